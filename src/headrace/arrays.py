@@ -1,0 +1,196 @@
+"""One array: what it must look like, and which values may be stored in it.
+
+The table of casts (accumulator A20) is here and nowhere else. It judges kinds, not luck: 2.0 does not go into an
+integer leaf, because 2.9 would not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, SupportsIndex
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from headrace.errors import SpecError
+
+# Kinds in the order of A20: a value goes to its own kind or to a later one, never back.
+_RANK = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
+# What np.asarray reads without looking at devices.
+_PLAIN = (bool, int, float, complex, str, bytes, list, tuple, np.generic, np.ndarray)
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class ArraySpec:
+    """Shape and dtype of one array, without any leading axes of a batch.
+
+    Args:
+        shape: an int (one axis), or the sizes of the axes.
+        dtype: boolean, integer, float or complex; anything `numpy.dtype` takes. Kept in the machine's byte order.
+
+    Raises:
+        SpecError: a negative or non-integer size; strings, objects, dates and records as dtype.
+
+    >>> ArraySpec((84, 84), "uint8")
+    uint8[84, 84]
+    >>> ArraySpec(3, float).nbytes
+    24
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def __init__(self, shape: SupportsIndex | Iterable[SupportsIndex], dtype: DTypeLike) -> None:
+        object.__setattr__(self, "shape", _as_shape(shape))
+        object.__setattr__(self, "dtype", _as_dtype(dtype))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one array."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def __repr__(self) -> str:
+        return _describe(self.shape, self.dtype)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ArraySpec, (self.shape, self.dtype)
+
+
+def check_array(
+    value: Any, spec: ArraySpec, path: str, leading: tuple[int, ...] = ()
+) -> np.ndarray[Any, Any]:
+    """Returns `value` as an array of `spec.dtype` and shape `leading + spec.shape`, or refuses it.
+
+    The one place with the table of casts (accumulator A20): bool goes to integer, float and complex, integer to float
+    and complex, float to complex; integers go into another integer dtype if every value fits; a narrower float or
+    complex takes what does not become infinite. Nothing goes back in that order, and nothing is broadcast.
+
+    Args:
+        value: an array, a scalar, nested lists of numbers, or a torch or JAX array on the CPU.
+        spec: what one array must look like.
+        path: where the value stands in its tree; it opens the message of an error.
+        leading: axes before those of `spec`, such as `(lanes,)`.
+
+    Returns:
+        The input itself where nothing is to be done, else a new array.
+
+    Raises:
+        SpecError: with the path, what was expected and what came.
+
+    >>> check_array(7, ArraySpec((), "uint8"), "action")
+    array(7, dtype=uint8)
+    >>> check_array(2.0, ArraySpec((), "uint8"), "action")
+    Traceback (most recent call last):
+        ...
+    headrace.errors.SpecError: action: expected uint8[], got float64[]: float is never stored as integer
+    """
+    wanted = leading + spec.shape
+    if type(value) is np.ndarray and value.dtype == spec.dtype and value.shape == wanted:
+        return value
+    array = as_array(value, path)
+    if array.shape != wanted:
+        raise _refusal(path, wanted, spec, array, "nothing is broadcast")
+    if array.dtype == spec.dtype:
+        return array
+    reason = _kind_refusal(array.dtype, spec.dtype)
+    if reason is not None:
+        raise _refusal(path, wanted, spec, array, reason)
+    return _cast(array, spec, path, wanted)
+
+
+def as_array(value: Any, path: str) -> np.ndarray[Any, Any]:
+    """Returns `value` as a boolean or numeric array without guessing (accumulator A4, A17, A32).
+
+    Raises:
+        SpecError: strings, objects, dates, ragged lists, and arrays that are not on the CPU.
+    """
+    if not isinstance(value, _PLAIN):
+        _refuse_other_device(value, path)
+    try:
+        array = np.asarray(value)
+    except Exception as error:
+        # A ragged list, a tensor that needs a gradient, a tracer: each library has its own error.
+        raise SpecError(
+            f"{path}: expected an array of numbers, got {type(value).__name__}: {error}"
+        ) from error
+    if array.dtype.kind not in _RANK:
+        got = type(value).__name__ if array.shape == () else f"{type(value).__name__} of dtype {array.dtype}"
+        raise SpecError(f"{path}: expected an array of numbers or booleans, got {got}")
+    return array
+
+
+def _cast(
+    array: np.ndarray[Any, Any], spec: ArraySpec, path: str, wanted: tuple[int, ...]
+) -> np.ndarray[Any, Any]:
+    if np.can_cast(array.dtype, spec.dtype, "safe"):
+        return array.astype(spec.dtype)
+    if _RANK[spec.dtype.kind] == 1:
+        limits = np.iinfo(spec.dtype)
+        if array.size and (array.min() < limits.min or array.max() > limits.max):
+            reason = f"values from {array.min()} to {array.max()} do not fit {limits.min} to {limits.max}"
+            raise _refusal(path, wanted, spec, array, reason)
+        return array.astype(spec.dtype)
+    with np.errstate(all="ignore"):
+        narrowed = array.astype(spec.dtype)
+    if not np.isfinite(narrowed).all() and bool((np.isinf(narrowed) & np.isfinite(array)).any()):
+        raise _refusal(
+            path, wanted, spec, array, f"a finite value would become infinite in {spec.dtype.name}"
+        )
+    return narrowed
+
+
+def _kind_refusal(source: np.dtype[Any], target: np.dtype[Any]) -> str | None:
+    names = ("bool", "integer", "float", "complex")
+    source_rank, target_rank = _RANK[source.kind], _RANK[target.kind]
+    if source_rank <= target_rank:
+        return None
+    return f"{names[source_rank]} is never stored as {names[target_rank]}"
+
+
+def _refuse_other_device(value: Any, path: str) -> None:
+    device = getattr(value, "device", None)
+    kind = getattr(device, "type", None)
+    platforms = {kind} if isinstance(kind, str) else set()
+    devices = getattr(value, "devices", None)
+    if callable(devices):
+        # np.asarray would fetch a JAX array from any device in silence, one wait for the device a step.
+        platforms |= {getattr(each, "platform", "cpu") for each in devices()}
+    if platforms - {"cpu"}:
+        where = ", ".join(sorted(platforms - {"cpu"}))
+        raise SpecError(
+            f"{path}: expected an array on the CPU, got {type(value).__name__} on {where}; move it first"
+        )
+
+
+def _refusal(
+    path: str, wanted: tuple[int, ...], spec: ArraySpec, array: np.ndarray[Any, Any], reason: str
+) -> SpecError:
+    expected, got = _describe(wanted, spec.dtype), _describe(array.shape, array.dtype)
+    return SpecError(f"{path}: expected {expected}, got {got}: {reason}")
+
+
+def _describe(shape: tuple[int, ...], dtype: np.dtype[Any]) -> str:
+    return f"{dtype.name}[{', '.join(map(str, shape))}]"
+
+
+def _as_shape(shape: SupportsIndex | Iterable[SupportsIndex]) -> tuple[int, ...]:
+    given = shape if isinstance(shape, Iterable) else (shape,)
+    try:
+        sizes = tuple(size.__index__() for size in given)
+    except (AttributeError, TypeError) as error:
+        raise SpecError(f"shape: expected integers, got {shape!r}") from error
+    if any(size < 0 for size in sizes):
+        raise SpecError(f"shape: expected sizes of 0 or more, got {shape!r}")
+    return sizes
+
+
+def _as_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    try:
+        found = np.dtype(dtype)
+    except TypeError as error:
+        raise SpecError(f"dtype: expected a NumPy dtype, got {dtype!r}") from error
+    if dtype is None or found.kind not in _RANK:
+        raise SpecError(f"dtype: expected bool, integer, float or complex, got {dtype!r}")
+    return found.newbyteorder("=")

@@ -1,0 +1,282 @@
+"""Signatures: a tree of arrays as named columns.
+
+A tree of nested dicts, tuples, lists, named tuples and dataclasses is stored as flat columns whose names are the paths
+of its leaves: `observation/camera`, `obs/0`. Dict keys are taken in sorted order, named tuples and dataclasses in the
+order of their fields. `None` and empty containers hold no column. A tree that is one bare array has the one column
+`value`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from headrace import trees
+from headrace.arrays import ArraySpec, as_array, check_array
+from headrace.errors import SpecError
+from headrace.trees import BARE, register_container, register_container_name
+
+__all__ = [
+    "BARE",
+    "ArraySpec",
+    "Signature",
+    "as_array",
+    "check_array",
+    "register_container",
+    "register_container_name",
+]
+
+
+class Signature:
+    """What one step looks like: a tree of `ArraySpec`, and the names of its columns.
+
+    Immutable, hashable, picklable. Two signatures are equal when containers, names, shapes and dtypes are; the order
+    in which the keys of a dict were given does not matter, but `unflatten` gives them back in that order.
+
+    Args:
+        tree: nested dicts, tuples, lists, named tuples and dataclasses of `ArraySpec`; or one bare `ArraySpec`,
+            whose column is `value`.
+
+    Raises:
+        SpecError: a leaf that is no `ArraySpec`; a key that is no string, is empty or contains "/".
+
+    >>> signature = Signature({"obs": (ArraySpec(3, "float32"), ArraySpec((), bool)), "action": ArraySpec((), int)})
+    >>> signature
+    Signature({'obs': (float32[3], bool[]), 'action': int64[]})
+    >>> list(signature.columns)
+    ['action', 'obs/0', 'obs/1']
+    >>> signature.zeros(2)["obs"][0].shape
+    (2, 3)
+    """
+
+    __slots__ = ("_columns", "_flat", "_key", "_root")
+
+    def __init__(self, tree: Any) -> None:
+        self._root = trees.compile_tree(tree, lambda node: isinstance(node, ArraySpec))
+        self._columns: dict[str, ArraySpec] = {}
+        for leaf in trees.leaves(self._root):
+            if not isinstance(leaf.value, ArraySpec):
+                got = type(leaf.value).__name__
+                raise SpecError(
+                    f"{leaf.path}: expected an ArraySpec, got {got}; Signature.like reads an example"
+                )
+            self._columns[leaf.path] = leaf.value
+        self._flat = self._flat_names()
+        self._key = trees.shape_key(self._root)
+
+    @classmethod
+    def like(cls, example: Any) -> Signature:
+        """The signature of one example step: shapes and dtypes are read, values are not.
+
+        Args:
+            example: a tree of arrays, NumPy scalars, or Python scalars (float is float64, int is int64, bool is
+                bool). torch and JAX arrays on the CPU are accepted. Lists are containers, not arrays.
+
+        Raises:
+            SpecError: with the path of a string, an object, or an array on another device.
+
+        >>> Signature.like({"obs": np.zeros(4, np.float32), "reward": 0.0})
+        Signature({'obs': float32[4], 'reward': float64[]})
+        """
+        root = trees.compile_tree(example, lambda node: isinstance(node, np.ndarray | np.generic))
+        specs = {}
+        for leaf in trees.leaves(root):
+            array = as_array(leaf.value, leaf.path)
+            specs[leaf.path] = ArraySpec(array.shape, array.dtype)
+        return cls(trees.build(root, specs))
+
+    @classmethod
+    def of_space(cls, space: Any) -> Signature:
+        """The signature of one element of a gymnasium space: Box, Discrete, MultiDiscrete, MultiBinary, Dict, Tuple.
+
+        Raises:
+            SpecError: with the path of a space whose elements have no fixed shape (Text, Graph, Sequence, OneOf), or
+                of anything else.
+
+        >>> import gymnasium
+        >>> Signature.of_space(gymnasium.spaces.Dict(arm=gymnasium.spaces.Box(-1, 1, (3,)), grip=gymnasium.spaces.Discrete(2)))
+        Signature({'arm': float32[3], 'grip': int64[]})
+        """
+        return cls(_space_specs(space, ""))
+
+    @classmethod
+    def from_json(cls, data: Any) -> Signature:
+        """The signature that `to_json` described.
+
+        Named tuples and dataclasses come back as themselves when they were given to `register_container`
+        (`headrace.Trajectory` is); otherwise as a new class with the same name and fields.
+
+        Raises:
+            SpecError: anything that `to_json` does not write.
+        """
+        return cls(_tree_from_json(data, "", 0))
+
+    def to_json(self) -> dict[str, Any]:
+        """This signature as dicts, lists, strings and integers.
+
+        >>> Signature({"a": ArraySpec(2, "uint8")}).to_json()
+        {'kind': 'dict', 'children': {'a': {'shape': [2], 'dtype': 'uint8'}}}
+        """
+        return _node_to_json(self._root)
+
+    @property
+    def columns(self) -> dict[str, ArraySpec]:
+        """Path to spec, in the order of the columns (a copy)."""
+        return dict(self._columns)
+
+    @property
+    def tree(self) -> Any:
+        """The tree of `ArraySpec` this signature was made from, in new containers."""
+        return trees.build(self._root, self._columns)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of one step."""
+        return sum(spec.nbytes for spec in self._columns.values())
+
+    def flatten(self, tree: Any) -> dict[str, np.ndarray[Any, Any]]:
+        """Takes a tree apart into columns. Checks the containers; shapes and dtypes are left to `validate`.
+
+        Args:
+            tree: as the signature's tree, with an array, a scalar or lists of numbers at each leaf.
+
+        Returns:
+            Path to array, in the order of `columns`. Arrays are not copied.
+
+        Raises:
+            SpecError: with the missing and the extra paths, or the path of a leaf that is no array.
+        """
+        flat = self._flat
+        if flat is not None and type(tree) is dict and len(tree) == len(flat):
+            try:
+                return {k: v if type(v := tree[k]) is np.ndarray else as_array(v, k) for k in flat}
+            except KeyError:
+                pass  # The general way says what is missing.
+        found: dict[str, Any] = {}
+        trees.collect(self._root, tree, found)
+        return {k: v if type(v) is np.ndarray else as_array(v, k) for k, v in found.items()}
+
+    def unflatten(self, columns: Mapping[str, Any]) -> Any:
+        """Puts columns together into a tree of this signature. The leaves may be anything, with any leading axes.
+
+        Raises:
+            SpecError: with the missing and the extra columns.
+        """
+        if len(columns) != len(self._columns) or not all(name in columns for name in self._columns):
+            raise SpecError(trees.differences(tuple(self._columns), columns))
+        return trees.build(self._root, columns)
+
+    def zeros(self, *leading: int) -> Any:
+        """A tree of zeros, each leaf of shape `leading + spec.shape`."""
+        return trees.build(
+            self._root, {k: np.zeros(leading + s.shape, s.dtype) for k, s in self._columns.items()}
+        )
+
+    def validate(self, tree: Any, leading: tuple[int, ...] = ()) -> dict[str, np.ndarray[Any, Any]]:
+        """Checks a whole tree before anything is stored: containers, shapes, dtypes and values.
+
+        Args:
+            tree: as for `flatten`.
+            leading: axes that every leaf has before its own, such as `(lanes,)`.
+
+        Returns:
+            The columns, ready to be stored: each of its spec's dtype and of shape `leading + spec.shape`.
+
+        Raises:
+            SpecError: with the path, what was expected and what came (`check_array` has the table of casts).
+
+        >>> Signature.like({"reward": 0.0}).validate({"reward": [1, 2]}, leading=(2,))
+        {'reward': array([1., 2.])}
+        """
+        specs = self._columns
+        return {k: check_array(v, specs[k], k, leading) for k, v in self.flatten(tree).items()}
+
+    def __eq__(self, other: object) -> bool:
+        return self._key == other._key if isinstance(other, Signature) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __repr__(self) -> str:
+        return f"Signature({self.tree!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if trees.classes_importable(self._root):
+            return Signature, (self.tree,)
+        return Signature.from_json, (self.to_json(),)
+
+    def _flat_names(self) -> tuple[str, ...] | None:
+        root = self._root
+        if isinstance(root, trees.Leaf) or root.cls is not dict:
+            return None
+        return root.names if all(isinstance(child, trees.Leaf) for child in root.children) else None
+
+
+def _space_specs(space: Any, path: str) -> Any:
+    from gymnasium import spaces  # noqa: PLC0415 - importing headrace must not load it
+
+    if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+        return ArraySpec(space.shape or (), space.dtype)
+    if isinstance(space, spaces.Dict):
+        return {key: _space_specs(child, trees.join(path, str(key))) for key, child in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_space_specs(child, trees.join(path, str(i))) for i, child in enumerate(space.spaces))
+    raise SpecError(
+        f"{path or BARE}: expected a Box, Discrete, MultiDiscrete, MultiBinary, Dict or Tuple space, whose elements "
+        f"have one shape, got {type(space).__name__}; wrap the environment so that it gives arrays"
+    )
+
+
+def _node_to_json(node: trees.Node) -> dict[str, Any]:
+    if isinstance(node, trees.Leaf):
+        return {"shape": list(node.value.shape), "dtype": node.value.dtype.name}
+    by_name = dict(zip(node.names, node.children, strict=True))
+    match node.kind:
+        case "none":
+            return {"kind": "none"}
+        case "tuple" | "list":
+            return {"kind": node.kind, "children": [_node_to_json(child) for child in node.children]}
+        case "dict":
+            return {"kind": "dict", "children": {name: _node_to_json(by_name[name]) for name in node.order}}
+        case kind:
+            children = {name: _node_to_json(by_name[name]) for name in node.names}
+            return {"kind": kind, "name": node.cls.__name__, "children": children}
+
+
+def _tree_from_json(data: Any, path: str, depth: int) -> Any:
+    if not isinstance(data, dict) or depth > trees.MAX_DEPTH:
+        raise SpecError(
+            f"{path or 'the tree'}: expected the description of an array or a container, got {data!r:.80}"
+        )
+    if "kind" not in data:
+        return _spec_from_json(data, path)
+    kind, children = data["kind"], data.get("children")
+
+    def child(name: Any, value: Any) -> Any:
+        return _tree_from_json(value, trees.join(path, str(name)), depth + 1)
+
+    if kind == "none":
+        return None
+    if kind in ("tuple", "list") and isinstance(children, list):
+        items = [child(index, value) for index, value in enumerate(children)]
+        return tuple(items) if kind == "tuple" else items
+    if kind in ("dict", "namedtuple", "dataclass") and isinstance(children, dict):
+        built = {name: child(name, value) for name, value in children.items()}
+        return (
+            built
+            if kind == "dict"
+            else trees.record_class(kind, str(data.get("name")), tuple(built))(**built)
+        )
+    raise SpecError(f"{path or 'the tree'}: expected a kind of container with its children, got {data!r:.80}")
+
+
+def _spec_from_json(data: dict[str, Any], path: str) -> ArraySpec:
+    shape, dtype = data.get("shape"), data.get("dtype")
+    if not isinstance(shape, list) or not isinstance(dtype, str):
+        raise SpecError(f"{path or BARE}: expected a shape and a dtype, got {data!r:.80}")
+    try:
+        return ArraySpec(shape, dtype)
+    except SpecError as error:
+        raise SpecError(f"{path or BARE}: {error}") from error
