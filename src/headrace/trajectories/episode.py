@@ -1,0 +1,249 @@
+"""One recorded episode as arrays: what datasets read and write, and what views are applied to."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headrace.errors import SpecError
+from headrace.trees import join, kind_of
+
+Array = np.ndarray[Any, Any]
+
+
+class Episode:
+    """An episode of T transitions: T+1 observations, and T of the rest.
+
+    Row t holds `observations[t]`, `actions[t]`, and the `rewards[t]`, `terminations[t]`, `truncations[t]` that
+    followed the action. Both flags may be False at the end: the episode is not finished. Values keep their dtype and
+    are not copied where they are arrays already.
+
+    Args:
+        observations: a tree (nested mappings, tuples, named tuples) of arrays `[T+1, ...]`; lists become arrays.
+        actions: a tree of arrays `[T, ...]`.
+        rewards: numbers `[T]`.
+        terminations: `[T]` of booleans, or of numbers that are 0 or 1; only the last may be set.
+        truncations: as `terminations`.
+        infos: nested mappings of arrays with T+1 or T rows each; None is the same as no entries.
+        extras: as `infos`: what a policy or a writer added to each step.
+        seed: what the environment was reset with.
+        options: what the environment was reset with.
+        id: the episode's name or number in its dataset.
+
+    Raises:
+        SpecError: a wrong length (with the path, the length expected and the one found), a flag before the last
+            step, or a leaf that is no array of numbers, booleans or strings.
+
+    >>> episode = Episode([0.0, 1.0, 2.0], [1, 0], [0.5, 2], [False, True], [False, False])
+    >>> len(episode), episode.terminated, episode.truncated, episode.return_
+    (2, True, False, 2.5)
+    >>> episode.fragment(1, 2).stop
+    2
+    """
+
+    __hash__ = None  # type: ignore[assignment]  # equal by value, and the arrays may be written to
+
+    def __init__(
+        self,
+        observations: Any,
+        actions: Any,
+        rewards: Any,
+        terminations: Any,
+        truncations: Any,
+        infos: Mapping[str, Any] | None = None,
+        extras: Mapping[str, Any] | None = None,
+        *,
+        seed: int | None = None,
+        options: Mapping[str, Any] | None = None,
+        id: int | str | None = None,
+    ) -> None:
+        self.rewards = _rewards(rewards)
+        steps = len(self.rewards)
+        self.observations = _convert(observations, "observations", _ObservationRows(steps))
+        self.actions = _convert(actions, "actions", _exactly(steps))
+        self.terminations = _flags(terminations, "terminations", steps)
+        self.truncations = _flags(truncations, "truncations", steps)
+        self.infos = _mapping(infos, "infos", steps)
+        self.extras = _mapping(extras, "extras", steps)
+        self.seed = seed
+        self.options = options
+        self.id = id
+
+    def __len__(self) -> int:
+        """T, the number of transitions."""
+        return len(self.rewards)
+
+    @property
+    def terminated(self) -> bool:
+        """Whether the last step ended the episode for good: its value is 0 from there."""
+        return bool(self.terminations[-1])
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the last step cut the episode off: its value goes on from the last observation."""
+        return bool(self.truncations[-1])
+
+    @property
+    def return_(self) -> float:
+        """The undiscounted sum of the rewards."""
+        return float(np.sum(self.rewards, dtype=np.float64))
+
+    def fragment(self, start: int, stop: int) -> Fragment:
+        """Cuts out the rows `start <= t < stop`; look-back still sees the rows before `start` (views V12).
+
+        Raises:
+            ValueError: not `0 <= start <= stop <= T`.
+            TypeError: a bound that is no integer.
+        """
+        start, stop = operator.index(start), operator.index(stop)
+        if not 0 <= start <= stop <= len(self):
+            raise ValueError(
+                f"fragment: expected 0 <= start <= stop <= {len(self)}, got start={start}, stop={stop}"
+            )
+        return Fragment(self, start, stop)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Episode):
+            return NotImplemented
+        return all(_equal(getattr(self, name), getattr(other, name)) for name in _ATTRIBUTES)
+
+    def __repr__(self) -> str:
+        end = " ".join(name for name in ("terminated", "truncated") if getattr(self, name)) or "unfinished"
+        name = "" if self.id is None else f"id={self.id!r}, "
+        return f"Episode({name}{len(self)} steps, {end}, return {self.return_:g})"
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """The rows `start <= t < stop` of an episode, with the whole episode behind them."""
+
+    episode: Episode
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+
+_ATTRIBUTES = (
+    "observations", "actions", "rewards", "terminations", "truncations", "infos", "extras", "seed", "options", "id",
+)  # fmt: skip
+
+# Raises if an array under this path may not have this many rows.
+RowCheck = Callable[[str, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _ObservationRows:
+    steps: int
+
+    def __call__(self, path: str, rows: int) -> None:
+        if rows == self.steps:
+            raise SpecError(
+                f"{path}: expected {self.steps + 1} rows, got {rows}: an episode of T={self.steps} transitions has "
+                "T+1 observations; append the last observation, the one after the last action"
+            )
+        _exactly(self.steps + 1)(path, rows)
+
+
+def _exactly(expected: int) -> RowCheck:
+    def check(path: str, rows: int) -> None:
+        if rows != expected:
+            raise SpecError(f"{path}: expected {expected} rows, got {rows}")
+
+    return check
+
+
+def _either(steps: int) -> RowCheck:
+    def check(path: str, rows: int) -> None:
+        if rows not in (steps, steps + 1):
+            raise SpecError(f"{path}: expected {steps + 1} or {steps} rows, got {rows}")
+
+    return check
+
+
+def _convert(tree: Any, path: str, check: RowCheck) -> Any:
+    """The tree with arrays for leaves. Lists are arrays here, so they are no containers."""
+    kind = None if isinstance(tree, list) else kind_of(type(tree))
+    match kind:
+        case "dict":
+            return {key: _convert(child, join(path, str(key)), check) for key, child in tree.items()}
+        case "tuple":
+            return tuple(_convert(child, join(path, str(i)), check) for i, child in enumerate(tree))
+        case "namedtuple":
+            children = zip(tree._fields, tree, strict=True)
+            return type(tree)(*(_convert(child, join(path, name), check) for name, child in children))
+    array = _array(tree, path)
+    check(path, len(array))
+    return array
+
+
+def _array(value: Any, path: str) -> Array:
+    try:
+        array = np.asarray(value)
+    except Exception as error:
+        # A ragged list, a tensor on another device: each library has its own error.
+        raise SpecError(f"{path}: expected an array, got {type(value).__name__}: {error}") from error
+    if array.dtype.kind not in "biufcUS":
+        raise SpecError(
+            f"{path}: expected numbers, booleans or strings, got {type(value).__name__} of dtype {array.dtype}"
+        )
+    if array.ndim == 0:
+        raise SpecError(f"{path}: expected an array with a row for each step, got one value: {value!r:.80}")
+    return array
+
+
+def _rewards(value: Any) -> Array:
+    array = _array(value, "rewards")
+    if array.dtype.kind not in "biuf" or array.ndim != 1:
+        raise SpecError(f"rewards: expected real numbers of shape [T], got {array.dtype}{list(array.shape)}")
+    if len(array) == 0:
+        raise SpecError("rewards: expected at least 1 row, got 0: an episode has at least one transition")
+    return array
+
+
+def _flags(value: Any, path: str, steps: int) -> Array:
+    array = _array(value, path)
+    if array.ndim != 1 or (array.dtype != bool and not np.isin(array, (0, 1)).all()):
+        raise SpecError(f"{path}: expected booleans of shape [{steps}], got {array.dtype}{list(array.shape)}")
+    _exactly(steps)(path, len(array))
+    flags = array.astype(bool, copy=False)
+    early = np.flatnonzero(flags[:-1])
+    if early.size:
+        raise SpecError(
+            f"{path}: expected a flag at the last step ({steps - 1}) only, got one at step {early[0]}; "
+            "make an episode of each part"
+        )
+    return flags
+
+
+def _mapping(value: Mapping[str, Any] | None, path: str, steps: int) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise SpecError(f"{path}: expected a mapping of arrays, got {type(value).__name__}")
+    converted: dict[str, Any] = _convert(value, path, _either(steps))
+    return converted
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return _equal_arrays(one, other)
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(_equal(one[key], other[key]) for key in one)
+    if isinstance(one, tuple | list) and type(one) is type(other):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    # NaN in seeds and options is equal to itself, as it is in the arrays.
+    return bool(one == other) or (isinstance(one, float) and one != one and other != other)
+
+
+def _equal_arrays(one: Any, other: Any) -> bool:
+    if not isinstance(one, np.ndarray) or not isinstance(other, np.ndarray):
+        return False
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    return bool(np.array_equal(one, other, equal_nan=one.dtype.kind in "fc"))
