@@ -1,5 +1,102 @@
-"""Headrace: brings reinforcement-learning experience from environments to learners."""
+"""Headrace brings reinforcement-learning experience from environments to learners.
 
+Public names are flat: `import headrace as hr; hr.Replay(...)`. What needs more than NumPy is imported when its name is
+first used, so that `import headrace` stays quick and loads no torch, JAX, numba, gymnasium or Ray.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from headrace.errors import AuthenticationError as AuthenticationError
+from headrace.errors import CheckpointError as CheckpointError
+from headrace.errors import Closed as Closed
+from headrace.errors import DatasetError as DatasetError
+from headrace.errors import DeadlineExceeded as DeadlineExceeded
+from headrace.errors import Disconnected as Disconnected
+from headrace.errors import HeadraceError as HeadraceError
+from headrace.errors import ItemNotFound as ItemNotFound
 from headrace.errors import SpecError as SpecError
+from headrace.errors import StoreFull as StoreFull
+from headrace.errors import WorkerDied as WorkerDied
 from headrace.spec import ArraySpec as ArraySpec
 from headrace.spec import Signature as Signature
+from headrace.spec import register_container_name as _register_container_name
+
+__version__ = "0.1.0.dev0"
+
+# Imported at first use: the public name and the module that has it. A name added here is also added under
+# TYPE_CHECKING below, for type checkers and editors (tests/test_public_names.py compares the two).
+_LAZY_NAMES = {
+    "AsyncCollector": "headrace.collectors",
+    "Batch": "headrace.collectors",
+    "BatchQueue": "headrace.server.batch_queue",
+    "Collector": "headrace.collectors",
+    "EndOfEpisode": "headrace.trajectories",
+    "Episode": "headrace.trajectories",
+    "ItemRule": "headrace.replay",
+    "Replay": "headrace.replay",
+    "StepType": "headrace.trajectories",
+    "Table": "headrace.replay",
+    "Trajectory": "headrace.trajectories",
+    "TrajectoryAccumulator": "headrace.trajectories",
+    "View": "headrace.views",
+}
+_LAZY_MODULES = {
+    "collectors": "headrace.collectors",
+    "datasets": "headrace.datasets",
+    "envs": "headrace.envs",
+    "loaders": "headrace.loaders",
+    "memories": "headrace.memories",
+    "rate_limiters": "headrace.replay.rate_limiters",
+    "selectors": "headrace.replay.selectors",
+    "testing": "headrace.testing",
+    "trajectories": "headrace.trajectories",
+    "views": "headrace.views",
+    "weights": "headrace.weights",
+}
+
+if TYPE_CHECKING:
+    from headrace import testing as testing
+
+__all__ = [
+    "ArraySpec",
+    "AuthenticationError",
+    "CheckpointError",
+    "Closed",
+    "DatasetError",
+    "DeadlineExceeded",
+    "Disconnected",
+    "HeadraceError",
+    "ItemNotFound",
+    "Signature",
+    "SpecError",
+    "StoreFull",
+    "WorkerDied",
+    "__version__",
+]
+__all__ += [*_LAZY_NAMES, *_LAZY_MODULES]
+
+# A stored signature of frames gives `Trajectory` back even where nothing has imported it yet.
+_register_container_name("Trajectory", "headrace.trajectories")
+
+
+def __getattr__(name: str) -> Any:
+    module = _LAZY_NAMES.get(name) or _LAZY_MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module 'headrace' has no attribute {name!r}")
+    try:
+        found: Any = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module and not module.startswith(f"{error.name}."):
+            raise  # An optional library: its error says which extra to install.
+        raise AttributeError(f"module 'headrace' has no attribute {name!r}: {error}") from error
+    if name in _LAZY_NAMES:
+        found = getattr(found, name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
