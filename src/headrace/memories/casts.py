@@ -1,0 +1,100 @@
+"""What a sample may be, and which dtypes may be written into which."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+
+_BOOL, _INTEGER, _FLOAT, _COMPLEX = range(4)
+
+
+def empty_value(dtype: torch.dtype) -> float | int | bool:
+    """What a cell without a sample holds: NaN where the dtype has one, else 0 or False."""
+    kind = _kind(dtype)
+    if kind >= _FLOAT:
+        return float("nan")
+    return False if kind == _BOOL else 0
+
+
+def as_tensor(name: str, value: Any) -> torch.Tensor:
+    """A torch tensor or a NumPy array as a dense tensor without gradient, not copied where that is possible.
+
+    Raises:
+        TypeError: anything else, or an array of a dtype that torch lacks.
+    """
+    if isinstance(value, np.ndarray):
+        return _from_numpy(name, value)
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"{name}: expected a torch tensor or a NumPy array, got {type(value).__name__}")
+    tensor = value.detach()
+    return tensor if tensor.layout is torch.strided else tensor.to_dense()
+
+
+def check_cast(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> None:
+    """Refuse to write `tensor` into `dtype` if that would lose what it says.
+
+    Within a kind or to a wider kind (bool, int, float, complex) everything goes; integers go into a narrower
+    integer or into bool if all of them fit.
+
+    Raises:
+        ValueError: with the name and both dtypes.
+    """
+    if tensor.dtype is dtype:
+        return
+    source, target = _kind(tensor.dtype), _kind(dtype)
+    if source > target and not (source == _INTEGER and target == _BOOL):
+        raise ValueError(
+            f"{name}: expected {dtype}, got {tensor.dtype}, which does not fit; convert it first"
+        )
+    if source != _INTEGER or target > _INTEGER or tensor.numel() == 0:
+        return
+    low, high = _range(dtype)
+    source_low, source_high = _range(tensor.dtype)
+    if low <= source_low and source_high <= high:
+        return
+    least, most = _extremes(tensor)
+    if least < low or most > high:
+        raise ValueError(
+            f"{name}: expected {dtype}, which holds {low} to {high}, "
+            f"got {tensor.dtype} with values {least} to {most}"
+        )
+
+
+def _extremes(tensor: torch.Tensor) -> tuple[int, int]:
+    if tensor.dtype in (torch.uint16, torch.uint32, torch.uint64):  # torch has no minimum of these
+        array = tensor.cpu().numpy()
+        return int(array.min()), int(array.max())
+    least, most = torch.aminmax(tensor)
+    return int(least), int(most)
+
+
+@cache
+def _kind(dtype: torch.dtype) -> int:
+    if dtype is torch.bool:
+        return _BOOL
+    if dtype.is_complex:
+        return _COMPLEX
+    return _FLOAT if dtype.is_floating_point else _INTEGER
+
+
+@cache
+def _range(dtype: torch.dtype) -> tuple[int, int]:
+    if dtype is torch.bool:
+        return 0, 1
+    info = torch.iinfo(dtype)
+    return info.min, info.max
+
+
+def _from_numpy(name: str, array: np.ndarray[Any, Any]) -> torch.Tensor:
+    # torch takes no byte-swapped, no read-only (it warns) and no reversed arrays.
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    if not array.flags.writeable or any(stride < 0 for stride in array.strides):
+        array = np.array(array, order="C")
+    try:
+        return torch.from_numpy(array)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name}: expected an array of a dtype that torch has, got {array.dtype}") from None

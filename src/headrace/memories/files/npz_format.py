@@ -1,0 +1,56 @@
+"""`npz`: a zip of NumPy arrays, one for each name."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import torch
+
+from headrace.memories.casts import as_tensor
+from headrace.memories.files.snapshot import Snapshot, from_storages, header
+from headrace.memories.order import Written
+from headrace.memories.storage import RESERVED_NAME
+
+
+def check_dtypes(tensors: Mapping[str, torch.Tensor]) -> None:
+    """Refuse dtypes that NumPy lacks.
+
+    Raises:
+        ValueError: with the tensor's name and dtype.
+    """
+    for name, tensor in tensors.items():
+        try:
+            torch.empty(0, dtype=tensor.dtype).numpy()
+        except TypeError:
+            raise ValueError(f"{name}: npz cannot hold {tensor.dtype}; save it as pt") from None
+
+
+def write(stream: IO[bytes], tensors: Mapping[str, torch.Tensor], written: Written) -> None:
+    """Write whole storages and their header."""
+    # Not np.savez: its own arguments would hide tensors that are named like them ("file").
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+        for name, tensor in {**tensors, RESERVED_NAME: header(written)}.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, tensor.cpu().numpy(), allow_pickle=False)
+
+
+def read(path: Path, num_envs: int) -> Snapshot:  # noqa: ARG001 - the file says it
+    """Read such a file; no pickled object is taken.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except (zipfile.BadZipFile, ValueError, EOFError, AttributeError, TypeError) as error:
+        raise ValueError(f"{path}: expected arrays that np.savez wrote, without objects") from error
+    try:
+        tensors = {name: as_tensor(name, array) for name, array in arrays.items()}
+    except TypeError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return from_storages(tensors, path)

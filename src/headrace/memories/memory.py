@@ -1,0 +1,226 @@
+"""The memory that agents hold: adding in a circle, reading copies, saving and loading."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from headrace.memories import files
+from headrace.memories.readable import Readable
+from headrace.memories.restoring import restored
+
+_logger = logging.getLogger(__name__)
+
+
+class Memory(Readable):
+    """Named tensors `(memory_size, num_envs, *size)`, written in a circle; it does everything but sample.
+
+    Derive from it to choose rows in another way: override `sample` and use `sequence_starts`,
+    `sequence_indexes` and `sample_by_index`. The interface is that of skrl's memories, whose agents run
+    on it.
+
+    Args:
+        memory_size: rows.
+        num_envs: environments, each a column.
+        device: where the tensors live; None is `cuda:0` if there is one, else the CPU.
+        export: save the memory each time that it is full, before anything is overwritten.
+        export_format: "pt", "npz" or "csv".
+        export_directory: where to save; the working directory if empty.
+        episode_ends: tensors that mark the last step of an episode where they are not zero. Sequences do not
+            cross such a step. Names that are not stored are ignored; `()` lets sequences cross.
+
+    Raises:
+        TypeError: `memory_size` or `num_envs` is no integer.
+        ValueError: a size below 1, no such device, or no such format.
+
+    Example:
+        >>> memory = Memory(memory_size=2, num_envs=4, device="cpu")
+        >>> memory.create_tensor("rewards", size=1, dtype=torch.float32)
+        True
+        >>> memory.add_samples(rewards=torch.ones(4, 1))
+        >>> len(memory), memory.memory_index, memory.filled
+        (4, 1, False)
+        >>> [[rewards]] = memory.sample_all(["rewards"])
+        >>> rewards.shape
+        torch.Size([4, 1])
+        >>> memory
+        Memory(memory_size=2, num_envs=4, device=cpu, 4 of 8 samples, rewards: (2, 4, 1) float32)
+    """
+
+    def __init__(
+        self,
+        memory_size: int,
+        num_envs: int = 1,
+        device: str | torch.device | None = None,
+        export: bool = False,
+        export_format: str = "pt",
+        export_directory: str | PathLike[str] = "",
+        *,
+        episode_ends: Sequence[str] = ("terminated", "truncated", "dones"),
+    ) -> None:
+        super().__init__(memory_size, num_envs, device, episode_ends)
+        self.export = export
+        self.export_format = files.checked_format(export_format)
+        self.export_directory = export_directory
+        self._skipped: set[str] = set()
+
+    def __repr__(self) -> str:
+        slots = [self._slots[name] for name in self.get_tensor_names()]
+        tensors = [f"{s.name}: {tuple(s.storage.shape)} {str(s.dtype).removeprefix('torch.')}" for s in slots]
+        fields = [
+            f"memory_size={self.memory_size}",
+            f"num_envs={self.num_envs}",
+            f"device={self.device}",
+            f"{len(self)} of {self.memory_size * self.num_envs} samples",
+        ]
+        return f"{type(self).__name__}({', '.join([*fields, *tensors])})"
+
+    def add_samples(self, /, **tensors: Any) -> None:
+        """Write samples at the head and move it on; a call that raises changes nothing.
+
+        A sample of a tensor has shape `size` (one environment) or `(n, *size)`: n environments, or n steps if
+        `num_envs` is 1. Names that are no tensor of this memory, and None, are skipped. A tensor of the
+        memory that is left out gets its empty value, so that no old value stands beside a new one.
+
+        Args:
+            **tensors: a torch tensor or NumPy array for each name.
+
+        Raises:
+            TypeError: something else than a tensor or an array.
+            ValueError: nothing to add, shapes or numbers of samples that do not agree, a dtype that does not
+                fit, or more environments than the row has room for.
+        """
+        samples, count = self._admitted(tensors)
+        flat = self._head.get()[0]
+        room = self.num_envs - flat % self.num_envs
+        if self.num_envs > 1 and count > room:
+            raise ValueError(
+                f"expected at most {room} samples, since env_index is {flat % self.num_envs} "
+                f"of {self.num_envs} environments, got {count}"
+            )
+        if count <= room:
+            self._write(samples, flat, 0, count)
+            self._advance(count)
+        else:
+            self._add_steps(samples, flat, count)
+
+    def _admitted(self, tensors: dict[str, Any]) -> tuple[dict[str, torch.Tensor], int]:
+        samples: dict[str, torch.Tensor] = {}
+        count = -1
+        for name, value in tensors.items():
+            slot = self._slots.get(name)
+            if slot is None or value is None:
+                if value is not None and name not in self._skipped:
+                    self._log_skipped(name)
+                continue
+            # A full row that needs nothing done: by far the most frequent case, so it is told apart quickly.
+            if (
+                type(value) is torch.Tensor
+                and value.shape == slot.row_shape
+                and value.dtype is slot.dtype
+                and value._base is None
+                and not value.requires_grad
+                and value.layout is torch.strided
+            ):
+                number = self.num_envs
+            else:
+                value, number = slot.admit(value)
+                if any(other.holds(value) for other in self._slots.values()):
+                    value = value.clone()  # Writing one tensor must not change what another is about to get.
+            if count not in (-1, number):
+                raise ValueError(f"{name}: expected {count} samples as in {', '.join(samples)}, got {number}")
+            count = number
+            samples[name] = value
+        if not samples:
+            raise ValueError(
+                f"nothing to add: expected one of {self.get_tensor_names()} as a tensor, got {tuple(tensors)}"
+            )
+        return samples, count
+
+    def _log_skipped(self, name: str) -> None:
+        self._skipped.add(name)
+        _logger.info("add_samples skips %r: the memory has no such tensor", name)
+
+    def _write(self, samples: dict[str, torch.Tensor], flat: int, start: int, stop: int) -> None:
+        count = stop - start
+        row = flat // self.num_envs if count == self.num_envs else -1
+        for name, slot in self._slots.items():
+            value: Any = samples.get(name)
+            if value is None:
+                value = slot.empty
+            elif count != len(value):
+                value = value[start:stop]
+            if row >= 0:
+                slot.storage[row] = value
+            else:
+                slot.view[flat : flat + count] = value
+
+    def _add_steps(self, samples: dict[str, torch.Tensor], flat: int, count: int) -> None:
+        # One environment and more than one step. Of more steps than rows the first are overwritten at once:
+        # they are not written at all, except where each completed lap is exported.
+        done = 0 if self.export else max(0, count - self.memory_size)
+        moved = 0
+        while done < count:
+            row = (flat + done) % self.memory_size
+            stop = min(count, done + self.memory_size - row)
+            self._write(samples, row, done, stop)
+            done = stop
+            if self.export:
+                self._advance(done - moved)
+                moved = done
+        if not self.export:
+            self._advance(count)
+
+    def _advance(self, count: int) -> None:
+        if self.device.type == "cuda" and self._head.is_shared():
+            torch.cuda.current_stream(self.device).synchronize()  # The copies are only queued.
+        cells = self.memory_size * self.num_envs
+        flat, filled = self._head.get()
+        self._head.set((flat + count) % cells, filled or flat + count >= cells)
+        if self.export and count and flat + count == cells:
+            self.save(self.export_directory, self.export_format)
+
+    def save(self, directory: str | PathLike[str] = "", format: str = "pt") -> Path:  # noqa: A002
+        """Write everything to `<directory>/memories/<time>_memory_<id>.<format>`, whole or not at all.
+
+        Args:
+            directory: `export_directory` if empty, and the working directory if that is empty too.
+            format: "pt" (a dict of tensors), "npz" (an array for each name) or "csv" (what is stored).
+
+        Returns:
+            The path of the file.
+
+        Raises:
+            ValueError: another format, or a dtype that the format cannot hold.
+        """
+        folder = Path(directory or self.export_directory) / "memories"
+        return files.save(folder, format, self.tensors, self._written())
+
+    def load(self, path: str | PathLike[str]) -> None:
+        """Read a file that `save` or a memory of skrl wrote; a refused one changes nothing.
+
+        The data goes into the tensors that exist; tensors of the file that do not exist are made. Of a file
+        with another number of rows, each environment keeps its newest samples, the oldest of them in row 0.
+
+        Raises:
+            FileNotFoundError: no such file.
+            KeyError: the file lacks a tensor of this memory.
+            ValueError: another kind of file, or environments, sizes or dtypes that do not fit.
+        """
+        snapshot = files.load(Path(path), self.num_envs)
+        plan = restored(snapshot, self._slots, self.memory_size, self.num_envs)
+        made = [self._new_slot(name, size, dtype) for name, size, dtype in plan.missing]
+        for slot in made:
+            self._install(slot)
+        self._head.set(0, False)  # A reader in another process counts nothing that is half there.
+        for name, rows in plan.rows.items():
+            slot = self._slots[name]
+            slot.view[: len(rows)] = rows
+            slot.view[len(rows) :] = slot.empty
+        self._head.set(plan.flat, plan.filled)
+        self.sampling_indexes = None
