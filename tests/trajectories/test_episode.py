@@ -47,7 +47,8 @@ def test_d1_trees_keep_their_containers():
 
 
 def test_d1_no_infos_is_none_or_empty():
-    assert made().infos == {} and made().extras == {}
+    assert made().infos == {}
+    assert made().extras == {}
     assert made() == made(infos={})
 
 
@@ -69,6 +70,8 @@ def test_d1_no_infos_is_none_or_empty():
         ({"actions": 3}, "^actions: expected an array with a row for each step, got one value: 3"),
         ({"actions": [[1], [2, 3], [4]]}, "^actions: expected an array, got list"),
         ({"actions": [object()] * 3}, "^actions: expected numbers, booleans or strings"),
+        ({"observations": None}, "^observations: expected at least one array, got None"),
+        ({"actions": {}}, "^actions: expected at least one array"),
         ({"infos": [1, 2, 3]}, "^infos: expected a mapping of arrays, got list"),
     ],
 )
@@ -99,7 +102,8 @@ def test_d2_d3_the_last_flags_are_free(terminated, truncated):
 def test_d3_length_and_return():
     episode = made(rewards=np.array([1, 2, 4], np.int8))
     assert len(episode) == 3
-    assert episode.return_ == 7.0 and type(episode.return_) is float
+    assert episode.return_ == 7.0
+    assert type(episode.return_) is float
 
 
 def test_d3_the_return_is_summed_in_double_precision():
@@ -164,7 +168,8 @@ def test_d4_flags_become_bool(ends):
 def test_v12_a_fragment_keeps_its_bounds(start, stop):
     episode = made()
     fragment = episode.fragment(start, stop)
-    assert isinstance(fragment, Fragment) and fragment.episode is episode
+    assert isinstance(fragment, Fragment)
+    assert fragment.episode is episode
     assert (fragment.start, fragment.stop, len(fragment)) == (start, stop, stop - start)
     with pytest.raises(AttributeError):
         fragment.start = 0

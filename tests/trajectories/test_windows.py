@@ -1,8 +1,5 @@
 """trajectories W1-W6: the closed form against windows found by search."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -60,7 +57,10 @@ def test_w1_rows_are_real_and_starts_rise(shape):
     found = windows(*shape)
     assert found == sorted(set(found))
     for start, rows, padding in found:
-        assert rows >= 1 and start >= 0 and start + rows <= num_rows and padding >= 0
+        assert rows >= 1
+        assert start >= 0
+        assert start + rows <= num_rows
+        assert padding >= 0
         assert rows + padding == length or end is TRUNCATE
         assert padding == 0 or end in (PAD, TILE)
 
@@ -106,7 +106,7 @@ def test_the_defaults_are_stride_one_and_drop():
 
 @pytest.mark.parametrize("end", [PAD, TRUNCATE])
 def test_w2_a_stride_over_the_length_is_refused(end):
-    with pytest.raises(ValueError, match="stride: expected at most length=2 .* got 3"):
+    with pytest.raises(ValueError, match=r"stride: expected at most length=2 .* got 3"):
         windows(9, 2, 3, end)
     with pytest.raises(ValueError, match="stride"):
         windows(0, 2, 3, end)
@@ -130,8 +130,14 @@ def test_w3_too_small_is_a_value_error(arguments, name):
 
 @pytest.mark.parametrize(
     ("arguments", "name"),
-    [((4, 2.0), "length"), ((4, 2, True), "stride"), (("4", 2), "num_rows"), ((4, None), "length")]
-    + [((np.bool_(True), 2), "num_rows"), ((4, np.float32(2)), "length")],
+    [
+        ((4, 2.0), "length"),
+        ((4, 2, True), "stride"),
+        (("4", 2), "num_rows"),
+        ((4, None), "length"),
+        ((np.bool_(True), 2), "num_rows"),
+        ((4, np.float32(2)), "length"),
+    ],
 )
 def test_w3_a_wrong_type_is_a_type_error(arguments, name):
     with pytest.raises(TypeError, match=f"^{name}: expected an integer"):
@@ -158,14 +164,3 @@ def test_w3_no_rows_no_windows(length, stride, end):
 
 def test_closing_windows_do_not_walk_a_long_run():
     assert closing_windows(10**15, 3, 2, PAD) == [(10**15 - 2, 2, 1)]
-
-
-def test_the_module_needs_no_numpy():
-    code = (
-        "import importlib.util, sys\n"
-        "spec = importlib.util.find_spec('headrace')\n"
-        "path = spec.submodule_search_locations[0] + '/trajectories/windows.py'\n"
-        "exec(compile(open(path).read(), path, 'exec'), {'__name__': 'windows'})\n"
-        "assert 'numpy' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,6 +1,9 @@
 """Steps into items: windows, frames, episodes, n-step returns, and the actor's accumulator."""
 
+from headrace.ends import EndOfEpisode
 from headrace.trajectories.episode import Episode, Fragment
-from headrace.trajectories.windows import EndOfEpisode, windows
+from headrace.trajectories.frames import StepType, Trajectory
+from headrace.trajectories.n_step import n_step
+from headrace.trajectories.windows import windows
 
-__all__ = ["EndOfEpisode", "Episode", "Fragment", "windows"]
+__all__ = ["EndOfEpisode", "Episode", "Fragment", "StepType", "Trajectory", "n_step", "windows"]

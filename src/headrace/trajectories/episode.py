@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from headrace.errors import SpecError
-from headrace.trees import join, kind_of
+from headrace.trees import build, compile_tree, leaves
 
 Array = np.ndarray[Any, Any]
 
@@ -18,12 +18,13 @@ Array = np.ndarray[Any, Any]
 class Episode:
     """An episode of T transitions: T+1 observations, and T of the rest.
 
-    Row t holds `observations[t]`, `actions[t]`, and the `rewards[t]`, `terminations[t]`, `truncations[t]` that
-    followed the action. Both flags may be False at the end: the episode is not finished. Values keep their dtype and
-    are not copied where they are arrays already.
+    Row t holds `observations[t]`, `actions[t]`, and the `rewards[t]`, `terminations[t]`, `truncations[t]`
+    that followed the action. Both flags may be False at the end: the episode is not finished. Values keep
+    their dtype and are not copied where they are arrays already.
 
     Args:
-        observations: a tree (nested mappings, tuples, named tuples) of arrays `[T+1, ...]`; lists become arrays.
+        observations: a tree (nested mappings, tuples, named tuples) of arrays `[T+1, ...]`; lists become
+            arrays.
         actions: a tree of arrays `[T, ...]`.
         rewards: numbers `[T]`.
         terminations: `[T]` of booleans, or of numbers that are 0 or 1; only the last may be set.
@@ -35,7 +36,8 @@ class Episode:
         id: the episode's name or number in its dataset.
 
     Raises:
-        SpecError: a wrong length (with the path, the length expected and the one found), a flag before the last
+        SpecError: a wrong length (with the path, the length expected and the one found), a flag before the
+        last
             step, or a leaf that is no array of numbers, booleans or strings.
 
     >>> episode = Episode([0.0, 1.0, 2.0], [1, 0], [0.5, 2], [False, True], [False, False])
@@ -59,11 +61,11 @@ class Episode:
         *,
         seed: int | None = None,
         options: Mapping[str, Any] | None = None,
-        id: int | str | None = None,
+        id: int | str | None = None,  # noqa: A002 - the public name
     ) -> None:
         self.rewards = _rewards(rewards)
         steps = len(self.rewards)
-        self.observations = _convert(observations, "observations", _ObservationRows(steps))
+        self.observations = _convert(observations, "observations", _one_more(steps))
         self.actions = _convert(actions, "actions", _exactly(steps))
         self.terminations = _flags(terminations, "terminations", steps)
         self.truncations = _flags(truncations, "truncations", steps)
@@ -130,24 +132,24 @@ class Fragment:
 
 
 _ATTRIBUTES = (
-    "observations", "actions", "rewards", "terminations", "truncations", "infos", "extras", "seed", "options", "id",
+    "observations", "actions", "rewards", "terminations", "truncations",
+    "infos", "extras", "seed", "options", "id",
 )  # fmt: skip
 
 # Raises if an array under this path may not have this many rows.
 RowCheck = Callable[[str, int], None]
 
 
-@dataclass(frozen=True, slots=True)
-class _ObservationRows:
-    steps: int
-
-    def __call__(self, path: str, rows: int) -> None:
-        if rows == self.steps:
+def _one_more(steps: int) -> RowCheck:
+    def check(path: str, rows: int) -> None:
+        if rows == steps:
             raise SpecError(
-                f"{path}: expected {self.steps + 1} rows, got {rows}: an episode of T={self.steps} transitions has "
-                "T+1 observations; append the last observation, the one after the last action"
+                f"{path}: expected {steps + 1} rows, got {rows}: an episode of T={steps} transitions has T+1 "
+                "observations; append the last observation, the one after the last action"
             )
-        _exactly(self.steps + 1)(path, rows)
+        _exactly(steps + 1)(path, rows)
+
+    return check
 
 
 def _exactly(expected: int) -> RowCheck:
@@ -166,20 +168,15 @@ def _either(steps: int) -> RowCheck:
     return check
 
 
-def _convert(tree: Any, path: str, check: RowCheck) -> Any:
-    """The tree with arrays for leaves. Lists are arrays here, so they are no containers."""
-    kind = None if isinstance(tree, list) else kind_of(type(tree))
-    match kind:
-        case "dict":
-            return {key: _convert(child, join(path, str(key)), check) for key, child in tree.items()}
-        case "tuple":
-            return tuple(_convert(child, join(path, str(i)), check) for i, child in enumerate(tree))
-        case "namedtuple":
-            children = zip(tree._fields, tree, strict=True)
-            return type(tree)(*(_convert(child, join(path, name), check) for name, child in children))
-    array = _array(tree, path)
-    check(path, len(array))
-    return array
+def _convert(tree: Any, path: str, check: RowCheck, least: int = 1) -> Any:
+    # A list is an array here, never a container.
+    node = compile_tree(tree, lambda value: isinstance(value, list | np.ndarray), path)
+    arrays = {leaf.path: _array(leaf.value, leaf.path) for leaf in leaves(node)}
+    if len(arrays) < least:
+        raise SpecError(f"{path}: expected at least one array, got {tree!r:.80}")
+    for name, array in arrays.items():
+        check(name, len(array))
+    return build(node, arrays)
 
 
 def _array(value: Any, path: str) -> Array:
@@ -190,7 +187,7 @@ def _array(value: Any, path: str) -> Array:
         raise SpecError(f"{path}: expected an array, got {type(value).__name__}: {error}") from error
     if array.dtype.kind not in "biufcUS":
         raise SpecError(
-            f"{path}: expected numbers, booleans or strings, got {type(value).__name__} of dtype {array.dtype}"
+            f"{path}: expected numbers, booleans or strings, got {type(value).__name__} of {array.dtype}"
         )
     if array.ndim == 0:
         raise SpecError(f"{path}: expected an array with a row for each step, got one value: {value!r:.80}")
@@ -226,7 +223,7 @@ def _mapping(value: Mapping[str, Any] | None, path: str, steps: int) -> dict[str
         return {}
     if not isinstance(value, Mapping):
         raise SpecError(f"{path}: expected a mapping of arrays, got {type(value).__name__}")
-    converted: dict[str, Any] = _convert(value, path, _either(steps))
+    converted: dict[str, Any] = _convert(value, path, _either(steps), least=0)
     return converted
 
 

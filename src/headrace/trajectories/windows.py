@@ -1,17 +1,16 @@
 """Where the windows of one run of rows lie: the only code that knows the six ends of an episode.
 
-A run is the rows of one episode (or, for CONTINUE, of a whole stream). Every writer and observer creates exactly the
-windows of this page's closed form: a *regular* window (all of its rows real, on stride) when its last row arrives,
-the *closing* ones when the run ends. In the order of their starts the closing windows come last, so
-`windows = regular windows + closing_windows`.
+A run is the rows of one episode (or, for CONTINUE, of a whole stream). Every writer and observer creates
+exactly the windows of this page's closed form: a *regular* window (all of its rows real, on stride) when its
+last row arrives, the *closing* ones when the run ends. In the order of their starts the closing windows come
+last, so `windows = regular windows + closing_windows`.
 """
 
 from __future__ import annotations
 
 import operator
 
-from headrace.ends import EndOfEpisode
-
+from headrace.ends import EndOfEpisode as EndOfEpisode
 
 Window = tuple[int, int, int]
 """`(start, rows, padding)`: `rows` real rows from row `start`, then `padding` invented ones."""
@@ -98,7 +97,7 @@ def rows_in_no_window(num_rows: int, length: int, stride: int, end: EndOfEpisode
     return dropped + num_rows - covered
 
 
-def check_window(length: int, stride: int, end: EndOfEpisode, num_rows: int = 0) -> tuple[int, int, int]:
+def check_window(length: int, stride: int, end: object, num_rows: int = 0) -> tuple[int, int, int]:
     """Returns `(num_rows, length, stride)` as plain integers, or raises as `windows` does."""
     if not isinstance(end, EndOfEpisode):
         names = ", ".join(member.name for member in EndOfEpisode)
@@ -106,8 +105,8 @@ def check_window(length: int, stride: int, end: EndOfEpisode, num_rows: int = 0)
     num_rows, length, stride = _checked(num_rows, length, stride)
     if stride > length and end in (EndOfEpisode.PAD, EndOfEpisode.TRUNCATE):
         raise ValueError(
-            f"stride: expected at most length={length} with {end.name}, got {stride}; the last window would hold "
-            "no real row. Use a smaller stride, or DROP, LAST or TILE"
+            f"stride: expected at most length={length} with {end.name}, got {stride}; the last window "
+            "would hold no real row. Use a smaller stride, or DROP, LAST or TILE"
         )
     return num_rows, length, stride
 
