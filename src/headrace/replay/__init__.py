@@ -1,0 +1,21 @@
+"""Which items next: tables with selectors and rate limiters over a store, and the `Replay` that has them."""
+
+from headrace.replay import rate_limiters, selectors
+from headrace.replay.batch import SampledBatch, SampleInfo
+from headrace.replay.replay import Replay, TableHandle, estimate_bytes
+from headrace.replay.rules import ItemRule
+from headrace.replay.table import Table
+from headrace.replay.writer import Writer
+
+__all__ = [
+    "ItemRule",
+    "Replay",
+    "SampleInfo",
+    "SampledBatch",
+    "Table",
+    "TableHandle",
+    "Writer",
+    "estimate_bytes",
+    "rate_limiters",
+    "selectors",
+]

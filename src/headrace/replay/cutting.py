@@ -1,0 +1,193 @@
+"""From committed rows to windows: which items a rule makes, and when.
+
+The rule of `windows()` in closed form (trajectories W1, W5, W6), applied row by row as rows are committed, for every
+lane of a block in one call. An episode of T transitions has T + 1 rows when its final row is known; rules of length 1
+count only the T transitions.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.ends import EndOfEpisode
+from headrace.replay.items import INVENTED, LOOKAHEAD, REAL
+from headrace.store.jit import kernel
+from headrace.store.layout import FINAL, LANES, LINKED, PADDING, STEP_MASK, USED, StoreArrays
+from headrace.store.pinning import pin_window
+from headrace.store.window import follow
+
+# EndOfEpisode by number, for kernels.
+END_NUMBERS = {end: number for number, end in enumerate(EndOfEpisode)}
+DROP, TRUNCATE, PAD, TILE, LAST, CONTINUE = (END_NUMBERS[end] for end in EndOfEpisode)
+
+
+class Cut(NamedTuple):
+    """A rule, as numbers.
+
+    Attributes:
+        length: rows of a window.
+        stride: rows from the start of one window to the next.
+        end: the number of an `EndOfEpisode`.
+        lookahead: rows after the window that must be there too, or the end of the episode.
+    """
+
+    length: int
+    stride: int
+    end: int
+    lookahead: int
+
+
+class Windows(NamedTuple):
+    """Where windows are written.
+
+    Attributes:
+        rows: int64[capacity], first rows.
+        shapes: uint32[capacity, 3]: real rows, invented rows, lookahead.
+        lanes: int64[capacity]: the lane in the block.
+        count: int64[1].
+    """
+
+    rows: NDArray[np.int64]
+    shapes: NDArray[np.uint32]
+    lanes: NDArray[np.int64]
+    count: NDArray[np.int64]
+
+
+def room_for(rows: int, ends: int, cut: Cut) -> int:
+    """At most so many windows come of `rows` rows in which `ends` episodes end."""
+    return 2 * rows + ends * (cut.length + cut.lookahead + 2)
+
+
+def new_windows(capacity: int) -> Windows:
+    """Room for so many windows."""
+    return Windows(
+        np.empty(capacity, np.int64),
+        np.empty((capacity, 3), np.uint32),
+        np.empty(capacity, np.int64),
+        np.zeros(1, np.int64),
+    )
+
+
+@kernel
+def cut_block(store: StoreArrays, page: int, steps: int, cut: Cut, out: Windows) -> None:
+    """The windows that the last `steps` committed vector steps of a page complete; their pages are pinned."""
+    lanes = store.pages[page, LANES]
+    used = store.pages[page, USED]
+    first = page * store.page_rows
+    for step in range(used - steps, used):
+        for lane in range(lanes):
+            row = first + step * lanes + lane
+            word = np.int64(store.steps[row])
+            if word & PADDING:
+                continue
+            _cut_row(store, row, lane, word, cut, out)
+            if word & LINKED:
+                _cut_row(
+                    store, np.int64(store.links[row]) - 1, lane, FINAL | ((word & STEP_MASK) + 1), cut, out
+                )
+            if word & (FINAL | LINKED):
+                cut_end(store, row, lane, cut, out)
+
+
+@kernel
+def cut_finals(
+    store: StoreArrays, rows: NDArray[np.int64], lanes: NDArray[np.int64], cut: Cut, out: Windows
+) -> None:
+    """The windows that the ends of episodes complete, after the rows themselves were cut; their pages are pinned.
+
+    Args:
+        rows: int64[m], the last rows in the lanes; those that are LINKED have a final row.
+        lanes: int64[m].
+    """
+    for index in range(rows.shape[0]):
+        row = rows[index]
+        word = np.int64(store.steps[row])
+        if word & LINKED:
+            _cut_row(
+                store,
+                np.int64(store.links[row]) - 1,
+                lanes[index],
+                FINAL | ((word & STEP_MASK) + 1),
+                cut,
+                out,
+            )
+        cut_end(store, row, lanes[index], cut, out)
+
+
+@kernel
+def _cut_row(store: StoreArrays, row: int, lane: int, word: int, cut: Cut, out: Windows) -> None:
+    """The regular window that this row completes, its lookahead included."""
+    step = word & STEP_MASK
+    start = step - (cut.length - 1) - cut.lookahead
+    if start < 0 or start % cut.stride != 0:
+        return
+    if cut.length == 1 and cut.lookahead == 0 and word & FINAL:
+        return  # No transition starts at a final row (trajectories W6).
+    _emit(store, row, start - step, lane, cut.length, 0, cut.length + cut.lookahead, cut, out)
+
+
+@kernel
+def cut_end(store: StoreArrays, row: int, lane: int, cut: Cut, out: Windows) -> None:
+    """The windows that remain when the episode of `row`, its last row in the lane, is over.
+
+    The row's own flags tell whether there is a final row: it is FINAL itself, or LINKED to one.
+    """
+    word = np.int64(store.steps[row])
+    if word & LINKED:
+        row = np.int64(store.links[row]) - 1
+        word = np.int64(store.steps[row])
+    last = word & STEP_MASK
+    rows = last if cut.length == 1 and word & FINAL else last + 1
+    regular = rows - cut.length
+    # Regular windows whose lookahead the end of the episode cut short.
+    start = max(0, last - (cut.length - 1) - cut.lookahead + 1)
+    start = -(-start // cut.stride) * cut.stride
+    while start <= regular:
+        kept = min(cut.length + cut.lookahead, last - start + 1)
+        _emit(store, row, start - last, lane, cut.length, 0, kept, cut, out)
+        start += cut.stride
+    if cut.end == DROP or rows <= 0:
+        return
+    if cut.end == LAST:
+        if regular >= 0 and regular % cut.stride != 0:
+            _emit(store, row, regular - last, lane, cut.length, 0, last - regular + 1, cut, out)
+        return
+    # The first start on the stride that leaves fewer rows than a window has.
+    start = 0 if regular < 0 else (regular // cut.stride + 1) * cut.stride
+    if cut.end != TILE and regular >= 0 and regular % cut.stride == 0:
+        return
+    while start < rows:
+        real = rows - start
+        invented = 0 if cut.end == TRUNCATE else cut.length - real
+        _emit(store, row, start - last, lane, real, invented, last - start + 1, cut, out)
+        if cut.end != TILE:
+            return
+        start += cut.stride
+
+
+@kernel
+def _emit(
+    store: StoreArrays,
+    row: int,
+    offset: int,
+    lane: int,
+    real: int,
+    invented: int,
+    kept: int,
+    cut: Cut,
+    out: Windows,
+) -> None:
+    start = follow(store, row, offset)
+    if start < 0:
+        return
+    pin_window(store, start, kept, 1)
+    place = out.count[0]
+    out.rows[place] = start
+    out.shapes[place, REAL] = real
+    out.shapes[place, INVENTED] = invented
+    out.shapes[place, LOOKAHEAD] = cut.lookahead
+    out.lanes[place] = lane
+    out.count[0] = place + 1

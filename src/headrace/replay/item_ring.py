@@ -1,0 +1,291 @@
+"""A table's items with room to grow: the arrays of `items.Items`, made anew when they are full or mostly holes."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.replay import kernels
+from headrace.replay.items import (
+    FIRST,
+    HEAP,
+    LIVE,
+    PRIORITIZED,
+    RING_WORDS,
+    SPAN,
+    UNIFORM,
+    UNIQUE,
+    Items,
+)
+from headrace.replay.selectors import Selector
+from headrace.store.layout import StoreArrays
+
+_SMALLEST = 1024
+_NO_NUMBERS = np.zeros(0, np.float64)
+
+
+class ItemRing:
+    """Items in the order of insertion, with their sampler's and remover's index. The replay's lock is held throughout.
+
+    Args:
+        store: whose pages the items hold.
+        max_size: the most items.
+        sampler, remover: descriptions of the selectors.
+        random: the replay's generator.
+    """
+
+    def __init__(
+        self,
+        store: StoreArrays,
+        max_size: int,
+        sampler: Selector,
+        remover: Selector,
+        random: np.random.Generator,
+    ) -> None:
+        self._store = store
+        self.max_size = max_size
+        self._sampler = sampler
+        self._remover = remover
+        self._random = random
+        self._random_victims = remover.kind in (UNIFORM, PRIORITIZED)
+        self._random_draws = sampler.kind in (UNIFORM, PRIORITIZED)
+        self._uses_heap = HEAP in (sampler.kind, remover.kind)
+        self._reads_priorities = sampler.reads_priorities or remover.reads_priorities
+        self.arrays = self._new(
+            min(_SMALLEST, max_size + 1), with_windows=False, with_priorities=self._uses_heap
+        )
+
+    def _new(self, capacity: int, *, with_windows: bool, with_priorities: bool) -> Items:
+        return Items(
+            keys=np.zeros(capacity, np.uint64),
+            rows=np.zeros(capacity, np.uint32),
+            times=np.zeros(capacity, np.uint32),
+            priorities=np.zeros(capacity if with_priorities else 0, np.float64),
+            windows=np.zeros((capacity if with_windows else 0, 3), np.uint32),
+            touches=np.zeros(capacity if self._uses_heap else 0, np.int64),
+            common=np.ones(1, np.float64),
+            common_window=np.array([1, 0, 0], np.uint32),
+            ring=np.zeros(RING_WORDS, np.int64),
+            sampler=self._sampler.new_index(capacity),
+            remover=self._remover.new_index(capacity),
+        )
+
+    def __len__(self) -> int:
+        return int(self.arrays.ring[LIVE])
+
+    @property
+    def unique(self) -> int:
+        """Items sampled at least once since the last reset."""
+        return int(self.arrays.ring[UNIQUE])
+
+    @property
+    def has_windows(self) -> bool:
+        """Whether items have windows of their own; otherwise `window` is everybody's."""
+        return self.arrays.windows.shape[0] > 0
+
+    @property
+    def window(self) -> NDArray[np.uint32]:
+        """uint32[3]: the window of all items, as long as they agree."""
+        return self.arrays.common_window
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        flat = self.arrays
+        arrays = [flat.keys, flat.rows, flat.times, flat.priorities, flat.windows, flat.touches]
+        for index in (flat.sampler, flat.remover):
+            arrays += [index.nodes, index.heap.slots, index.heap.places]
+        return sum(array.nbytes for array in arrays)
+
+    # ---- inserting and removing ------------------------------------------------------------------------------------
+
+    def insert(
+        self,
+        first_key: int,
+        rows: NDArray[np.int64],
+        windows: NDArray[np.uint32],
+        priorities: NDArray[np.float64],
+    ) -> int:
+        """Insert items whose pages are pinned; returns how many left for them.
+
+        Args:
+            first_key: of the first; the others follow.
+            rows: int64[M].
+            windows: uint32[M, 3], or uint32[1, 3] for all.
+            priorities: float64[M], or float64[1] for all.
+        """
+        if not self.has_windows:
+            self._note_windows(windows)
+        if not self.arrays.priorities.shape[0]:
+            self._note_priorities(priorities)
+        left = 0
+        while True:
+            done, gone = kernels.insert(
+                self._store,
+                self.arrays,
+                first_key,
+                rows,
+                windows,
+                priorities,
+                self.max_size,
+                self._random.random(2 * len(rows) + 8) if self._random_victims else _NO_NUMBERS,
+            )
+            left += gone
+            if done == len(rows) and self.arrays.ring[LIVE] <= self.max_size:
+                return left
+            first_key += done
+            rows = rows[done:]
+            windows = windows[done:] if len(windows) > 1 else windows
+            priorities = priorities[done:] if len(priorities) > 1 else priorities
+            if self.arrays.ring[SPAN] == self.arrays.rows.shape[0]:
+                self._make_room()
+
+    def shrink_to(self, max_size: int) -> int:
+        """Set another largest size; returns how many items left at once."""
+        self.max_size = max_size
+        return self.insert(0, np.zeros(0, np.int64), self.arrays.common_window[None], self.arrays.common)
+
+    def remove(self, keys: NDArray[np.uint64]) -> int:
+        """Remove the items of these keys; returns how many there were."""
+        slots = np.empty(len(keys), np.int64)
+        found = kernels.find_keys(self.arrays, keys, slots)
+        slots = np.unique(slots[:found])
+        kernels.remove(self._store, self.arrays, slots)
+        self._close_holes()
+        return len(slots)
+
+    def clear(self) -> None:
+        """Remove all items and forget which were sampled."""
+        live = kernels.live_slots(self.arrays)
+        kernels.remove(self._store, self.arrays, live)
+        self.arrays.ring[UNIQUE] = 0
+
+    def update(self, keys: NDArray[np.uint64], priorities: NDArray[np.float64]) -> int:
+        """Set priorities; returns how many entries named an item that is there."""
+        if not self.arrays.priorities.shape[0]:
+            self._replace(self.arrays.rows.shape[0], with_priorities=True)
+        return kernels.update(self.arrays, keys, priorities)
+
+    def _note_windows(self, windows: NDArray[np.uint32]) -> None:
+        """Take the window of the first items as that of all, until another comes."""
+        common = self.arrays.common_window
+        if not len(self) and len(windows):
+            common[:] = windows[0]
+        if (windows != common).any():
+            self._replace(self.arrays.rows.shape[0], with_windows=True)
+
+    def _note_priorities(self, priorities: NDArray[np.float64]) -> None:
+        """Take the priority of the first items as that of all, until another comes."""
+        common = self.arrays.common
+        if not len(self) and len(priorities):
+            common[0] = priorities[0]
+        if (priorities != common[0]).any():
+            self._replace(self.arrays.rows.shape[0], with_priorities=True)
+
+    # ---- room ------------------------------------------------------------------------------------------------------
+
+    def _make_room(self) -> None:
+        """Close the holes, and grow if the ring would still be nearly full."""
+        ring, capacity = self.arrays.ring, self.arrays.rows.shape[0]
+        # Without holes one slot more than max_size is enough; with holes a quarter more keeps the moves rare.
+        most = self.max_size + 1 if ring[SPAN] == ring[LIVE] else self.max_size + self.max_size // 4 + 64
+        grown = capacity if ring[LIVE] <= capacity * 3 // 4 else max(capacity, min(2 * capacity, most))
+        self._replace(max(grown, int(ring[LIVE]) + 1))
+
+    def _close_holes(self) -> None:
+        """Keep at least half of the slots live: a uniform draw hits an item at every second try or better."""
+        ring = self.arrays.ring
+        if ring[SPAN] > 2 * ring[LIVE] + 64:
+            self._replace(self.arrays.rows.shape[0])
+
+    def _replace(self, capacity: int, *, with_windows: bool = False, with_priorities: bool = False) -> None:
+        old = self.arrays
+        new = self._new(
+            capacity,
+            with_windows=with_windows or self.has_windows,
+            with_priorities=with_priorities or old.priorities.shape[0] > 0,
+        )
+        new.common[:] = old.common
+        new.common_window[:] = old.common_window
+        new.ring[:] = old.ring
+        kernels.move_items(old, new)
+        self.arrays = new
+
+    # ---- drawing ---------------------------------------------------------------------------------------------------
+
+    def draw(
+        self,
+        keys: NDArray[np.uint64],
+        integers: NDArray[np.int64],
+        floats: NDArray[np.float64],
+        max_times: int,
+    ) -> tuple[NDArray[np.uint32], int]:
+        """Draw a batch into the arrays (see `kernels.take`); the caller has made sure that it can be served.
+
+        Returns:
+            The windows, uint32[B, 3] or uint32[3] if all agree; and how many items left because they were sampled `max_times` times.
+        """
+        if max_times:
+            return self._draw_and_remove(keys, integers, floats, max_times)
+        drawn = 0
+        while drawn < len(keys):
+            uniforms = self._random.random(len(keys) - drawn) if self._random_draws else _NO_NUMBERS
+            drawn = kernels.draw(self.arrays, drawn, uniforms, keys, integers, floats)
+        return self._windows_of(integers[kernels.SLOT]), 0
+
+    def draw_distinct(
+        self,
+        keys: NDArray[np.uint64],
+        integers: NDArray[np.int64],
+        floats: NDArray[np.float64],
+        max_times: int,
+    ) -> tuple[NDArray[np.uint32], int]:
+        """As `draw`, uniformly, every item at most once (replay S7)."""
+        count = len(keys)
+        integers[kernels.SLOT] = self._distinct_slots(count)
+        floats[kernels.PROBABILITY] = 1.0 / len(self)
+        kernels.take(self.arrays, 0, count, keys, integers, floats)
+        windows = self._windows_of(integers[kernels.SLOT])
+        if not max_times:
+            return windows, 0
+        spent = integers[kernels.TIMES] >= max_times
+        # Each removal makes the table smaller for the draws after it (replay L5).
+        gone = np.cumsum(spent) - spent
+        integers[kernels.SIZE] -= gone
+        floats[kernels.PROBABILITY] = 1.0 / integers[kernels.SIZE]
+        kernels.remove(self._store, self.arrays, integers[kernels.SLOT][spent])
+        self._close_holes()
+        return windows, int(spent.sum())
+
+    def _draw_and_remove(
+        self,
+        keys: NDArray[np.uint64],
+        integers: NDArray[np.int64],
+        floats: NDArray[np.float64],
+        max_times: int,
+    ) -> tuple[NDArray[np.uint32], int]:
+        windows = np.zeros((len(keys) if self.has_windows else 0, 3), np.uint32)
+        drawn = removed = 0
+        while drawn < len(keys):
+            uniforms = self._random.random(2 * (len(keys) - drawn)) if self._random_draws else _NO_NUMBERS
+            drawn, gone = kernels.draw_and_remove(
+                self._store, self.arrays, max_times, drawn, uniforms, keys, integers, floats, windows
+            )
+            removed += gone
+            self._close_holes()
+        return (windows if len(windows) else self.window), removed
+
+    def _windows_of(self, slots: NDArray[np.int64]) -> NDArray[np.uint32]:
+        return self.arrays.windows[slots] if self.has_windows else self.window
+
+    def _distinct_slots(self, count: int) -> NDArray[np.int64]:
+        ring = self.arrays.ring
+        if ring[SPAN] > ring[LIVE]:
+            return self._random.choice(kernels.live_slots(self.arrays), count, replace=False)
+        # Without holes every place is an item: no list of them is needed.
+        places = self._random.choice(int(ring[LIVE]), count, replace=False)
+        return (ring[FIRST] + places) % self.arrays.rows.shape[0]
+
+    def supply(self, max_times: int) -> int:
+        """How many more samples the items allow (replay L6)."""
+        return kernels.supply(self.arrays, max_times)

@@ -1,0 +1,210 @@
+"""The items of one table, as arrays in the order of insertion, and what each selector keeps beside them.
+
+Items lie in a ring. A new one goes in at the end; one that leaves is marked, and the ends move over marked slots. So
+the order of insertion needs no list, the newest and the oldest are at hand, and a uniform draw is a random slot that is
+drawn again if it is marked (`ring.make_room` keeps at least half of the slots live). Keys rise along the ring, so a
+key is found by interpolation, without an index.
+
+What most tables do not need costs them nothing: priorities and windows have arrays only once two items differ, touches
+only if a heap asks for them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.replay.heap import Heap, heap_moved, heap_push, heap_remove
+from headrace.replay.sum_tree import refresh
+from headrace.store.jit import kernel
+from headrace.store.layout import StoreArrays
+from headrace.store.pinning import pin_page, pin_window
+from headrace.store.window import follow
+
+# The words of `ring`.
+FIRST = 0  # the slot of the oldest item
+SPAN = 1  # slots from the oldest to the newest, marked ones included
+LIVE = 2  # items
+TOUCHES = 3  # counts insertions and updates
+UNIQUE = 4  # items that were sampled at least once
+RING_WORDS = 5
+
+DEAD = 0xFFFFFFFF  # rows[slot] of an item that left
+
+# Kinds of selectors.
+FIFO, LIFO, UNIFORM, PRIORITIZED, HEAP = range(5)
+
+# The columns of `windows`.
+REAL, INVENTED, LOOKAHEAD = range(3)
+
+
+class Index(NamedTuple):
+    """What one selector keeps of a table. Arrays that its kind does not use are empty.
+
+    Attributes:
+        kind: FIFO, LIFO, UNIFORM, PRIORITIZED or HEAP.
+        exponent: of the priorities (PRIORITIZED).
+        nodes, levels: the sum tree (PRIORITIZED).
+        heap: the heap (HEAP).
+    """
+
+    kind: int
+    exponent: float
+    nodes: NDArray[np.float64]
+    levels: NDArray[np.int64]
+    heap: Heap
+
+
+class Items(NamedTuple):
+    """The arrays of a table; `[capacity]` each, or empty while all items agree.
+
+    Attributes:
+        keys: uint64, rising along the ring.
+        rows: uint32, the first row of the window, or DEAD.
+        times: uint32, how often it was sampled.
+        priorities: float64; empty while every item has priority `common[0]`.
+        windows: uint32[capacity, 3]: real rows, invented rows, further rows that are kept; empty while every item has
+            the window `common_window`.
+        touches: int64: when it was last inserted or updated; empty without a heap.
+        common: float64[1].
+        common_window: uint32[3].
+        ring: int64[RING_WORDS].
+    """
+
+    keys: NDArray[np.uint64]
+    rows: NDArray[np.uint32]
+    times: NDArray[np.uint32]
+    priorities: NDArray[np.float64]
+    windows: NDArray[np.uint32]
+    touches: NDArray[np.int64]
+    common: NDArray[np.float64]
+    common_window: NDArray[np.uint32]
+    ring: NDArray[np.int64]
+    sampler: Index
+    remover: Index
+
+
+@kernel
+def slot_at(items: Items, place: int) -> int:
+    """The slot of the item `place` places after the oldest."""
+    slot = items.ring[FIRST] + place
+    capacity = items.rows.shape[0]
+    return slot - capacity if slot >= capacity else slot
+
+
+@kernel
+def priority_of(items: Items, slot: int) -> float:
+    """An item's priority."""
+    return items.priorities[slot] if items.priorities.shape[0] else items.common[0]
+
+
+@kernel
+def weight(exponent: float, priority: float) -> float:
+    """The weight of a priority (replay S4)."""
+    if priority <= 0.0:
+        return 0.0
+    if exponent == 1.0:
+        return priority
+    return priority**exponent
+
+
+@kernel
+def find_slot(items: Items, key: int) -> int:
+    """The slot of a key, or -1.
+
+    Keys rise along the ring, evenly when one table gets them all: the first guess of an interpolation is right, and
+    every further one leaves at most half of what was left.
+    """
+    low, high = 0, items.ring[SPAN] - 1
+    interpolates = True
+    while low <= high:
+        first, last = items.keys[slot_at(items, low)], items.keys[slot_at(items, high)]
+        if key < first or key > last:
+            return -1
+        if interpolates and last > first:
+            guess = low + np.int64(
+                np.float64(key - first) * (np.float64(high - low) / np.float64(last - first))
+            )
+        else:
+            guess = (low + high) // 2
+        guess = min(max(guess, low), high)
+        slot = slot_at(items, guess)
+        found = items.keys[slot]
+        if found == key:
+            return slot if items.rows[slot] != DEAD else -1
+        if found < key:
+            low = guess + 1
+        else:
+            high = guess - 1
+        interpolates = not interpolates
+    return -1
+
+
+@kernel
+def index_insert(items: Items, index: Index, slot: int) -> None:
+    """Tell a selector of a new item. A sum tree's parents wait for `refresh`."""
+    if index.kind == PRIORITIZED:
+        index.nodes[slot] = weight(index.exponent, priority_of(items, slot))
+    elif index.kind == HEAP:
+        heap_push(index.heap, items.priorities, items.touches, slot)
+
+
+@kernel
+def index_update(items: Items, index: Index, slot: int) -> None:
+    """Tell a selector of a changed priority. A sum tree's parents wait for `refresh`."""
+    if index.kind == PRIORITIZED:
+        index.nodes[slot] = weight(index.exponent, priority_of(items, slot))
+    elif index.kind == HEAP:
+        heap_moved(index.heap, items.priorities, items.touches, slot)
+
+
+@kernel
+def index_remove(items: Items, index: Index, slot: int) -> None:
+    """Tell a selector of an item that leaves. A sum tree's parents wait for `refresh`."""
+    if index.kind == PRIORITIZED:
+        index.nodes[slot] = 0.0
+    elif index.kind == HEAP:
+        heap_remove(index.heap, items.priorities, items.touches, slot)
+
+
+@kernel
+def index_refresh(index: Index, slots: NDArray[np.int64]) -> None:
+    """Bring a selector up to date with the changed slots."""
+    if index.kind == PRIORITIZED:
+        refresh(index.nodes, index.levels, slots.copy())
+
+
+@kernel
+def kept_rows(store: StoreArrays, row: int, real: int, lookahead: int) -> int:
+    """How many rows a window holds: its own and as many of its lookahead as its episode has.
+
+    An item is made when its whole lookahead is stored or its episode is over, so the number is the same ever after.
+    """
+    kept = real
+    while kept < real + lookahead and follow(store, row, kept) >= 0:
+        kept += 1
+    return kept
+
+
+@kernel
+def remove_slot(store: StoreArrays, items: Items, slot: int) -> None:
+    """Take an item out: of both selectors, of the ring, and off its pages."""
+    index_remove(items, items.sampler, slot)
+    index_remove(items, items.remover, slot)
+    row = np.int64(items.rows[slot])
+    window = items.windows[slot] if items.windows.shape[0] else items.common_window
+    real, lookahead = np.int64(window[REAL]), np.int64(window[LOOKAHEAD])
+    if real == 1 and lookahead == 0:
+        pin_page(store, row // store.page_rows, -1)
+    else:
+        pin_window(store, row, kept_rows(store, row, real, lookahead), -1)
+    items.rows[slot] = DEAD
+    ring = items.ring
+    ring[LIVE] -= 1
+    while ring[SPAN] > 0 and items.rows[ring[FIRST]] == DEAD:
+        ring[FIRST] = slot_at(items, 1)
+        ring[SPAN] -= 1
+    while ring[SPAN] > 0 and items.rows[slot_at(items, ring[SPAN] - 1)] == DEAD:
+        ring[SPAN] -= 1

@@ -1,0 +1,355 @@
+"""What a table does to its items, a whole batch a call: insert, draw, update, remove."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.replay.items import (
+    DEAD,
+    FIFO,
+    FIRST,
+    HEAP,
+    LIFO,
+    LIVE,
+    PRIORITIZED,
+    SPAN,
+    TOUCHES,
+    UNIFORM,
+    UNIQUE,
+    Index,
+    Items,
+    find_slot,
+    index_insert,
+    index_refresh,
+    index_update,
+    priority_of,
+    remove_slot,
+    slot_at,
+)
+from headrace.replay.sum_tree import find, rebuild, total
+from headrace.store.jit import kernel
+from headrace.store.layout import StoreArrays
+
+# The rows of a draw's integers and floats.
+SLOT, TIMES, SIZE, ROW = range(4)
+PROBABILITY, PRIORITY = range(2)
+
+
+@kernel
+def insert(
+    store: StoreArrays,
+    items: Items,
+    first_key: int,
+    rows: NDArray[np.int64],
+    windows: NDArray[np.uint32],
+    priorities: NDArray[np.float64],
+    max_size: int,
+    uniforms: NDArray[np.float64],
+) -> tuple[int, int]:
+    """Insert items that are pinned already; whenever there are too many the remover takes a victim (replay T5).
+
+    Args:
+        first_key: of the first; the others follow.
+        rows: int64[M], first rows of the windows.
+        windows: uint32[M, 3], or uint32[1, 3] for all.
+        priorities: float64[M], or float64[1] for all.
+        uniforms: random numbers for a remover that draws; others need none.
+
+    Returns:
+        How many went in, and how many left. Fewer than M went in if the ring has no slot left or the random numbers
+        ran out; then there may also be more than `max_size` items, and another call goes on.
+    """
+    count = rows.shape[0]
+    ring = items.ring
+    changed = np.empty(2 * count + max(0, ring[LIVE] - max_size), np.int64)
+    changes = done = left = used = 0
+    draws = items.remover.kind == PRIORITIZED or items.remover.kind == UNIFORM
+    victim = np.empty(1, np.int64)
+    chance = np.empty(1, np.float64)
+    while True:
+        if ring[LIVE] > max_size:
+            if draws and used >= uniforms.shape[0]:
+                break
+            picked = choose(items, items.remover, uniforms[used : used + 1], victim, chance)
+            used += 1
+            if picked == 0:
+                continue
+            slot = victim[0]
+            remove_slot(store, items, slot)
+            left += 1
+        elif done < count and ring[SPAN] < items.rows.shape[0]:
+            slot = _append(items, first_key, done, rows, windows, priorities)
+            done += 1
+        else:
+            break
+        changed[changes] = slot
+        changes += 1
+        if draws:
+            index_refresh(items.remover, changed[changes - 1 : changes])
+    index_refresh(items.sampler, changed[:changes])
+    return done, left
+
+
+@kernel
+def _append(
+    items: Items,
+    first_key: int,
+    number: int,
+    rows: NDArray[np.int64],
+    windows: NDArray[np.uint32],
+    priorities: NDArray[np.float64],
+) -> int:
+    ring = items.ring
+    slot = slot_at(items, ring[SPAN])
+    ring[SPAN] += 1
+    ring[LIVE] += 1
+    items.keys[slot] = np.uint64(first_key + number)
+    items.rows[slot] = rows[number]
+    items.times[slot] = 0
+    if items.priorities.shape[0]:
+        items.priorities[slot] = priorities[number if priorities.shape[0] > 1 else 0]
+    if items.windows.shape[0]:
+        items.windows[slot] = windows[number if windows.shape[0] > 1 else 0]
+    if items.touches.shape[0]:
+        items.touches[slot] = ring[TOUCHES]
+        ring[TOUCHES] += 1
+    index_insert(items, items.sampler, slot)
+    index_insert(items, items.remover, slot)
+    return slot
+
+
+@kernel
+def remove(store: StoreArrays, items: Items, slots: NDArray[np.int64]) -> None:
+    """Take items out."""
+    for index in range(slots.shape[0]):
+        remove_slot(store, items, slots[index])
+    index_refresh(items.sampler, slots)
+    index_refresh(items.remover, slots)
+
+
+@kernel
+def find_keys(items: Items, keys: NDArray[np.uint64], slots: NDArray[np.int64]) -> int:
+    """The slots of the keys that are there, one for each entry; returns how many."""
+    found = 0
+    for index in range(keys.shape[0]):
+        slot = find_slot(items, keys[index])
+        if slot >= 0:
+            slots[found] = slot
+            found += 1
+    return found
+
+
+@kernel
+def update(items: Items, keys: NDArray[np.uint64], priorities: NDArray[np.float64]) -> int:
+    """Set priorities; of two entries for one key the last wins (replay P2). Returns how many named an item."""
+    slots = np.empty(keys.shape[0], np.int64)
+    found = 0
+    for index in range(keys.shape[0]):
+        slot = find_slot(items, keys[index])
+        if slot < 0:
+            continue
+        slots[found] = slot
+        found += 1
+        items.priorities[slot] = priorities[index]
+        if items.touches.shape[0]:
+            items.touches[slot] = items.ring[TOUCHES]
+            items.ring[TOUCHES] += 1
+        index_update(items, items.sampler, slot)
+        index_update(items, items.remover, slot)
+    index_refresh(items.sampler, slots[:found])
+    index_refresh(items.remover, slots[:found])
+    return found
+
+
+@kernel
+def choose(
+    items: Items,
+    index: Index,
+    uniforms: NDArray[np.float64],
+    slots: NDArray[np.int64],
+    chances: NDArray[np.float64],
+) -> int:
+    """Pick slots without taking them; each pick sees the same items.
+
+    Returns:
+        How many were picked: fewer than `slots` has room for, if the uniform numbers ran out on slots whose item left.
+    """
+    count = slots.shape[0]
+    ring = items.ring
+    if index.kind == PRIORITIZED and total(index.nodes) > 0.0:
+        find(index.nodes, index.levels, uniforms[:count], slots)
+        whole = total(index.nodes)
+        for place in range(count):
+            chances[place] = index.nodes[slots[place]] / whole
+        return count
+    if index.kind == FIFO or index.kind == LIFO or index.kind == HEAP:
+        if index.kind == HEAP:
+            slot = index.heap.slots[0]
+        else:
+            slot = slot_at(items, 0 if index.kind == FIFO else ring[SPAN] - 1)
+        for place in range(count):
+            slots[place] = slot
+            chances[place] = 1.0
+        return count
+    picked = 0
+    for place in range(uniforms.shape[0]):
+        slot = slot_at(items, min(np.int64(uniforms[place] * ring[SPAN]), ring[SPAN] - 1))
+        if items.rows[slot] != DEAD:
+            slots[picked] = slot
+            chances[picked] = 1.0 / ring[LIVE]
+            picked += 1
+            if picked == count:
+                break
+    return picked
+
+
+@kernel
+def take(
+    items: Items,
+    start: int,
+    stop: int,
+    keys: NDArray[np.uint64],
+    integers: NDArray[np.int64],
+    floats: NDArray[np.float64],
+) -> None:
+    """Count the slots of the draws `start:stop` as sampled and tell what is known of them.
+
+    Args:
+        keys: uint64[B], written.
+        integers: int64[4, B]: the slots are there; times sampled, size of the table and first row are written.
+        floats: float64[2, B]: the probability is there; the priority is written.
+    """
+    ring = items.ring
+    for place in range(start, stop):
+        slot = integers[SLOT, place]
+        times = np.int64(items.times[slot]) + 1
+        items.times[slot] = times
+        if times == 1:
+            ring[UNIQUE] += 1
+        keys[place] = items.keys[slot]
+        integers[TIMES, place] = times
+        integers[SIZE, place] = ring[LIVE]
+        integers[ROW, place] = items.rows[slot]
+        floats[PRIORITY, place] = priority_of(items, slot)
+
+
+@kernel
+def draw(
+    items: Items,
+    start: int,
+    uniforms: NDArray[np.float64],
+    keys: NDArray[np.uint64],
+    integers: NDArray[np.int64],
+    floats: NDArray[np.float64],
+) -> int:
+    """Choose and take the draws from `start` on, none of which removes an item. Returns how many are drawn now.
+
+    It is fewer than the batch has room for if the random numbers ran out (see `choose`).
+    """
+    picked = choose(items, items.sampler, uniforms, integers[SLOT, start:], floats[PROBABILITY, start:])
+    take(items, start, start + picked, keys, integers, floats)
+    return start + picked
+
+
+@kernel
+def draw_and_remove(
+    store: StoreArrays,
+    items: Items,
+    max_times: int,
+    start: int,
+    uniforms: NDArray[np.float64],
+    keys: NDArray[np.uint64],
+    integers: NDArray[np.int64],
+    floats: NDArray[np.float64],
+    windows: NDArray[np.uint32],
+) -> tuple[int, int]:
+    """As `draw`, one after the other: an item that was sampled `max_times` times is gone for the next draw (replay L5).
+
+    Args:
+        windows: uint32[B, 3], written where the table has windows: an item that leaves takes its own along.
+
+    Returns:
+        How many are drawn now, and how many items left.
+    """
+    removed = used = 0
+    draws = items.sampler.kind == PRIORITIZED or items.sampler.kind == UNIFORM
+    while start < keys.shape[0] and items.ring[LIVE] > 0 and not (draws and used >= uniforms.shape[0]):
+        slot = integers[SLOT, start : start + 1]
+        chance = floats[PROBABILITY, start : start + 1]
+        picked = choose(items, items.sampler, uniforms[used : used + 1], slot, chance)
+        used += 1
+        if picked == 0:
+            continue
+        take(items, start, start + 1, keys, integers, floats)
+        if items.windows.shape[0]:
+            windows[start] = items.windows[slot[0]]
+        if integers[TIMES, start] >= max_times:
+            remove_slot(store, items, slot[0])
+            index_refresh(items.sampler, slot)
+            index_refresh(items.remover, slot)
+            removed += 1
+        start += 1
+    return start, removed
+
+
+@kernel
+def supply(items: Items, max_times: int) -> int:
+    """How many more samples the items of a table with `max_times_sampled` allow (replay L6)."""
+    left = 0
+    for place in range(items.ring[SPAN]):
+        slot = slot_at(items, place)
+        if items.rows[slot] != DEAD:
+            left += max_times - np.int64(items.times[slot])
+    return left
+
+
+@kernel
+def move_items(old: Items, new: Items) -> None:
+    """Put the items of a ring, in their order, into an empty one with room for them."""
+    place = 0
+    for number in range(old.ring[SPAN]):
+        slot = slot_at(old, number)
+        if old.rows[slot] == DEAD:
+            continue
+        new.keys[place] = old.keys[slot]
+        new.rows[place] = old.rows[slot]
+        new.times[place] = old.times[slot]
+        if new.priorities.shape[0]:
+            new.priorities[place] = priority_of(old, slot)
+        if new.windows.shape[0]:
+            new.windows[place] = old.windows[slot] if old.windows.shape[0] else old.common_window
+        if new.touches.shape[0]:
+            new.touches[place] = old.touches[slot]
+        place += 1
+    new.ring[FIRST] = 0
+    new.ring[SPAN] = place
+    new.ring[LIVE] = place
+    reindex(new)
+
+
+@kernel
+def reindex(items: Items) -> None:
+    """Fill the empty indexes of both selectors."""
+    for place in range(items.ring[SPAN]):
+        slot = slot_at(items, place)
+        if items.rows[slot] != DEAD:
+            index_insert(items, items.sampler, slot)
+            index_insert(items, items.remover, slot)
+    if items.sampler.kind == PRIORITIZED:
+        rebuild(items.sampler.nodes, items.sampler.levels)
+    if items.remover.kind == PRIORITIZED:
+        rebuild(items.remover.nodes, items.remover.levels)
+
+
+@kernel
+def live_slots(items: Items) -> NDArray[np.int64]:
+    """The slots of all items, in the order of insertion."""
+    slots = np.empty(items.ring[LIVE], np.int64)
+    count = 0
+    for place in range(items.ring[SPAN]):
+        slot = slot_at(items, place)
+        if items.rows[slot] != DEAD:
+            slots[count] = slot
+            count += 1
+    return slots

@@ -1,0 +1,325 @@
+"""A table at work: items behind a gate, with those that wait before it.
+
+Only a table waits. Everything here runs under the replay's lock; a wait releases it. Inserts that the gate refuses
+queue as pending and are applied, in order, by whoever opens the gate; samples that it refuses wait in order too.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.clock import Clock
+from headrace.errors import Closed, DeadlineExceeded
+from headrace.replay.item_ring import ItemRing
+from headrace.replay.rate_limiters import RateLimiter
+from headrace.replay.selectors import Uniform
+from headrace.replay.table import Table, check_size
+from headrace.statistics import TableStatistics
+
+if TYPE_CHECKING:
+    from headrace.store.store import Store
+
+
+class Pending:
+    """How many items a writer has waiting in all tables, and where it waits for room or for the last of them."""
+
+    def __init__(self, lock: threading.RLock) -> None:
+        self.count = 0
+        self.by_table: dict[str, int] = {}
+        self.refused = 0
+        self.changed = threading.Condition(lock)
+
+    def add(self, table: str, count: int) -> None:
+        """Count items that wait (or, negative, that do no longer)."""
+        self.count += count
+        self.by_table[table] = self.by_table.get(table, 0) + count
+        if count < 0:
+            self.changed.notify_all()
+
+
+@dataclass
+class NewItems:
+    """Items on their way into a table; their pages are pinned.
+
+    Attributes:
+        first_key: of the first; the others follow.
+        rows: int64[M], first rows of the windows.
+        windows: uint32[M, 3], or uint32[1, 3] for all.
+        priorities: float64[M], or float64[1] for all.
+        writer: whose pending items they count as.
+        since: when they began to wait.
+    """
+
+    first_key: int
+    rows: NDArray[np.int64]
+    windows: NDArray[np.uint32]
+    priorities: NDArray[np.float64]
+    writer: Pending
+    since: float = 0.0
+
+    def split(self, count: int) -> tuple[NewItems, NewItems]:
+        """The first `count` items, and the others."""
+        per_item = len(self.priorities) > 1
+        shapes = len(self.windows) > 1
+        return (
+            NewItems(
+                self.first_key,
+                self.rows[:count],
+                self.windows[:count] if shapes else self.windows,
+                self.priorities[:count] if per_item else self.priorities,
+                self.writer,
+                self.since,
+            ),
+            NewItems(
+                self.first_key + count,
+                self.rows[count:],
+                self.windows[count:] if shapes else self.windows,
+                self.priorities[count:] if per_item else self.priorities,
+                self.writer,
+                self.since,
+            ),
+        )
+
+
+@dataclass
+class Draw:
+    """A batch of draws.
+
+    Attributes:
+        keys: uint64[B].
+        integers: int64[4, B]: rows SLOT, TIMES, SIZE, ROW of `kernels`.
+        floats: float64[2, B]: rows PROBABILITY, PRIORITY.
+        windows: uint32[B, 3], or uint32[3] if all items agree: real rows, invented rows, lookahead.
+    """
+
+    keys: NDArray[np.uint64]
+    integers: NDArray[np.int64]
+    floats: NDArray[np.float64]
+    windows: NDArray[np.uint32]
+
+
+class LiveTable:
+    """The state of one table of a replay.
+
+    Args:
+        table: its description.
+        store: where the steps are.
+        lock: the replay's.
+        random: the replay's generator.
+        clock: for deadlines.
+    """
+
+    def __init__(
+        self, table: Table, store: Store, lock: threading.RLock, random: np.random.Generator, clock: Clock
+    ) -> None:
+        self.name = table.name
+        self.limiter = table.rate_limiter
+        self.max_times = table.max_times_sampled
+        self._without_replacement = isinstance(table.sampler, Uniform) and not table.sampler.replacement
+        self._store = store
+        self._clock = clock
+        self.ring = ItemRing(store.arrays, table.max_size, table.sampler, table.remover, random)
+        self.has_sequences = False
+        self.inserts = self.samples = self.deletes = 0
+        self.updates = self.ignored_updates = self.ignored_deletes = 0
+        self._seconds_inserts = self._seconds_samples = 0.0
+        self._pending: deque[NewItems] = deque()
+        self._num_pending = 0
+        self._waiting: deque[object] = deque()
+        self._changed = threading.Condition(lock)
+        self.failure: BaseException | None = None
+
+    # ---- inserting -------------------------------------------------------------------------------------------------
+
+    def offer(self, new: NewItems) -> None:
+        """Insert items now, or as soon as the gate lets them in, behind those that wait already."""
+        if self.limiter.never_blocks_inserts and not self._pending:
+            self._apply(new)
+            if self._waiting:
+                self._changed.notify_all()
+            return
+        new.since = self._clock.monotonic()
+        self._pending.append(new)
+        self._num_pending += len(new.rows)
+        new.writer.add(self.name, len(new.rows))
+        self.settle()
+
+    def _apply(self, new: NewItems) -> None:
+        if not self.has_sequences:
+            self.has_sequences = bool((new.windows[:, :2].sum(1) != 1).any())
+        self.deletes += self.ring.insert(new.first_key, new.rows, new.windows, new.priorities)
+        self.inserts += len(new.rows)
+
+    def settle(self) -> None:
+        """Apply what the gate lets in now, then let those look that wait to sample."""
+        while self._pending:
+            room = self.limiter.insertable(self.inserts, self.samples, self.deletes)
+            if room < 1:
+                break
+            head = self._pending.popleft()
+            if room < len(head.rows):
+                head, rest = head.split(int(room))
+                self._pending.appendleft(rest)
+            self._apply(head)
+            self._num_pending -= len(head.rows)
+            self._seconds_inserts += len(head.rows) * (self._clock.monotonic() - head.since)
+            head.writer.add(self.name, -len(head.rows))
+        if self._waiting:
+            self._changed.notify_all()
+
+    def can_insert(self, n: int) -> bool:
+        """Whether n more items would be applied now, behind those that wait (replay L7)."""
+        return self.limiter.can_insert(self.inserts, self.samples, self.deletes, self._num_pending + n)
+
+    def refuse_pending(self) -> list[NewItems]:
+        """Empty the queue of pending items and tell their writers; returns them."""
+        refused = list(self._pending)
+        self._pending.clear()
+        self._num_pending = 0
+        for new in refused:
+            new.writer.refused += len(new.rows)
+            new.writer.add(self.name, -len(new.rows))
+        return refused
+
+    # ---- sampling --------------------------------------------------------------------------------------------------
+
+    def can_sample(self, n: int) -> bool:
+        """Whether a batch of n would be served now (replay L6, L7)."""
+        if not self.limiter.can_sample(self.inserts, self.samples, self.deletes, n):
+            return False
+        size = len(self.ring)
+        if self._without_replacement and size < n:
+            return False
+        # Every item allows at least one sample, so only a table smaller than the batch has to be looked through.
+        return not self.max_times or size >= n or self.ring.supply(self.max_times) >= n
+
+    def wait_to_sample(self, n: int, timeout: float | None) -> None:
+        """Return when a batch of n can be served and no earlier one waits for its own.
+
+        Raises:
+            ValueError: no insert could ever admit such a batch (replay L10).
+            DeadlineExceeded: not within `timeout` seconds; nothing was taken.
+            Closed: the replay was closed.
+        """
+        if not self._waiting and self.can_sample(n):
+            return
+        self._refuse_impossible(n)
+        begin = self._clock.monotonic()
+        ticket = object()
+        self._waiting.append(ticket)
+        try:
+            while not (self._waiting[0] is ticket and self.can_sample(n)):
+                self._raise_failure()
+                left = None if timeout is None else timeout - (self._clock.monotonic() - begin)
+                if left is not None and left <= 0:
+                    raise DeadlineExceeded(self._waiting_message(n, self._clock.monotonic() - begin))
+                self._clock.wait(self._changed, left)
+        finally:
+            self._waiting.remove(ticket)
+            self._seconds_samples += self._clock.monotonic() - begin
+            if self._waiting:
+                self._changed.notify_all()
+
+    def fail(self, failure: BaseException) -> None:
+        """End every wait to sample with this error, now and later."""
+        self.failure = failure
+        self._changed.notify_all()
+
+    def _raise_failure(self) -> None:
+        if self.failure is None:
+            return
+        if isinstance(self.failure, Closed):
+            raise Closed(str(self.failure))
+        raise self.failure
+
+    def _refuse_impossible(self, n: int) -> None:
+        largest = self.limiter.largest_batch()
+        size = self.ring.max_size
+        if self._without_replacement or self.max_times:
+            largest = min(largest, size * (1 if self._without_replacement else self.max_times))
+        if n > largest and not self.can_sample(n):
+            raise ValueError(
+                f"table {self.name!r}: a batch of {n} could never be served: at most {largest:g} samples are allowed "
+                f"at once ({self.limiter}, max_size={size}, max_times_sampled={self.max_times})"
+            )
+
+    def _waiting_message(self, n: int, seconds: float) -> str:
+        return (
+            f"table {self.name!r}: a sample of {n} waited {seconds:.3g} s: size {len(self.ring)}, "
+            f"inserts {self.inserts}, samples {self.samples}, deletes {self.deletes}, "
+            f"{self._num_pending} inserts pending ({self.limiter}). Insert more, ask for less, or wait longer"
+        )
+
+    def draw(self, n: int) -> Draw:
+        """Draw a batch that `wait_to_sample` has admitted."""
+        drawn = Draw(np.empty(n, np.uint64), np.empty((4, n), np.int64), np.empty((2, n)), self.ring.window)
+        draw = self.ring.draw_distinct if self._without_replacement else self.ring.draw
+        drawn.windows, left = draw(drawn.keys, drawn.integers, drawn.floats, self.max_times)
+        self.samples += n
+        self.deletes += left
+        if self._pending or self._waiting:
+            self.settle()
+        return drawn
+
+    # ---- changing --------------------------------------------------------------------------------------------------
+
+    def update(self, keys: NDArray[np.uint64], priorities: NDArray[np.float64]) -> int:
+        """Set priorities; see `Replay.update_priorities`."""
+        applied = self.ring.update(keys, priorities)
+        self.updates += applied
+        self.ignored_updates += len(keys) - applied
+        return applied
+
+    def delete(self, keys: NDArray[np.uint64]) -> int:
+        """Remove items; see `Replay.delete`."""
+        removed = self.ring.remove(keys)
+        self.deletes += removed
+        self.ignored_deletes += len(keys) - removed
+        self.settle()
+        return removed
+
+    def reset(self) -> None:
+        """Remove all items and begin to count anew; see `Replay.reset`."""
+        self.ring.clear()
+        self.inserts = self.samples = self.deletes = 0
+        self.settle()
+
+    def configure(self, max_size: int | None, rate_limiter: RateLimiter | None) -> None:
+        """Change a live table (replay T9)."""
+        max_size = self.ring.max_size if max_size is None else max_size
+        limiter = self.limiter if rate_limiter is None else rate_limiter
+        check_size(self.name, max_size, limiter)
+        self.limiter = limiter
+        self.deletes += self.ring.shrink_to(max_size)
+        self.settle()
+
+    def statistics(self) -> TableStatistics:
+        """What happened so far and what waits now."""
+        return TableStatistics(
+            name=self.name,
+            size=len(self.ring),
+            max_size=self.ring.max_size,
+            max_times_sampled=self.max_times,
+            inserts=self.inserts,
+            samples=self.samples,
+            deletes=self.deletes,
+            unique_samples=self.ring.unique,
+            updates=self.updates,
+            ignored_updates=self.ignored_updates,
+            ignored_deletes=self.ignored_deletes,
+            pending_inserts=self._num_pending,
+            waiting_samples=len(self._waiting),
+            seconds_waiting_inserts=self._seconds_inserts,
+            seconds_waiting_samples=self._seconds_samples,
+            samples_per_insert=self.limiter.samples_per_insert,
+            min_size=self.limiter.min_size,
+            min_diff=self.limiter.min_diff,
+            max_diff=self.limiter.max_diff,
+            bytes=self.ring.nbytes,
+        )

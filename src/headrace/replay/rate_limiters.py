@@ -1,0 +1,173 @@
+"""When a table may insert and when it may be sampled: pure arithmetic on inserts, samples and deletes.
+
+One formula, four numbers (replay, part 5). With I, S, D the completed inserts, samples and deletes:
+
+* n more items may be inserted: `I + n - D <= min_size` or `(I + n) * samples_per_insert - S <= max_diff`;
+* n may be sampled: `I - D >= max(1, min_size)` and `I * samples_per_insert - S - n >= min_diff`.
+
+Waiting is the table's business. The formula is that of DeepMind's Reverb (A. Cassirer et al., 2021), stated for
+batches: a batch is one decision.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+
+_INFINITE = math.inf
+
+
+@dataclass(frozen=True)
+class RateLimiter:
+    """The four numbers of a gate. Make one with `MinSize`, `SampleToInsertRatio`, `Queue` or `Stack`.
+
+    Attributes:
+        samples_per_insert: samples that one insert is worth.
+        min_size: items below which nothing is sampled.
+        min_diff: the least value of `I * samples_per_insert - S` after a sample.
+        max_diff: its greatest value after an insert, once `min_size` is exceeded.
+    """
+
+    samples_per_insert: float
+    min_size: int
+    min_diff: float
+    max_diff: float
+
+    @property
+    def never_blocks_inserts(self) -> bool:
+        """Whether every insert goes in at once."""
+        return self.max_diff == _INFINITE
+
+    def insertable(self, inserts: int, samples: int, deletes: int) -> float:
+        """How many more items may be inserted now (perhaps infinite), were there no removals between them."""
+        by_size = self.min_size - (inserts - deletes)
+        by_rate = (
+            math.floor((self.max_diff + samples) / self.samples_per_insert - inserts)
+            if (self.max_diff < _INFINITE)
+            else _INFINITE
+        )
+        # The division may be a last bit off; the rule itself decides.
+        if by_rate < _INFINITE:
+            while not self._rate_admits(inserts + by_rate, samples):
+                by_rate -= 1
+            while self._rate_admits(inserts + by_rate + 1, samples):
+                by_rate += 1
+        return max(0, by_size, by_rate)
+
+    def _rate_admits(self, inserts: float, samples: int) -> bool:
+        return inserts * self.samples_per_insert - samples <= self.max_diff
+
+    def can_insert(self, inserts: int, samples: int, deletes: int, n: int) -> bool:
+        """Whether n more items may be inserted now."""
+        return inserts + n - deletes <= self.min_size or self._rate_admits(inserts + n, samples)
+
+    def can_sample(self, inserts: int, samples: int, deletes: int, n: int) -> bool:
+        """Whether a batch of n may be sampled now."""
+        return (
+            inserts - deletes >= max(1, self.min_size)
+            and inserts * self.samples_per_insert - samples - n >= self.min_diff
+        )
+
+    def largest_batch(self) -> float:
+        """The largest batch that any number of inserts could ever admit (replay L10)."""
+        return max(self.max_diff, self.samples_per_insert * self.min_size) - self.min_diff
+
+    def __str__(self) -> str:
+        return (
+            f"samples_per_insert={self.samples_per_insert:g}, min_size={self.min_size}, "
+            f"min_diff={self.min_diff:g}, max_diff={self.max_diff:g}"
+        )
+
+
+@dataclass(frozen=True)
+class MinSize(RateLimiter):
+    """Sampling waits until the table has `n` items; inserting never waits (replay L1).
+
+    >>> MinSize(3).can_sample(inserts=2, samples=0, deletes=0, n=1)
+    False
+    """
+
+    def __init__(self, n: int) -> None:
+        if n < 1:
+            raise ValueError(f"MinSize: expected n >= 1, got {n}")
+        _fill(self, 1.0, n, -_INFINITE, _INFINITE)
+
+
+@dataclass(frozen=True)
+class Queue(RateLimiter):
+    """At most `n` items more are inserted than sampled, and each sample needs an insert of its own (replay L2).
+
+    >>> Queue(2).can_insert(inserts=2, samples=0, deletes=0, n=1)
+    False
+    """
+
+    def __init__(self, n: int) -> None:
+        if n < 1:
+            raise ValueError(f"{type(self).__name__}: expected n >= 1, got {n}")
+        _fill(self, 1.0, 1, 0.0, float(n))
+
+
+@dataclass(frozen=True)
+class Stack(Queue):
+    """The gate of `Queue`, for a table that gives the newest first (replay L2).
+
+    >>> Stack(2).max_diff
+    2.0
+    """
+
+
+@dataclass(frozen=True)
+class SampleToInsertRatio(RateLimiter):
+    """Each item is sampled about `samples_per_insert` times (replay L3, L4).
+
+    Args:
+        samples_per_insert: the target, above 0.
+        min_size_to_sample: items below which nothing is sampled.
+        error_buffer: how far `I * samples_per_insert - S` may stray from its value at `min_size_to_sample`: a number,
+            or the two bounds `(low, high)` themselves.
+
+    Raises:
+        ValueError: samples_per_insert <= 0; min_size_to_sample < 1; bounds so near each other that neither side could
+            move, or so high that sampling never opens.
+
+    >>> limiter = SampleToInsertRatio(2, 3, 4)
+    >>> limiter.min_diff, limiter.max_diff
+    (2.0, 10.0)
+    """
+
+    def __init__(
+        self, samples_per_insert: float, min_size_to_sample: int, error_buffer: float | tuple[float, float]
+    ) -> None:
+        spi, size = float(samples_per_insert), min_size_to_sample
+        if not 0 < spi < _INFINITE:
+            raise ValueError(f"samples_per_insert: expected a finite number > 0, got {samples_per_insert}")
+        if size < 1:
+            raise ValueError(f"min_size_to_sample: expected >= 1, got {size}")
+        if isinstance(error_buffer, tuple):
+            low, high = map(float, error_buffer)
+        else:
+            low, high = spi * size - error_buffer, spi * size + error_buffer
+        if not high - low >= 2 * max(1.0, spi):
+            raise ValueError(
+                f"error_buffer: the bounds {low:g} and {high:g} leave no room for one insert and one sample; "
+                f"they must be at least {2 * max(1.0, spi):g} apart (2 * max(1, samples_per_insert))"
+            )
+        if low > spi * size:
+            raise ValueError(
+                f"error_buffer: the lower bound {low:g} is above samples_per_insert * min_size_to_sample = "
+                f"{spi * size:g}, so sampling would not open at {size} items"
+            )
+        if high < spi * size:
+            warnings.warn(
+                f"error_buffer: the upper bound {high:g} is below samples_per_insert * min_size_to_sample = "
+                f"{spi * size:g}; inserting closes as soon as the table has {size} items",
+                stacklevel=2,
+            )
+        _fill(self, spi, size, low, high)
+
+
+def _fill(limiter: RateLimiter, spi: float, min_size: int, min_diff: float, max_diff: float) -> None:
+    numbers = {"samples_per_insert": spi, "min_size": min_size, "min_diff": min_diff, "max_diff": max_diff}
+    for name, value in numbers.items():
+        object.__setattr__(limiter, name, value)

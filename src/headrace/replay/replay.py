@@ -1,0 +1,397 @@
+"""A store of steps with its tables: what writers write to and learners sample from."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from headrace.clock import SYSTEM_CLOCK, Clock
+from headrace.errors import Closed
+from headrace.replay import kernels
+from headrace.replay.batch import SampledBatch, SampleInfo
+from headrace.replay.items import INVENTED, LOOKAHEAD, REAL, kept_rows
+from headrace.replay.live_table import LiveTable
+from headrace.replay.rate_limiters import RateLimiter
+from headrace.replay.rules import ItemRule
+from headrace.replay.table import Table
+from headrace.replay.writer import Writer
+from headrace.spec import Signature
+from headrace.statistics import ReplayStatistics, TableStatistics
+from headrace.store.gather import window_rows
+from headrace.store.pinning import pin_window
+from headrace.store.store import Store
+from headrace.views.sampling import Located, SamplingPlan
+from headrace.views.view import View
+
+
+class Replay:
+    """Steps, each stored once, and tables of items over them. Thread-safe.
+
+    Args:
+        signature: of one step.
+        tables: at least one, with different names.
+        capacity: at least so many steps can be stored; None grows as they come, bounded by what items and writers hold.
+        seed: of the generator that draws; None takes one from the system.
+        clock: tells the time to deadlines; tests give one that they move.
+
+    Raises:
+        ValueError: no table, two of one name, capacity < 1.
+
+    >>> import headrace as hr
+    >>> table = hr.Table("t", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=100)
+    >>> replay = hr.Replay(hr.Signature.like({"observation": np.zeros(3, np.float32)}), [table], seed=0)
+    >>> with replay.writer(items=[hr.ItemRule("t", length=1)]) as writer:
+    ...     for _ in range(5):
+    ...         writer.append({"observation": np.ones(3, np.float32)})
+    >>> replay.sample("t", batch_size=2).data["observation"].shape
+    (2, 3)
+    >>> replay.close()
+    """
+
+    def __init__(
+        self,
+        signature: Signature,
+        tables: Iterable[Table],
+        *,
+        capacity: int | None = None,
+        seed: int | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        descriptions = _checked_tables(tables)
+        self.store = Store(signature, capacity)
+        self.store.who_holds = self._who_holds
+        self.lock: threading.RLock = self.store.lock
+        self.clock = clock
+        self._random = np.random.default_rng(seed)
+        self._tables = {
+            table.name: LiveTable(table, self.store, self.lock, self._random, clock) for table in descriptions
+        }
+        self._handles = {name: TableHandle(self, live) for name, live in self._tables.items()}
+        self._next_key = 1
+        self._given: frozenset[str] = frozenset()
+        self._plans: dict[Any, SamplingPlan] = {}
+        self._latest_plan: tuple[Any, Any, SamplingPlan] | None = None
+        self.is_closed = False
+
+    @property
+    def signature(self) -> Signature:
+        """Of one step."""
+        return self.store.signature
+
+    # ---- writing ---------------------------------------------------------------------------------------------------
+
+    def writer(
+        self,
+        lanes: int = 1,
+        items: Sequence[ItemRule] = (),
+        history: int | None = None,
+        max_pending: int = 1000,
+        timeout: float | None = None,
+    ) -> Writer:
+        """A writer for `lanes` environments side by side.
+
+        Args:
+            lanes: steps of N environments are appended together, with a leading axis N, if it is above 1.
+            items: which windows become items of which tables, by themselves.
+            history: how many of its newest rows each lane keeps in reach of `create_item`; by default what the item
+                rules need, else the smaller of 1000 and a quarter of the capacity over the lanes (replay I2).
+            max_pending: items that may wait for a rate limiter; the next call that makes one waits.
+            timeout: seconds of that wait; None waits for ever.
+
+        Raises:
+            KeyError: a rule names a table that is not there.
+            ValueError: a number is too small.
+        """
+        self._check_open()
+        return Writer(self, lanes, items, history, max_pending, timeout)
+
+    # ---- sampling --------------------------------------------------------------------------------------------------
+
+    def sample(
+        self,
+        table: str,
+        batch_size: int,
+        *,
+        views: Mapping[str, View] | None = None,
+        timeout: float | None = None,
+    ) -> SampledBatch:
+        """Draw a batch, whole and in one instant, and copy its rows out.
+
+        Args:
+            table: its name.
+            batch_size: how many items.
+            views: what to present; None presents the signature's tree as it is stored.
+            timeout: seconds to wait for the rate limiter: None for ever, 0 not at all.
+
+        Raises:
+            DeadlineExceeded: the rate limiter did not open in time; nothing was taken or counted.
+            ValueError: a batch_size < 1, or one that no insert could ever admit.
+            KeyError: no such table.
+            Closed: the replay is closed.
+        """
+        live = self.live_table(table)
+        if batch_size < 1:
+            raise ValueError(f"batch_size: expected >= 1, got {batch_size}")
+        plan = self._plan(views)
+        with self.lock:
+            if self.is_closed:
+                self._check_open()
+            live.wait_to_sample(batch_size, timeout)
+            reader = self.store.begin_reading()
+            try:
+                drawn = live.draw(batch_size)
+                located, mask = self._locate(plan, live, drawn.integers[kernels.ROW], drawn.windows)
+            except BaseException:
+                self.store.end_reading(reader)
+                raise
+        try:
+            data = plan.present(located)
+        finally:
+            self.store.end_reading(reader)
+        integers, floats = drawn.integers, drawn.floats
+        info = SampleInfo(
+            drawn.keys,
+            floats[kernels.PROBABILITY],
+            integers[kernels.SIZE],
+            floats[kernels.PRIORITY],
+            integers[kernels.TIMES],
+        )
+        return SampledBatch(data, info, mask)
+
+    def _locate(
+        self, plan: SamplingPlan, live: LiveTable, starts: NDArray[np.int64], windows: NDArray[np.uint32]
+    ) -> tuple[Located, NDArray[np.bool_] | None]:
+        if not live.has_sequences:
+            return plan.locate(starts, padded=False), None
+        windows = np.broadcast_to(windows, (len(starts), 3))
+        lengths = windows[:, REAL] + windows[:, INVENTED]
+        longest = int(lengths.max())
+        rows = np.empty((len(starts), longest), np.int64)
+        window_rows(
+            self.store.arrays, np.ascontiguousarray(starts), np.ascontiguousarray(windows[:, REAL]), rows
+        )
+        padded = bool((windows[:, REAL] != longest).any())
+        return plan.locate(rows, padded=padded), (rows >= 0 if padded else None)
+
+    def _plan(self, views: Mapping[str, View] | None) -> SamplingPlan:
+        latest = self._latest_plan
+        # The dict may have been changed since; comparing it with a copy costs little, as its values are the same objects.
+        if latest is not None and latest[0] is views and latest[1] == views:
+            return latest[2]
+        key = None if views is None else tuple(views.items())
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._plans[key] = SamplingPlan(self.store, views, self._given)
+        self._latest_plan = (views, None if views is None else dict(views), plan)
+        return plan
+
+    def note_given(self, columns: Iterable[str]) -> None:
+        """Final rows are given values of these columns: they are known before acting (views V2)."""
+        given = self._given.union(columns)
+        if given != self._given:
+            with self.lock:
+                self._given = given
+                self._plans, self._latest_plan = {}, None
+
+    # ---- items -----------------------------------------------------------------------------------------------------
+
+    def update_priorities(self, table: str, keys: ArrayLike, priorities: ArrayLike) -> int:
+        """Set the priorities of items; of two entries for one key the last wins.
+
+        Args:
+            table: its name.
+            keys: [n]; keys of items that are gone are ignored and counted.
+            priorities: [n], finite and >= 0.
+
+        Returns:
+            How many entries named an item that is there.
+
+        Raises:
+            ValueError: arrays of different lengths, a priority that is negative or not finite; nothing changes.
+        """
+        live = self.live_table(table)
+        wanted = _keys(keys)
+        values = np.ascontiguousarray(priorities, np.float64).reshape(-1)
+        if len(wanted) != len(values):
+            raise ValueError(
+                f"update_priorities: expected as many priorities as keys, got {len(values)} and {len(wanted)}"
+            )
+        if not (np.isfinite(values) & (values >= 0)).all():
+            bad = values[~(np.isfinite(values) & (values >= 0))][0]
+            raise ValueError(
+                f"update_priorities: expected finite priorities >= 0, got {bad}; nothing was changed"
+            )
+        with self.lock:
+            self._check_open()
+            return live.update(wanted, values)
+
+    def delete(self, table: str, keys: ArrayLike) -> int:
+        """Remove items; keys that are gone are ignored and counted. Returns how many there were."""
+        live = self.live_table(table)
+        wanted = _keys(keys)
+        with self.lock:
+            self._check_open()
+            return live.delete(wanted)
+
+    def reset(self, table: str) -> None:
+        """Remove all items of a table and set its counts to 0. Pending inserts stay pending and go in by the fresh counts."""
+        live = self.live_table(table)
+        with self.lock:
+            self._check_open()
+            live.reset()
+
+    def can_insert(self, table: str, n: int = 1) -> bool:
+        """Whether n more items would be applied now, behind those already pending. Changes nothing."""
+        live = self.live_table(table)
+        with self.lock:
+            self._check_open()
+            return live.can_insert(n)
+
+    def can_sample(self, table: str, n: int = 1) -> bool:
+        """Whether a batch of n would be served now. Changes nothing."""
+        live = self.live_table(table)
+        with self.lock:
+            self._check_open()
+            return live.can_sample(n)
+
+    # ---- tables ----------------------------------------------------------------------------------------------------
+
+    def table(self, name: str) -> TableHandle:
+        """A live table: its length, statistics and settings.
+
+        Raises:
+            KeyError: no such table, with the names of those there are.
+        """
+        self.live_table(name)
+        return self._handles[name]
+
+    def live_table(self, name: str) -> LiveTable:
+        """The state of a table, for writers."""
+        live = self._tables.get(name)
+        if live is None:
+            raise KeyError(f"no table {name!r}; there are {', '.join(map(repr, self._tables))}")
+        return live
+
+    def new_keys(self, count: int) -> int:
+        """The first of `count` keys that were never used. The lock must be held."""
+        first = self._next_key
+        self._next_key = first + count
+        return first
+
+    def statistics(self) -> ReplayStatistics:
+        """One frozen record of all tables and the store, taken at one instant."""
+        with self.lock:
+            return ReplayStatistics(
+                {name: live.statistics() for name, live in self._tables.items()}, self.store.statistics()
+            )
+
+    def _who_holds(self) -> str:
+        sizes = ", ".join(
+            f"{name!r} {len(live.ring)} of {live.ring.max_size}" for name, live in self._tables.items()
+        )
+        pending = sum(live.statistics().pending_inserts for live in self._tables.values())
+        return f"Items in tables: {sizes}; pending: {pending}; the rest is held by open writers and views. "
+
+    # ---- closing ---------------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self.is_closed:
+            raise Closed("the replay is closed")
+
+    def close(self) -> None:
+        """End every wait with `Closed`, refuse pending inserts, give the memory back. A second call does nothing."""
+        with self.lock:
+            if self.is_closed:
+                return
+            self.is_closed = True
+            for live in self._tables.values():
+                live.fail(Closed("the replay is closed"))
+                for new in live.refuse_pending():
+                    self._unpin(new.rows, new.windows)
+            self.store.close()
+
+    def _unpin(self, rows: NDArray[np.int64], windows: NDArray[np.uint32]) -> None:
+        for row, window in zip(rows, np.broadcast_to(windows, (len(rows), 3)), strict=True):
+            kept = kept_rows(self.store.arrays, int(row), int(window[REAL]), int(window[LOOKAHEAD]))
+            pin_window(self.store.arrays, int(row), kept, -1)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        tables = ", ".join(
+            f"{name} {len(live.ring)}/{live.ring.max_size}" for name, live in self._tables.items()
+        )
+        return f"<Replay of {self.signature!r}: {tables}>"
+
+
+class TableHandle:
+    """A live table of a replay; made by `Replay.table`."""
+
+    def __init__(self, replay: Replay, live: LiveTable) -> None:
+        self._replay = replay
+        self._live = live
+
+    @property
+    def name(self) -> str:
+        """By which it is asked for."""
+        return self._live.name
+
+    def __len__(self) -> int:
+        return len(self._live.ring)
+
+    def statistics(self) -> TableStatistics:
+        """One frozen record (replay, part 9)."""
+        with self._replay.lock:
+            return self._live.statistics()
+
+    def configure(self, *, max_size: int | None = None, rate_limiter: RateLimiter | None = None) -> None:
+        """Change a live table: waiters are looked at again, a smaller `max_size` removes at once (replay T9).
+
+        Raises:
+            ValueError: the limiter could never open at this size; nothing changes.
+        """
+        with self._replay.lock:
+            self._live.configure(max_size, rate_limiter)
+
+    def __repr__(self) -> str:
+        return f"<table {self.name!r} of {len(self)} items>"
+
+
+def estimate_bytes(signature: Signature, steps: int, tables: Iterable[Table] = ()) -> int:
+    """How many bytes a replay of so many steps takes, one item a step in each table (rounded to pages it is a few more).
+
+    >>> estimate_bytes(Signature.like({"frame": np.zeros((84, 84), np.uint8)}), 1_000_000) // 1_000_000
+    7060
+    """
+    per_row = signature.nbytes + 4
+    per_item = sum(16 + (8 + 8.6 if table.sampler.reads_priorities else 0) for table in tables)
+    return int(steps * (per_row + per_item))
+
+
+def _checked_tables(tables: Iterable[Table]) -> list[Table]:
+    descriptions = list(tables)
+    if not descriptions:
+        raise ValueError("tables: expected at least one Table, got none")
+    names = [table.name for table in descriptions]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise ValueError(f"tables: expected different names, got {', '.join(sorted(twice))} more than once")
+    return descriptions
+
+
+def _keys(keys: ArrayLike) -> NDArray[np.uint64]:
+    array = np.asarray(keys)
+    if array.size and array.dtype.kind not in "iu":
+        raise ValueError(f"keys: expected integers, got {array.dtype}")
+    return np.ascontiguousarray(array, np.uint64).reshape(-1)

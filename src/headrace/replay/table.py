@@ -1,0 +1,118 @@
+"""The description of a table: which items, which next, when, how many."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.replay.rate_limiters import MinSize, Queue, RateLimiter, Stack
+from headrace.replay.selectors import Fifo, Lifo, Selector
+
+
+@dataclass(frozen=True, kw_only=True, init=False)
+class Table:
+    """Items with a sampler, a remover and a rate limiter. A description: the state belongs to the `Replay`.
+
+    Args:
+        name: by which writers and learners ask for it.
+        sampler: which item a draw gives.
+        remover: which item goes when there are more than `max_size`.
+        max_size: the most items.
+        rate_limiter: when inserting and sampling wait; by default sampling waits for the first item.
+        max_times_sampled: an item leaves when it was sampled so often; 0 sets no limit.
+
+    Raises:
+        ValueError: an empty name, max_size < 1, max_times_sampled < 0, or a limiter that could never open (replay T2).
+
+    >>> from headrace.replay import selectors
+    >>> Table("replay", sampler=selectors.Uniform(), remover=selectors.Fifo(), max_size=1000).max_size
+    1000
+    """
+
+    name: str
+    sampler: Selector
+    remover: Selector
+    max_size: int
+    rate_limiter: RateLimiter
+    max_times_sampled: int
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        sampler: Selector,
+        remover: Selector,
+        max_size: int,
+        rate_limiter: RateLimiter = MinSize(1),  # noqa: B008 - immutable
+        max_times_sampled: int = 0,
+    ) -> None:
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"name: expected a non-empty string, got {name!r}")
+        for role, selector in (("sampler", sampler), ("remover", remover)):
+            if not isinstance(selector, Selector):
+                raise TypeError(
+                    f"table {name!r}: {role}: expected a selector such as Fifo(), got {selector!r}"
+                )
+        if not isinstance(rate_limiter, RateLimiter):
+            raise TypeError(
+                f"table {name!r}: rate_limiter: expected one such as MinSize(1), got {rate_limiter!r}"
+            )
+        if max_times_sampled < 0:
+            raise ValueError(f"table {name!r}: max_times_sampled: expected >= 0, got {max_times_sampled}")
+        check_size(name, max_size, rate_limiter)
+        fields = {
+            "name": name,
+            "sampler": sampler,
+            "remover": remover,
+            "max_size": max_size,
+            "rate_limiter": rate_limiter,
+            "max_times_sampled": max_times_sampled,
+        }
+        for field, value in fields.items():
+            object.__setattr__(self, field, value)
+
+    @classmethod
+    def queue(cls, name: str, max_size: int) -> Table:
+        """First in, first out, each item once; inserting waits while `max_size` items are there (replay T4).
+
+        >>> Table.queue("requests", 10).max_times_sampled
+        1
+        """
+        return cls(
+            name,
+            sampler=Fifo(),
+            remover=Fifo(),
+            max_size=max_size,
+            rate_limiter=Queue(max_size),
+            max_times_sampled=1,
+        )
+
+    @classmethod
+    def stack(cls, name: str, max_size: int) -> Table:
+        """Last in, first out, each item once; inserting waits while `max_size` items are there (replay T4).
+
+        >>> Table.stack("newest", 10).sampler
+        Lifo()
+        """
+        return cls(
+            name,
+            sampler=Lifo(),
+            remover=Lifo(),
+            max_size=max_size,
+            rate_limiter=Stack(max_size),
+            max_times_sampled=1,
+        )
+
+
+def check_size(name: str, max_size: int, rate_limiter: RateLimiter) -> None:
+    """Refuse a size that the limiter could never reach.
+
+    Raises:
+        ValueError: with the numbers.
+    """
+    if max_size < 1:
+        raise ValueError(f"table {name!r}: max_size: expected >= 1, got {max_size}")
+    if rate_limiter.min_size > max_size:
+        raise ValueError(
+            f"table {name!r}: the rate limiter waits for {rate_limiter.min_size} items, but max_size is {max_size}: "
+            "sampling would never open. Raise max_size or lower the limiter's minimum"
+        )

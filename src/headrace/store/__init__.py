@@ -1,0 +1,1 @@
+"""Where steps live: arena, pages, the window function, gather."""

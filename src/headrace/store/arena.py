@@ -1,0 +1,127 @@
+"""One stretch of mapped memory that holds every array of a store.
+
+The arena is reserved at its full size and memory is taken as it is first written, so an array never moves and a store
+can grow. It lives in one of three places, and the code above does not know which:
+
+* private memory: `Arena.private`;
+* a memory file that other processes of this machine map by its descriptor: `Arena.shared` and `Arena.attach`.
+  It has no name, so nothing is left behind when processes are killed;
+* a file on disk: `Arena.file`. It can be larger than memory and outlives the process.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+# Python names this constant only from 3.14 on; without it Linux may refuse to reserve more than there is memory.
+_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if os.uname().sysname == "Linux" else 0)
+_ALIGNMENT = 4096
+
+
+class Arena:
+    """A reserved mapping from which arrays are carved.
+
+    >>> arena = Arena.private(1 << 20)
+    >>> column = arena.array(4096, (10, 2), np.float32)
+    >>> column.shape, arena.nbytes
+    ((10, 2), 1048576)
+    """
+
+    def __init__(self, mapping: mmap.mmap, nbytes: int, descriptor: int | None = None) -> None:
+        self._mapping = mapping
+        self._descriptor = descriptor
+        self.nbytes = nbytes
+
+    @classmethod
+    def private(cls, nbytes: int) -> Arena:
+        """Memory of this process alone."""
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE
+        return cls(mmap.mmap(-1, nbytes, flags=flags), nbytes)
+
+    @classmethod
+    def shared(cls, nbytes: int) -> Arena:
+        """A memory file without a name; send `descriptor` to the processes that are to map it."""
+        descriptor = _memory_file()
+        os.ftruncate(descriptor, nbytes)
+        return cls.attach(descriptor, nbytes)
+
+    @classmethod
+    def attach(cls, descriptor: int, nbytes: int) -> Arena:
+        """Map a memory file that another process made; the arena owns `descriptor` from here on."""
+        mapping = mmap.mmap(descriptor, nbytes, flags=mmap.MAP_SHARED | _NORESERVE)
+        return cls(mapping, nbytes, descriptor)
+
+    @classmethod
+    def file(cls, path: Path, nbytes: int) -> Arena:
+        """A sparse file on disk, made if it is not there, grown to `nbytes` if it is shorter."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if os.fstat(descriptor).st_size < nbytes:
+            os.ftruncate(descriptor, nbytes)
+        return cls.attach(descriptor, nbytes)
+
+    @property
+    def descriptor(self) -> int:
+        """The file descriptor behind the mapping.
+
+        Raises:
+            ValueError: for private memory, which has none.
+        """
+        if self._descriptor is None:
+            raise ValueError("private memory has no descriptor to share; make the arena with Arena.shared")
+        return self._descriptor
+
+    @property
+    def is_shareable(self) -> bool:
+        """Whether other processes can map it."""
+        return self._descriptor is not None
+
+    def array(self, offset: int, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[np.generic]:
+        """An array over the bytes from `offset` on; it keeps the mapping alive as long as it lives."""
+        return np.ndarray(shape, dtype, buffer=self._mapping, offset=offset)
+
+    def sync(self) -> None:
+        """Write everything to the disk (a file's pages; memory has nothing to do)."""
+        self._mapping.flush()
+
+    def close(self) -> None:
+        """Give the descriptor back. The mapping itself goes with the last array over it."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _memory_file() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("headrace", os.MFD_CLOEXEC)
+    # Systems without memory files: a temporary file that loses its name at once behaves alike.
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+@dataclass
+class ArenaLayout:
+    """Where each named array lies in an arena; the same calls give the same places in every process."""
+
+    nbytes: int = 0
+    places: dict[str, tuple[int, tuple[int, ...], np.dtype[np.generic]]] = field(default_factory=dict)
+
+    def add(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> None:
+        """Reserve room for one array, on a page border of its own."""
+        wanted = np.dtype(dtype)
+        self.places[name] = (self.nbytes, shape, wanted)
+        size = int(np.prod(shape, dtype=np.int64)) * wanted.itemsize
+        self.nbytes += -(-size // _ALIGNMENT) * _ALIGNMENT
+
+    def arrays(self, arena: Arena) -> dict[str, NDArray[np.generic]]:
+        """All arrays, by name."""
+        return {name: arena.array(*place) for name, place in self.places.items()}

@@ -1,0 +1,175 @@
+"""The lanes of one writer in a store: which page they fill, how far, and what has ended."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.store.commit import commit_steps
+from headrace.store.layout import FINAL, PADDING, STEP_HALF, STEP_MASK, USED, VERSIONED
+from headrace.store.pinning import link_final
+from headrace.store.store import Store
+
+
+class LaneBlock:
+    """Lanes side by side that are appended together, from page to page.
+
+    Rows are written first and committed afterwards: what is not committed is nowhere to be seen. One thread at a time
+    may use a block; `commit_*` and everything that takes pages needs the store's lock, writing does not.
+
+    Args:
+        store: where the lanes live.
+        lanes: how many.
+        history: how many of its newest steps stay in reach of later windows.
+
+    Attributes:
+        row: the first row of the step to be written next; valid after `make_room`.
+        last: the first row of the step committed last.
+        version: of the policy that acts; stored with each step.
+    """
+
+    def __init__(self, store: Store, lanes: int, history: int) -> None:
+        self._store = store
+        self.lanes = lanes
+        self._history = history
+        self._page = -1
+        self._steps_left = 0
+        self._committed = 0
+        self._reach: deque[tuple[int, int]] = deque()
+        self._final_page = -1
+        self.row = -1
+        self.last = -1
+        self.version = 0
+        self.lane_steps = np.zeros(lanes, np.uint32)
+        self._episodes = np.full(lanes, -1, np.int64)
+        self.every_lane = np.arange(lanes)
+        self.final_rows: dict[int, int] = {}
+        self._begins = True
+        self._near_wrap = False
+
+    # ---- pages -----------------------------------------------------------------------------------------------------
+
+    def make_room(self) -> None:
+        """See to it that one more step fits.
+
+        Raises:
+            StoreFull: no page is free; nothing changed.
+        """
+        if self._steps_left:
+            return
+        page = self._store.acquire(self.lanes, self._page)
+        self._page = page
+        self._steps_left = self._store.arrays.page_rows // self.lanes
+        self.row = page * self._store.arrays.page_rows
+        self._reach.append((page, self._committed))
+        # A page is out of reach once the next one's first step is.
+        while len(self._reach) > 1 and self._reach[1][1] <= self._committed - self._history:
+            self._store.release(self._reach.popleft()[0])
+        self._near_wrap = bool(int(self.lane_steps.max()) + self._store.arrays.page_rows > STEP_MASK)
+
+    def release(self) -> list[int]:
+        """Forget all pages; returns those that are to be given back."""
+        pages = [page for page, _ in self._reach]
+        if self._final_page >= 0:
+            pages.append(self._final_page)
+        self._reach.clear()
+        self._page = self._final_page = -1
+        self._steps_left = 0
+        return pages
+
+    # ---- steps -----------------------------------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        """Take in the step at `row`, one transition of every lane."""
+        arrays = self._store.arrays
+        row, lanes = self.row, self.lanes
+        if lanes == 1:
+            arrays.steps[row] = self.lane_steps[0]
+        else:
+            arrays.steps[row : row + lanes] = self.lane_steps
+        self._advance()
+
+    def commit_marked(self, final: NDArray[np.bool_], idle: NDArray[np.bool_]) -> None:
+        """Take in the step at `row`; `final` lanes hold their final row, `idle` lanes hold nothing."""
+        words = self.lane_steps.copy()
+        words[final] |= np.uint32(FINAL)
+        words[idle] = np.uint32(PADDING)
+        self._store.arrays.steps[self.row : self.row + self.lanes] = words
+        self._begins = True
+        row = self.row
+        ended = self.final_rows
+        self._advance()
+        for lane in np.flatnonzero(idle):
+            self.lane_steps[lane] = 0
+            if lane in ended:
+                self.final_rows[int(lane)] = ended[lane]
+        for lane in np.flatnonzero(final):
+            self._end(int(lane), row + int(lane))
+
+    def _advance(self) -> None:
+        arrays = self._store.arrays
+        page = self._page
+        used = int(arrays.pages[page, USED])
+        if self._begins or used == 0:
+            commit_steps(arrays, page, 1, self._episodes, self._store.next_episode)
+            self._begins = False
+            self.final_rows = {}
+        else:
+            arrays.pages[page, USED] = used + 1
+        if self.version:
+            self._store.versions[page * arrays.page_rows + used] = self.version
+            arrays.pages[page, VERSIONED] = 1
+        self.last = self.row
+        self.row += self.lanes
+        self._steps_left -= 1
+        self._committed += 1
+        self.lane_steps += np.uint32(1)
+        if self._near_wrap:
+            self.lane_steps[self.lane_steps > STEP_MASK] = STEP_HALF
+
+    # ---- ends of episodes ------------------------------------------------------------------------------------------
+
+    def tail(self, lane: int) -> int:
+        """The newest row of a lane, its final row if it has ended; -1 if there is none."""
+        if lane in self.final_rows:
+            return self.final_rows[lane]
+        return self.last + lane if self.last >= 0 and self.lane_steps[lane] else -1
+
+    def commit_final(self) -> None:
+        """Take in the row at `row` as the final row of the only lane."""
+        self._store.arrays.steps[self.row] = self.lane_steps[0] | np.uint32(FINAL)
+        row = self.row
+        self._begins = True
+        self._advance()
+        self._end(0, row)
+
+    def end_without_final(self, lane: int) -> None:
+        """The lane's episode is over and nothing is known of its last observation."""
+        self._end(lane, self.last + lane)
+
+    def make_room_for_finals(self) -> tuple[int, int]:
+        """The first free row for final rows beside the lanes, and how many fit."""
+        arrays = self._store.arrays
+        if self._final_page < 0 or arrays.pages[self._final_page, USED] == arrays.page_rows:
+            page = self._store.acquire(1)
+            if self._final_page >= 0:
+                self._store.release(self._final_page)
+            self._final_page = page
+        used = int(arrays.pages[self._final_page, USED])
+        return self._final_page * arrays.page_rows + used, arrays.page_rows - used
+
+    def commit_finals(self, lanes: NDArray[np.int64], first: int) -> None:
+        """Take in the rows from `first` on, written already, as the final rows of these lanes."""
+        arrays = self._store.arrays
+        arrays.pages[self._final_page, USED] += len(lanes)
+        for place, lane in enumerate(lanes.tolist()):
+            arrays.steps[first + place] = self.lane_steps[lane] | np.uint32(FINAL)
+            link_final(arrays, self.last + lane, first + place)
+            self._end(lane, first + place)
+
+    def _end(self, lane: int, row: int) -> None:
+        self.lane_steps[lane] = 0
+        self.final_rows[lane] = row
+        self._begins = True

@@ -1,0 +1,83 @@
+"""Making written rows part of the store: how far a page is used, where episodes begin."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.store.jit import kernel
+from headrace.store.layout import FINAL, LANES, LINKED, PADDING, STARTS, STEP_MASK, USED, StoreArrays
+from headrace.store.pinning import note_link
+
+
+@kernel
+def commit_steps(
+    store: StoreArrays, page: int, steps: int, episodes: NDArray[np.int64], next_episode: NDArray[np.int64]
+) -> None:
+    """Take in the next `steps` vector steps of a page, whose rows and metadata are written already.
+
+    Args:
+        episodes: int64[lanes], the episode each lane is in; changed where one begins.
+        next_episode: int64[1], the store's counter of episodes.
+    """
+    lanes = store.pages[page, LANES]
+    used = store.pages[page, USED]
+    first = page * store.page_rows
+    for step in range(used, used + steps):
+        for lane in range(lanes):
+            in_page = step * lanes + lane
+            word = np.int64(store.steps[first + in_page])
+            if word & PADDING:
+                continue
+            begins = (word & STEP_MASK) == 0
+            if begins:
+                episodes[lane] = next_episode[0]
+                next_episode[0] += 1
+            if begins or step == 0:
+                place = first + store.pages[page, STARTS]
+                store.start_rows[place] = in_page
+                store.start_ids[place] = episodes[lane]
+                store.pages[page, STARTS] += 1
+    store.pages[page, USED] = used + steps
+
+
+@kernel
+def note_finals(store: StoreArrays, page: int, steps: int) -> None:
+    """Count the links to final rows of the last `steps` vector steps of a page."""
+    lanes = store.pages[page, LANES]
+    stop = page * store.page_rows + store.pages[page, USED] * lanes
+    for row in range(stop - steps * lanes, stop):
+        if np.int64(store.steps[row]) & LINKED:
+            note_link(store, row, np.int64(store.links[row]) - 1)
+
+
+@kernel
+def episode_ids(store: StoreArrays, rows: NDArray[np.int64], ids: NDArray[np.int64]) -> None:
+    """The episode of each row; -1 for row -1 and for a final row whose transitions are gone."""
+    for index in range(rows.shape[0]):
+        ids[index] = _episode_id(store, rows[index])
+
+
+@kernel
+def _episode_id(store: StoreArrays, row: int) -> int:
+    if row < 0:
+        return -1
+    word = np.int64(store.steps[row])
+    if word & FINAL and store.links[row] != 0:
+        row = np.int64(store.links[row]) - 1
+        if row >= store.steps.shape[0]:
+            return -1
+        word = np.int64(store.steps[row])
+    page = row // store.page_rows
+    in_page = row - page * store.page_rows
+    lanes = store.pages[page, LANES]
+    begin = in_page - min(word & STEP_MASK, in_page // lanes) * lanes
+    first = page * store.page_rows
+    low, high = 0, store.pages[page, STARTS]
+    while high - low > 1:
+        middle = (low + high) // 2
+        if store.start_rows[first + middle] <= begin:
+            low = middle
+        else:
+            high = middle
+    return store.start_ids[first + low]

@@ -1,0 +1,102 @@
+"""Copying rows out of columns, into buffers that are used again."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.store.jit import kernel
+from headrace.store.layout import LANES, LINKED, NEXT, USED, StoreArrays
+
+# Smaller arrays come from the allocator's own lists, without page faults.
+_POOLED_BYTES = 128 * 1024
+_KEPT_BUFFERS = 8
+
+
+class Pool:
+    """Output buffers for batches. A buffer is used again once the last array over it is garbage, never before.
+
+    A fresh array of some megabytes costs page faults on every batch. Whether a buffer is free is told by its reference
+    count: every array made from it, a torch tensor over it included, refers to it.
+
+    >>> pool = Pool()
+    >>> pool.empty((256, 1024), np.dtype(np.float32)).shape
+    (256, 1024)
+    """
+
+    def __init__(self) -> None:
+        self._buffers: dict[int, list[NDArray[np.uint8]]] = {}
+        self._lock = threading.Lock()
+        # What sys.getrefcount tells of a buffer that only this pool has; measured, for it is the interpreter's affair.
+        self._unused = self._references([np.empty(1, np.uint8)], 0)
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """An array with arbitrary content."""
+        nbytes = dtype.itemsize
+        for size in shape:
+            nbytes *= size
+        if nbytes < _POOLED_BYTES:
+            return np.empty(shape, dtype)
+        return np.ndarray(shape, dtype, buffer=self._free_buffer(nbytes))
+
+    def _free_buffer(self, nbytes: int) -> NDArray[np.uint8]:
+        with self._lock:
+            buffers = self._buffers.setdefault(nbytes, [])
+            for place in range(len(buffers)):
+                if self._references(buffers, place) == self._unused:
+                    return buffers[place]
+            fresh = np.empty(nbytes, np.uint8)
+            if len(buffers) == _KEPT_BUFFERS:
+                # Somebody keeps many batches: let the pool forget one, it lives on with them.
+                buffers.pop(0)
+            buffers.append(fresh)
+            return fresh
+
+    @staticmethod
+    def _references(buffers: list[NDArray[np.uint8]], place: int) -> int:
+        return sys.getrefcount(buffers[place])
+
+
+def gather(column: NDArray[Any], rows: NDArray[np.int64], pool: Pool) -> NDArray[Any]:
+    """Copies of rows: `dtype[*rows.shape, ...]`.
+
+    `mode="clip"` lets NumPy copy whole rows straight into place, at about the speed of memory; with `"raise"` it goes
+    through a buffer. Rows from the window function are always in range.
+    """
+    out = pool.empty(rows.shape + column.shape[1:], column.dtype)
+    np.take(column, rows, axis=0, out=out, mode="clip")
+    return out
+
+
+@kernel
+def window_rows(
+    store: StoreArrays, starts: NDArray[np.int64], counts: NDArray[np.uint32], rows: NDArray[np.int64]
+) -> None:
+    """The rows of windows of one episode each: `counts[i]` rows from `starts[i]` on, then -1.
+
+    Args:
+        rows: int64[B, L], written.
+    """
+    pages = store.pages
+    for item in range(starts.shape[0]):
+        row = starts[item]
+        page = row // store.page_rows
+        for place in range(rows.shape[1]):
+            if place >= counts[item]:
+                rows[item, place] = -1
+                continue
+            rows[item, place] = row
+            if place + 1 >= counts[item]:
+                continue
+            if np.int64(store.steps[row]) & LINKED:
+                row = np.int64(store.links[row]) - 1
+                continue
+            in_page = row - page * store.page_rows + pages[page, LANES]
+            if in_page >= pages[page, USED] * pages[page, LANES]:
+                in_page -= pages[page, USED] * pages[page, LANES]
+                page = pages[page, NEXT]
+            row = page * store.page_rows + in_page

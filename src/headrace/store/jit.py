@@ -1,0 +1,50 @@
+"""How kernels are compiled.
+
+A kernel is a plain Python loop over NumPy arrays. Numba compiles it on its first call, without the interpreter lock
+held while it runs, and keeps the result on disk. `NUMBA_DISABLE_JIT=1` runs the same loops as Python: that is how they
+are debugged and how their coverage is measured.
+
+Numba is imported here and nowhere else in the package, so `import headrace` does not pay for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar, cast
+
+import numba  # type: ignore[import-untyped]
+
+F = TypeVar("F", bound=Callable[..., object])
+
+_PACKAGE = Path(__file__).parents[1]
+
+
+def kernel(function: F) -> F:
+    """Compile `function` at its first call: no interpreter lock, cached on disk, NumPy's division rules."""
+    before = numba.config.CACHE_DIR
+    numba.config.CACHE_DIR = _CACHE_FOLDER
+    try:
+        return cast(F, numba.njit(nogil=True, cache=True, error_model="numpy")(function))
+    finally:
+        numba.config.CACHE_DIR = before
+
+
+def _cache_folder() -> str:
+    """A folder of compiled kernels for exactly these sources.
+
+    Numba looks only at the file of the kernel itself; one that calls into a changed file would stay as it was.
+    """
+    stamp = hashlib.sha256(str(_PACKAGE).encode())
+    for folder in ("store", "replay", "views"):
+        for path in sorted((_PACKAGE / folder).glob("*.py")):
+            stamp.update(path.read_bytes())
+    base = os.environ.get("NUMBA_CACHE_DIR") or Path(
+        os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "headrace"
+    )
+    return str(Path(base, f"kernels-{stamp.hexdigest()[:16]}"))
+
+
+_CACHE_FOLDER = _cache_folder()

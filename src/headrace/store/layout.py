@@ -1,0 +1,105 @@
+"""Where everything lies in a store: the words of a page, the bits of a step, the arrays of the arena.
+
+The arena is cut into pages of `page_rows` rows. A page belongs to one writer of `lanes` environments and is filled as
+a block `[steps, lanes]`, time first: the next step of a lane is `lanes` rows on, and the N rows of one vector step are
+one slice. Pages of one writer are linked, so a lane goes on from page to page.
+
+Each row has one 32-bit word of metadata (`steps`): the index of its step in its episode and three flags. Episode ids
+stand once for each episode and page (`start_rows`, `start_ids`), policy versions once for each vector step.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.spec import Signature
+from headrace.store.arena import ArenaLayout
+
+# The words of `pages[page]`.
+LANES = 0  # environments side by side; 0 while the page is free
+USED = 1  # vector steps that are committed
+NEXT = 2  # the page where these lanes go on, or -1
+PREVIOUS = 3  # the page where they came from, or -1
+REFERENCES = 4  # held by so many items, writers and final rows
+STARTS = 5  # entries in start_rows, start_ids
+LINKED_ROWS = 6  # rows whose final row stands in another page
+VERSIONED = 7  # whether versions were written
+PAGE_WORDS = 8
+
+# The bits of `steps[row]`.
+STEP_BITS = 29
+STEP_MASK = (1 << STEP_BITS) - 1
+# A step index past the mask goes on in the upper half, so that "how far back does the episode reach" stays at least
+# 2**28 for ever. tests/store/test_window.py::test_step_index_past_its_bits shows it.
+STEP_HALF = 1 << (STEP_BITS - 1)
+FINAL = 1 << 29  # holds the final observation; no transition starts here
+LINKED = 1 << 30  # the last transition of an episode whose final row stands elsewhere: links[row] - 1
+PADDING = 1 << 31  # nothing was written here (a lane that waited)
+
+NO_LINK = 0
+ORPHAN = 0xFFFFFFFF  # a final row whose last transition is gone
+
+MAX_ROWS = 0xFFFFFFF0
+
+
+class StoreArrays(NamedTuple):
+    """What kernels see of a store (see the module's text for the words and bits)."""
+
+    pages: NDArray[np.int64]  # [pages, PAGE_WORDS]
+    steps: NDArray[np.uint32]  # [rows]
+    links: NDArray[
+        np.uint32
+    ]  # [rows]: of a LINKED row the final row + 1, of that final row the LINKED row + 1
+    start_rows: NDArray[
+        np.uint32
+    ]  # [rows]: by page, the rows (counted in the page) where an episode begins or goes on
+    start_ids: NDArray[np.int64]  # [rows]: by page, the episode's id
+    freed: NDArray[
+        np.int64
+    ]  # [pages + 1]: pages whose last reference went, a stack; the last word is its height
+    page_rows: int
+
+
+def plan(signature: Signature, num_pages: int, page_rows: int) -> ArenaLayout:
+    """The arrays of a store of this size, in their order."""
+    rows = num_pages * page_rows
+    layout = ArenaLayout()
+    layout.add("pages", (num_pages, PAGE_WORDS), np.int64)
+    layout.add("freed", (num_pages + 1,), np.int64)
+    layout.add("steps", (rows,), np.uint32)
+    layout.add("links", (rows,), np.uint32)
+    layout.add("start_rows", (rows,), np.uint32)
+    layout.add("start_ids", (rows,), np.int64)
+    layout.add("versions", (rows,), np.int32)
+    for name, spec in signature.columns.items():
+        layout.add(f"column:{name}", (rows, *spec.shape), spec.dtype)
+    return layout
+
+
+def rows_of_a_page(row_nbytes: int, capacity: int | None) -> int:
+    """About 1 MiB a page, between 64 and 4096 rows, and at most 1/32 of the capacity (replay C2)."""
+    rows = min(4096, max(64, (1 << 20) // max(1, row_nbytes)))
+    return rows if capacity is None else max(1, min(rows, capacity // 32))
+
+
+def reserved_rows(row_nbytes: int) -> int:
+    """How many rows a store without capacity reserves: twice what this machine's memory could hold.
+
+    The reservation is address space; a replay that comes near it is out of memory long before.
+    """
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return int(min(MAX_ROWS // 2, 2 * memory // (row_nbytes + 24)))
+
+
+def reserved_pages(capacity: int | None, row_nbytes: int, page_rows: int) -> int:
+    """How many pages to reserve.
+
+    A block of N lanes leaves `page_rows % N` rows of a page unused, at worst nearly half of it; so twice the pages are
+    reserved, and the capacity is kept by counting rows.
+    """
+    rows = reserved_rows(row_nbytes) if capacity is None else capacity
+    return 2 * -(-rows // page_rows) + 64

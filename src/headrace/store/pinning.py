@@ -1,0 +1,119 @@
+"""Who holds a page: references by items, writers and final rows, and what happens when the last one goes.
+
+Everything here runs under the store's lock. A page whose last reference goes is unlinked from its neighbours and put on
+the `freed` stack; `Store` takes it from there, once no reader can still be copying from it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.store.jit import kernel
+from headrace.store.layout import (
+    FINAL,
+    LANES,
+    LINKED,
+    LINKED_ROWS,
+    NEXT,
+    NO_LINK,
+    ORPHAN,
+    PREVIOUS,
+    REFERENCES,
+    STARTS,
+    USED,
+    StoreArrays,
+)
+from headrace.store.window import follow
+
+
+@kernel
+def pin_page(store: StoreArrays, page: int, change: int) -> None:
+    """Add `change` (+1, -1, ...) to the references of a page; free it when none is left."""
+    store.pages[page, REFERENCES] += change
+    if store.pages[page, REFERENCES] == 0:
+        _free(store, page)
+
+
+@kernel
+def pin_window(store: StoreArrays, row: int, count: int, change: int) -> None:
+    """Add `change` to the references of each page under `count` rows from `row` on.
+
+    A final row in a page of its own needs no reference: the page of the transition before it holds it (`link_final`).
+    """
+    page = row // store.page_rows
+    if count > 1:
+        last = follow(store, row, count - 1)
+        if np.int64(store.steps[last]) & FINAL and store.links[last] != NO_LINK:
+            count -= 1
+    while True:
+        in_page = row - page * store.page_rows
+        lanes = store.pages[page, LANES]
+        count -= store.pages[page, USED] - in_page // lanes
+        following = store.pages[page, NEXT]
+        row = following * store.page_rows + in_page % lanes
+        pin_page(store, page, change)
+        if count <= 0:
+            return
+        page = following
+
+
+@kernel
+def unpin_rows(store: StoreArrays, rows: NDArray[np.int64]) -> None:
+    """Give back one reference for each of these windows of one row."""
+    for index in range(rows.shape[0]):
+        pin_page(store, rows[index] // store.page_rows, -1)
+
+
+@kernel
+def link_final(store: StoreArrays, last: int, final: int) -> None:
+    """Tell that the episode that ends at row `last` has its final row at `final`, in another page."""
+    store.links[last] = final + 1
+    store.links[final] = last + 1
+    store.steps[last] |= np.uint32(LINKED)
+    note_link(store, last, final)
+
+
+@kernel
+def note_link(store: StoreArrays, last: int, final: int) -> None:
+    """Count a link that stands in the rows already (a worker wrote it): it holds the final row's page."""
+    store.pages[last // store.page_rows, LINKED_ROWS] += 1
+    store.pages[final // store.page_rows, REFERENCES] += 1
+
+
+@kernel
+def _free(store: StoreArrays, page: int) -> None:
+    pages = store.pages
+    following, previous = pages[page, NEXT], pages[page, PREVIOUS]
+    if following >= 0:
+        pages[following, PREVIOUS] = -1
+    if previous >= 0:
+        pages[previous, NEXT] = -1
+    if pages[page, LINKED_ROWS] > 0:
+        _drop_links(store, page)
+    _push_freed(store, page)
+
+
+@kernel
+def _drop_links(store: StoreArrays, page: int) -> None:
+    """Give back the final rows that this page's episodes end in; a final row that stays is an orphan."""
+    first = page * store.page_rows
+    for row in range(first, first + store.pages[page, USED] * store.pages[page, LANES]):
+        if np.int64(store.steps[row]) & LINKED:
+            final = np.int64(store.links[row]) - 1
+            store.links[final] = ORPHAN
+            other = final // store.page_rows
+            store.pages[other, REFERENCES] -= 1
+            if store.pages[other, REFERENCES] == 0:
+                _push_freed(store, other)
+
+
+@kernel
+def _push_freed(store: StoreArrays, page: int) -> None:
+    height = store.freed[-1]
+    store.freed[height] = page
+    store.freed[-1] = height + 1
+    for word in (LANES, USED, STARTS, LINKED_ROWS):
+        store.pages[page, word] = 0
+    store.pages[page, NEXT] = -1
+    store.pages[page, PREVIOUS] = -1

@@ -1,0 +1,249 @@
+"""Where steps live: pages of an arena, taken by writers, held by items, readers and views, used again when free."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.errors import StoreFull
+from headrace.spec import Signature
+from headrace.statistics import StoreStatistics
+from headrace.store.arena import Arena
+from headrace.store.layout import (
+    LANES,
+    MAX_ROWS,
+    NEXT,
+    PREVIOUS,
+    REFERENCES,
+    USED,
+    VERSIONED,
+    StoreArrays,
+    plan,
+    reserved_pages,
+    rows_of_a_page,
+)
+from headrace.store.pinning import pin_page
+
+
+class Store:
+    """The pages that hold the steps of one signature. Each step is written once, whatever reads it.
+
+    Args:
+        signature: the columns of one step.
+        capacity: at least so many rows can be stored (replay C2); None grows as rows need it, up to what the
+            machine's memory could hold.
+        make_arena: where the rows live, called with the number of bytes: `Arena.shared` (other processes of this
+            machine can write and read in place), `Arena.private`, or a file's.
+        page_rows: rows of one page; by default about 1 MiB of them.
+
+    Attributes:
+        columns: each column's array, `dtype[rows, ...]`.
+        lock: held while pages or references change.
+        who_holds: tells what holds the rows, for the message of a full store.
+
+    >>> store = Store(Signature.like({"reward": np.float32(0)}), capacity=1000)
+    >>> page = store.acquire(lanes=4)
+    >>> store.arrays.page_rows, store.statistics().pages
+    (31, 1)
+    """
+
+    def __init__(
+        self,
+        signature: Signature,
+        capacity: int | None = None,
+        *,
+        make_arena: Callable[[int], Arena] = Arena.shared,
+        page_rows: int | None = None,
+    ) -> None:
+        if capacity is not None and not 1 <= capacity <= MAX_ROWS:
+            raise ValueError(f"capacity: expected between 1 and {MAX_ROWS} steps, got {capacity}")
+        self.signature = signature
+        self.capacity = capacity
+        self.lock = threading.RLock()
+        self.who_holds: Callable[[], str] = lambda: ""
+        page_rows = page_rows or rows_of_a_page(signature.nbytes, capacity)
+        num_pages = reserved_pages(capacity, signature.nbytes, page_rows)
+        layout = plan(signature, num_pages, page_rows)
+        self.arena = make_arena(layout.nbytes)
+        self._map(layout.arrays(self.arena), page_rows)
+        self.num_pages = num_pages
+        self._begin_empty()
+
+    def _map(self, arrays: dict[str, NDArray[Any]], page_rows: int) -> None:
+        names = [name for name in StoreArrays._fields if name != "page_rows"]
+        self.arrays = StoreArrays(*(arrays[name] for name in names), page_rows)
+        self.versions: NDArray[np.int32] = arrays["versions"]
+        self.columns: dict[str, NDArray[Any]] = {
+            name: arrays[f"column:{name}"] for name in self.signature.columns
+        }
+
+    def _begin_empty(self) -> None:
+        # A page of 1/32 of the capacity may be part filled, so one page more is allowed than the rows need.
+        self._row_budget = MAX_ROWS if self.capacity is None else self.capacity + self.arrays.page_rows
+        self._charged = 0
+        self._charges = np.zeros(self.num_pages, np.int32)
+        self._never_used = 0
+        self._free: list[int] = []
+        self._limbo: deque[tuple[int, int]] = deque()
+        self._readers: dict[int, None] = {}
+        self._next_reader = 0
+        self._dropped: deque[int] = deque()
+        self.next_episode = np.zeros(1, np.int64)
+
+    # ---- pages -----------------------------------------------------------------------------------------------------
+
+    def acquire(self, lanes: int, previous: int = -1) -> int:
+        """Take a page for a block of `lanes`, as the continuation of page `previous`. It has one reference: yours.
+
+        Raises:
+            StoreFull: no page is free; nothing changed.
+        """
+        with self.lock:
+            self._reclaim()
+            charge = lanes * (self.arrays.page_rows // lanes)
+            if self._charged + charge > self._row_budget or (
+                not self._free and self._never_used == self.num_pages
+            ):
+                raise StoreFull(self._full_message())
+            page = self._free.pop() if self._free else self._take_new()
+            self._charged += charge
+            self._charges[page] = charge
+            words = self.arrays.pages[page]
+            if words[VERSIONED]:
+                self.versions[page * self.arrays.page_rows : (page + 1) * self.arrays.page_rows] = 0
+            words[:] = 0
+            words[LANES], words[REFERENCES], words[NEXT], words[PREVIOUS] = lanes, 1, -1, previous
+            if previous >= 0:
+                self.arrays.pages[previous, NEXT] = page
+            return page
+
+    def release(self, page: int) -> None:
+        """Give one reference to a page back."""
+        with self.lock:
+            pin_page(self.arrays, page, -1)
+
+    def drop(self, pages: Sequence[int]) -> None:
+        """Give references back from a finalizer, which may run anywhere, also under the lock: they go at the next turn."""
+        self._dropped.extend(pages)
+
+    def _take_new(self) -> int:
+        self._never_used += 1
+        return self._never_used - 1
+
+    def _reclaim(self) -> None:
+        """Move pages without references to the free list, those being read not before their readers are done.
+
+        A page is looked at here for the first time after it was freed, so every reader that may still copy from it
+        has begun; it waits for all of them. tests/store/test_store.py::test_page_waits_for_its_readers shows it.
+        """
+        while self._dropped:
+            pin_page(self.arrays, self._dropped.popleft(), -1)
+        freed = self.arrays.freed
+        for place in range(int(freed[-1])):
+            self._limbo.append((self._next_reader, int(freed[place])))
+        freed[-1] = 0
+        oldest_reader = next(iter(self._readers), self._next_reader)
+        while self._limbo and self._limbo[0][0] <= oldest_reader:
+            page = self._limbo.popleft()[1]
+            self._charged -= int(self._charges[page])
+            self._free.append(page)
+
+    def _full_message(self) -> str:
+        statistics = self.statistics()
+        return (
+            f"the store is full: capacity {self.capacity} steps, {statistics.rows} rows held "
+            f"({statistics.bytes} bytes) in {statistics.pages} pages. {self.who_holds()}"
+            "Give it a larger capacity, or let items leave (a smaller max_size, max_times_sampled, delete)"
+        )
+
+    # ---- readers ---------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """While this is open, no page that was held at its beginning is used again. Needs no lock while open."""
+        reader = self.begin_reading()
+        try:
+            yield
+        finally:
+            self.end_reading(reader)
+
+    def begin_reading(self) -> int:
+        """Open a guard as `reading` does; give its number to `end_reading`. The lock must be held."""
+        reader = self._next_reader
+        self._next_reader = reader + 1
+        self._readers[reader] = None
+        return reader
+
+    def end_reading(self, reader: int) -> None:
+        """Close a guard; needs no lock."""
+        del self._readers[reader]
+
+    def hold(self, pages: Sequence[int], array: NDArray[Any]) -> NDArray[Any]:
+        """The same memory as `array`, read-only, with these pages held until the last array over it is garbage."""
+        with self.lock:
+            for page in pages:
+                pin_page(self.arrays, page, 1)
+        return _held(array, self, tuple(pages))
+
+    def block(self, page: int, column: str, start: int = 0, stop: int | None = None) -> NDArray[Any]:
+        """A zero-copy view of vector steps `start:stop` of a page: `dtype[T, N, ...]`, read-only.
+
+        The page is neither used again nor freed while the view, or any array made from it, is alive.
+        """
+        words = self.arrays.pages[page]
+        lanes, used = int(words[LANES]), int(words[USED])
+        stop = used if stop is None else min(stop, used)
+        first = page * self.arrays.page_rows
+        rows = self.columns[column][first + start * lanes : first + stop * lanes]
+        return self.hold([page], rows.reshape(stop - start, lanes, *rows.shape[1:]))
+
+    # ---- sizes -----------------------------------------------------------------------------------------------------
+
+    @property
+    def row_nbytes(self) -> int:
+        """Bytes of one row with its metadata (the step word; episode ids and versions are shared by many rows)."""
+        return self.signature.nbytes + self.arrays.steps.itemsize
+
+    def statistics(self) -> StoreStatistics:
+        """What is held now."""
+        with self.lock:
+            self._reclaim()
+            words = self.arrays.pages[: self._never_used]
+            rows = int((words[:, USED] * words[:, LANES]).sum())
+            waiting = int(self.arrays.freed[-1]) + len(self._limbo)
+            free = len(self._free) + waiting
+            return StoreStatistics(
+                rows=rows,
+                capacity=self.capacity,
+                pages=self._never_used - free,
+                free_pages=free,
+                bytes=rows * self.row_nbytes,
+                row_bytes=self.row_nbytes,
+            )
+
+    def close(self) -> None:
+        """Let go of the memory; it is freed when the last array over it is garbage."""
+        self.arena.close()
+
+
+class _Hold:
+    """What a held array stands on: when it is garbage, so is every array over it."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self.__array_interface__ = array.__array_interface__
+        self.array = array
+
+
+def _held(array: NDArray[Any], store: Store, pages: tuple[int, ...]) -> NDArray[Any]:
+    hold = _Hold(array)
+    view = np.asarray(hold)
+    view.flags.writeable = False
+    weakref.finalize(hold, store.drop, pages)
+    return view

@@ -1,0 +1,204 @@
+"""The window function: from a row and offsets to the rows that stand there.
+
+This is the only code that follows lanes and page links, stops at episode ends and at the write head. Next
+observations, frame stacks, n-step returns, sequences and views all call it. tests/store/test_window.py compares it
+with a list of lists under random lanes, episode lengths, page sizes, evictions and offsets.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.store.jit import kernel
+from headrace.store.layout import (
+    FINAL,
+    LANES,
+    LINKED,
+    NEXT,
+    NO_LINK,
+    ORPHAN,
+    PADDING,
+    PREVIOUS,
+    STEP_HALF,
+    STEP_MASK,
+    USED,
+    StoreArrays,
+)
+
+# What stands at an offset of a row.
+UNKNOWN = 0  # nothing, and nothing near it either
+EDGE = 1  # nothing, but the nearest value of the episode may be shown in its place
+KNOWN = 2
+
+
+@kernel
+def walk(store: StoreArrays, row: int, offset: int) -> tuple[int, int]:
+    """The row `offset` vector steps on in the same lane, whatever episode it is in.
+
+    Returns:
+        The row, and 0; or, where the lane's pages end, the oldest row of the lane (going back) or -1 (going on),
+        and how many steps are missing.
+    """
+    pages = store.pages
+    page = row // store.page_rows
+    in_page = row - page * store.page_rows
+    lanes = pages[page, LANES]
+    step = in_page // lanes
+    lane = in_page - step * lanes
+    step += offset
+    while step >= pages[page, USED]:
+        following = pages[page, NEXT]
+        if following < 0:
+            return -1, step - pages[page, USED] + 1
+        step -= pages[page, USED]
+        page = following
+    while step < 0:
+        previous = pages[page, PREVIOUS]
+        if previous < 0:
+            return page * store.page_rows + lane, step
+        page = previous
+        step += pages[page, USED]
+    return page * store.page_rows + step * lanes + lane, 0
+
+
+@kernel
+def step_after(step: int, count: int) -> int:
+    """The step index `count` steps on (layout.STEP_HALF says how it goes on past its bits)."""
+    later = step + count
+    if later <= STEP_MASK:
+        return later
+    return STEP_HALF + (later - STEP_MASK - 1) % (STEP_MASK + 1 - STEP_HALF)
+
+
+@kernel
+def _is_step(word: int, step: int) -> bool:
+    return (word & PADDING) == 0 and (word & STEP_MASK) == step
+
+
+@kernel
+def follow(store: StoreArrays, row: int, offset: int) -> int:
+    """The row `offset` steps on in the same episode, the final row included; -1 if there is none (yet, or any more)."""
+    if offset == 0:
+        return row
+    word = np.int64(store.steps[row])
+    if offset < 0:
+        return _follow_back(store, row, word, -offset)
+    if word & FINAL:
+        return -1
+    if word & LINKED:
+        return np.int64(store.links[row]) - 1 if offset == 1 else -1
+    target, missing = walk(store, row, offset)
+    if missing == 0 and _is_step(np.int64(store.steps[target]), step_after(word & STEP_MASK, offset)):
+        return target
+    # Not in the lane itself: it may be the final row that stands beside it. Between the two there may be a start of
+    # another episode, but never one with the same step index: it counts from 0.
+    before, missing = walk(store, row, offset - 1)
+    if missing == 0:
+        last = np.int64(store.steps[before])
+        if last & LINKED and _is_step(last, step_after(word & STEP_MASK, offset - 1)):
+            return np.int64(store.links[before]) - 1
+    return -1
+
+
+@kernel
+def _follow_back(store: StoreArrays, row: int, word: int, distance: int) -> int:
+    link = np.int64(store.links[row]) if word & FINAL else NO_LINK
+    if link == ORPHAN:
+        return -1
+    if link != NO_LINK:
+        row = link - 1
+        distance -= 1
+        word = np.int64(store.steps[row])
+    step = word & STEP_MASK
+    if step < STEP_HALF and distance > step:
+        return -1
+    target, missing = walk(store, row, -distance)
+    return target if missing == 0 else -1
+
+
+@kernel
+def oldest(store: StoreArrays, row: int, distance: int) -> int:
+    """The oldest row that is still there of the last `distance` steps of this row's episode."""
+    word = np.int64(store.steps[row])
+    link = np.int64(store.links[row]) if word & FINAL else NO_LINK
+    if link == ORPHAN:
+        return row
+    if link != NO_LINK:
+        row = link - 1
+        distance -= 1
+        word = np.int64(store.steps[row])
+    step = word & STEP_MASK
+    if step < STEP_HALF and distance > step:
+        distance = step
+    target, _ = walk(store, row, -distance)
+    return target
+
+
+@kernel
+def newest(store: StoreArrays, row: int, distance: int) -> int:
+    """The newest row that is there of the next `distance` steps of this row's episode."""
+    low, found = 0, row
+    high = distance + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        target = follow(store, row, middle)
+        if target >= 0:
+            low, found = middle, target
+        else:
+            high = middle
+    return found
+
+
+@kernel
+def resolve(
+    store: StoreArrays,
+    starts: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    acting_gives: bool,
+    rows: NDArray[np.int64],
+    known: NDArray[np.uint8],
+) -> None:
+    """The rows at `offsets` from each of `starts` (views V7), within their episodes.
+
+    Args:
+        starts: int64[M]; -1 stands for an invented row: nothing is known there.
+        offsets: int64[W].
+        acting_gives: the column is known only after acting (a post column, views V2): a final row has no value of it.
+        rows: int64[M, W], written: where to read. Always a row that can be read, also where nothing is known.
+        known: uint8[M, W], written: KNOWN, or EDGE if `rows` has the nearest value that this row may show (views V6),
+            else UNKNOWN.
+    """
+    furthest = np.max(offsets)
+    for index in range(starts.shape[0]):
+        start = starts[index]
+        for place in range(offsets.shape[0]):
+            if start < 0:
+                rows[index, place] = 0
+                known[index, place] = UNKNOWN
+                continue
+            offset = offsets[place]
+            target = follow(store, start, offset)
+            if target >= 0 and not (acting_gives and np.int64(store.steps[target]) & FINAL):
+                rows[index, place] = target
+                known[index, place] = KNOWN
+                continue
+            rows[index, place], known[index, place] = _edge(store, start, offset, furthest, acting_gives)
+
+
+@kernel
+def _edge(store: StoreArrays, start: int, offset: int, furthest: int, acting_gives: bool) -> tuple[int, int]:
+    """The nearest value to a place where there is none, and whether this row may show it (views V6)."""
+    if offset < 0:
+        target = oldest(store, start, -offset)
+        step = np.int64(store.steps[start]) & STEP_MASK
+        knows = step - 1 if acting_gives else step
+        if acting_gives and np.int64(store.steps[target]) & FINAL:
+            return start, UNKNOWN
+        return target, (EDGE if max(knows, step + furthest) >= 0 else UNKNOWN)
+    target = newest(store, start, offset)
+    if acting_gives and np.int64(store.steps[target]) & FINAL:
+        target = follow(store, target, -1)
+        if target < 0:
+            return start, UNKNOWN
+    return target, EDGE

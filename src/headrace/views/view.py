@@ -1,0 +1,156 @@
+"""What to present at each step: a column, at one or several time offsets, with a fill where there is no value."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headrace.errors import SpecError
+
+Shift = int | str | Sequence[int]
+_RANGE = re.compile(r"\s*([+-]?\d+)\s*:\s*([+-]?\d+)\s*(?::\s*([+-]?\d+)\s*)?")
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A declarative window over one column of a trajectory (views V1 to V10).
+
+    Args:
+        data_col: the source column; a path presents one leaf or sub-tree. By default the name the view stands under.
+        space: a gymnasium space or `ArraySpec`: shape and dtype where no data can tell them.
+        shift: time offsets: an int adds no axis; a sequence or `"from:to[:step]"`, both ends inclusive, adds one.
+        every: only rows 0, k, 2k, ... of what is presented.
+        fill: what stands where there is no value: "zeros", "edge" (the nearest value that the row may know), or a value.
+        used_for_compute_actions: None feeds it to the policy when it looks at nothing that is not known when acting;
+            False never; True as None, but a view that looks ahead is an error.
+        used_for_training: False leaves it out of training batches.
+        mask: adds a bool column `<name>_mask`, True where the value is data.
+        agent: whose trajectory: None is the row's own, else an agent's id or a list of them.
+
+    Raises:
+        ValueError: an empty list, a range that is none or runs backwards, `every` < 1.
+        TypeError: a shift that is a bool or a float.
+
+    >>> View("observation", shift="-3:0", fill="edge").offsets
+    (-3, -2, -1, 0)
+    >>> View("action", shift=-1).has_window
+    False
+    """
+
+    data_col: str | None = None
+    space: Any = None
+    shift: Shift = 0
+    _: dataclasses.KW_ONLY
+    every: int = 1
+    fill: Any = "zeros"
+    used_for_compute_actions: bool | None = None
+    used_for_training: bool = True
+    mask: bool = False
+    agent: Any = None
+    offsets: tuple[int, ...] = dataclasses.field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "offsets", _offsets(self.shift))
+        if isinstance(self.shift, list):
+            object.__setattr__(self, "shift", tuple(self.shift))
+        if isinstance(self.every, bool) or not isinstance(self.every, int) or self.every < 1:
+            raise ValueError(f"every: expected an integer >= 1, got {self.every!r}")
+
+    @property
+    def has_window(self) -> bool:
+        """Whether the view presents a window axis (views V5)."""
+        return not isinstance(self.shift, int)
+
+    def replace(self, **changes: Any) -> View:
+        """A copy with some arguments changed.
+
+        >>> View("action").replace(shift=-1)
+        View('action', shift=-1)
+        """
+        return dataclasses.replace(self, **changes)
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(
+            _same(getattr(self, field.name), getattr(other, field.name)) for field in dataclasses.fields(self)
+        )
+
+    def __hash__(self) -> int:
+        # A fill may be an array or a tree; equal views have equal numbers of everything else.
+        return hash((self.data_col, self.offsets, self.every, self.mask, self.used_for_training))
+
+    def __repr__(self) -> str:
+        shown = [] if self.data_col is None else [repr(self.data_col)]
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.init and field.name not in ("data_col", "_") and not _same(value, field.default):
+                shown.append(f"{field.name}={value!r}")
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _offsets(shift: Shift) -> tuple[int, ...]:
+    if isinstance(shift, str):
+        return _range(shift)
+    if _is_integer(shift):
+        return (int(shift),)  # type: ignore[arg-type]
+    if isinstance(shift, Sequence | np.ndarray):
+        for offset in shift:
+            if not _is_integer(offset):
+                raise TypeError(f"shift: expected integers, got {offset!r} in {shift!r}")
+        if len(shift) == 0:
+            raise ValueError("shift: expected at least one offset, got an empty list")
+        return tuple(int(offset) for offset in shift)
+    raise TypeError(f"shift: expected an int, a list of ints or 'from:to[:step]', got {shift!r}")
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _range(text: str) -> tuple[int, ...]:
+    found = _RANGE.fullmatch(text)
+    if found is None:
+        raise ValueError(f"shift: expected 'from:to' or 'from:to:step' such as '-3:0', got {text!r}")
+    first, last, step = int(found[1]), int(found[2]), int(found[3] or 1)
+    if first > last or step < 1:
+        raise ValueError(f"shift: expected from <= to and step >= 1, got {text!r}")
+    return tuple(range(first, last + 1, step))
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and np.array_equal(one, other)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    return bool(type(one) is type(other) and one == other)
+
+
+def fill_value(
+    view_name: str, fill: Any, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> np.ndarray[Any, Any]:
+    """The fill of one column as an array of its dtype and row shape (views V6).
+
+    Raises:
+        SpecError: a value that the dtype cannot hold, or of another shape.
+    """
+    if isinstance(fill, str) and fill in ("zeros", "edge"):
+        return np.zeros(shape, dtype)
+    try:
+        exact = np.asarray(fill)
+        with np.errstate(all="ignore"):
+            stored = exact.astype(dtype)
+        value = np.broadcast_to(stored, shape).copy()
+    except (TypeError, ValueError, OverflowError) as error:
+        raise SpecError(
+            f"view {view_name!r}: fill: expected a value of {dtype}{list(shape)}, got {fill!r}"
+        ) from error
+    # 0.1 rounds when it is stored as float32, and may; -1 as uint8 or 2.5 as an integer would be another number.
+    if dtype.kind in "biu" and not np.array_equal(exact, stored):
+        raise SpecError(f"view {view_name!r}: fill: {dtype} cannot hold {fill!r}")
+    return value
