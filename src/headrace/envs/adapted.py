@@ -1,0 +1,62 @@
+"""An environment together with what its user says of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from headrace.envs.protocol import Autoreset
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptedEnv:
+    """What `adapt` gives: usable wherever an environment is.
+
+    Attributes:
+        env: the environment.
+        autoreset: what it does when a copy ends; None where it says so itself.
+    """
+
+    env: Any
+    autoreset: Autoreset | None
+
+    def close(self) -> None:
+        """Closes the environment."""
+        self.env.close()
+
+
+def adapt(env: Any, *, autoreset: str | Enum | None = None) -> AdaptedEnv:
+    """Says of a vector environment what it does when one of its copies ends, where it does not say so itself.
+
+    Args:
+        env: a vector environment, or a single one (which is reset by Headrace, so there is nothing to say).
+        autoreset: "disabled" (nothing), "same_step" (it returns the first observation of the next episode, the last
+            one in `info["final_obs"]`), "next_step" (the next step is the reset, its action is ignored), or the member
+            of gymnasium's `AutoresetMode`. None: as the environment declares.
+
+    Raises:
+        ValueError: an unknown mode; a mode for a single environment; none at all, or one that contradicts what the
+            environment declares.
+        TypeError: something that is no environment.
+
+    >>> from headrace.testing.envs import counter_vector_env
+    >>> env = counter_vector_env([3, 4], "next_step")
+    >>> del env.metadata["autoreset_mode"]
+    >>> adapt(env, autoreset="next_step").autoreset
+    <Autoreset.NEXT_STEP: 'next_step'>
+    """
+    from headrace.envs.make import is_environment, is_vector_environment  # noqa: PLC0415 - it imports this
+
+    mode = None if autoreset is None else Autoreset.parse(autoreset)
+    if isinstance(env, AdaptedEnv) or not is_environment(env):
+        raise TypeError(f"env: expected a gymnasium Env or VectorEnv, got {type(env).__name__}")
+    if is_vector_environment(env):
+        from headrace.envs.gymnasium_vector import mode_of  # noqa: PLC0415 - it loads gymnasium
+
+        return AdaptedEnv(env, mode_of(env, mode))
+    if mode is not None:
+        raise ValueError(
+            f"autoreset: expected None for a single environment, which Headrace resets, got {mode.value!r}"
+        )
+    return AdaptedEnv(env, None)

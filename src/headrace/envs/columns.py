@@ -1,0 +1,109 @@
+"""Columns of an environment: their signatures, and the way from nested observations to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.envs.protocol import Columns
+from headrace.errors import SpecError
+from headrace.spec import ArraySpec, Signature, check_array
+
+# Names of columns that a collector writes itself (collectors CB3).
+_RESERVED = frozenset(
+    ("observation", "action", "reward", "terminated", "truncated", "next_observation")
+    + ("episode_id", "t", "policy_version", "mask")
+)
+
+
+class EnvironmentColumns:
+    """The signatures of an environment's data, made once from its spaces.
+
+    Args:
+        observation_space, action_space: gymnasium spaces of one copy.
+        info_columns: entries of `info` that are kept, and what they look like.
+
+    Raises:
+        SpecError: a space without fixed shape; an info column with a name that is taken.
+
+    >>> from gymnasium.spaces import Box, Dict, Discrete
+    >>> columns = EnvironmentColumns(Dict(arm=Box(-1, 1, (3,)), eye=Box(0, 255, (4, 4), "uint8")), Discrete(2))
+    >>> list(columns.observed.columns), list(columns.acted.columns)
+    (['observation/arm', 'observation/eye'], ['action'])
+    >>> columns.leaf_keys
+    (('observation/arm', ('arm',)), ('observation/eye', ('eye',)))
+    """
+
+    def __init__(
+        self, observation_space: Any, action_space: Any, info_columns: Mapping[str, ArraySpec] | None = None
+    ) -> None:
+        self.info = dict(info_columns or {})
+        _check_info_columns(self.info)
+        space_tree = Signature.of_space(observation_space).tree
+        self.observation = Signature({"observation": space_tree})
+        self.observed = Signature({"observation": space_tree, **self.info})
+        self.acted = Signature({"action": Signature.of_space(action_space).tree})
+        self.action_is_bare = tuple(self.acted.columns) == ("action",)
+        self.leaf_keys = tuple(_leaf_keys(space_tree, "observation", ()))
+
+    def action_tree(self, actions: Columns) -> Any:
+        """What a vector environment is given: the tree of arrays `[n, ...]`."""
+        return actions["action"] if self.action_is_bare else self.acted.unflatten(actions)["action"]
+
+    def check_observation(self, observation: Any, leading: tuple[int, ...] = ()) -> None:
+        """Checks one observation (or a batch of them) against the space.
+
+        Raises:
+            SpecError: with the path.
+        """
+        self.observation.validate({"observation": observation}, leading)
+
+    def check_outcome(
+        self, reward: Any, terminated: Any, truncated: Any, leading: tuple[int, ...] = ()
+    ) -> None:
+        """Checks reward and flags.
+
+        Raises:
+            SpecError: with the path.
+        """
+        check_array(reward, _REWARD, "reward", leading)
+        check_array(terminated, _FLAG, "terminated", leading)
+        check_array(truncated, _FLAG, "truncated", leading)
+
+    def missing_info(self, name: str, info: Mapping[str, Any]) -> SpecError:
+        """The error for an info column that did not come."""
+        return SpecError(
+            f"{name}: expected {self.info[name]} in info at each reset and step (info_columns), got "
+            f"{', '.join(map(str, info)) or 'an empty info'}"
+        )
+
+
+_REWARD = ArraySpec((), np.float32)
+_FLAG = ArraySpec((), np.bool_)
+
+
+def _check_info_columns(info: Mapping[str, ArraySpec]) -> None:
+    for name, spec in info.items():
+        if not isinstance(spec, ArraySpec):
+            raise SpecError(f"info_columns: {name}: expected an ArraySpec, got {type(spec).__name__}")
+        if name in _RESERVED:
+            raise SpecError(f"info_columns: {name}: expected a name that no column has yet")
+
+
+def _leaf_keys(tree: Any, path: str, keys: tuple[Any, ...]) -> list[tuple[str, tuple[Any, ...]]]:
+    if isinstance(tree, ArraySpec):
+        return [(path, keys)]
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree)
+    return [leaf for key, child in items for leaf in _leaf_keys(child, f"{path}/{key}", (*keys, key))]
+
+
+def new_columns(signature: Signature, num_envs: int) -> dict[str, NDArray[Any]]:
+    """Arrays `[n, ...]` of zeros for `VectorStepper.reset` and `step` to write into.
+
+    >>> new_columns(Signature({"observation": ArraySpec(3, "float32")}), 2)["observation"].shape
+    (2, 3)
+    """
+    return {name: np.zeros((num_envs, *spec.shape), spec.dtype) for name, spec in signature.columns.items()}

@@ -1,0 +1,301 @@
+"""A gymnasium vector environment that the user made, in each of the three modes of autoreset (collectors CE4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
+from numpy.typing import NDArray
+
+from headrace.envs.columns import EnvironmentColumns, new_columns
+from headrace.envs.protocol import NO_COPIES, Autoreset, Columns, Indices, StepResult
+from headrace.errors import SpecError
+from headrace.spec import ArraySpec, Signature, check_array
+
+
+class VectorEnvStepper:
+    """A `VectorStepper` over one vector environment.
+
+    Args:
+        env: the environment.
+        autoreset: what it does at the end of an episode; None takes what it declares in
+            `metadata["autoreset_mode"]`.
+        info_columns: entries of `info` to keep as columns.
+
+    Raises:
+        ValueError: a mode that is not declared, or that contradicts the declared one.
+
+    >>> from gymnasium.vector import AutoresetMode
+    >>> from headrace.testing.envs import CounterEnv
+    >>> env = SyncVectorEnv([lambda: CounterEnv(2)], autoreset_mode=AutoresetMode.SAME_STEP)
+    >>> stepper = VectorEnvStepper(env)
+    >>> rows = new_columns(stepper.observation_signature, 1)
+    >>> stepper.reset(rows)
+    >>> for _ in range(2):
+    ...     step = stepper.step({"action": np.array([0])}, rows)
+    >>> step.ended, step.last_observation["observation"], rows["observation"]
+    (array([0]), array([[0, 0, 2]]), array([[0, 1, 0]]))
+    >>> stepper.close()
+    """
+
+    def __init__(
+        self,
+        env: VectorEnv[Any, Any, Any],
+        autoreset: Autoreset | None = None,
+        info_columns: Mapping[str, ArraySpec] | None = None,
+    ) -> None:
+        self.autoreset = mode_of(env, autoreset)
+        # gymnasium asks for the mask only of environments that do not reset themselves; its own take it always.
+        self.resets_by_mask = self.autoreset is Autoreset.DISABLED or isinstance(
+            env.unwrapped, SyncVectorEnv | AsyncVectorEnv
+        )
+        self.environments = (env,)
+        self.num_envs: int = env.num_envs
+        self.observation_space = env.single_observation_space
+        self.action_space = env.single_action_space
+        self._env = env
+        self._columns = EnvironmentColumns(self.observation_space, self.action_space, info_columns)
+        self._result = StepResult.empty(self.num_envs)
+        self._final = new_columns(self._columns.observed, self.num_envs * self._is_same_step)
+        # Copies whose episode ended and that were not reset since (SAME_STEP: none).
+        self._ended = np.zeros(self.num_envs, np.bool_)
+        self._calls = 0
+        self._closed = False
+
+    @property
+    def observation_signature(self) -> Signature:
+        """Columns that `reset` and `step` write."""
+        return self._columns.observed
+
+    @property
+    def action_signature(self) -> Signature:
+        """Columns that `step` reads."""
+        return self._columns.acted
+
+    @property
+    def _is_same_step(self) -> bool:
+        return self.autoreset is Autoreset.SAME_STEP
+
+    def reset(
+        self, out: Columns, *, copies: Indices | None = None, seeds: Sequence[int] | None = None
+    ) -> None:
+        """Resets all copies at once, or `copies` by mask; see `VectorStepper.reset`.
+
+        Raises:
+            ValueError: `copies`, with an environment that resets itself and is not known to take a mask.
+        """
+        if copies is None or copies.size:
+            observation, info = self._reset_env(copies, seeds)
+            self._write(observation, info, out, copies)
+
+    def step(self, actions: Columns, out: Columns, active: Indices | None = None) -> StepResult:
+        """Steps the environment once; see `VectorStepper.step`.
+
+        An environment steps all its copies or none. Those that take no part are stepped too, reset where they ended,
+        and nothing of it is seen.
+
+        Raises:
+            RuntimeError: a copy that ended takes part without a reset (DISABLED).
+            SpecError: SAME_STEP, a copy ended and `info["final_obs"]` has no observation for it.
+        """
+        reset_steps = self._before_step(active)
+        try:
+            observation, reward, terminated, truncated, info = self._env.step(
+                self._columns.action_tree(actions)
+            )
+        except Exception as error:
+            error.add_note(f"raised by the vector environment at its step {self._calls}, actions {actions!r}")
+            raise
+        if self._calls == 0:
+            self._check_outcome(reward, terminated, truncated)
+        self._calls += 1
+        self._write(observation, info, out, active)
+        result = self._result
+        # "unsafe" because rewards are often float64; what they are was checked on the first step.
+        np.copyto(result.reward, reward, casting="unsafe")
+        np.copyto(result.terminated, terminated, casting="unsafe")
+        np.copyto(result.truncated, truncated, casting="unsafe")
+        self._clear(reset_steps)
+        np.logical_or(result.terminated, result.truncated, out=self._ended)
+        if active is not None:
+            self._clear(np.setdiff1d(np.arange(self.num_envs), active))
+        self._report_ends(info, out)
+        result.reset_steps = reset_steps
+        return result
+
+    def get_attr(self, name: str) -> Any:
+        """The attribute of the first copy where the environment gives those of its copies, else its own."""
+        if isinstance(self._env.unwrapped, SyncVectorEnv | AsyncVectorEnv):
+            return self._env.unwrapped.get_attr(name)[0]
+        return getattr(self._env, name)
+
+    def close(self) -> None:
+        """Closes the environment. More calls do nothing."""
+        if not self._closed:
+            self._closed = True
+            self._env.close()
+
+    def _before_step(self, active: Indices | None) -> Indices:
+        """Sees to the copies that ended before this step. Returns those for which it is the reset."""
+        if active is not None and self.autoreset is not Autoreset.DISABLED:
+            raise ValueError(
+                "active: expected None for an environment that resets itself; it steps all copies"
+            )
+        if self._is_same_step or not self._ended.any():
+            return NO_COPIES
+        ended = np.flatnonzero(self._ended)
+        if self.autoreset is Autoreset.NEXT_STEP:
+            return ended
+        stepped = ended if active is None else np.intersect1d(ended, active)
+        if stepped.size:
+            raise RuntimeError(
+                f"environments {stepped.tolist()} ended: expected a reset before the next step"
+            )
+        self._reset_env(ended, None)
+        return NO_COPIES
+
+    def _reset_env(
+        self, copies: Indices | None, seeds: Sequence[int] | None
+    ) -> tuple[Any, Mapping[str, Any]]:
+        options = None
+        if copies is not None and copies.size < self.num_envs:
+            if not self.resets_by_mask:
+                raise ValueError(
+                    "copies: expected None: this environment resets itself and is not known to reset by mask; "
+                    "build it with autoreset_mode DISABLED"
+                )
+            mask = np.zeros(self.num_envs, np.bool_)
+            mask[copies] = True
+            options = {"reset_mask": mask}
+        try:
+            observation, info = self._env.reset(seed=_seed_argument(seeds), options=options)
+        except Exception as error:
+            error.add_note("raised by reset of the vector environment")
+            raise
+        self._ended[slice(None) if copies is None else copies] = False
+        return observation, info
+
+    def _write(self, observation: Any, info: Mapping[str, Any], out: Columns, copies: Indices | None) -> None:
+        if self._calls <= 1:
+            try:
+                self._columns.check_observation(observation, (self.num_envs,))
+            except SpecError as error:
+                raise SpecError(f"environments 0 to {self.num_envs - 1}: {error}") from error
+        arrays = self._columns.observation.flatten({"observation": observation})
+        for name in self._columns.info:
+            arrays[name] = self._info_column(name, info, copies)
+        for name, array in arrays.items():
+            if copies is None:
+                out[name][...] = array
+            else:
+                out[name][copies] = array[copies]
+
+    def _info_column(self, name: str, info: Mapping[str, Any], copies: Indices | None) -> NDArray[Any]:
+        wanted = slice(None) if copies is None else copies
+        # gymnasium marks in `_name` which copies have the entry; the others hold zeros that mean nothing.
+        present = np.broadcast_to(np.asarray(info.get(f"_{name}", True), np.bool_), self.num_envs)
+        if name not in info or not present[wanted].all():
+            lacking = np.arange(self.num_envs)[wanted]
+            if name in info:
+                lacking = lacking[~present[wanted]]
+            raise SpecError(f"environments {lacking.tolist()}: {self._columns.missing_info(name, info)}")
+        return check_array(info[name], self._columns.info[name], name, (self.num_envs,))
+
+    def _report_ends(self, info: Mapping[str, Any], out: Columns) -> None:
+        result = self._result
+        result.last_observation = out
+        if not (result.terminated.any() or result.truncated.any()):
+            result.ended = NO_COPIES
+            return
+        result.ended = np.flatnonzero(result.terminated | result.truncated)
+        if self._is_same_step:
+            self._ended.fill(False)
+            self._read_final(info, result.ended)
+            result.last_observation = self._final
+
+    def _read_final(self, info: Mapping[str, Any], ended: Indices) -> None:
+        """Takes the last observations from `final_obs`: an object array of one per copy, or a batched tree."""
+        final: Any = info.get("final_obs")
+        given = np.broadcast_to(
+            np.asarray(info.get("_final_obs", final is not None), np.bool_), self.num_envs
+        )
+        missing = ended[~given[ended]].tolist()
+        one_per_copy = isinstance(final, np.ndarray) and final.dtype == object
+        if one_per_copy:
+            missing = [i for i in ended.tolist() if not given[i] or final[i] is None]
+        if missing:
+            raise SpecError(
+                f"environments {missing}: final_obs: expected the last observation of the episode that ended, as "
+                f"SAME_STEP environments give it in info, got none; say what the environment does with "
+                f"hr.envs.adapt(env, autoreset=...)"
+            )
+        signature = self._columns.observation
+        if one_per_copy:
+            for i in ended.tolist():
+                one = {"observation": final[i]}
+                for name, array in self._checked(signature, one, (), f"environment {i}").items():
+                    self._final[name][i] = array
+        else:
+            whole = {"observation": final}
+            where = f"environments {ended.tolist()}"
+            for name, array in self._checked(signature, whole, (self.num_envs,), where).items():
+                self._final[name][ended] = array[ended]
+        for name in self._columns.info:
+            self._final[name][ended] = self._info_column(name, info.get("final_info", {}), ended)[ended]
+
+    @staticmethod
+    def _checked(
+        signature: Signature, tree: Any, leading: tuple[int, ...], where: str
+    ) -> dict[str, NDArray[Any]]:
+        try:
+            return signature.validate(tree, leading)
+        except SpecError as error:
+            raise SpecError(f"{where}: final_obs: {error}") from error
+
+    def _clear(self, copies: Indices) -> None:
+        if copies.size:
+            self._result.reward[copies] = 0
+            self._result.terminated[copies] = False
+            self._result.truncated[copies] = False
+
+    def _check_outcome(self, reward: Any, terminated: Any, truncated: Any) -> None:
+        try:
+            self._columns.check_outcome(reward, terminated, truncated, (self.num_envs,))
+        except SpecError as error:
+            raise SpecError(f"environments 0 to {self.num_envs - 1}: {error}") from error
+
+
+def mode_of(env: Any, said: Autoreset | None) -> Autoreset:
+    """What the environment does at the end of an episode: as it declares, or as the user said.
+
+    Raises:
+        ValueError: neither, or both and they differ.
+    """
+    declared = (env.metadata or {}).get("autoreset_mode")
+    if declared is None and said is None:
+        raise ValueError(
+            f"{env}: expected metadata['autoreset_mode'] to say what the environment does when a copy ends, got none; "
+            f"say it with hr.envs.adapt(env, autoreset='next_step' | 'same_step' | 'disabled')"
+        )
+    if declared is None:
+        assert said is not None
+        return said
+    mode = Autoreset.parse(declared)
+    if said is not None and said is not mode:
+        raise ValueError(
+            f"autoreset: expected {mode.value!r}, which the environment declares in metadata['autoreset_mode'], got "
+            f"{said.value!r}; where the declaration is wrong, change it there"
+        )
+    return mode
+
+
+def _seed_argument(seeds: Sequence[int] | None) -> Any:
+    if seeds is None:
+        return None
+    seeds = [int(seed) for seed in seeds]
+    # One number means seed, seed + 1, ... to each vector environment; a list is not understood by all of them.
+    if seeds == list(range(seeds[0], seeds[0] + len(seeds))):
+        return seeds[0]
+    return seeds

@@ -1,0 +1,192 @@
+"""From what a user gives as `create_env_fn` to a `VectorStepper` (collectors CE1, CE2)."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from headrace.envs.adapted import AdaptedEnv
+from headrace.envs.protocol import VectorStepper
+from headrace.spec import ArraySpec
+
+EnvFactory = Callable[[], Any]
+
+
+def make_stepper(
+    create_env_fn: Any,
+    *,
+    create_env_kwargs: Mapping[str, Any] | None = None,
+    num_envs: int = 1,
+    info_columns: Mapping[str, ArraySpec] | None = None,
+) -> VectorStepper:
+    """Builds the environments in this process and puts them under a stepper.
+
+    Args:
+        create_env_fn: a callable that gives an environment, called exactly once a copy; a ready environment (also from
+            `adapt`); or the id of a registered gymnasium environment.
+        create_env_kwargs: keyword arguments of the callable, or of `gymnasium.make`.
+        num_envs: copies of a single environment. With a vector environment 1 or its own number.
+        info_columns: entries of `info` to keep as columns.
+
+    Raises:
+        ValueError: `create_env_kwargs` with a ready environment; `num_envs` that is not positive, or does not go with
+            the environment; a vector environment that does not say its mode of autoreset.
+        TypeError: something that is no environment and makes none.
+
+    >>> stepper = make_stepper("CartPole-v1", num_envs=2)
+    >>> stepper.num_envs, stepper.observation_signature
+    (2, Signature({'observation': float32[4]}))
+    >>> stepper.close()
+    """
+    check_num_envs(num_envs)
+    if is_environment(create_env_fn):
+        _check_ready(create_env_fn, create_env_kwargs, num_envs)
+        return _stepper([create_env_fn], num_envs, info_columns)
+    factory = environment_factory(create_env_fn, create_env_kwargs)
+    built: list[Any] = []
+    try:
+        built.append(_build(factory))
+        if not is_vector_environment(built[0]):
+            while len(built) < num_envs:
+                built.append(_build(factory))
+        return _stepper(built, num_envs, info_columns)
+    except BaseException:
+        for env in {id(env): env for env in built}.values():
+            env.close()
+        raise
+
+
+def environment_factory(create_env_fn: Any, create_env_kwargs: Mapping[str, Any] | None = None) -> EnvFactory:
+    """A callable without arguments that gives one new environment. Nothing is built by asking for it.
+
+    Raises:
+        TypeError: a ready environment (it cannot be built again), or something that cannot be called.
+
+    >>> environment_factory("CartPole-v1")().spec.id
+    'CartPole-v1'
+    """
+    kwargs = dict(create_env_kwargs or {})
+    if isinstance(create_env_fn, str):
+        return partial(_make_registered, create_env_fn, kwargs)
+    if is_environment(create_env_fn):
+        raise TypeError(
+            f"create_env_fn: expected a callable that builds the environment in the worker's process, got a ready "
+            f"{type(create_env_fn).__name__}; give `lambda: ...` instead"
+        )
+    if not callable(create_env_fn):
+        raise TypeError(
+            f"create_env_fn: expected a callable that gives an environment, an environment, or the id of a registered "
+            f"one, got {type(create_env_fn).__name__}"
+        )
+    return partial(create_env_fn, **kwargs)
+
+
+def worker_factories(
+    create_env_fn: Any,
+    *,
+    num_workers: int | None = None,
+    create_env_kwargs: Mapping[str, Any] | None = None,
+) -> list[EnvFactory]:
+    """One factory for each worker of a collector with workers.
+
+    Args:
+        create_env_fn: a list with one callable or id for each worker, or one for all of them.
+        num_workers: None: the length of the list, or 1.
+        create_env_kwargs: keyword arguments of each callable.
+
+    Raises:
+        ValueError: a list of another length than `num_workers`, an empty one, or a number that is not positive.
+        TypeError: a ready environment, or something that cannot be called.
+
+    >>> len(worker_factories("CartPole-v1", num_workers=3))
+    3
+    """
+    if num_workers is not None:
+        _check_positive("num_workers", num_workers)
+    if not isinstance(create_env_fn, list | tuple):
+        return [environment_factory(create_env_fn, create_env_kwargs)] * (num_workers or 1)
+    if not create_env_fn:
+        raise ValueError("create_env_fn: expected one callable for each worker, got an empty list")
+    if num_workers is not None and len(create_env_fn) != num_workers:
+        raise ValueError(
+            f"create_env_fn: expected {num_workers} callables, one for each of num_workers, got {len(create_env_fn)}"
+        )
+    return [environment_factory(fn, create_env_kwargs) for fn in create_env_fn]
+
+
+def check_num_envs(num_envs: int) -> None:
+    """Raises ValueError where `num_envs` is not a positive int."""
+    _check_positive("num_envs", num_envs)
+
+
+def is_environment(value: Any) -> bool:
+    """Whether this is a ready environment (and not something that makes one)."""
+    return isinstance(value, AdaptedEnv) or _is_a(value, "gymnasium", "Env") or is_vector_environment(value)
+
+
+def is_vector_environment(value: Any) -> bool:
+    """Whether this is a ready vector environment."""
+    if isinstance(value, AdaptedEnv):
+        return is_vector_environment(value.env)
+    return _is_a(value, "gymnasium.vector", "VectorEnv")
+
+
+def _is_a(value: Any, module: str, name: str) -> bool:
+    # Where the library is not loaded there is no object of its classes.
+    return module in sys.modules and isinstance(value, getattr(sys.modules[module], name))
+
+
+def _stepper(
+    envs: Sequence[Any], num_envs: int, info_columns: Mapping[str, ArraySpec] | None
+) -> VectorStepper:
+    if is_vector_environment(envs[0]):
+        from headrace.envs.gymnasium_vector import VectorEnvStepper  # noqa: PLC0415 - it loads gymnasium
+
+        env, autoreset = envs[0], None
+        if isinstance(env, AdaptedEnv):
+            env, autoreset = env.env, env.autoreset
+        if num_envs not in (1, env.num_envs):
+            raise ValueError(
+                f"num_envs: expected {env.num_envs}, the number of the vector environment, or nothing, got {num_envs}"
+            )
+        return VectorEnvStepper(env, autoreset, info_columns)
+    from headrace.envs.gymnasium_single import SingleEnvStepper  # noqa: PLC0415 - it loads gymnasium
+
+    return SingleEnvStepper([_bare(env) for env in envs], info_columns)
+
+
+def _bare(env: Any) -> Any:
+    return env.env if isinstance(env, AdaptedEnv) else env
+
+
+def _build(factory: EnvFactory) -> Any:
+    env = factory()
+    if not is_environment(env):
+        raise TypeError(
+            f"create_env_fn: expected it to give a gymnasium Env or VectorEnv, got {type(env).__name__}"
+            + ("; is a `return` missing?" if env is None else "")
+        )
+    return env
+
+
+def _make_registered(env_id: str, kwargs: Mapping[str, Any]) -> Any:
+    return importlib.import_module("gymnasium").make(env_id, **kwargs)
+
+
+def _check_ready(env: Any, create_env_kwargs: Mapping[str, Any] | None, num_envs: int) -> None:
+    if create_env_kwargs:
+        raise ValueError(
+            f"create_env_kwargs: expected none with a ready environment, got {', '.join(create_env_kwargs)}"
+        )
+    if num_envs > 1 and not is_vector_environment(env):
+        raise ValueError(
+            f"num_envs: expected 1 with one ready environment, got {num_envs}; give a callable that builds the copies"
+        )
+
+
+def _check_positive(name: str, value: Any) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name}: expected a positive int, got {value!r}")

@@ -1,0 +1,167 @@
+"""What a collecting loop drives: `VectorStepper`, n environments stepped as one.
+
+Observations are written where the caller wants them, as columns `[n, ...]`: the next row of a store, for example. So
+nothing is copied twice. The loop around a stepper is:
+
+    stepper.reset(row, seeds=seeds)
+    while collecting:
+        next_row = ...                                   # other arrays than row: row is still to be kept
+        step = stepper.step(actions(row), next_row)
+        if step.ended.size and stepper.autoreset is not Autoreset.NEXT_STEP:
+            keep(step.last_observation, step.ended)      # the final row of the episodes that ended
+            if stepper.autoreset is Autoreset.DISABLED:
+                stepper.reset(next_row, copies=step.ended)
+        row = next_row
+
+Copies that Headrace builds itself are `Autoreset.DISABLED`. Resetting is a call of its own, so that a limit on the
+length of a trajectory is handled by the same lines: mark the rows truncated, keep `next_row`, call `reset`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.spec import Signature
+
+Columns = Mapping[str, NDArray[Any]]
+Indices = NDArray[np.intp]
+
+NO_COPIES: Indices = np.empty(0, np.intp)
+NO_COPIES.setflags(write=False)
+
+
+class Autoreset(StrEnum):
+    """What a vector environment does when one of its copies ends.
+
+    >>> Autoreset.parse("next_step")
+    <Autoreset.NEXT_STEP: 'next_step'>
+    """
+
+    DISABLED = "disabled"
+    SAME_STEP = "same_step"
+    NEXT_STEP = "next_step"
+
+    @classmethod
+    def parse(cls, mode: str | Enum) -> Autoreset:
+        """The mode for its name, or for a member of gymnasium's `AutoresetMode` or its value ("NextStep").
+
+        Raises:
+            ValueError: anything else.
+        """
+        name = mode.value if isinstance(mode, Enum) else mode
+        for member in cls:
+            if isinstance(name, str) and name.replace("_", "").lower() == member.value.replace("_", ""):
+                return member
+        raise ValueError(
+            f'autoreset: expected "disabled", "same_step", "next_step" or a gymnasium AutoresetMode, got {mode!r}'
+        )
+
+
+@dataclass(slots=True, eq=False)
+class StepResult:
+    """What followed one step of n copies. The arrays are used again by the next step: copy what must last.
+
+    Attributes:
+        reward: float32[n]; 0 for copies that took no transition.
+        terminated, truncated: bool[n]; false for copies that took no transition.
+        ended: indices of the copies whose episode ended in this step, ascending.
+        last_observation: columns `[n, ...]` of which only the rows in `ended` mean something: the true last
+            observation. These are the caller's own output arrays, except under SAME_STEP, where those already hold
+            the first observation of the next episode.
+        reset_steps: indices of the copies for which this step was the reset of a NEXT_STEP environment: the action was
+            ignored, so the row that was given to the policy is the final row of the old episode (its observation, zeros
+            elsewhere) and the output is the first observation of the next episode.
+    """
+
+    reward: NDArray[np.float32]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    ended: Indices
+    last_observation: Columns
+    reset_steps: Indices
+
+    @classmethod
+    def empty(cls, num_envs: int) -> StepResult:
+        """A result in which nothing happened."""
+        flags = np.zeros((2, num_envs), np.bool_)
+        return cls(np.zeros(num_envs, np.float32), flags[0], flags[1], NO_COPIES, {}, NO_COPIES)
+
+
+@runtime_checkable
+class VectorStepper(Protocol):
+    """n copies of an environment, stepped as one.
+
+    Attributes:
+        num_envs: n.
+        observation_space, action_space: gymnasium spaces of one copy.
+        observation_signature: `Signature({"observation": ..., **info_columns})`, without the leading n. Its columns
+            ("observation" or "observation/camera") are the arrays that `reset` and `step` write. An info column stands
+            beside the observation it came with.
+        action_signature: `Signature({"action": ...})`: the columns that `step` reads.
+        autoreset: DISABLED where `reset` is to be called for the copies that ended.
+        resets_by_mask: whether `reset` takes only some of the copies (a limit on the length of a trajectory needs it).
+        environments: what is stepped: n single environments, or one vector environment.
+    """
+
+    @property
+    def num_envs(self) -> int: ...
+    @property
+    def observation_space(self) -> Any: ...
+    @property
+    def action_space(self) -> Any: ...
+    @property
+    def observation_signature(self) -> Signature: ...
+    @property
+    def action_signature(self) -> Signature: ...
+    @property
+    def autoreset(self) -> Autoreset: ...
+    @property
+    def resets_by_mask(self) -> bool: ...
+    @property
+    def environments(self) -> tuple[Any, ...]: ...
+
+    def reset(
+        self, out: Columns, *, copies: Indices | None = None, seeds: Sequence[int] | None = None
+    ) -> None:
+        """Begins a new episode in `copies` (None: in all) and writes their first observations into their rows of `out`.
+
+        Args:
+            out: columns `[n, ...]` of `observation_signature`; rows of other copies are left alone.
+            copies: indices.
+            seeds: n seeds, of which those of `copies` are used. None: each environment's own generator goes on.
+        """
+        ...
+
+    def step(self, actions: Columns, out: Columns, active: Indices | None = None) -> StepResult:
+        """Takes one transition in each copy and writes the observations that followed into `out`.
+
+        Args:
+            actions: columns `[n, ...]` of `action_signature`, of its dtypes. An environment may keep or change what it
+                is given: give the policy's arrays, not stored rows.
+            out: columns `[n, ...]` of `observation_signature`.
+            active: the copies that take part, as indices in ascending order. None: all. The others take no transition
+                and their rows of `out` are left alone.
+
+        Raises:
+            SpecError: on the first step, what does not fit the spaces.
+            ValueError: `active` with an environment that resets itself.
+        """
+        ...
+
+    def get_attr(self, name: str) -> Any:
+        """The attribute of the first copy, looked for through its wrappers.
+
+        Raises:
+            AttributeError: it has none of this name.
+        """
+        ...
+
+    def close(self) -> None:
+        """Closes the environments. More calls do nothing."""
+        ...

@@ -1,0 +1,181 @@
+"""Random actions for n copies of an environment (collectors CS4).
+
+Each copy has a generator of its own, seeded with the copy's seed, and draws many actions at once. So a copy's actions
+depend on its seed and on how many transitions it took, and on nothing else: not on how many copies there are, and not
+on which worker steps them (collectors CS5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from headrace.envs.protocol import Indices
+from headrace.spec import Signature
+
+Draw = Callable[[np.random.Generator, int], NDArray[Any]]
+
+_LONGEST_BLOCK = 256
+_BLOCK_BYTES = 1 << 14
+# The environment's own generator starts from the seed alone; with this the actions do not repeat its numbers.
+_STREAM = 0x6163746E
+
+
+class RandomActions:
+    """Uniform random actions as `space.sample` draws them, for n copies, from one generator a copy.
+
+    Args:
+        space: Discrete, Box, MultiDiscrete, MultiBinary, Dict or Tuple. Where a Box has no bound on one side the
+            coordinate is exponential from the other, without bounds it is normal, as gymnasium has it.
+        num_envs: n.
+        seeds: one a copy; None: from the operating system.
+
+    Raises:
+        SpecError: another space, with its path.
+
+    >>> actions = RandomActions(spaces.Discrete(5), 3, seeds=[1, 2, 3])
+    >>> first = actions.draw()["action"]
+    >>> first.shape, bool(((first >= 0) & (first < 5)).all())
+    ((3,), True)
+    """
+
+    def __init__(self, space: Any, num_envs: int, seeds: Sequence[int] | None = None) -> None:
+        signature = Signature({"action": Signature.of_space(space).tree})
+        leaf_spaces = dict(_leaf_spaces(space, "action"))
+        self._specs = signature.columns
+        self._draws = {name: _draw_of(leaf_spaces[name]) for name in self._specs}
+        self._num_envs = num_envs
+        # The length of a block may depend on the space, never on the number of copies: it decides how a generator's
+        # numbers are dealt to the columns.
+        self._block = max(1, min(_LONGEST_BLOCK, _BLOCK_BYTES // max(1, signature.nbytes)))
+        self.seed(seeds)
+
+    def seed(self, seeds: Sequence[int] | None) -> None:
+        """Starts all streams anew, from one seed a copy."""
+        if seeds is not None and len(seeds) != self._num_envs:
+            raise ValueError(f"seeds: expected {self._num_envs}, one a copy, got {len(seeds)}")
+        sequences = (
+            np.random.SeedSequence().spawn(self._num_envs)
+            if seeds is None
+            else [np.random.SeedSequence([int(seed), _STREAM]) for seed in seeds]
+        )
+        self._generators = [np.random.Generator(np.random.PCG64(sequence)) for sequence in sequences]
+        # While all copies have taken equally many actions one cursor serves them; otherwise each has its own.
+        self._cursor = self._block
+        self._cursors: NDArray[np.intp] | None = None
+        self._buffers: dict[str, NDArray[Any]] = {}
+
+    def draw(self, active: Indices | None = None) -> dict[str, NDArray[Any]]:
+        """The next action of each copy, as columns `[n, ...]` named "action" or "action/...".
+
+        Args:
+            active: the copies that will act, as indices; the others do not use up an action (what stands in their rows
+                is valid and will come again). None: all.
+
+        Returns:
+            Arrays that are not written to again.
+        """
+        if active is None and self._cursors is None:
+            if self._cursor == self._block:
+                self._refill()
+            row = self._cursor
+            self._cursor = row + 1
+            return {name: buffer[row] for name, buffer in self._buffers.items()}
+        return self._draw_each(active)
+
+    def _refill(self) -> None:
+        # New arrays: those handed out before may still be held.
+        self._buffers = {
+            name: np.empty((self._block, self._num_envs, *spec.shape), spec.dtype)
+            for name, spec in self._specs.items()
+        }
+        for i in range(self._num_envs):
+            self._refill_copy(i)
+        self._cursor = 0
+
+    def _refill_copy(self, i: int) -> None:
+        for name, draw in self._draws.items():
+            self._buffers[name][:, i] = draw(self._generators[i], self._block)
+
+    def _draw_each(self, active: Indices | None) -> dict[str, NDArray[Any]]:
+        if self._cursors is None:
+            if self._cursor == self._block:
+                self._refill()
+            self._cursors = np.full(self._num_envs, self._cursor, np.intp)
+        cursors = self._cursors
+        for i in np.flatnonzero(cursors == self._block).tolist():
+            self._refill_copy(i)
+            cursors[i] = 0
+        copies = np.arange(self._num_envs)
+        actions = {name: buffer[cursors, copies] for name, buffer in self._buffers.items()}
+        cursors[copies if active is None else active] += 1
+        return actions
+
+
+def _leaf_spaces(space: Any, path: str) -> list[tuple[str, Any]]:
+    children: Any = ()
+    if isinstance(space, spaces.Dict):
+        children = space.spaces.items()
+    elif isinstance(space, spaces.Tuple):
+        children = enumerate(space.spaces)
+    else:
+        return [(path, space)]
+    return [leaf for key, child in children for leaf in _leaf_spaces(child, f"{path}/{key}")]
+
+
+def _draw_of(space: Any) -> Draw:
+    if isinstance(space, spaces.Discrete):
+        return _integers(space.start, space.start + space.n - 1, (), space.dtype)
+    if isinstance(space, spaces.MultiDiscrete):
+        return _integers(space.start, space.start + space.nvec - 1, space.shape, space.dtype)
+    if isinstance(space, spaces.MultiBinary):
+        return _integers(0, 1, space.shape, space.dtype)
+    if space.dtype.kind != "f" and space.bounded_below.all() and space.bounded_above.all():
+        return _integers(space.low, space.high, space.shape, space.dtype)
+    return _box(space)
+
+
+def _integers(low: Any, high: Any, shape: tuple[int, ...], dtype: Any) -> Draw:
+    def draw(generator: np.random.Generator, count: int) -> NDArray[Any]:
+        drawn = generator.integers(low, high, size=(count, *shape), dtype=dtype, endpoint=True)
+        return cast("NDArray[Any]", drawn)
+
+    return draw
+
+
+def _box(space: Any) -> Draw:
+    """Each coordinate by the form of its interval (the rule of gymnasium's `Box.sample`)."""
+    integer = space.dtype.kind != "f"
+    low, high = space.low.astype(np.float64), space.high.astype(np.float64) + integer
+    below, above = space.bounded_below, space.bounded_above
+    forms = (
+        (~below & ~above, lambda w, g, size: g.standard_normal(size)),
+        (below & ~above, lambda w, g, size: low[w] + g.standard_exponential(size)),
+        (~below & above, lambda w, g, size: high[w] - g.standard_exponential(size)),
+        (below & above, lambda w, g, size: _between(low[w], high[w], g.random(size))),
+    )
+
+    def draw(generator: np.random.Generator, count: int) -> NDArray[Any]:
+        sample = np.empty((count, *space.shape))
+        for where, values in forms:
+            if where.any():
+                sample[:, where] = values(where, generator, (count, int(where.sum())))
+        return _as_integers(sample, space.dtype) if integer else sample.astype(space.dtype)
+
+    return draw
+
+
+def _between(low: NDArray[Any], high: NDArray[Any], u: NDArray[Any]) -> NDArray[Any]:
+    # Not low + u * (high - low): the difference of two floats near their limits is infinite.
+    return cast("NDArray[Any]", low * (1 - u) + high * u)
+
+
+def _as_integers(sample: NDArray[Any], dtype: Any) -> NDArray[Any]:
+    limits = np.iinfo(dtype)
+    # The largest 64-bit integers round up to floats that no longer fit.
+    top = np.nextafter(float(limits.max), 0) if float(limits.max) > limits.max else limits.max
+    return np.floor(sample).clip(limits.min, top).astype(dtype)
