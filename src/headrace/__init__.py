@@ -76,7 +76,8 @@ __all__ = [
     "WorkerDied",
     "__version__",
 ]
-__all__ += [*_LAZY_NAMES, *_LAZY_MODULES]
+__all__ += list(_LAZY_NAMES)
+__all__ += list(_LAZY_MODULES)
 
 # A stored signature of frames gives `Trajectory` back even where nothing has imported it yet.
 _register_container_name("Trajectory", "headrace.trajectories")

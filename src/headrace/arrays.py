@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 
 from headrace.errors import SpecError
 
@@ -58,9 +58,7 @@ class ArraySpec:
         return ArraySpec, (self.shape, self.dtype)
 
 
-def check_array(
-    value: Any, spec: ArraySpec, path: str, leading: tuple[int, ...] = ()
-) -> np.ndarray[Any, Any]:
+def check_array(value: Any, spec: ArraySpec, path: str, leading: tuple[int, ...] = ()) -> NDArray[Any]:
     """Returns `value` as an array of `spec.dtype` and shape `leading + spec.shape`, or refuses it.
 
     The one place with the table of casts (accumulator A20): bool goes to integer, float and complex, integer to float
@@ -100,7 +98,7 @@ def check_array(
     return _cast(array, spec, path, wanted)
 
 
-def as_array(value: Any, path: str) -> np.ndarray[Any, Any]:
+def as_array(value: Any, path: str) -> NDArray[Any]:
     """Returns `value` as a boolean or numeric array without guessing (accumulator A4, A17, A32).
 
     Raises:
@@ -121,9 +119,7 @@ def as_array(value: Any, path: str) -> np.ndarray[Any, Any]:
     return array
 
 
-def _cast(
-    array: np.ndarray[Any, Any], spec: ArraySpec, path: str, wanted: tuple[int, ...]
-) -> np.ndarray[Any, Any]:
+def _cast(array: NDArray[Any], spec: ArraySpec, path: str, wanted: tuple[int, ...]) -> NDArray[Any]:
     if np.can_cast(array.dtype, spec.dtype, "safe"):
         return array.astype(spec.dtype)
     if _RANK[spec.dtype.kind] == 1:
@@ -165,7 +161,7 @@ def _refuse_other_device(value: Any, path: str) -> None:
 
 
 def _refusal(
-    path: str, wanted: tuple[int, ...], spec: ArraySpec, array: np.ndarray[Any, Any], reason: str
+    path: str, wanted: tuple[int, ...], spec: ArraySpec, array: NDArray[Any], reason: str
 ) -> SpecError:
     expected, got = _describe(wanted, spec.dtype), _describe(array.shape, array.dtype)
     return SpecError(f"{path}: expected {expected}, got {got}: {reason}")
@@ -186,11 +182,12 @@ def _as_shape(shape: SupportsIndex | Iterable[SupportsIndex]) -> tuple[int, ...]
     return sizes
 
 
-def _as_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+def _as_dtype(dtype: DTypeLike | None) -> np.dtype[Any]:
     try:
         found = np.dtype(dtype)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise SpecError(f"dtype: expected a NumPy dtype, got {dtype!r}") from error
+    # np.dtype(None) is float64: a forgotten dtype would go unseen.
     if dtype is None or found.kind not in _RANK:
         raise SpecError(f"dtype: expected bool, integer, float or complex, got {dtype!r}")
     return found.newbyteorder("=")

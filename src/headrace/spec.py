@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace import trees
 from headrace.arrays import ArraySpec, as_array, check_array
@@ -95,8 +96,8 @@ class Signature:
             SpecError: with the path of a space whose elements have no fixed shape (Text, Graph, Sequence, OneOf), or
                 of anything else.
 
-        >>> import gymnasium
-        >>> Signature.of_space(gymnasium.spaces.Dict(arm=gymnasium.spaces.Box(-1, 1, (3,)), grip=gymnasium.spaces.Discrete(2)))
+        >>> from gymnasium.spaces import Box, Dict, Discrete
+        >>> Signature.of_space(Dict(arm=Box(-1, 1, (3,)), grip=Discrete(2)))
         Signature({'arm': float32[3], 'grip': int64[]})
         """
         return cls(_space_specs(space, ""))
@@ -136,7 +137,7 @@ class Signature:
         """Bytes of one step."""
         return sum(spec.nbytes for spec in self._columns.values())
 
-    def flatten(self, tree: Any) -> dict[str, np.ndarray[Any, Any]]:
+    def flatten(self, tree: Any) -> dict[str, NDArray[Any]]:
         """Takes a tree apart into columns. Checks the containers; shapes and dtypes are left to `validate`.
 
         Args:
@@ -174,7 +175,7 @@ class Signature:
             self._root, {k: np.zeros(leading + s.shape, s.dtype) for k, s in self._columns.items()}
         )
 
-    def validate(self, tree: Any, leading: tuple[int, ...] = ()) -> dict[str, np.ndarray[Any, Any]]:
+    def validate(self, tree: Any, leading: tuple[int, ...] = ()) -> dict[str, NDArray[Any]]:
         """Checks a whole tree before anything is stored: containers, shapes, dtypes and values.
 
         Args:
@@ -215,7 +216,7 @@ class Signature:
 
 
 def _space_specs(space: Any, path: str) -> Any:
-    from gymnasium import spaces  # noqa: PLC0415 - importing headrace must not load it
+    from gymnasium import spaces  # Here: importing headrace must not load it.
 
     if isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         return ArraySpec(space.shape or (), space.dtype)

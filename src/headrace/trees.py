@@ -61,7 +61,7 @@ Node = Leaf | Branch
 
 def register_container(cls: type[T]) -> type[T]:
     """Lets a named tuple or a dataclass come back from `Signature.from_json` as itself; usable as a decorator."""
-    if kind_of(cls) is None:
+    if kind_of(cls) not in _RECORDS:
         raise TypeError(f"expected a named tuple or a dataclass, got {cls!r}")
     _CONTAINERS[cls.__name__] = cls
     return cls
@@ -72,8 +72,8 @@ def register_container_name(name: str, module: str) -> None:
     _CONTAINERS.setdefault(name, module)
 
 
-def kind_of(cls: type) -> str | None:
-    """Which kind of container a class is; None for a leaf."""
+def kind_of(cls: type) -> str:
+    """Which kind of container a class is; "" for a leaf."""
     if cls is dict or issubclass(cls, Mapping):
         return "dict"
     if issubclass(cls, tuple):
@@ -82,7 +82,7 @@ def kind_of(cls: type) -> str | None:
         return "list"
     if cls is type(None):
         return "none"
-    return "dataclass" if dataclasses.is_dataclass(cls) else None
+    return "dataclass" if dataclasses.is_dataclass(cls) else ""
 
 
 def compile_tree(tree: Any, is_leaf: Callable[[Any], bool], path: str = "", depth: int = 0) -> Node:
@@ -91,8 +91,8 @@ def compile_tree(tree: Any, is_leaf: Callable[[Any], bool], path: str = "", dept
     Raises:
         SpecError: keys that are not strings, are empty or contain "/" (paths would be ambiguous), and endless trees.
     """
-    kind = None if is_leaf(tree) else kind_of(type(tree))
-    if kind is None:
+    kind = "" if is_leaf(tree) else kind_of(type(tree))
+    if not kind:
         return Leaf(path or BARE, tree)
     if depth > MAX_DEPTH:
         raise SpecError(f"{path}: expected at most {MAX_DEPTH} levels; does the tree contain itself?")
@@ -146,7 +146,7 @@ def collect(node: Node, tree: Any, out: dict[str, Any]) -> None:
         where = node.path or "the tree"
         expected = node.cls.__name__ if node.kind != "none" else "None"
         raise SpecError(f"{where}: expected a container {expected}, got {type(tree).__name__}")
-    values = entries(tree, kind) if kind is not None else {}
+    values = entries(tree, kind)
     if len(values) != len(node.names) or any(name not in values for name in node.names):
         raise SpecError(differences(node.names, values, node.path))
     for name, child in zip(node.names, node.children, strict=True):
@@ -208,7 +208,7 @@ def record_class(kind: str, name: str, fields: tuple[str, ...]) -> type:
         return cast("type", known)
     try:
         if kind == "namedtuple":
-            return cast("type", namedtuple(name, fields))  # noqa: PYI024 - the fields are known only now
+            return cast("type", namedtuple(name, fields))
         return dataclasses.make_dataclass(name, fields, frozen=True)
     except (TypeError, ValueError) as error:
         raise SpecError(

@@ -1,0 +1,40 @@
+"""`import headrace` is quick and loads nothing heavy: it must not be felt in a notebook, a worker or a command."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+HEAVY = ("torch", "jax", "numba", "gymnasium", "ray", "matplotlib", "pandas", "h5py", "pyarrow", "optree")
+RUNS = 5
+EXTRA_SECONDS_OVER_NUMPY = 0.060
+
+
+def seconds_of(code):
+    start = time.perf_counter()
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
+    return time.perf_counter() - start
+
+
+def test_importing_costs_little_more_than_numpy():
+    # In turn, and the best of each: noise of the machine hits both, and is never negative.
+    pairs = [(seconds_of("import numpy"), seconds_of("import headrace")) for _ in range(RUNS)]
+    extra = min(ours for _, ours in pairs) - min(numpy for numpy, _ in pairs)
+    assert extra < EXTRA_SECONDS_OVER_NUMPY
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "import headrace",
+        "import headrace; headrace.Signature.like({'a': 1.0}).zeros(2)",
+        "from headrace import Replay",
+    ],
+)
+def test_nothing_heavy_is_loaded(use):
+    code = f"{use}\nimport sys; print(*[name for name in {HEAVY} if name in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=30
+    )
+    assert done.stdout.split() == []

@@ -1,0 +1,104 @@
+"""The flat public names: each is there, is what its module has, and is known to type checkers."""
+
+import ast
+import importlib
+import importlib.metadata
+import importlib.util
+import inspect
+import pkgutil
+from pathlib import Path
+
+import pytest
+
+import headrace as hr
+
+# What may be absent: the libraries of the extras. Nothing else may keep a module of ours from being imported.
+OPTIONAL = {
+    "ale_py", "dm_env", "envpool", "h5py", "jax", "matplotlib", "minari", "mujoco", "pettingzoo", "PIL",
+    "prometheus_client", "pyarrow", "ray", "starlette", "torch", "uvicorn",
+}  # fmt: skip
+
+LAZY = {**hr._LAZY_NAMES, **hr._LAZY_MODULES}
+
+
+def exists(module):
+    """Whether the module is there, without running more than its parents."""
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def type_checked_names():
+    """Public name to module, as the TYPE_CHECKING block of `headrace/__init__.py` imports them."""
+    tree = ast.parse(Path(hr.__file__).read_text(encoding="utf-8"))
+    (block,) = [n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
+    return {
+        (alias.asname, alias.name): statement.module
+        for statement in block.body
+        if isinstance(statement, ast.ImportFrom)
+        for alias in statement.names
+    }
+
+
+@pytest.mark.parametrize("name", [name for name, module in LAZY.items() if exists(module)])
+def test_a_public_name_is_what_its_module_has(name):
+    module = importlib.import_module(LAZY[name])
+    assert getattr(hr, name) is (module if name in hr._LAZY_MODULES else getattr(module, name))
+
+
+def test_type_checkers_see_the_same_names():
+    expected = {}
+    for name, module in LAZY.items():
+        if exists(module):
+            parent = module.rpartition(".")[0] if name in hr._LAZY_MODULES else module
+            expected[name, name] = parent
+    assert type_checked_names() == expected
+
+
+def test_every_name_is_listed_once():
+    assert len(hr.__all__) == len(set(hr.__all__))
+    assert set(hr.__all__) <= set(dir(hr))
+    eager = {
+        name
+        for name, value in inspect.getmembers(hr, inspect.isclass)
+        if value.__module__.startswith("headrace.")
+    }
+    assert eager <= set(hr.__all__)
+
+
+def test_errors_and_signatures_are_there_at_once():
+    for name in (
+        "SpecError",
+        "DeadlineExceeded",
+        "Closed",
+        "Disconnected",
+        "AuthenticationError",
+        "ItemNotFound",
+    ):
+        assert vars(hr)[name] is getattr(hr.errors, name)
+    for name in ("CheckpointError", "DatasetError", "WorkerDied", "StoreFull", "HeadraceError"):
+        assert vars(hr)[name] is getattr(hr.errors, name)
+    assert hr.Signature is hr.spec.Signature
+    assert hr.ArraySpec is hr.spec.ArraySpec
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'headrace' has no attribute 'Reply'"):
+        hr.Reply  # noqa: B018
+    assert not hasattr(hr, "Reply")
+
+
+def test_the_version_is_that_of_the_package():
+    assert importlib.metadata.version("headrace") == hr.__version__
+
+
+@pytest.mark.parametrize("module", [found.name for found in pkgutil.walk_packages(hr.__path__, "headrace.")])
+def test_every_module_can_be_imported(module):
+    try:
+        importlib.import_module(module)
+    except ImportError as error:
+        cause = error if isinstance(error, ModuleNotFoundError) else error.__cause__
+        missing = getattr(cause, "name", None) or ""
+        assert missing.partition(".")[0] in OPTIONAL, f"{module} cannot be imported: {error}"
+        assert "headrace[" in str(error), f"{module}: expected the error to name the extra, got {error}"
