@@ -29,6 +29,8 @@ def as_tensor(name: str, value: Any) -> torch.Tensor:
         return _from_numpy(name, value)
     if not isinstance(value, torch.Tensor):
         raise TypeError(f"{name}: expected a torch tensor or a NumPy array, got {type(value).__name__}")
+    if value.is_meta:
+        raise TypeError(f"{name}: expected a tensor with data, got one on the meta device")
     tensor = value.detach()
     return tensor if tensor.layout is torch.strided else tensor.to_dense()
 
@@ -69,6 +71,16 @@ def _extremes(tensor: torch.Tensor) -> tuple[int, int]:
         return int(array.min()), int(array.max())
     least, most = torch.aminmax(tensor)
     return int(least), int(most)
+
+
+@cache
+def has_numpy_dtype(dtype: torch.dtype) -> bool:
+    """Whether NumPy has this dtype too."""
+    try:
+        torch.empty(0, dtype=dtype).numpy()
+    except TypeError:
+        return False
+    return True
 
 
 @cache

@@ -8,7 +8,7 @@ import torch
 
 
 def parse_device(device: str | torch.device | None) -> torch.device:
-    """The device to use: if none is named, `cuda:0` or the CPU; for an absent CUDA device the CPU and a warning.
+    """The device to use: if none is named, `cuda:0` or the CPU; for an absent one the CPU, with a warning.
 
     Raises:
         ValueError: a string that names no device.

@@ -8,11 +8,13 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from headrace.memories import files
 from headrace.memories.readable import Readable
 from headrace.memories.restoring import restored
+from headrace.memories.slots import Slot
 
 _logger = logging.getLogger(__name__)
 
@@ -96,7 +98,7 @@ class Memory(Readable):
                 fit, or more environments than the row has room for.
         """
         samples, count = self._admitted(tensors)
-        flat = self._head.get()[0]
+        flat, filled = self._head.get()
         room = self.num_envs - flat % self.num_envs
         if self.num_envs > 1 and count > room:
             raise ValueError(
@@ -104,13 +106,13 @@ class Memory(Readable):
                 f"of {self.num_envs} environments, got {count}"
             )
         if count <= room:
-            self._write(samples, flat, 0, count)
-            self._advance(count)
+            self._write(samples, flat, count)
+            self._advance(flat, filled, count)
         else:
-            self._add_steps(samples, flat, count)
+            self._add_steps(samples, flat, filled, count)
 
-    def _admitted(self, tensors: dict[str, Any]) -> tuple[dict[str, torch.Tensor], int]:
-        samples: dict[str, torch.Tensor] = {}
+    def _admitted(self, tensors: dict[str, Any]) -> tuple[dict[str, Any], int]:
+        samples: dict[str, Any] = {}
         count = -1
         for name, value in tensors.items():
             slot = self._slots.get(name)
@@ -118,69 +120,71 @@ class Memory(Readable):
                 if value is not None and name not in self._skipped:
                     self._log_skipped(name)
                 continue
-            # A full row that needs nothing done: by far the most frequent case, so it is told apart quickly.
-            if (
-                type(value) is torch.Tensor
-                and value.shape == slot.row_shape
-                and value.dtype is slot.dtype
-                and value._base is None
-                and not value.requires_grad
-                and value.layout is torch.strided
-            ):
-                number = self.num_envs
+            sample: Any = self._as_array(slot, value)
+            if sample is None:
+                sample, number = slot.admit(value)
+                if any(other.holds(sample) for other in self._slots.values()):
+                    sample = (
+                        sample.clone()
+                    )  # Writing one tensor must not change what another is about to get.
             else:
-                value, number = slot.admit(value)
-                if any(other.holds(value) for other in self._slots.values()):
-                    value = value.clone()  # Writing one tensor must not change what another is about to get.
+                number = len(sample)
             if count not in (-1, number):
                 raise ValueError(f"{name}: expected {count} samples as in {', '.join(samples)}, got {number}")
             count = number
-            samples[name] = value
+            samples[name] = sample
         if not samples:
             raise ValueError(
                 f"nothing to add: expected one of {self.get_tensor_names()} as a tensor, got {tuple(tensors)}"
             )
         return samples, count
 
+    def _as_array(self, slot: Slot, value: Any) -> np.ndarray[Any, Any] | None:
+        """Samples `(n, *size)` that may be written as they are: the most frequent case, told apart quickly."""
+        if slot.array is None or type(value) is not torch.Tensor:
+            return None
+        if value._base is not None and value.untyped_storage().data_ptr() in self._starts:
+            return None  # It may be a view of this memory's own tensors.
+        try:
+            array: np.ndarray[Any, Any] = value.numpy()
+        except (TypeError, RuntimeError):  # on another device, sparse, or with a gradient
+            return None
+        shape, size = array.shape, slot.size
+        if array.dtype != slot.array.dtype:
+            return None
+        if shape == size:
+            return array[np.newaxis]
+        return (
+            array if shape == slot.row_shape or (shape[1:] == size and len(shape) == len(size) + 1) else None
+        )
+
     def _log_skipped(self, name: str) -> None:
         self._skipped.add(name)
         _logger.info("add_samples skips %r: the memory has no such tensor", name)
 
-    def _write(self, samples: dict[str, torch.Tensor], flat: int, start: int, stop: int) -> None:
-        count = stop - start
-        row = flat // self.num_envs if count == self.num_envs else -1
+    def _write(self, samples: dict[str, Any], flat: int, count: int) -> None:
         for name, slot in self._slots.items():
-            value: Any = samples.get(name)
-            if value is None:
-                value = slot.empty
-            elif count != len(value):
-                value = value[start:stop]
-            if row >= 0:
-                slot.storage[row] = value
-            else:
-                slot.view[flat : flat + count] = value
+            slot.write(flat, count, samples.get(name, slot.empty))
 
-    def _add_steps(self, samples: dict[str, torch.Tensor], flat: int, count: int) -> None:
+    def _add_steps(self, samples: dict[str, Any], flat: int, filled: bool, count: int) -> None:
         # One environment and more than one step. Of more steps than rows the first are overwritten at once:
         # they are not written at all, except where each completed lap is exported.
         done = 0 if self.export else max(0, count - self.memory_size)
-        moved = 0
         while done < count:
-            row = (flat + done) % self.memory_size
+            start, row = done, (flat + done) % self.memory_size
             stop = min(count, done + self.memory_size - row)
-            self._write(samples, row, done, stop)
+            self._write({name: sample[done:stop] for name, sample in samples.items()}, row, stop - done)
             done = stop
             if self.export:
-                self._advance(done - moved)
-                moved = done
+                self._advance(row, filled, done - start)
+                filled = self.filled
         if not self.export:
-            self._advance(count)
+            self._advance(flat, filled, count)
 
-    def _advance(self, count: int) -> None:
+    def _advance(self, flat: int, filled: bool, count: int) -> None:
         if self.device.type == "cuda" and self._head.is_shared():
             torch.cuda.current_stream(self.device).synchronize()  # The copies are only queued.
         cells = self.memory_size * self.num_envs
-        flat, filled = self._head.get()
         self._head.set((flat + count) % cells, filled or flat + count >= cells)
         if self.export and count and flat + count == cells:
             self.save(self.export_directory, self.export_format)

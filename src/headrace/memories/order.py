@@ -7,13 +7,12 @@ consecutive steps, across the physical end of the storage but never across the w
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(NamedTuple):
     """What of a memory is written: its two sizes, and the head as it was at one moment."""
 
     memory_size: int

@@ -123,10 +123,12 @@ class Readable(Storage):
         return self._written().sequences(rows, sequence_length).reshape(-1)
 
     def _views(self, names: Sequence[str]) -> list[torch.Tensor | None]:
-        if not isinstance(names, list | tuple):
+        if not isinstance(names, (list, tuple)):
             raise TypeError(f"names: expected a list or tuple of names, got {names!r}")
-        # An absent name gives None; an unknown one the KeyError of `_slot`.
-        return [None if name in self._absent else self._slot(name).view for name in names]
+        try:
+            return [self.tensors_view[name] for name in names]
+        except KeyError:  # An absent name gives None; an unknown one the KeyError of `_slot`.
+            return [None if name in self._absent else self._slot(name).view for name in names]
 
     def _valid_starts(self, written: Written, sequence_length: int) -> torch.Tensor:
         positions = torch.arange(written.possible_starts(sequence_length))

@@ -21,6 +21,8 @@ def split(units: int, mini_batches: int) -> list[tuple[int, int]]:
     """
     if mini_batches < 1:
         raise ValueError(f"mini_batches: expected at least 1, got {mini_batches}")
+    if mini_batches == 1:
+        return [(0, units)]
     size, longer = divmod(units, mini_batches)
     stops = [part * size + min(part, longer) for part in range(mini_batches + 1)]
     return list(pairwise(stops))
@@ -50,6 +52,8 @@ def as_rows(indexes: Any, cells: int) -> torch.Tensor:
         TypeError: not integers, nor a mask, nor a slice.
         IndexError: out of range, or a mask of another length.
     """
+    if isinstance(indexes, torch.Tensor) and indexes.dtype is torch.int64 and indexes.ndim == 1:
+        return _in_range(indexes, cells)
     if isinstance(indexes, slice):
         return torch.arange(cells)[indexes] if indexes.step is None else torch.arange(*indexes.indices(cells))
     rows = _to_vector(indexes)
@@ -81,7 +85,7 @@ def _to_vector(indexes: Any) -> torch.Tensor:
 def _in_range(rows: torch.Tensor, cells: int) -> torch.Tensor:
     if len(rows) == 0:
         return rows
-    least, most = (int(extreme) for extreme in torch.aminmax(rows))
+    least, most = (extreme.item() for extreme in torch.aminmax(rows))
     if least < -cells or most >= cells:
         raise IndexError(f"indexes: expected {-cells} to {cells - 1}, got {least} to {most}")
     return rows if least >= 0 else torch.where(rows < 0, rows + cells, rows)

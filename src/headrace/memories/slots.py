@@ -5,25 +5,31 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import torch
 
-from headrace.memories.casts import as_tensor, check_cast, empty_value
+from headrace.memories.casts import as_tensor, check_cast, empty_value, has_numpy_dtype
+
+_SMALL_ROW = 1 << 17  # bytes; NumPy starts a copy sooner, torch uses several threads for a large one
 
 
 class Slot:
-    """Storage `(memory_size, num_envs, *size)` with its flat view `(memory_size * num_envs, *size)`."""
+    """Storage `(memory_size, num_envs, *size)` with its flat view `(memory_size * num_envs, *size)`.
 
-    __slots__ = ("dtype", "empty", "name", "row_shape", "size", "start", "stop", "storage", "view")
+    `array` is the flat view again, as NumPy sees it, where small rows are written quickest; else None.
+    """
+
+    __slots__ = ("array", "dtype", "empty", "name", "row_shape", "size", "start", "stop", "storage", "view")
 
     def __init__(self, name: str, storage: torch.Tensor) -> None:
         self.name = name
         self.storage = storage
         self.size = tuple(storage.shape[2:])
-        self.row_shape = storage.shape[1:]
+        self.row_shape = tuple(storage.shape[1:])
         self.dtype = storage.dtype
         self.empty = empty_value(storage.dtype)
         self.view = storage.view(-1, *self.size)
-        self._locate()
+        self.locate()
 
     @classmethod
     def create(
@@ -45,7 +51,7 @@ class Slot:
         """Move the storage into shared memory; tensors obtained before follow it."""
         if self.storage.is_cpu:
             self.storage.share_memory_()  # type: ignore[no-untyped-call]
-            self._locate()
+            self.locate()
 
     def holds(self, tensor: torch.Tensor) -> bool:
         """Whether `tensor` lies in this storage."""
@@ -68,6 +74,23 @@ class Slot:
         check_cast(self.name, tensor, self.dtype)
         return tensor, tensor.shape[0]
 
-    def _locate(self) -> None:
+    def locate(self) -> None:
+        """Note where the storage lies; to be called again when it moved into shared memory."""
         self.start = self.storage.data_ptr()
-        self.stop = self.start + math.prod(self.storage.shape) * self.storage.element_size()
+        self.stop = self.start + self.storage.numel() * self.storage.element_size()
+        row_bytes = math.prod(self.row_shape) * self.storage.element_size()
+        quick = self.storage.is_cpu and row_bytes <= _SMALL_ROW and has_numpy_dtype(self.dtype)
+        self.array: np.ndarray[Any, Any] | None = self.view.numpy() if quick else None
+
+    def write(self, flat: int, count: int, value: Any) -> None:
+        """Write rows, or one value for all of them, from the flat index `flat` on."""
+        array = self.array
+        if self.storage.data_ptr() != self.start:
+            self.locate()  # Sending the tensor to another process moved it, and the array's memory is gone.
+            array = self.array
+        if array is not None and not isinstance(value, torch.Tensor):
+            array[flat : flat + count] = value
+        else:
+            self.view[flat : flat + count] = (
+                torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+            )

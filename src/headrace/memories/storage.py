@@ -28,6 +28,7 @@ class Storage:
         self.tensors_view: dict[str, torch.Tensor] = {}
         self._slots: dict[str, Slot] = {}
         self._absent: set[str] = set()
+        self._starts: set[int] = set()  # where the storages lie, to know a view of one
         self._head = Head()
 
     def __len__(self) -> int:
@@ -144,6 +145,7 @@ class Storage:
         for slot in self._slots.values():
             slot.share()
         self._head.share()
+        self._starts = {slot.start for slot in self._slots.values()}
 
     def _written(self) -> Written:
         return Written(self.memory_size, self.num_envs, *self._head.get())
@@ -177,6 +179,7 @@ class Storage:
         if self._head.is_shared():
             slot.share()
         self._slots[slot.name] = slot
+        self._starts.add(slot.start)
         self._absent.discard(slot.name)
         self.tensors[slot.name] = slot.storage
         self.tensors_view[slot.name] = slot.view
@@ -184,7 +187,14 @@ class Storage:
 
     def __getstate__(self) -> dict[str, Any]:
         shared = self._head.is_shared()
-        derived = {"tensors", "tensors_view", "_slots", "_head", *(_PREFIX + name for name in self._slots)}
+        derived = {
+            "tensors",
+            "tensors_view",
+            "_slots",
+            "_starts",
+            "_head",
+            *(_PREFIX + name for name in self._slots),
+        }
         state = {key: value for key, value in self.__dict__.items() if key not in derived}
         # Bytes make a copy however they travel; a tensor on its way to a process would move to shared memory.
         return state | {
@@ -196,7 +206,7 @@ class Storage:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         slots, head = state.pop("_slots"), state.pop("_head")
-        self.__dict__.update(state, tensors={}, tensors_view={}, _slots={})
+        self.__dict__.update(state, tensors={}, tensors_view={}, _slots={}, _starts=set())
         self._head = Head(head if isinstance(head, torch.Tensor) else None)
         if not isinstance(head, torch.Tensor):
             self._head.set(*head)

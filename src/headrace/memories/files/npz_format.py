@@ -10,7 +10,7 @@ from typing import IO
 import numpy as np
 import torch
 
-from headrace.memories.casts import as_tensor
+from headrace.memories.casts import as_tensor, has_numpy_dtype
 from headrace.memories.files.snapshot import Snapshot, from_storages, header
 from headrace.memories.order import Written
 from headrace.memories.storage import RESERVED_NAME
@@ -23,10 +23,8 @@ def check_dtypes(tensors: Mapping[str, torch.Tensor]) -> None:
         ValueError: with the tensor's name and dtype.
     """
     for name, tensor in tensors.items():
-        try:
-            torch.empty(0, dtype=tensor.dtype).numpy()
-        except TypeError:
-            raise ValueError(f"{name}: npz cannot hold {tensor.dtype}; save it as pt") from None
+        if not has_numpy_dtype(tensor.dtype):
+            raise ValueError(f"{name}: npz cannot hold {tensor.dtype}; save it as pt")
 
 
 def write(stream: IO[bytes], tensors: Mapping[str, torch.Tensor], written: Written) -> None:
