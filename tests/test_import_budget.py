@@ -29,7 +29,7 @@ def test_importing_costs_little_more_than_numpy():
     [
         "import headrace",
         "import headrace; headrace.Signature.like({'a': 1.0}).zeros(2)",
-        "from headrace import Replay",
+        "from headrace import TrajectoryAccumulator, envs",
     ],
 )
 def test_nothing_heavy_is_loaded(use):

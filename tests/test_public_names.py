@@ -24,9 +24,12 @@ LAZY = {**hr._LAZY_NAMES, **hr._LAZY_MODULES}
 def exists(module):
     """Whether the module is there, without running more than its parents."""
     try:
-        return importlib.util.find_spec(module) is not None
+        found = importlib.util.find_spec(module)
     except ModuleNotFoundError:
         return False
+    return (
+        found is not None and found.origin is not None
+    )  # A folder without __init__.py is no module of ours.
 
 
 def type_checked_names():

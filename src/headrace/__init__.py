@@ -58,7 +58,22 @@ _LAZY_MODULES = {
 }
 
 if TYPE_CHECKING:
+    from headrace import envs as envs
+    from headrace import memories as memories
     from headrace import testing as testing
+    from headrace import trajectories as trajectories
+    from headrace import views as views
+    from headrace.replay import ItemRule as ItemRule
+    from headrace.replay import Replay as Replay
+    from headrace.replay import Table as Table
+    from headrace.replay import rate_limiters as rate_limiters
+    from headrace.replay import selectors as selectors
+    from headrace.trajectories import EndOfEpisode as EndOfEpisode
+    from headrace.trajectories import Episode as Episode
+    from headrace.trajectories import StepType as StepType
+    from headrace.trajectories import Trajectory as Trajectory
+    from headrace.trajectories import TrajectoryAccumulator as TrajectoryAccumulator
+    from headrace.views import View as View
 
 __all__ = [
     "ArraySpec",
