@@ -46,13 +46,13 @@ def adapt(env: Any, *, autoreset: str | Enum | None = None) -> AdaptedEnv:
     >>> adapt(env, autoreset="next_step").autoreset
     <Autoreset.NEXT_STEP: 'next_step'>
     """
-    from headrace.envs.make import is_environment, is_vector_environment  # noqa: PLC0415 - it imports this
+    from headrace.envs.make import is_environment, is_vector_environment
 
     mode = None if autoreset is None else Autoreset.parse(autoreset)
     if isinstance(env, AdaptedEnv) or not is_environment(env):
         raise TypeError(f"env: expected a gymnasium Env or VectorEnv, got {type(env).__name__}")
     if is_vector_environment(env):
-        from headrace.envs.gymnasium_vector import mode_of  # noqa: PLC0415 - it loads gymnasium
+        from headrace.envs.gymnasium_vector import mode_of
 
         return AdaptedEnv(env, mode_of(env, mode))
     if mode is not None:

@@ -143,7 +143,7 @@ def _stepper(
     envs: Sequence[Any], num_envs: int, info_columns: Mapping[str, ArraySpec] | None
 ) -> VectorStepper:
     if is_vector_environment(envs[0]):
-        from headrace.envs.gymnasium_vector import VectorEnvStepper  # noqa: PLC0415 - it loads gymnasium
+        from headrace.envs.gymnasium_vector import VectorEnvStepper
 
         env, autoreset = envs[0], None
         if isinstance(env, AdaptedEnv):
@@ -153,7 +153,7 @@ def _stepper(
                 f"num_envs: expected {env.num_envs}, the number of the vector environment, or nothing, got {num_envs}"
             )
         return VectorEnvStepper(env, autoreset, info_columns)
-    from headrace.envs.gymnasium_single import SingleEnvStepper  # noqa: PLC0415 - it loads gymnasium
+    from headrace.envs.gymnasium_single import SingleEnvStepper
 
     return SingleEnvStepper([_bare(env) for env in envs], info_columns)
 

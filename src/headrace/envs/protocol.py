@@ -95,36 +95,50 @@ class StepResult:
 
 @runtime_checkable
 class VectorStepper(Protocol):
-    """n copies of an environment, stepped as one.
-
-    Attributes:
-        num_envs: n.
-        observation_space, action_space: gymnasium spaces of one copy.
-        observation_signature: `Signature({"observation": ..., **info_columns})`, without the leading n. Its columns
-            ("observation" or "observation/camera") are the arrays that `reset` and `step` write. An info column stands
-            beside the observation it came with.
-        action_signature: `Signature({"action": ...})`: the columns that `step` reads.
-        autoreset: DISABLED where `reset` is to be called for the copies that ended.
-        resets_by_mask: whether `reset` takes only some of the copies (a limit on the length of a trajectory needs it).
-        environments: what is stepped: n single environments, or one vector environment.
-    """
+    """n copies of an environment, stepped as one."""
 
     @property
-    def num_envs(self) -> int: ...
+    def num_envs(self) -> int:
+        """N."""
+        ...
+
     @property
-    def observation_space(self) -> Any: ...
+    def observation_space(self) -> Any:
+        """The gymnasium space of one copy's observations."""
+        ...
+
     @property
-    def action_space(self) -> Any: ...
+    def action_space(self) -> Any:
+        """The gymnasium space of one copy's actions."""
+        ...
+
     @property
-    def observation_signature(self) -> Signature: ...
+    def observation_signature(self) -> Signature:
+        """`Signature({"observation": ..., **info_columns})`, without the leading n. Its columns ("observation" or
+        "observation/camera") are the arrays that `reset` and `step` write. An info column stands beside the
+        observation it came with.
+        """
+        ...
+
     @property
-    def action_signature(self) -> Signature: ...
+    def action_signature(self) -> Signature:
+        """`Signature({"action": ...})`: the columns that `step` reads."""
+        ...
+
     @property
-    def autoreset(self) -> Autoreset: ...
+    def autoreset(self) -> Autoreset:
+        """DISABLED where `reset` is to be called for the copies that ended."""
+        ...
+
     @property
-    def resets_by_mask(self) -> bool: ...
+    def resets_by_mask(self) -> bool:
+        """Whether `reset` takes only some of the copies (a limit on the length of a trajectory needs it)."""
+        ...
+
     @property
-    def environments(self) -> tuple[Any, ...]: ...
+    def environments(self) -> tuple[Any, ...]:
+        """What is stepped: n single environments, or one vector environment."""
+        ...
 
     def reset(
         self, out: Columns, *, copies: Indices | None = None, seeds: Sequence[int] | None = None

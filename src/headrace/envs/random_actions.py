@@ -153,7 +153,7 @@ def _box(space: Any) -> Draw:
     low, high = space.low.astype(np.float64), space.high.astype(np.float64) + integer
     below, above = space.bounded_below, space.bounded_above
     forms = (
-        (~below & ~above, lambda w, g, size: g.standard_normal(size)),
+        (~below & ~above, lambda _, g, size: g.standard_normal(size)),
         (below & ~above, lambda w, g, size: low[w] + g.standard_exponential(size)),
         (~below & above, lambda w, g, size: high[w] - g.standard_exponential(size)),
         (below & above, lambda w, g, size: _between(low[w], high[w], g.random(size))),
@@ -178,4 +178,4 @@ def _as_integers(sample: NDArray[Any], dtype: Any) -> NDArray[Any]:
     limits = np.iinfo(dtype)
     # The largest 64-bit integers round up to floats that no longer fit.
     top = np.nextafter(float(limits.max), 0) if float(limits.max) > limits.max else limits.max
-    return np.floor(sample).clip(limits.min, top).astype(dtype)
+    return cast("NDArray[Any]", np.floor(sample).clip(limits.min, top).astype(dtype))

@@ -72,7 +72,7 @@ class CounterEnv(gymnasium.Env[Any, Any]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """The first observation of the next episode."""
-        super().reset(seed=seed)
+        super().reset(seed=seed, options=options)
         self.seeds.append(seed)
         self.episode, self.step_count, self._over = self.episode + 1, 0, False
         return self._observation(), {"count": 0}

@@ -1,0 +1,53 @@
+"""A file descriptor of anonymous memory, and how it reaches another process."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from multiprocessing import context, reduction
+from typing import Any
+
+
+def anonymous_memory(nbytes: int) -> int:
+    """A descriptor of zeroed memory without a name: when the last process closes it, it is gone."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("headrace-weights", os.MFD_CLOEXEC)
+    else:
+        # A temporary file that loses its name at once behaves alike.
+        with tempfile.TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+    os.ftruncate(descriptor, nbytes)
+    return descriptor
+
+
+def portable(descriptor: int) -> tuple[Callable[..., int], tuple[Any, ...]]:
+    """A function and its picklable arguments that give a descriptor of the same memory in the process that unpickles.
+
+    A process that multiprocessing is just starting inherits it. Elsewhere on this machine it is opened through the
+    process that has it, which must still be alive then and belong to the same user.
+    """
+    if context.get_spawning_popen() is not None:
+        return _inherited, (reduction.DupFd(descriptor),)
+    status = os.fstat(descriptor)
+    return _through_proc, (os.getpid(), descriptor, (status.st_dev, status.st_ino))
+
+
+def _inherited(handle: Any) -> int:
+    return int(handle.detach())
+
+
+def _through_proc(pid: int, descriptor: int, identity: tuple[int, int]) -> int:
+    path = f"/proc/{pid}/fd/{descriptor}"
+    try:
+        opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise OSError(
+            f"expected to open the memory of process {pid}: {error}; send the receiver while that process lives, as an "
+            f"argument of a multiprocessing process, or send its descriptor and use SharedMemoryReceiver.from_fd"
+        ) from error
+    status = os.fstat(opened)
+    if (status.st_dev, status.st_ino) != identity:
+        os.close(opened)
+        raise OSError(f"process {pid} has closed the memory that this receiver reads")
+    return opened

@@ -1,0 +1,69 @@
+"""Policies that are a function of their parameters."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import optree
+
+from headrace.weights.layout import WeightLayout
+
+
+class FunctionalPolicy:
+    """Wraps `apply(params, observation)`, as JAX code has it, into a policy whose weights can be updated.
+
+    Args:
+        apply: gives the actions `[n, ...]` (or what else a policy may return) for parameters and observations.
+        params: a pytree of arrays.
+
+    Raises:
+        TypeError: `apply` cannot be called.
+        SpecError: with the path of a parameter that is no array.
+
+    >>> policy = FunctionalPolicy(lambda params, observation: observation @ params["w"], {"w": np.eye(2)})
+    >>> policy(np.array([[1.0, 2.0]]))
+    array([[1., 2.]])
+    >>> policy.load_state_dict({"w": 3 * np.eye(2)})
+    >>> policy(np.array([[1.0, 2.0]]))
+    array([[3., 6.]])
+    """
+
+    def __init__(self, apply: Callable[[Any, Any], Any], params: Any) -> None:
+        if not callable(apply):
+            raise TypeError(
+                f"apply: expected a function of params and observation, got {type(apply).__name__}"
+            )
+        self._layout = WeightLayout(params)
+        self.apply = apply
+        self.params = params
+
+    def __call__(self, observation: Any) -> Any:
+        """What `apply` gives for the present parameters."""
+        return self.apply(self.params, observation)
+
+    def state_dict(self) -> Any:
+        """The parameters themselves."""
+        return self.params
+
+    def load_state_dict(self, params: Any) -> None:
+        """Replaces the parameters by others of the same names, shapes and dtypes, on the devices of the present ones.
+
+        Raises:
+            SpecError: with the path, where they differ; nothing is replaced.
+        """
+        new = self._layout.tree(self._layout.arrays(params))
+        self.params = optree.tree_map(_as_before, self.params, new)
+
+
+def _as_before(old: Any, new: Any) -> Any:
+    """`new` as the kind of array that `old` is: a NumPy array would be moved to the device again at each call."""
+    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
+    if torch is not None and isinstance(old, torch.Tensor):
+        tensor = new if isinstance(new, torch.Tensor) else torch.from_numpy(np.array(new))
+        return tensor.to(old.device, copy=True)
+    if jax is not None and isinstance(old, jax.Array):
+        return jax.device_put(np.array(new), old.sharding)
+    return np.array(new)

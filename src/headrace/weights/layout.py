@@ -1,0 +1,149 @@
+"""Where each array of a set of weights lies in a slot of memory, and how arrays of other libraries get there."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import optree
+from numpy.typing import NDArray
+
+from headrace.errors import SpecError
+
+_ALIGNMENT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One array in a slot.
+
+    Attributes:
+        path: keys from the root of the tree.
+        offset: bytes from the start of the slot.
+        torch_dtype: the name of a torch dtype that NumPy lacks ("bfloat16"): stored as integers of the same width.
+    """
+
+    path: tuple[Any, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    offset: int
+    torch_dtype: str | None
+
+    @property
+    def name(self) -> str:
+        """The path as text."""
+        return path_name(self.path)
+
+    def view(self, buffer: Any, start: int) -> NDArray[Any]:
+        """The array in the slot that begins at byte `start` of `buffer`."""
+        return np.ndarray(self.shape, self.dtype, buffer=buffer, offset=start + self.offset)
+
+
+class WeightLayout:
+    """Names, shapes and dtypes of a pytree of arrays, and their places one after the other.
+
+    Picklable. Paths may hold any keys (haiku's contain "/").
+
+    Raises:
+        SpecError: with the path of a leaf that is no array.
+
+    >>> layout = WeightLayout({"layer": {"w": np.zeros((2, 3), "float32"), "b": np.zeros(3)}})
+    >>> [(place.name, place.shape, place.offset) for place in layout.places]
+    [('layer/b', (3,), 0), ('layer/w', (2, 3), 64)]
+    """
+
+    def __init__(self, weights: Any) -> None:
+        paths, leaves, self._treedef = optree.tree_flatten_with_path(weights)
+        places, offset = [], 0
+        for path, leaf in zip(paths, leaves, strict=True):
+            array, torch_dtype = host_array(leaf, path_name(path))
+            places.append(Place(path, array.shape, array.dtype, offset, torch_dtype))
+            offset += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+        self.places = tuple(places)
+        self.nbytes = max(offset, _ALIGNMENT)
+
+    def arrays(self, weights: Any) -> list[NDArray[Any]]:
+        """The arrays of `weights` on the host in the order of `places`; nothing is copied that is there already.
+
+        Raises:
+            SpecError: with the path, where names, shapes or dtypes differ.
+        """
+        paths, leaves, _ = optree.tree_flatten_with_path(weights)
+        by_path = dict(zip(paths, leaves, strict=True))
+        known = [place.path for place in self.places]
+        missing = [path_name(path) for path in known if path not in by_path]
+        extra = [path_name(path) for path in paths if path not in set(known)]
+        if missing or extra:
+            raise SpecError(
+                "weights: expected the names they had first; "
+                + "; ".join(
+                    f"{what} {', '.join(n)}" for what, n in (("missing", missing), ("extra", extra)) if n
+                )
+            )
+        return [_checked(place, by_path[place.path]) for place in self.places]
+
+    def tree(self, arrays: Iterable[NDArray[Any]]) -> Any:
+        """The pytree of these arrays. Those whose dtype only torch has become tensors."""
+        leaves = [_as_given(place, array) for place, array in zip(self.places, arrays, strict=True)]
+        return optree.tree_unflatten(self._treedef, leaves)
+
+
+def path_name(path: tuple[Any, ...]) -> str:
+    """The path as text: keys joined by "/"."""
+    return "/".join(map(str, path)) or "weights"
+
+
+def host_array(leaf: Any, name: str) -> tuple[NDArray[Any], str | None]:
+    """A leaf as a NumPy array in host memory, and the torch dtype where NumPy has no such dtype.
+
+    Raises:
+        SpecError: it is no array of numbers.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(leaf, torch.Tensor):
+        tensor = leaf.detach().cpu()
+        try:
+            return tensor.numpy(), None
+        except TypeError:
+            same_width = {1: torch.uint8, 2: torch.int16}[tensor.element_size()]
+            return tensor.contiguous().view(same_width).numpy(), str(tensor.dtype).removeprefix("torch.")
+    try:
+        array = np.asarray(leaf)
+    except Exception as error:
+        raise SpecError(f"{name}: expected an array, got {type(leaf).__name__}: {error}") from error
+    # Kind V without fields: bfloat16 and its like, which JAX adds to NumPy.
+    if array.dtype.kind not in "biufc" and (array.dtype.kind != "V" or array.dtype.names is not None):
+        raise SpecError(
+            f"{name}: expected an array of numbers, got {type(leaf).__name__}; weights are nested dicts, lists and "
+            f"tuples of arrays"
+        )
+    return array, None
+
+
+def _checked(place: Place, leaf: Any) -> NDArray[Any]:
+    array, torch_dtype = host_array(leaf, place.name)
+    if (array.shape, array.dtype, torch_dtype) != (place.shape, place.dtype, place.torch_dtype):
+        raise SpecError(
+            f"{place.name}: expected {_describe(place.shape, place.dtype, place.torch_dtype)}, "
+            f"got {_describe(array.shape, array.dtype, torch_dtype)}"
+        )
+    return array
+
+
+def _describe(shape: tuple[int, ...], dtype: np.dtype[Any], torch_dtype: str | None) -> str:
+    return f"{torch_dtype or dtype.name}[{', '.join(map(str, shape))}]"
+
+
+def _as_given(place: Place, array: NDArray[Any]) -> Any:
+    if place.torch_dtype is None:
+        return array
+    try:
+        import torch
+    except ImportError as error:
+        raise ImportError(
+            f'{place.name} is {place.torch_dtype}, which needs torch: pip install "headrace[torch]"'
+        ) from error
+    return torch.from_numpy(array).view(getattr(torch, place.torch_dtype))

@@ -1,0 +1,62 @@
+"""The weights of a policy: what `state_dict()` returns and `load_state_dict()` takes (collectors CP4)."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+_ADVICE = "add state_dict() and load_state_dict(weights), or wrap a function with hr.FunctionalPolicy(apply, params)"
+
+
+def has_weights(policy: Any) -> bool:
+    """Whether the weights of this policy can be read and replaced."""
+    return all(callable(getattr(policy, name, None)) for name in ("state_dict", "load_state_dict"))
+
+
+def read_weights(policy: Any) -> Any:
+    """The weights of a policy, as a pytree of arrays. They may be the policy's own: publish or copy them.
+
+    Raises:
+        TypeError: the policy has no `state_dict`.
+    """
+    state_dict = getattr(policy, "state_dict", None)
+    if not callable(state_dict):
+        raise TypeError(f"policy: expected one with state_dict(), got {type(policy).__name__}; {_ADVICE}")
+    return state_dict()
+
+
+def apply_weights(policy: Any, weights: Any) -> None:
+    """Puts weights into a policy, in place.
+
+    Args:
+        policy: a torch module (arrays become tensors on the way), or anything with `load_state_dict`.
+        weights: as `read_weights` gives them.
+
+    Raises:
+        TypeError: the policy has no `load_state_dict`.
+    """
+    load = getattr(policy, "load_state_dict", None)
+    if not callable(load):
+        raise TypeError(
+            f"policy: expected one with load_state_dict(), got {type(policy).__name__}; {_ADVICE}"
+        )
+    load(as_tensors(weights) if is_torch_module(policy) else weights)
+
+
+def is_torch_module(policy: Any) -> bool:
+    """Whether this is a torch module. Where torch is not loaded there is none, and it is not loaded to find out."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(policy, torch.nn.Module)
+
+
+def as_tensors(weights: Any) -> Any:
+    """A dict of arrays as a dict of torch tensors over the same memory; what is a tensor already stays."""
+    torch = sys.modules["torch"]
+    return {
+        name: value
+        if isinstance(value, torch.Tensor)
+        else torch.from_numpy(np.require(value, requirements="W"))
+        for name, value in weights.items()
+    }

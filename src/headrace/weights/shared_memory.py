@@ -1,0 +1,267 @@
+"""Weights in memory that the processes of one machine share (collectors CW7).
+
+Two slots hold the last two sets. The publisher writes the slot that does not hold the newest one:
+
+    stamp[slot] = 0          the slot is being written
+    copy the arrays
+    stamp[slot] = k          it holds publication k
+    newest = k               k decides the slot: k % 2
+    version = v              written last: who sees it finds the set
+
+A reader takes slot `newest % 2`, copies it, and looks at its stamp before and after; where the two differ from `newest`
+the publisher was two sets ahead meanwhile, and it reads again. Nobody holds a lock in the memory, so a reader or a
+publisher can be killed at any moment: the newest complete set stays readable. (The idea is Lamport's, "Concurrent
+reading and writing", 1977, as sequence locks use it.)
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.errors import Closed
+from headrace.weights.descriptor import anonymous_memory, portable
+from headrace.weights.layout import WeightLayout
+
+# Places of the 64-bit integers of the header, each on a cache line of its own.
+_VERSION, _NEWEST, _STAMP, _SLOT_VERSION = 0, 8, (16, 24), (32, 40)
+_HEADER = 4096
+
+
+class SharedMemory:
+    """The publishing end: the default scheme between processes of one machine.
+
+    The first set is published at once as version 0.
+
+    Args:
+        weights: a pytree of arrays (NumPy, torch, JAX); its names, shapes and dtypes are those of all later sets.
+
+    Raises:
+        SpecError: with the path of a leaf that is no array.
+
+    >>> scheme = SharedMemory({"w": np.zeros(2)})
+    >>> receiver = scheme.receiver()
+    >>> scheme.publish({"w": np.ones(2)})
+    1
+    >>> receiver.version, receiver.read()
+    (1, (1, {'w': array([1., 1.])}))
+    >>> receiver.close(); scheme.close()
+    """
+
+    def __init__(self, weights: Any) -> None:
+        self._layout = WeightLayout(weights)
+        self._descriptor = anonymous_memory(_HEADER + 2 * _slot_bytes(self._layout))
+        self._mapping = mmap.mmap(self._descriptor, 0)
+        self._header = memoryview(self._mapping).cast("q")
+        self._slots = _slot_views(self._layout, self._mapping)
+        self._publications = 0
+        self._last_version = 0
+        self._closed = False
+        self._lock = threading.Lock()
+        arrays = self._layout.arrays(weights)
+        self._write(arrays, 0)
+        # The second slot too: its memory is taken now, not in the first publication that somebody waits for.
+        self._write(arrays, 0)
+
+    @property
+    def version(self) -> int:
+        """The number of the newest set."""
+        return self._last_version
+
+    def publish(self, weights: Any, *, version: int | None = None) -> int:
+        """Makes `weights` the newest set. It waits for no reader; afterwards the caller may change its arrays.
+
+        Args:
+            weights: a pytree of arrays as the first one.
+            version: its number, larger than the last one. None: the next one.
+
+        Returns:
+            The number.
+
+        Raises:
+            SpecError: with the path, where names, shapes or dtypes differ; nothing is published.
+            ValueError: a number that is not larger than the last.
+            Closed: after `close`.
+        """
+        arrays = self._layout.arrays(weights)
+        with self._lock:
+            if self._closed:
+                raise Closed("these weights are closed: expected publish before close")
+            if version is None:
+                version = self._last_version + 1
+            if version <= self._last_version:
+                raise ValueError(
+                    f"version: expected more than {self._last_version}, the last one, got {version}"
+                )
+            self._write(arrays, version)
+            return version
+
+    def receiver(self) -> SharedMemoryReceiver:
+        """A new receiving end. Pickle it to another process of this machine, or use it here.
+
+        Raises:
+            Closed: after `close`.
+        """
+        with self._lock:
+            if self._closed:
+                raise Closed("these weights are closed: expected receiver before close")
+            return SharedMemoryReceiver.from_fd(os.dup(self._descriptor), self._layout)
+
+    def close(self) -> None:
+        """Gives the memory back. Receivers that exist can still read the last set."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._slots = ()
+            self._header.release()
+            self._mapping.close()
+            os.close(self._descriptor)
+
+    def __enter__(self) -> SharedMemory:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # The lock is the last thing that the constructor may fail before.
+        if hasattr(self, "_lock"):
+            self.close()
+
+    def _write(self, arrays: list[NDArray[Any]], version: int) -> None:
+        publication = self._publications + 1
+        slot = publication % 2
+        header = self._header
+        header[_STAMP[slot]] = 0
+        memory_fence()
+        for place, array in zip(self._slots[slot], arrays, strict=True):
+            np.copyto(place, array)
+        memory_fence()
+        header[_SLOT_VERSION[slot]] = version
+        header[_STAMP[slot]] = publication
+        memory_fence()
+        header[_NEWEST] = publication
+        memory_fence()
+        header[_VERSION] = version
+        self._publications, self._last_version = publication, version
+
+
+class SharedMemoryReceiver:
+    """The receiving end of `SharedMemory`. It cannot change the memory.
+
+    Get it from `SharedMemory.receiver`; pickling it takes the descriptor along.
+    """
+
+    def __init__(self, descriptor: int, layout: WeightLayout) -> None:
+        self._descriptor = descriptor
+        self._layout = layout
+        self._mapping = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+        self._header = memoryview(self._mapping).cast("q")
+        self._slots = _slot_views(layout, self._mapping)
+        self._closed = False
+
+    @classmethod
+    def from_fd(cls, descriptor: int, layout: WeightLayout) -> SharedMemoryReceiver:
+        """A receiving end over a descriptor that came in another way (over a Unix socket); it owns it from here on."""
+        return cls(descriptor, layout)
+
+    @property
+    def descriptor(self) -> int:
+        """The descriptor of the memory, to be sent to another process together with `layout`."""
+        return self._descriptor
+
+    @property
+    def layout(self) -> WeightLayout:
+        """Names and places of the arrays."""
+        return self._layout
+
+    @property
+    def version(self) -> int:
+        """The number of the newest set: one read of a shared integer."""
+        try:
+            return self._header[_VERSION]
+        except ValueError:
+            raise Closed("this receiver is closed") from None
+
+    def read(self) -> tuple[int, Any]:
+        """The newest complete set, copied out, and its number.
+
+        Raises:
+            Closed: after `close`.
+        """
+        if self._closed:
+            raise Closed("this receiver is closed")
+        arrays = [np.empty(place.shape, place.dtype) for place in self._layout.places]
+        while (version := self._try_copy(arrays)) is None:
+            pass  # The publisher was two sets ahead: there is a newer one to read.
+        return version, self._layout.tree(arrays)
+
+    def close(self) -> None:
+        """Gives the memory back. More calls do nothing."""
+        if not self._closed:
+            self._closed = True
+            self._slots = ()
+            self._header.release()
+            self._mapping.close()
+            os.close(self._descriptor)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_closed"):
+            self.close()
+
+    def __reduce__(self) -> tuple[Callable[..., SharedMemoryReceiver], tuple[Any, ...]]:
+        if self._closed:
+            raise Closed("this receiver is closed: expected it to be pickled before")
+        return _rebuild, (*portable(self._descriptor), self._layout)
+
+    def _try_copy(self, arrays: list[NDArray[Any]]) -> int | None:
+        header = self._header
+        newest = header[_NEWEST]
+        slot = newest % 2
+        memory_fence()
+        version = header[_SLOT_VERSION[slot]]
+        if header[_STAMP[slot]] != newest:
+            return None
+        memory_fence()
+        for array, place in zip(arrays, self._slots[slot], strict=True):
+            np.copyto(array, place)
+        memory_fence()
+        return version if header[_STAMP[slot]] == newest else None
+
+
+_FENCE = threading.Lock()
+
+
+def memory_fence() -> None:
+    """Keeps the reads and writes before it before those after it, as other processors see them.
+
+    Processors other than x86 may reorder plain writes. Taking and giving back a lock twice is two release-acquire
+    pairs, which is a full fence, and the only one that Python offers. The lock is of this process and never waited for
+    longer than that.
+    """
+    with _FENCE:
+        pass
+    with _FENCE:
+        pass
+
+
+def _slot_bytes(layout: WeightLayout) -> int:
+    return -(-layout.nbytes // _HEADER) * _HEADER
+
+
+def _slot_views(layout: WeightLayout, mapping: mmap.mmap) -> tuple[tuple[NDArray[Any], ...], ...]:
+    starts = (_HEADER, _HEADER + _slot_bytes(layout))
+    return tuple(tuple(place.view(mapping, start) for place in layout.places) for start in starts)
+
+
+def _rebuild(
+    opener: Callable[..., int], arguments: tuple[Any, ...], layout: WeightLayout
+) -> SharedMemoryReceiver:
+    return SharedMemoryReceiver.from_fd(opener(*arguments), layout)
