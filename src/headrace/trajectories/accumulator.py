@@ -1,0 +1,308 @@
+"""A sample whose parts come at different rates, gathered on the actor's side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from types import EllipsisType
+from typing import Any
+
+import numpy as np
+
+from headrace.spec import ArraySpec, as_array, check_array
+from headrace.trees import Branch, Leaf, Node, build, collect, compile_tree, leaves
+
+Array = np.ndarray[Any, Any]
+Reader = Callable[[Any], Sequence[Any]]
+
+# One set is filled while the two that were built last are in the hands of the caller.
+_SETS = 3
+
+
+class TrajectoryAccumulator:
+    """Gathers rows by timescale with `add` and hands them out together with `build`.
+
+    **The arrays of one `build` stay as they are until the second `build` after it is called**: not `add`, not
+    `reset`, and not the next `build` changes them. After that their memory may be reused, so copy what is
+    kept for longer. One sample can be sent while the next is gathered, without a copy.
+
+    Each top-level key of `example` is a timescale. If one of its leaves is 0-d, or all have `shape[0] == 1`,
+    it is a single item (capacity 1, leaves as they are). Otherwise all leaves have the same `shape[0] = N`,
+    and it is
+    buffered: N slots, filled one by one with values of shape `leaf.shape[1:]`. Slots that were not filled are
+        zeros.
+
+    Not thread-safe: one accumulator belongs to one actor thread.
+
+    Args:
+        example: timescale to a tree of arrays or scalars. Structure, shapes and dtypes are used, values are
+            not.
+
+    Raises:
+        TypeError: `example` is no dict.
+        ValueError: a timescale without a leaf, or whose leaves differ in their first axis; as `SpecError`
+        with the
+            path, a leaf that is no array of numbers or booleans.
+
+    >>> acc = TrajectoryAccumulator({"step": {"obs": np.zeros((3, 2), np.float32)}, "episode": {"return": 0.0}})
+    >>> acc.add("step", {"obs": [1, 2]})
+    >>> acc.add("episode", {"return": 12.5})
+    >>> acc
+    TrajectoryAccumulator(step 1/3, episode 1/1)
+    >>> sample = acc.build()
+    >>> sample["step"]["obs"].tolist(), sample["episode"]["return"]
+    ([[1.0, 2.0], [0.0, 0.0], [0.0, 0.0]], array(12.5))
+    """
+
+    __slots__ = ("_scales",)
+
+    def __init__(self, example: dict[str, Any]) -> None:
+        if not isinstance(example, dict):
+            raise TypeError(f"example: expected a dict of timescales, got {type(example).__name__}")
+        root = compile_tree(example, lambda node: isinstance(node, np.ndarray | np.generic))
+        assert isinstance(root, Branch)
+        nodes = dict(zip(root.names, root.children, strict=True))
+        self._scales = {name: _Timescale(name, nodes[name]) for name in root.order}
+
+    def add(self, name: str, data: Any) -> None:
+        """Copies one row into the next free slot of a timescale. After an error nothing has changed.
+
+        Args:
+            name: the timescale.
+            data: a tree with the timescale's containers; at each leaf anything NumPy makes an array of
+                numbers of. Buffered, with per-item shape S: `S` or `(1, *S)`. Single, with shape S: `S`, or
+                without a leading 1.
+
+        Raises:
+            KeyError: no such timescale.
+            IndexError: no free slot.
+            SpecError: structure, shape, dtype or a value that does not fit, with the path.
+        """
+        scale = self._scales.get(name) or self._scale(name)
+        index = scale.count
+        if index >= scale.capacity:
+            raise IndexError(
+                f"{name}: no free slot at index {index}, capacity is {scale.capacity}; build() or reset() first"
+            )
+        # Every leaf is checked before the first is written. This is the hot path: what an actor adds at each
+        # step is nearly always arrays of the very dtype and shape, or plain numbers; anything else takes the
+        # general way. The lengths are equal by construction, and asking zip for it costs as much as one leaf.
+        values = scale.read(data)
+        for leaf, value in zip(scale.leaves, values):  # noqa: B905
+            if type(value) is np.ndarray:
+                if value.dtype is leaf.dtype and value.shape == leaf.shape:
+                    continue
+            elif type(value) in leaf.scalars and leaf.low <= value <= leaf.high:
+                continue
+            values = [each.check(value) for each, value in zip(scale.leaves, values, strict=True)]
+            break
+        where = scale.single or index
+        for array, value in zip(scale.arrays, values):  # noqa: B905
+            array[where] = value
+        scale.count = index + 1
+
+    def build(self, strict: bool = False) -> dict[str, Any]:
+        """Hands out what was added since the last `build` and starts the next rollout.
+
+        The arrays stay as they are until the second `build` after this one is called; two successive builds
+        share no memory.
+
+        Args:
+            strict: raise, and change nothing, unless every timescale is full.
+
+        Returns:
+            Timescale to tree, each leaf with the example's shape and dtype, in new containers; zeros in slots
+            that were not filled.
+
+        Raises:
+            ValueError: `strict` and a timescale is not full.
+        """
+        if strict and not self.is_full():
+            missing = ", ".join(
+                f"{name} has {scale.count} of {scale.capacity}"
+                for name, scale in self._scales.items()
+                if not scale.full
+            )
+            raise ValueError(f"build(strict=True): expected every timescale to be full, but {missing}")
+        built = {name: scale.tree() for name, scale in self._scales.items()}
+        for scale in self._scales.values():
+            scale.turn()
+        return built
+
+    def reset(self) -> None:
+        """Forgets what was added since the last `build`; what was built stays as it is."""
+        for scale in self._scales.values():
+            scale.count = 0
+
+    def is_full(self, name: str | None = None) -> bool:
+        """Whether a timescale has no free slot; without a name, whether all have none.
+
+        Raises:
+            KeyError: no such timescale.
+        """
+        if name is not None:
+            return self._scale(name).full
+        return all(scale.full for scale in self._scales.values())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The timescales in the example's order."""
+        return tuple(self._scales)
+
+    def capacity(self, name: str) -> int:
+        """How many slots a timescale has.
+
+        Raises:
+            KeyError: no such timescale.
+        """
+        return self._scale(name).capacity
+
+    def count(self, name: str) -> int:
+        """How many slots of a timescale are filled.
+
+        Raises:
+            KeyError: no such timescale.
+        """
+        return self._scale(name).count
+
+    def __repr__(self) -> str:
+        parts = (f"{name} {scale.count}/{scale.capacity}" for name, scale in self._scales.items())
+        return f"TrajectoryAccumulator({', '.join(parts)})"
+
+    def _scale(self, name: str) -> _Timescale:
+        try:
+            return self._scales[name]
+        except KeyError:
+            known = ", ".join(map(repr, self._scales)) or "none"
+            raise KeyError(f"no timescale {name!r}; there are {known}") from None
+
+
+class _Timescale:
+    """One timescale: its slots, in rotating sets of arrays."""
+
+    __slots__ = ("_node", "_sets", "_turn", "arrays", "capacity", "count", "leaves", "read", "single")
+
+    def __init__(self, name: str, example: Node) -> None:
+        arrays = {leaf.path: as_array(leaf.value, leaf.path) for leaf in leaves(example)}
+        shapes = [array.shape for array in arrays.values()]
+        capacity = _capacity(name, shapes)
+        # Ellipsis writes a whole leaf, an index writes one slot of it.
+        self.single: EllipsisType | None = ... if capacity is None else None
+        self.capacity = 1 if capacity is None else capacity
+        self.count = 0
+        self.leaves = [_LeafCheck(path, array, self.single is not None) for path, array in arrays.items()]
+        self.read = _reader(example)
+        self._node = example
+        self._sets = [[np.zeros(a.shape, a.dtype) for a in arrays.values()] for _ in range(_SETS)]
+        self._turn = 0
+        self.arrays = self._sets[0]
+
+    @property
+    def full(self) -> bool:
+        return self.count >= self.capacity
+
+    def tree(self) -> Any:
+        """The arrays of this rollout, zeros where nothing was added."""
+        if self.count < self.capacity:
+            where = self.single or slice(self.count, None)
+            for array in self.arrays:
+                array[where] = 0
+        # Views, so that a caller who sets flags or shapes does it to the view.
+        views = (array.view() for array in self.arrays)
+        return build(self._node, {leaf.path: view for leaf, view in zip(self.leaves, views, strict=True)})
+
+    def turn(self) -> None:
+        self._turn = (self._turn + 1) % _SETS
+        self.arrays = self._sets[self._turn]
+        self.count = 0
+
+
+class _LeafCheck:
+    """What a value of one leaf must be to go into its slot."""
+
+    __slots__ = ("_alternative", "_spec", "dtype", "high", "low", "path", "scalars", "shape")
+
+    def __init__(self, path: str, example: Array, single: bool) -> None:
+        shape = example.shape if single else example.shape[1:]
+        self.path = path
+        self.dtype = example.dtype
+        self.shape = shape
+        self._spec = ArraySpec(shape, example.dtype)
+        self._alternative = (1, *shape)
+        if single:
+            self._alternative = shape[1:] if shape[:1] == (1,) else shape
+        self.scalars, self.low, self.high = _plain_numbers(example.dtype) if shape == () else _NO_NUMBERS
+
+    def check(self, value: Any) -> Array:
+        """The value as an array of the slot's dtype and shape.
+
+        Raises:
+            SpecError: with the path, what was expected and what came.
+        """
+        array = as_array(value, self.path)
+        if array.shape == self._alternative:
+            array = array.reshape(self.shape)
+        return check_array(array, self._spec, self.path)
+
+
+# Types of number, and the range in which they can be stored without a closer look.
+_Numbers = tuple[frozenset[type], Any, Any]
+_NO_NUMBERS: _Numbers = (frozenset(), 0, 0)
+
+
+def _plain_numbers(dtype: np.dtype[Any]) -> _Numbers:
+    match dtype.kind:
+        case "b":
+            return frozenset({bool, np.bool_}), False, True
+        case "i" | "u":
+            return frozenset({int}), int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+        case "f" if dtype.itemsize <= 8:
+            largest = float(np.finfo(dtype).max)
+            return frozenset({float, np.float64}), -largest, largest
+    return _NO_NUMBERS
+
+
+def _capacity(name: str, shapes: list[tuple[int, ...]]) -> int | None:
+    """The number of slots; None for a single item."""
+    if not shapes:
+        raise ValueError(f"{name}: expected at least one array in this timescale, got none")
+    if () in shapes or all(shape[0] == 1 for shape in shapes):
+        return None
+    sizes = sorted({shape[0] for shape in shapes})
+    if len(sizes) > 1:
+        raise ValueError(
+            f"{name}: expected one size of the first axis in all leaves, got {sizes}; to make the timescale a single "
+            "item give every leaf a first axis of 1, or make one leaf a scalar"
+        )
+    return sizes[0]
+
+
+def _reader(node: Node) -> Reader:
+    """What takes a tree apart into its leaves; flat containers in one step."""
+
+    def general(data: Any) -> Sequence[Any]:
+        found: dict[str, Any] = {}
+        collect(node, data, found)
+        return list(found.values())
+
+    if isinstance(node, Leaf):
+        return lambda data: (data,)
+    if not all(isinstance(child, Leaf) for child in node.children):
+        return general
+    size: int = len(node.names)
+    cls: type[Any] = node.cls
+    if node.kind in ("tuple", "list", "namedtuple"):
+        return lambda data: data if type(data) is cls and len(data) == size else general(data)
+    if node.kind != "dict":
+        return general
+    get: Reader = itemgetter(*node.names) if size > 1 else lambda data: (data[node.names[0]],)
+
+    def flat(data: Any) -> Sequence[Any]:
+        if type(data) is dict and len(data) == size:
+            try:
+                return get(data)
+            except KeyError:
+                pass  # The general way says what is missing.
+        return general(data)
+
+    return flat
