@@ -143,7 +143,9 @@ class ItemRing:
     def shrink_to(self, max_size: int) -> int:
         """Set another largest size; returns how many items left at once."""
         self.max_size = max_size
-        return self.insert(0, np.zeros(0, np.int64), self.arrays.common_window[None], self.arrays.common)
+        left = self.insert(0, np.zeros(0, np.int64), self.arrays.common_window[None], self.arrays.common)
+        self._close_holes()
+        return left
 
     def remove(self, keys: NDArray[np.uint64]) -> int:
         """Remove the items of these keys; returns how many there were."""

@@ -33,6 +33,9 @@ RING_WORDS = 5
 
 DEAD = 0xFFFFFFFF  # rows[slot] of an item that left
 
+# The bounds of a weight above 0: 2**32 of the heaviest still have a finite sum.
+LIGHTEST, HEAVIEST = 2.2250738585072014e-308, 1e290
+
 # Kinds of selectors.
 FIFO, LIFO, UNIFORM, PRIORITIZED, HEAP = range(5)
 
@@ -102,12 +105,11 @@ def priority_of(items: Items, slot: int) -> float:
 
 @kernel
 def weight(exponent: float, priority: float) -> float:
-    """The weight of a priority (replay S4)."""
+    """The weight of a priority (replay S4), kept where neither it nor a sum of weights leaves the range of a float."""
     if priority <= 0.0:
         return 0.0
-    if exponent == 1.0:
-        return priority
-    return priority**exponent
+    raised = priority if exponent == 1.0 else priority**exponent
+    return min(max(raised, LIGHTEST), HEAVIEST)
 
 
 @kernel

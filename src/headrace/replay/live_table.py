@@ -190,7 +190,11 @@ class LiveTable:
     # ---- sampling --------------------------------------------------------------------------------------------------
 
     def can_sample(self, n: int) -> bool:
-        """Whether a batch of n would be served now (replay L6, L7)."""
+        """Whether a batch of n would be served now, behind those that wait (replay L7)."""
+        return not self._waiting and self._admits(n)
+
+    def _admits(self, n: int) -> bool:
+        """Whether the gate is open for a batch of n and the items suffice (replay L6)."""
         if not self.limiter.can_sample(self.inserts, self.samples, self.deletes, n):
             return False
         size = len(self.ring)
@@ -207,15 +211,15 @@ class LiveTable:
             DeadlineExceeded: not within `timeout` seconds; nothing was taken.
             Closed: the replay was closed.
         """
-        if not self._waiting and self.can_sample(n):
+        if self.can_sample(n):
             return
-        self._refuse_impossible(n)
         begin = self._clock.monotonic()
         ticket = object()
         self._waiting.append(ticket)
         try:
-            while not (self._waiting[0] is ticket and self.can_sample(n)):
+            while not (self._waiting[0] is ticket and self._admits(n)):
                 self._raise_failure()
+                self._refuse_impossible(n)
                 left = None if timeout is None else timeout - (self._clock.monotonic() - begin)
                 if left is not None and left <= 0:
                     raise DeadlineExceeded(self._waiting_message(n, self._clock.monotonic() - begin))
@@ -243,7 +247,7 @@ class LiveTable:
         size = self.ring.max_size
         if self._without_replacement or self.max_times:
             largest = min(largest, size * (1 if self._without_replacement else self.max_times))
-        if n > largest and not self.can_sample(n):
+        if n > largest and not self._admits(n):
             raise ValueError(
                 f"table {self.name!r}: a batch of {n} could never be served: at most {largest:g} samples are allowed "
                 f"at once ({self.limiter}, max_size={size}, max_times_sampled={self.max_times})"

@@ -16,6 +16,8 @@ import warnings
 from dataclasses import dataclass
 
 _INFINITE = math.inf
+# Beyond this a float does not tell n from n + 1, and no table has so many items.
+_COUNTABLE = 2.0**50
 
 
 @dataclass(frozen=True)
@@ -42,13 +44,10 @@ class RateLimiter:
     def insertable(self, inserts: int, samples: int, deletes: int) -> float:
         """How many more items may be inserted now (perhaps infinite), were there no removals between them."""
         by_size = self.min_size - (inserts - deletes)
-        by_rate = (
-            math.floor((self.max_diff + samples) / self.samples_per_insert - inserts)
-            if (self.max_diff < _INFINITE)
-            else _INFINITE
-        )
-        # The division may be a last bit off; the rule itself decides.
-        if by_rate < _INFINITE:
+        by_rate = (self.max_diff + samples) / self.samples_per_insert - inserts
+        if abs(by_rate) < _COUNTABLE:
+            # The division may be a last bit off; the rule itself decides.
+            by_rate = math.floor(by_rate)
             while not self._rate_admits(inserts + by_rate, samples):
                 by_rate -= 1
             while self._rate_admits(inserts + by_rate + 1, samples):
@@ -108,7 +107,6 @@ class Queue(RateLimiter):
         _fill(self, 1.0, 1, 0.0, float(n))
 
 
-@dataclass(frozen=True)
 class Stack(Queue):
     """The gate of `Queue`, for a table that gives the newest first (replay L2).
 

@@ -107,7 +107,7 @@ class Replay:
             KeyError: a rule names a table that is not there.
             ValueError: a number is too small.
         """
-        self._check_open()
+        self.check_open()
         return Writer(self, lanes, items, history, max_pending, timeout)
 
     # ---- sampling --------------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ class Replay:
         plan = self._plan(views)
         with self.lock:
             if self.is_closed:
-                self._check_open()
+                self.check_open()
             live.wait_to_sample(batch_size, timeout)
             reader = self.store.begin_reading()
             try:
@@ -227,7 +227,7 @@ class Replay:
                 f"update_priorities: expected finite priorities >= 0, got {bad}; nothing was changed"
             )
         with self.lock:
-            self._check_open()
+            self.check_open()
             return live.update(wanted, values)
 
     def delete(self, table: str, keys: ArrayLike) -> int:
@@ -235,28 +235,28 @@ class Replay:
         live = self.live_table(table)
         wanted = _keys(keys)
         with self.lock:
-            self._check_open()
+            self.check_open()
             return live.delete(wanted)
 
     def reset(self, table: str) -> None:
         """Remove all items of a table and set its counts to 0. Pending inserts stay pending and go in by the fresh counts."""
         live = self.live_table(table)
         with self.lock:
-            self._check_open()
+            self.check_open()
             live.reset()
 
     def can_insert(self, table: str, n: int = 1) -> bool:
         """Whether n more items would be applied now, behind those already pending. Changes nothing."""
         live = self.live_table(table)
         with self.lock:
-            self._check_open()
+            self.check_open()
             return live.can_insert(n)
 
     def can_sample(self, table: str, n: int = 1) -> bool:
         """Whether a batch of n would be served now. Changes nothing."""
         live = self.live_table(table)
         with self.lock:
-            self._check_open()
+            self.check_open()
             return live.can_sample(n)
 
     # ---- tables ----------------------------------------------------------------------------------------------------
@@ -269,6 +269,11 @@ class Replay:
         """
         self.live_table(name)
         return self._handles[name]
+
+    @property
+    def table_names(self) -> tuple[str, ...]:
+        """In the order they were given."""
+        return tuple(self._tables)
 
     def live_table(self, name: str) -> LiveTable:
         """The state of a table, for writers."""
@@ -299,7 +304,8 @@ class Replay:
 
     # ---- closing ---------------------------------------------------------------------------------------------------
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raise `Closed` if the replay is closed."""
         if self.is_closed:
             raise Closed("the replay is closed")
 
@@ -362,6 +368,7 @@ class TableHandle:
             ValueError: the limiter could never open at this size; nothing changes.
         """
         with self._replay.lock:
+            self._replay.check_open()
             self._live.configure(max_size, rate_limiter)
 
     def __repr__(self) -> str:

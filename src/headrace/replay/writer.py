@@ -213,6 +213,12 @@ class Writer:
                 self._end_in_block(block, lanes[here] - first, picked)
             first += block.lanes
 
+    def cut_open_lanes(self) -> None:
+        """End the episodes that are under way, without a final row: what comes next has nothing to do with them."""
+        open_lanes = [lane for lane in range(self._lanes) if self._open_steps(lane)]
+        if open_lanes:
+            self.end_lanes(np.array(open_lanes, np.int64), None)
+
     def _end_in_block(
         self, block: LaneBlock, lanes: NDArray[np.int64], values: Mapping[str, NDArray[Any]] | None
     ) -> None:
@@ -395,7 +401,11 @@ class Writer:
         """
         if self._closed:
             return
-        self.flush(timeout)
+        try:
+            self.flush(timeout)
+        except Closed:
+            self._release()  # What was refused stays refused; only a deadline leaves something to try again.
+            raise
         self._release()
 
     def _release(self) -> None:
@@ -442,8 +452,8 @@ class Writer:
         if kind is None:
             self.close()
         elif not self._closed:
-            self._warn_pending()
             self._release()
+            self._warn_pending()
 
     def _warn_pending(self) -> None:
         if self._pending.count:

@@ -1,0 +1,294 @@
+"""Collecting in this process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from headrace.collectors.batch import Batch
+from headrace.collectors.loop import CollectingLoop
+from headrace.collectors.options import CollectorOptions
+from headrace.collectors.replay_rows import ReplayRows
+from headrace.collectors.rollout import EpisodeLedger, RolloutBuffer, rollout_layout, rollout_signature
+from headrace.collectors.statistics import CollectorStatistics, Tally
+from headrace.envs import environment_seeds, make_stepper, new_columns
+from headrace.errors import Closed
+from headrace.replay.rules import ItemRule
+from headrace.store.arena import Arena
+from headrace.weights import apply_weights, has_weights, read_weights
+
+
+class Collector:
+    """Collects batches in this process, only when asked.
+
+    Args:
+        create_env_fn: a callable that gives an environment, a ready environment, or the id of a registered one.
+        policy: a callable on batched observations `[n, ...]` that returns actions `[n, ...]`, or the pair of actions
+            and a dict of further columns; a torch module; None acts at random.
+        policy_factory: makes the policy.
+        frames_per_batch: frames of one batch; rounded up to a whole number of steps.
+        total_frames: where to stop, a multiple of `frames_per_batch`; -1 goes on for ever.
+        create_env_kwargs: keyword arguments of `create_env_fn`.
+        max_frames_per_traj: a trajectory that gets this long is truncated and its copy reset.
+        init_random_frames: actions are random while fewer frames were begun.
+        replay_buffer: also write every step into this replay.
+        items: which items they become; by default every transition one in each table.
+        num_envs: copies of a single environment.
+        seed: see `set_seed`.
+
+    Raises:
+        ValueError, TypeError: an argument that does not fit, before anything runs.
+
+    >>> with Collector("CartPole-v1", frames_per_batch=20, num_envs=4, seed=0) as collector:
+    ...     batch = next(iter(collector))
+    >>> batch.shape, batch["observation"].shape
+    ((4, 5), (4, 5, 4))
+    """
+
+    def __init__(
+        self,
+        create_env_fn: Any,
+        policy: Callable[..., Any] | None = None,
+        *,
+        policy_factory: Callable[[], Any] | None = None,
+        frames_per_batch: int,
+        total_frames: int = -1,
+        create_env_kwargs: Mapping[str, Any] | None = None,
+        max_frames_per_traj: int | None = None,
+        init_random_frames: int | None = None,
+        replay_buffer: Any = None,
+        items: Sequence[ItemRule] | None = None,
+        num_envs: int = 1,
+        seed: int | None = None,
+    ) -> None:
+        self._options = CollectorOptions(
+            create_env_fn=create_env_fn,
+            policy=policy,
+            policy_factory=policy_factory,
+            frames_per_batch=frames_per_batch,
+            total_frames=total_frames,
+            create_env_kwargs=create_env_kwargs,
+            max_frames_per_traj=max_frames_per_traj,
+            init_random_frames=init_random_frames,
+            replay_buffer=replay_buffer,
+            items=items,
+            num_envs=num_envs,
+            seed=seed,
+        )
+        self._closed = False
+        self._tally = Tally()
+        self._policy = policy_factory() if policy_factory is not None else policy
+        self._version = 0
+        self._begun = 0
+        self._stepper = make_stepper(create_env_fn, create_env_kwargs=create_env_kwargs, num_envs=num_envs)
+        try:
+            self._prepare()
+        except BaseException:
+            self._stepper.close()
+            raise
+
+    def _prepare(self) -> None:
+        options, stepper = self._options, self._stepper
+        self._loop = CollectingLoop(
+            stepper, self._policy, max_frames_per_traj=options.max_frames_per_traj, refresh=lambda: self._version
+        )
+        self._ledger = EpisodeLedger(stepper.num_envs)
+        self._steps = options.steps(stepper.num_envs)
+        self._buffer: RolloutBuffer | None = None
+        self._writer: ReplayRows | None = None
+        self._failed = False
+        self._start = threading.Lock()
+        self._first_row = new_columns(stepper.observation_signature, stepper.num_envs)
+        self._seeds: list[int] | None = None
+        if options.seed is not None:
+            self.set_seed(options.seed)
+
+    # ---- batches ---------------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        batch = self.next()
+        if batch is None:
+            raise StopIteration
+        return batch
+
+    def next(self, timeout: float | None = None) -> Batch | None:
+        """Collect one batch; None when `total_frames` were handed out. An inline collector never waits.
+
+        Raises:
+            Closed: after `shutdown`.
+        """
+        if self._closed:
+            raise Closed("the collector is shut down")
+        total = self._options.total_frames
+        if 0 < total <= self._tally.frames:
+            return None
+        buffer = self._ready_buffer()
+        at_random = self._begun < self._options.random_frames
+        self._begun += buffer.steps * buffer.num_envs
+        try:
+            while not buffer.is_full:
+                self._loop.step(buffer, at_random=at_random)
+        except BaseException:
+            self._give_up(buffer)
+            raise
+        batch = buffer.batch(self._ledger)
+        if self._writer is not None:
+            self._writer.write(buffer)
+        buffer.carry_over(buffer)
+        self._count(batch)
+        return batch
+
+    def _ready_buffer(self) -> RolloutBuffer:
+        if self._buffer is None:
+            self._loop.reset(self._first_row, self._seeds)
+            self._buffer = self._new_buffer()
+            self._seeds = None
+            self._open_replay(self._buffer)
+            self._fill_first(self._buffer)
+        elif self._failed or self._seeds is not None:
+            # After a failure, and after set_seed, every copy begins a trajectory of a new id.
+            self._loop.reset(self._buffer.rows[0], self._seeds)
+            self._ledger.restart(np.ones(self._stepper.num_envs, np.bool_))
+            if self._writer is not None:
+                self._writer.cut()
+            self._buffer.begin()
+            self._failed, self._seeds = False, None
+        return self._buffer
+
+    def _new_buffer(self) -> RolloutBuffer:
+        stepper = self._stepper
+        extras = self._loop.probe(self._first_row) if self._begun >= self._options.random_frames else {}
+        if not extras and self._options.random_frames:
+            extras = self._loop.probe(self._first_row)
+        signature = rollout_signature(stepper.observation_signature, stepper.action_signature, extras)
+        observed = frozenset(stepper.observation_signature.columns)
+        layout = rollout_layout(signature, observed, self._steps, stepper.num_envs)
+        return RolloutBuffer(Arena.private(layout.nbytes), signature, observed, self._steps, stepper.num_envs)
+
+    def _fill_first(self, buffer: RolloutBuffer) -> None:
+        for name, column in self._first_row.items():
+            buffer.rows[0][name][...] = column
+
+    def _open_replay(self, buffer: RolloutBuffer) -> None:
+        replay = self._options.replay_buffer
+        if replay is not None:
+            self._writer = ReplayRows(replay, buffer, self._options.rules(replay), self._stepper.autoreset)
+
+    def _give_up(self, buffer: RolloutBuffer) -> None:
+        """The rollout under way is lost; the next request resets all copies (collectors CX1)."""
+        self._failed = True
+        self._tally.frames_discarded += buffer.step * buffer.num_envs
+
+    def _count(self, batch: Batch) -> None:
+        versions = batch["policy_version"][batch["mask"]]
+        told = (int(versions.min()), float(versions.mean()), int(versions.max())) if versions.size else (0, 0.0, 0)
+        self._tally.add_batch(batch.frames, self._ledger.take_finished(), told, self._version)
+        self._tally.env_seconds, self._tally.policy_seconds = self._loop.times.env, self._loop.times.policy
+
+    # ---- weights and seeds -----------------------------------------------------------------------------------------
+
+    @property
+    def policy_version(self) -> int:
+        """The number of the newest set of weights: 0 at the start, one more with every update."""
+        return self._version
+
+    def update_policy_weights_(self, policy_or_weights: Any = None, *, weights: Any = None, policy: Any = None) -> None:
+        """Give the policy new weights; they act from the next step on.
+
+        Args:
+            policy_or_weights: an object with `state_dict()`, or a tree of arrays. None: the policy itself, whose
+                weights were changed in place.
+            weights, policy: the same, by name; only one of the three.
+
+        Raises:
+            ValueError: more than one source.
+            TypeError: a policy without `state_dict` and `load_state_dict`.
+            Closed: after `shutdown`.
+        """
+        if self._closed:
+            raise Closed("the collector is shut down")
+        source = one_source(policy_or_weights, weights, policy)
+        if source is not None:
+            apply_weights(self._policy, read_weights(source) if has_weights(source) else source)
+        self._version += 1
+
+    def set_seed(self, seed: int, static_seed: bool = False) -> int:
+        """Seed every copy: copy k gets `seed + k`, or all the same; all are reset with it (collectors CS1, CS2).
+
+        Returns:
+            The seed of the last copy.
+        """
+        self._seeds = environment_seeds(seed, self._stepper.num_envs, static_seed=static_seed)
+        return self._seeds[-1]
+
+    # ---- about -----------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        total = self._options.total_frames
+        if total < 0:
+            raise TypeError("this collector has no end: total_frames is -1")
+        return -(-total // (self._steps * self._stepper.num_envs))
+
+    def __bool__(self) -> bool:
+        return True
+
+    @property
+    def env(self) -> Any:
+        """The first environment."""
+        return self._stepper.environments[0]
+
+    @property
+    def policy(self) -> Any:
+        """The policy that acts."""
+        return self._policy
+
+    @property
+    def replay_buffer(self) -> Any:
+        """The replay that is written to, or None."""
+        return self._options.replay_buffer
+
+    def statistics(self) -> CollectorStatistics:
+        """A frozen record of what was done."""
+        return self._tally.record(workers_alive=0, running=False, paused=False)
+
+    def shutdown(self, timeout: float | None = None, close_env: bool = True, raise_on_error: bool = True) -> None:
+        """Close the environments (unless told not to) and the writer. More calls do nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._writer is not None:
+                self._writer.close(timeout)
+        finally:
+            if close_env:
+                self._stepper.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.shutdown()
+
+    def __repr__(self) -> str:
+        return f"<Collector of {self._stepper.num_envs} environments, {self._tally.frames} frames>"
+
+
+def one_source(positional: Any, weights: Any, policy: Any) -> Any:
+    """The one that was given, or None.
+
+    Raises:
+        ValueError: more than one (collectors CW1).
+    """
+    given = [source for source in (positional, weights, policy) if source is not None]
+    if len(given) > 1:
+        raise ValueError("update_policy_weights_: expected one of policy_or_weights, weights, policy, got several")
+    return given[0] if given else None
