@@ -153,7 +153,8 @@ def cut_end(store: StoreArrays, row: int, lane: int, cut: Cut, out: Windows) -> 
         return
     if cut.end == LAST:
         if regular >= 0 and regular % cut.stride != 0:
-            _emit(store, row, regular - last, lane, cut.length, 0, last - regular + 1, cut, out)
+            kept = min(cut.length + cut.lookahead, last - regular + 1)
+            _emit(store, row, regular - last, lane, cut.length, 0, kept, cut, out)
         return
     # The first start on the stride that leaves fewer rows than a window has.
     start = 0 if regular < 0 else (regular // cut.stride + 1) * cut.stride

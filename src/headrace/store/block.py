@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.store.commit import commit_steps
-from headrace.store.layout import FINAL, PADDING, STEP_HALF, STEP_MASK, USED, VERSIONED
+from headrace.store.layout import FINAL, NO_LINK, PADDING, STEP_HALF, STEP_MASK, USED, VERSIONED
 from headrace.store.pinning import link_final
 from headrace.store.store import Store
 
@@ -97,12 +97,15 @@ class LaneBlock:
         words[final] |= np.uint32(FINAL)
         words[idle] = np.uint32(PADDING)
         self._store.arrays.steps[self.row : self.row + self.lanes] = words
+        # The page may have held final rows beside other lanes before.
+        self._store.arrays.links[self.row + np.flatnonzero(final)] = NO_LINK
         self._begins = True
         row = self.row
         ended = self.final_rows
         self._advance()
         for lane in np.flatnonzero(idle):
             self.lane_steps[lane] = 0
+            self._begins = True
             if lane in ended:
                 self.final_rows[int(lane)] = ended[lane]
         for lane in np.flatnonzero(final):
@@ -140,6 +143,7 @@ class LaneBlock:
     def commit_final(self) -> None:
         """Take in the row at `row` as the final row of the only lane."""
         self._store.arrays.steps[self.row] = self.lane_steps[0] | np.uint32(FINAL)
+        self._store.arrays.links[self.row] = NO_LINK
         row = self.row
         self._begins = True
         self._advance()

@@ -191,11 +191,10 @@ def _edge(store: StoreArrays, start: int, offset: int, furthest: int, acting_giv
     """The nearest value to a place where there is none, and whether this row may show it (views V6)."""
     if offset < 0:
         target = oldest(store, start, -offset)
-        step = np.int64(store.steps[start]) & STEP_MASK
-        knows = step - 1 if acting_gives else step
-        if acting_gives and np.int64(store.steps[target]) & FINAL:
+        # What follows the row's own action is shown only to a view that looks at it anyway.
+        if acting_gives and (np.int64(store.steps[target]) & FINAL or (target == start and furthest < 0)):
             return start, UNKNOWN
-        return target, (EDGE if max(knows, step + furthest) >= 0 else UNKNOWN)
+        return target, EDGE
     target = newest(store, start, offset)
     if acting_gives and np.int64(store.steps[target]) & FINAL:
         target = follow(store, target, -1)
