@@ -75,6 +75,7 @@ class Writer:
         self._flat = _is_flat(self._store.signature)
         self._partial: dict[tuple[str, ...], Signature] = {}
         self._closed = False
+        replay.open_writers.add(self)
 
     # ---- steps -----------------------------------------------------------------------------------------------------
 
@@ -91,7 +92,7 @@ class Writer:
             Closed: the writer or the replay is closed.
         """
         if self._closed or self._replay.is_closed or self._pending.count >= self._max_pending:
-            self._wait_for_room()
+            self._wait_to_append()
         block = self._only
         if block is None:
             self._append_blocks(step, None, None, ())
@@ -410,6 +411,7 @@ class Writer:
 
     def _release(self) -> None:
         self._closed = True
+        self._replay.open_writers.discard(self)
         with self._lock:
             for block in self._blocks:
                 for page in block.release():
@@ -423,6 +425,17 @@ class Writer:
         self._check_open()
         self._wait_while(lambda: self._pending.count >= self._max_pending, self._timeout)
         self._check_open()
+
+    def _wait_to_append(self) -> None:
+        self._check_open()
+        if any(self._completes_a_window(rule) for rule, _ in self._rules):
+            self._wait_for_room()
+
+    def _completes_a_window(self, rule: ItemRule) -> bool:
+        """Whether the next step of some lane does: only then is there an item to wait for (replay I4)."""
+        steps = np.concatenate([block.lane_steps for block in self._blocks]).astype(np.int64)
+        starts = steps - (rule.reach - 1)
+        return bool(((starts >= 0) & (starts % rule.stride == 0)).any())
 
     def _wait_while(self, condition: Any, timeout: float | None) -> None:
         clock = self._replay.clock

@@ -1,0 +1,135 @@
+"""The sum tree against a plain list of weights (replay S4, S8, S9)."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.replay.sum_tree import WIDTH, find, new_tree, rebuild, refresh, total
+
+CAPACITIES = [1, 2, 15, 16, 17, 255, 256, 257, 4096, 4097, 70_000]
+
+
+def set_weights(tree, slots, weights):
+    nodes, levels = tree
+    nodes[slots] = weights
+    refresh(nodes, levels, np.array(slots, np.int64))
+
+
+def draw(tree, uniforms):
+    nodes, levels = tree
+    slots = np.empty(len(uniforms), np.int64)
+    find(nodes, levels, np.asarray(uniforms, np.float64), slots)
+    return slots
+
+
+@pytest.mark.parametrize("capacity", CAPACITIES)
+def test_every_leaf_can_be_found_and_nothing_behind_the_last(capacity):
+    nodes, levels = tree = new_tree(capacity)
+    assert levels[1] - levels[0] >= capacity
+    assert (nodes == 0).all()
+    places = sorted({0, capacity // 2, capacity - 1})
+    set_weights(tree, places, np.ones(len(places)))
+    assert total(nodes) == len(places)
+    middle = (np.arange(len(places)) + 0.5) / len(places)
+    assert draw(tree, middle).tolist() == places
+
+
+@given(
+    st.integers(1, 600).flatmap(
+        lambda capacity: st.tuples(
+            st.just(capacity),
+            st.lists(
+                st.lists(
+                    st.tuples(st.integers(0, capacity - 1), st.integers(0, 1000)), min_size=1, max_size=20
+                ),
+                max_size=12,
+            ),
+        )
+    )
+)
+def test_sums_and_shares_equal_a_list_of_whole_numbers(given_):
+    # Whole numbers add up without rounding, so the borders of all shares are exact.
+    capacity, rounds = given_
+    model = np.zeros(capacity)
+    nodes, levels = tree = new_tree(capacity)
+    for changes in rounds:
+        for slot, weight in changes:
+            model[slot] = nodes[slot] = weight
+        refresh(nodes, levels, np.array([slot for slot, _ in changes], np.int64))
+        assert total(nodes) == model.sum()
+    if model.sum():
+        borders = np.cumsum(model)
+        inside = borders[model > 0] - 0.5
+        uniforms = inside / model.sum()
+        assert draw(tree, uniforms).tolist() == np.searchsorted(borders, inside, side="right").tolist()
+
+
+@given(
+    st.lists(st.floats(0, 1e100), min_size=1, max_size=300),
+    st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=20),
+)
+def test_a_weight_of_zero_is_never_found(weights, uniforms):
+    # replay S9
+    tree = new_tree(len(weights))
+    set_weights(tree, np.arange(len(weights)), weights)
+    if sum(weights) > 0:
+        slots = draw(tree, [*uniforms, 0.0, np.nextafter(1.0, 0.0)])
+        assert (slots < len(weights)).all()
+        assert all(weights[slot] > 0 for slot in slots)
+
+
+def test_sums_are_exact_after_weights_went_to_1e15_and_back():
+    # replay S8: parents are recomputed, so nothing of 1e15 stays behind
+    random = np.random.default_rng(0)
+    weights = random.uniform(0.001, 1.0, 1000)
+    nodes, _ = tree = new_tree(len(weights))
+    set_weights(tree, np.arange(len(weights)), weights)
+    for number in range(10_000):
+        slot = np.array([number % 1000])
+        set_weights(tree, slot, 1e15 * weights[slot])
+        set_weights(tree, slot, weights[slot])
+    assert total(nodes) == pytest.approx(math.fsum(weights), rel=1e-12)
+
+
+def test_shares_are_exact_while_weights_lie_1e15_apart():
+    # replay S8
+    weights = np.array([1e15, 1.0, 1e-15, 1e15])
+    tree = new_tree(4)
+    set_weights(tree, np.arange(4), weights)
+    assert tree[0][:4] / total(tree[0]) == pytest.approx(weights / math.fsum(weights), rel=1e-12)
+
+
+def test_draws_follow_the_weights():
+    # replay S4: chi-square over 200 slots; 330 has p < 1e-7
+    random = np.random.default_rng(1)
+    weights = random.uniform(0, 3, 200) * (random.random(200) > 0.2)
+    tree = new_tree(200)
+    set_weights(tree, np.arange(200), weights)
+    draws = 200_000
+    counts = np.bincount(draw(tree, random.random(draws)), minlength=200)
+    expected = draws * weights / weights.sum()
+    assert counts[weights == 0].sum() == 0
+    some = weights > 0
+    assert ((counts[some] - expected[some]) ** 2 / expected[some]).sum() < 330
+
+
+@pytest.mark.parametrize("capacity", CAPACITIES)
+def test_rebuild_makes_what_refresh_makes(capacity):
+    random = np.random.default_rng(capacity)
+    weights = random.uniform(0, 1e6, capacity)
+    one, other = new_tree(capacity), new_tree(capacity)
+    set_weights(one, np.arange(capacity), weights)
+    other[0][:capacity] = weights
+    rebuild(*other)
+    assert np.array_equal(one[0], other[0])
+
+
+def test_refresh_takes_slots_in_any_order_and_twice():
+    one, other = new_tree(1000), new_tree(1000)
+    slots = np.array([999, 3, 500, 3, 17 * WIDTH, 0, 999, 4])
+    set_weights(one, slots, slots + 1.0)
+    set_weights(other, np.unique(slots), np.unique(slots) + 1.0)
+    assert np.array_equal(one[0], other[0])
