@@ -43,7 +43,9 @@ class Actor:
         extras: further columns that the policy gives; known after the first call.
     """
 
-    def __init__(self, policy: Callable[..., Any], observed: Signature, acted: Signature, num_envs: int) -> None:
+    def __init__(
+        self, policy: Callable[..., Any], observed: Signature, acted: Signature, num_envs: int
+    ) -> None:
         self._call = _torch_call(policy) if _is_torch_module(policy) else policy
         self._observed = observed
         self._acted = acted
@@ -69,7 +71,9 @@ class Actor:
         if type(returned) is tuple and len(returned) == 2 and not self._tuple_action:
             returned, extras = returned
             if not isinstance(extras, Mapping):
-                raise SpecError(f"policy: expected the pair (actions, dict of columns), got {type(extras).__name__}")
+                raise SpecError(
+                    f"policy: expected the pair (actions, dict of columns), got {type(extras).__name__}"
+                )
         return self._actions(returned), self._check_extras(extras)
 
     def _actions(self, returned: Any) -> Columns:
@@ -81,8 +85,12 @@ class Actor:
         if self._names is None:
             self._learn(extras)
         if tuple(extras) != self._names and set(extras) != set(self._names or ()):
-            raise SpecError(f"policy: expected the columns {self._names} of its first call, got {tuple(extras)}")
-        return {name: check_array(value, self.extras[name], name, self._leading) for name, value in extras.items()}
+            raise SpecError(
+                f"policy: expected the columns {self._names} of its first call, got {tuple(extras)}"
+            )
+        return {
+            name: check_array(value, self.extras[name], name, self._leading) for name, value in extras.items()
+        }
 
     def _learn(self, extras: Mapping[str, Any]) -> None:
         for name, value in extras.items():
@@ -90,7 +98,9 @@ class Actor:
                 raise SpecError(f"policy: the column {name!r} is the collector's own; give it another name")
             array = np.asarray(value)
             if array.shape[:1] != self._leading:
-                raise SpecError(f"{name}: expected [{self._leading[0]}, ...] from the policy, got {array.shape}")
+                raise SpecError(
+                    f"{name}: expected [{self._leading[0]}, ...] from the policy, got {array.shape}"
+                )
             self.extras[name] = ArraySpec(array.shape[1:], array.dtype)
         self._names = tuple(extras)
 
@@ -107,6 +117,8 @@ def _torch_call(module: Any) -> Callable[[Any], Any]:
     def call(observation: Any) -> Any:
         with torch.no_grad():
             out = module(optree.tree_map(torch.from_numpy, observation))
-        return optree.tree_map(lambda leaf: leaf.numpy(force=True) if isinstance(leaf, torch.Tensor) else leaf, out)
+        return optree.tree_map(
+            lambda leaf: leaf.numpy(force=True) if isinstance(leaf, torch.Tensor) else leaf, out
+        )
 
     return call

@@ -94,7 +94,10 @@ class Collector:
     def _prepare(self) -> None:
         options, stepper = self._options, self._stepper
         self._loop = CollectingLoop(
-            stepper, self._policy, max_frames_per_traj=options.max_frames_per_traj, refresh=lambda: self._version
+            stepper,
+            self._policy,
+            max_frames_per_traj=options.max_frames_per_traj,
+            refresh=lambda: self._version,
         )
         self._ledger = EpisodeLedger(stepper.num_envs)
         self._steps = options.steps(stepper.num_envs)
@@ -188,8 +191,12 @@ class Collector:
 
     def _count(self, batch: Batch) -> None:
         versions = batch["policy_version"][batch["mask"]]
-        told = (int(versions.min()), float(versions.mean()), int(versions.max())) if versions.size else (0, 0.0, 0)
-        self._tally.add_batch(batch.frames, self._ledger.take_finished(), told, self._version)
+        told = (
+            (int(versions.min()), float(versions.mean()), int(versions.max()))
+            if versions.size
+            else (0, 0.0, 0)
+        )
+        self._tally.add_batch(batch.frames, self._ledger.take_finished(), told, self._version, True)
         self._tally.env_seconds, self._tally.policy_seconds = self._loop.times.env, self._loop.times.policy
 
     # ---- weights and seeds -----------------------------------------------------------------------------------------
@@ -199,7 +206,9 @@ class Collector:
         """The number of the newest set of weights: 0 at the start, one more with every update."""
         return self._version
 
-    def update_policy_weights_(self, policy_or_weights: Any = None, *, weights: Any = None, policy: Any = None) -> None:
+    def update_policy_weights_(
+        self, policy_or_weights: Any = None, *, weights: Any = None, policy: Any = None
+    ) -> None:
         """Give the policy new weights; they act from the next step on.
 
         Args:
@@ -258,7 +267,9 @@ class Collector:
         """A frozen record of what was done."""
         return self._tally.record(workers_alive=0, running=False, paused=False)
 
-    def shutdown(self, timeout: float | None = None, close_env: bool = True, raise_on_error: bool = True) -> None:
+    def shutdown(
+        self, timeout: float | None = None, close_env: bool = True, raise_on_error: bool = True
+    ) -> None:
         """Close the environments (unless told not to) and the writer. More calls do nothing."""
         if self._closed:
             return
@@ -290,5 +301,7 @@ def one_source(positional: Any, weights: Any, policy: Any) -> Any:
     """
     given = [source for source in (positional, weights, policy) if source is not None]
     if len(given) > 1:
-        raise ValueError("update_policy_weights_: expected one of policy_or_weights, weights, policy, got several")
+        raise ValueError(
+            "update_policy_weights_: expected one of policy_or_weights, weights, policy, got several"
+        )
     return given[0] if given else None

@@ -116,6 +116,7 @@ class CollectingLoop:
 
     def _act(self, row: Columns, at_random: bool) -> tuple[Columns, Columns, int]:
         if at_random or self._actor is None:
+            self._first = None
             return self._random.draw(), {}, RANDOM_VERSION
         if self._first is not None:
             first, self._first = self._first, None

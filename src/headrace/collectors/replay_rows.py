@@ -27,7 +27,9 @@ class ReplayRows:
         SpecError: a column that the environments or the policy do not give, or of another shape or dtype.
     """
 
-    def __init__(self, replay: Any, buffer: RolloutBuffer, rules: Sequence[ItemRule], autoreset: Autoreset) -> None:
+    def __init__(
+        self, replay: Any, buffer: RolloutBuffer, rules: Sequence[ItemRule], autoreset: Autoreset
+    ) -> None:
         check_columns(replay.signature, buffer.signature)
         self._names = list(replay.signature.columns)
         self._signature: Signature = replay.signature
@@ -40,8 +42,7 @@ class ReplayRows:
         """Append every step of a full rollout."""
         finals = buffer.finals_by_step()
         for step in range(buffer.steps):
-            row = {
-                name: buffer.columns[name][step] for name in self._names}
+            row = {name: buffer.columns[name][step] for name in self._names}
             self._writer.policy_version = int(buffer.versions[step])
             masked = buffer.masked[step]
             if masked.any():
@@ -82,7 +83,11 @@ def check_columns(wanted: Signature, given: Signature) -> None:
     Raises:
         SpecError: with the columns.
     """
-    base = [name for name in given.columns if name.split("/")[0] in ("observation", "action", "reward", "terminated", "truncated")]
+    base = [
+        name
+        for name in given.columns
+        if name.split("/")[0] in ("observation", "action", "reward", "terminated", "truncated")
+    ]
     missing = [name for name in base if name not in wanted.columns]
     extra = [name for name in wanted.columns if name not in given.columns]
     if missing or extra:

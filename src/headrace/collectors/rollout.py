@@ -39,7 +39,13 @@ class RolloutBuffer:
     """
 
     def __init__(
-        self, arena: Arena, signature: Signature, observed: frozenset[str], steps: int, num_envs: int, offset: int = 0
+        self,
+        arena: Arena,
+        signature: Signature,
+        observed: frozenset[str],
+        steps: int,
+        num_envs: int,
+        offset: int = 0,
     ) -> None:
         self.signature = signature
         self.observed = observed
@@ -51,15 +57,16 @@ class RolloutBuffer:
         self._final_places: NDArray[np.int64] = arrays["final_places"]  # type: ignore[assignment]
         self.versions: NDArray[np.int64] = arrays["versions"]  # type: ignore[assignment]
         self.masked: NDArray[np.bool_] = arrays["masked"]  # type: ignore[assignment]
+        self.restarted: NDArray[np.bool_] = arrays["restarted"]  # type: ignore[assignment]
         # Views of each row, made once: the loop asks for them at every step.
         self.rows = [{name: self.columns[name][step] for name in observed} for step in range(steps + 1)]
-        self._action_names = [name for name in signature.columns if name == "action" or name.startswith("action/")]
         self.begin()
 
     def begin(self) -> None:
         """Make it empty."""
         self.step = 0
         self.num_finals = 0
+        self.restarted[:] = False
 
     @property
     def row(self) -> Columns:
@@ -76,7 +83,9 @@ class RolloutBuffer:
         """Whether all steps are recorded."""
         return self.step == self.steps
 
-    def record(self, actions: Columns, extras: Columns, result: StepResult, autoreset: Autoreset, version: int) -> None:
+    def record(
+        self, actions: Columns, extras: Columns, result: StepResult, autoreset: Autoreset, version: int
+    ) -> None:
         """Write what was done at this step and what followed; ended copies are not reset yet."""
         step = self.step
         columns = self.columns
@@ -119,40 +128,70 @@ class RolloutBuffer:
         for name, row in self.rows[self.steps].items():
             other.rows[0][name][...] = row
 
+    def mark_restart(self) -> None:
+        """All copies were reset just before the step that comes next."""
+        self.restarted[self.step] = True
+
     def batch(self, ledger: EpisodeLedger, worker_idx: int | None = None) -> Batch:
         """A copy of everything as a batch `[n, T, ...]`; next observations are put together here, once."""
-        masked = self.masked.T
-        any_masked = bool(masked.any())
-        columns = {}
-        for name, column in self.columns.items():
-            columns[name] = _by_env(column[: self.steps])
-        following = {name: _by_env(self.columns[name][1:]) for name in self.observed}
+        columns = {name: by_env(column[: self.steps]) for name, column in self.columns.items()}
+        following = {name: by_env(self.columns[name][1:]) for name in self.observed}
         step, env = np.divmod(self._final_places[: self.num_finals], self.num_envs)
         for name, final in self.finals.items():
             following[name][env, step] = final[: self.num_finals]
-        if any_masked:
-            for column in (*columns.values(), *following.values()):
-                column[masked] = 0
-        trees = as_trees(self.signature, columns)
-        ended = (columns["terminated"] | columns["truncated"]).T
-        ids, positions = ledger.number(ended, self.masked, columns["reward"].T)
-        next_trees = as_trees(Signature({n: t for n, t in self.signature.tree.items() if _top(n, self.observed)}), following)
-        ordered = {name: trees[name] for name in ("observation", "action", "reward", "terminated", "truncated")}
-        ordered["next_observation"] = next_trees["observation"]
-        ordered["episode_id"], ordered["t"] = _by_env(ids), _by_env(positions)
-        versions = np.repeat(self.versions[None, :], self.num_envs, axis=0)
-        ordered["policy_version"] = versions
-        ordered["mask"] = ~masked if any_masked else np.ones((self.num_envs, self.steps), np.bool_)
-        ordered.update({name: tree for name, tree in trees.items() if name not in ordered})
-        return Batch(ordered, worker_idx)
+        return make_batch(
+            self.signature, columns, following, self.masked, self.restarted, self.versions, ledger, worker_idx
+        )
+
+
+def make_batch(
+    signature: Signature,
+    columns: dict[str, NDArray[Any]],
+    following: dict[str, NDArray[Any]],
+    masked: NDArray[np.bool_],
+    restarted: NDArray[np.bool_],
+    versions: NDArray[np.int64],
+    ledger: EpisodeLedger,
+    worker_idx: int | None,
+) -> Batch:
+    """A batch of columns `[n, T, ...]`, which it keeps.
+
+    Args:
+        signature: of one step.
+        columns, following: what was seen and done, and the observations that followed.
+        masked: bool[T, n], True where no transition was taken.
+        restarted: bool[T], True where all copies were reset just before.
+        versions: int64[T].
+        ledger: numbers the trajectories.
+        worker_idx: who collected.
+    """
+    steps, num_envs = masked.shape
+    ended = (columns["terminated"] | columns["truncated"]).T
+    ids, positions = ledger.number(ended, masked, restarted, columns["reward"].T)
+    mask = ~by_env(masked)
+    if masked.any():
+        for column in (*columns.values(), *following.values()):
+            column[~mask] = 0
+    trees = as_trees(signature, columns)
+    after = Signature(
+        {name: tree for name, tree in signature.tree.items() if _top(name, frozenset(following))}
+    )
+    ordered = {name: trees[name] for name in ("observation", "action", "reward", "terminated", "truncated")}
+    ordered["next_observation"] = as_trees(after, following)["observation"]
+    ordered["episode_id"], ordered["t"] = by_env(ids), by_env(positions)
+    ordered["policy_version"] = np.repeat(versions[None, :], num_envs, axis=0)
+    ordered["mask"] = mask
+    ordered.update({name: tree for name, tree in trees.items() if name not in ordered})
+    return Batch(ordered, worker_idx)
 
 
 def _top(name: str, observed: frozenset[str]) -> bool:
     return any(column == name or column.startswith(f"{name}/") for column in observed)
 
 
-def _by_env(column: NDArray[Any]) -> NDArray[Any]:
-    return np.ascontiguousarray(column.swapaxes(0, 1))
+def by_env(column: NDArray[Any]) -> NDArray[Any]:
+    """A copy of `[T, n, ...]` as `[n, T, ...]`."""
+    return column.swapaxes(0, 1).copy(order="C")
 
 
 def rollout_layout(
@@ -163,9 +202,12 @@ def rollout_layout(
     for name, spec in signature.columns.items():
         layout.add(name, (steps + 1, num_envs, *spec.shape), spec.dtype)
     for name in observed:
-        layout.add(f"final:{name}", (steps * num_envs, *signature.columns[name].shape), signature.columns[name].dtype)
+        layout.add(
+            f"final:{name}", (steps * num_envs, *signature.columns[name].shape), signature.columns[name].dtype
+        )
     layout.add("final_places", (steps * num_envs,), np.int64)
     layout.add("versions", (steps,), np.int64)
+    layout.add("restarted", (steps,), np.bool_)
     layout.add("masked", (steps, num_envs), np.bool_)
     return layout
 
@@ -177,7 +219,7 @@ class EpisodeLedger:
 
     >>> ledger = EpisodeLedger(1)
     >>> ends = np.array([[False], [True], [False]])
-    >>> ids, positions = ledger.number(ends, np.zeros((3, 1), bool), np.ones((3, 1), np.float32))
+    >>> ids, positions = ledger.number(ends, np.zeros((3, 1), bool), np.zeros(3, bool), np.ones((3, 1), np.float32))
     >>> ids[:, 0].tolist(), positions[:, 0].tolist(), ledger.finished
     ([0, 0, 1], [0, 1, 0], [(2.0, 2)])
     """
@@ -200,16 +242,21 @@ class EpisodeLedger:
         self._starts[copies] = True
 
     def number(
-        self, ended: NDArray[np.bool_], masked: NDArray[np.bool_], rewards: NDArray[np.floating]
+        self,
+        ended: NDArray[np.bool_],
+        masked: NDArray[np.bool_],
+        restarted: NDArray[np.bool_],
+        rewards: NDArray[np.floating],
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The trajectory id and the index in it of each step; -1 and 0 where masked.
 
         Args:
             ended, masked: bool[T, n].
+            restarted: bool[T], True where all copies were reset just before.
             rewards: [T, n].
         """
         steps, num_envs = ended.shape
-        starts = self._starts_of(ended, masked)
+        starts = self._starts_of(ended, masked, restarted)
         flat = starts.reshape(-1)
         ids = np.where(flat, self._next_id + np.cumsum(flat) - 1, -1).reshape(steps, num_envs)
         self._next_id += int(flat.sum())
@@ -225,18 +272,21 @@ class EpisodeLedger:
             positions[masked] = 0
         return ids, positions
 
-    def _starts_of(self, ended: NDArray[np.bool_], masked: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Where a trajectory begins: at the first real step after an end."""
+    def _starts_of(
+        self, ended: NDArray[np.bool_], masked: NDArray[np.bool_], restarted: NDArray[np.bool_]
+    ) -> NDArray[np.bool_]:
+        """Where a trajectory begins: at the first real step after an end or a reset."""
         if not masked.any():
             starts = np.empty_like(ended)
             starts[0] = self._starts
             starts[1:] = ended[:-1]
+            starts[restarted] = True
             self._starts = ended[-1].copy()
             return starts
         starts = np.zeros_like(ended)
         waiting = self._starts.copy()
         for step in range(len(ended)):
-            starts[step] = waiting & ~masked[step]
+            starts[step] = (waiting | restarted[step]) & ~masked[step]
             waiting = np.where(masked[step], waiting, ended[step])
         self._starts = waiting
         return starts
@@ -255,7 +305,10 @@ class EpisodeLedger:
             first = begin[step, env]
             carried = self._returns[env] if first < 0 else 0.0
             self.finished.append(
-                (float(sums[step + 1, env] - sums[max(first, 0), env] + carried), int(positions[step, env]) + 1)
+                (
+                    float(sums[step + 1, env] - sums[max(first, 0), env] + carried),
+                    int(positions[step, env]) + 1,
+                )
             )
         last = begin[-1]
         envs = np.arange(ended.shape[1])

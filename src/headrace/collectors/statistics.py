@@ -53,17 +53,25 @@ class Tally:
         self._times: deque[tuple[float, int]] = deque([(time.perf_counter(), 0)], maxlen=64)
         self._lag = (0, 0.0, 0)
 
-    def add_batch(self, frames: int, episodes: list[tuple[float, int]], versions: tuple[int, float, int], newest: int) -> None:
-        """Count one batch.
+    def add_batch(
+        self,
+        frames: int,
+        episodes: list[tuple[float, int]],
+        versions: tuple[int, float, int],
+        newest: int,
+        completes_batch: bool,
+    ) -> None:
+        """Count what was collected.
 
         Args:
             frames: real transitions in it.
             episodes: (return, length) of those that ended.
             versions: the least, mean and greatest version that acted.
             newest: the version published last.
+            completes_batch: whether a batch is complete with it.
         """
         self.frames += frames
-        self.batches += 1
+        self.batches += completes_batch
         self.episodes += len(episodes)
         self._recent.extend(episodes)
         self._times.append((time.perf_counter(), self.frames))

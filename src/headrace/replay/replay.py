@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -76,6 +77,7 @@ class Replay:
         self._given: frozenset[str] = frozenset()
         self._plans: dict[Any, SamplingPlan] = {}
         self._latest_plan: tuple[Any, Any, SamplingPlan] | None = None
+        self.open_writers: weakref.WeakSet[Writer] = weakref.WeakSet()
         self.is_closed = False
 
     @property
@@ -301,6 +303,13 @@ class Replay:
         )
         pending = sum(live.statistics().pending_inserts for live in self._tables.values())
         return f"Items in tables: {sizes}; pending: {pending}; the rest is held by open writers and views. "
+
+    def writer_failed(self, failure: BaseException) -> None:
+        """A writer is gone; if no other is open, waits to sample that nothing can serve any more end with its error."""
+        with self.lock:
+            if not self.open_writers:
+                for live in self._tables.values():
+                    live.fail(failure)
 
     # ---- closing ---------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,258 @@
+"""Messages between a collector and its worker: length, msgspec bytes, and file descriptors beside them."""
+
+from __future__ import annotations
+
+import array
+import os
+import socket
+import struct
+import threading
+from typing import Any
+
+import msgspec
+
+from headrace.errors import Disconnected
+
+_HEADER = struct.Struct("<IB")
+_MOST_DESCRIPTORS = 4
+_LARGEST = 1 << 30
+
+
+class Message(msgspec.Struct, tag=True, kw_only=True):
+    """The root of what is sent."""
+
+
+class Start(Message):
+    """Collector to worker: what to collect. `payload` is cloudpickle of `worker.Task`."""
+
+    payload: bytes
+
+
+class Ready(Message):
+    """Worker to collector: environments and policy are there.
+
+    Attributes:
+        signature: of one step, as JSON.
+        observed: names of the columns that an observation has.
+        num_envs, steps: n and T.
+        nbytes: size of the memory whose descriptor comes along (0: the rows go into the replay).
+    """
+
+    signature: dict[str, Any]
+    observed: list[str]
+    num_envs: int
+    steps: int
+    nbytes: int
+
+
+class Failed(Message):
+    """Worker to collector: an exception ends it. `error` is cloudpickle of it, or empty; `text` its traceback."""
+
+    error: bytes
+    text: str
+
+
+class Rollout(Message):
+    """Worker to collector: a slot is full.
+
+    Attributes:
+        slot: which.
+        finals: final observations in it.
+        env_seconds, policy_seconds, wait_seconds: spent so far.
+    """
+
+    slot: int
+    finals: int
+    env_seconds: float
+    policy_seconds: float
+    wait_seconds: float
+
+
+class Rows(Message):
+    """Worker to collector: these vector steps of a leased page are written.
+
+    Attributes:
+        page, steps: the next `steps` steps of the page.
+        finals: final rows written beside them, in the order of the leased pages of final rows.
+        ends: episodes that ended in them.
+        frames: real transitions.
+        episodes: return and length of those that ended.
+        versions: least, sum and greatest version that acted.
+        page_full: the page has no room for another step.
+        closes_rollout: T steps are complete.
+        cut: after these steps all copies were reset, whatever they were doing.
+    """
+
+    page: int
+    steps: int
+    finals: int
+    ends: int
+    frames: int
+    episodes: list[tuple[float, int]]
+    versions: tuple[int, float, int]
+    page_full: bool
+    closes_rollout: bool
+    cut: bool
+    env_seconds: float
+    policy_seconds: float
+    wait_seconds: float
+
+
+class Lease(Message):
+    """Collector to worker: a page to fill. `finals` tells that it is for final rows."""
+
+    page: int
+    finals: bool
+
+
+class Proceed(Message):
+    """Collector to worker: one more rollout may be begun (its slot is free, or its items are in their tables)."""
+
+    slot: int
+
+
+class WeightsAt(Message):
+    """Collector to worker: weights are published in the memory whose descriptor comes along. `layout` is cloudpickle."""
+
+    layout: bytes
+
+
+class Seed(Message):
+    """Collector to worker: reset every copy with these seeds at the next step."""
+
+    seeds: list[int]
+
+
+class Pause(Message):
+    """Collector to worker: stop before the next step, flush, and answer `Paused`."""
+
+
+class Paused(Message):
+    """Worker to collector: nothing is stepped until `Resume`, and all that was collected was sent."""
+
+
+class Resume(Message):
+    """Collector to worker: go on."""
+
+
+class Stop(Message):
+    """Collector to worker: send what is complete and end."""
+
+    close_env: bool
+
+
+class Stopped(Message):
+    """Worker to collector: the last message."""
+
+
+AnyMessage = (
+    Start
+    | Ready
+    | Failed
+    | Rollout
+    | Rows
+    | Lease
+    | Proceed
+    | WeightsAt
+    | Seed
+    | Pause
+    | Paused
+    | Resume
+    | Stop
+    | Stopped
+)
+
+
+class Channel:
+    """One end of a Unix socket between a collector and its worker. Sending is thread-safe; one thread receives.
+
+    >>> one, other = Channel.pair()
+    >>> one.send(Proceed(slot=1))
+    >>> other.receive()[0]
+    Proceed(slot=1)
+    >>> one.close(); other.close()
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self._sending = threading.Lock()
+        self._decoder = msgspec.msgpack.Decoder(AnyMessage)
+        self._encoder = msgspec.msgpack.Encoder()
+
+    @classmethod
+    def pair(cls) -> tuple[Channel, Channel]:
+        """Two connected ends."""
+        one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        return cls(one), cls(other)
+
+    def fileno(self) -> int:
+        """The descriptor of the socket, to hand down to a child process."""
+        return self._socket.fileno()
+
+    def send(self, message: Message, descriptors: tuple[int, ...] = ()) -> None:
+        """Send one message.
+
+        Raises:
+            Disconnected: the other side is gone.
+        """
+        body = self._encoder.encode(message)
+        data = _HEADER.pack(len(body), len(descriptors)) + body
+        with self._sending:
+            try:
+                if descriptors:
+                    sent = socket.send_fds(self._socket, [data], list(descriptors))
+                    data = data[sent:]
+                self._socket.sendall(data)
+            except OSError as error:
+                raise Disconnected(f"the other process is gone: {error}") from error
+
+    def receive(self) -> tuple[Any, list[int]]:
+        """The next message and the descriptors that came with it.
+
+        Raises:
+            Disconnected: the other side has ended.
+        """
+        head, descriptors = self._read(_HEADER.size)
+        length, count = _HEADER.unpack(head)
+        if length > _LARGEST or count > _MOST_DESCRIPTORS:
+            raise Disconnected("the other process sent garbage")
+        body, more = self._read(length)
+        return self._decoder.decode(body), descriptors + more
+
+    def _read(self, length: int) -> tuple[bytes, list[int]]:
+        chunks: list[bytes] = []
+        descriptors: list[int] = []
+        while length:
+            try:
+                chunk, ancillary, _, _ = self._socket.recvmsg(
+                    min(length, 1 << 20), socket.CMSG_SPACE(_MOST_DESCRIPTORS * 4)
+                )
+            except OSError as error:
+                raise Disconnected(f"the other process is gone: {error}") from error
+            if not chunk:
+                raise Disconnected("the other process has ended")
+            descriptors += _descriptors(ancillary)
+            chunks.append(chunk)
+            length -= len(chunk)
+        return b"".join(chunks), descriptors
+
+    def shutdown(self) -> None:
+        """End a `receive` of another thread, here and on the other side."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # The other side was first.
+
+    def close(self) -> None:
+        """Give the socket back."""
+        self._socket.close()
+
+
+def _descriptors(ancillary: list[Any]) -> list[int]:
+    found = array.array("i")
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+            found.frombytes(data[: len(data) - len(data) % found.itemsize])
+    for descriptor in found:
+        os.set_inheritable(descriptor, False)
+    return list(found)

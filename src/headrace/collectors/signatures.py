@@ -1,0 +1,40 @@
+"""The signature that a replay needs to take in what a collector gives (collectors CF1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from headrace.collectors.actor import Actor
+from headrace.collectors.rollout import rollout_signature
+from headrace.envs import make_stepper, new_columns
+from headrace.spec import Signature
+
+
+def signature(
+    create_env_fn: Any,
+    policy: Callable[..., Any] | None = None,
+    create_env_kwargs: Mapping[str, Any] | None = None,
+) -> Signature:
+    """The columns that a collector over these environments writes.
+
+    Builds one environment and closes it; calls the policy once, to see which further columns it gives.
+
+    Args:
+        create_env_fn, policy, create_env_kwargs: as for `Collector`.
+
+    >>> signature("CartPole-v1")
+    Signature({'observation': float32[4], 'action': int64[], 'reward': float32[], 'terminated': bool[], 'truncated': bool[]})
+    """
+    stepper = make_stepper(create_env_fn, create_env_kwargs=create_env_kwargs)
+    try:
+        extras: Mapping[str, Any] = {}
+        if policy is not None:
+            row = new_columns(stepper.observation_signature, stepper.num_envs)
+            stepper.reset(row)
+            actor = Actor(policy, stepper.observation_signature, stepper.action_signature, stepper.num_envs)
+            actor(row)
+            extras = actor.extras
+        return rollout_signature(stepper.observation_signature, stepper.action_signature, extras)
+    finally:
+        stepper.close()
