@@ -154,6 +154,15 @@ class Readable(Storage):
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        if isinstance(self.sampling_indexes, torch.Tensor):  # each process has its own
-            state["sampling_indexes"] = self.sampling_indexes.clone()
+        if isinstance(
+            self.sampling_indexes, torch.Tensor
+        ):  # as bytes, like the tensors: each process has its own
+            state["sampling_indexes"] = None
+            state["_indexes"] = self.sampling_indexes.cpu().numpy()
         return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        indexes = state.pop("_indexes", None)
+        super().__setstate__(state)
+        if indexes is not None:
+            self.sampling_indexes = torch.from_numpy(indexes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
@@ -27,7 +28,11 @@ def read(path: Path, num_envs: int) -> Snapshot:  # noqa: ARG001 - the file says
         ValueError: it is something else.
     """
     try:
-        data = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore", UserWarning
+            )  # about a pickle of another version; it is refused below
+            data = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
         raise ValueError(f"{path}: expected a dict of tensors that torch.save wrote") from error
     if not isinstance(data, dict) or not all(
