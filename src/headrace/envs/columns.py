@@ -14,19 +14,8 @@ from headrace.spec import ArraySpec, Signature, check_array
 
 # Names of columns that a collector writes itself (collectors CB3).
 _RESERVED = frozenset(
-    [
-        "observation",
-        "action",
-        "reward",
-        "terminated",
-        "truncated",
-        "next_observation",
-        "episode_id",
-        "t",
-        "policy_version",
-        "mask",
-    ]
-)
+    ("observation", "action", "reward", "terminated", "truncated", "next_observation", "mask")
+) | {"episode_id", "t", "policy_version"}
 
 
 class EnvironmentColumns:

@@ -218,9 +218,8 @@ class VectorEnvStepper:
     def _read_final(self, info: Mapping[str, Any], ended: Indices) -> None:
         """Takes the last observations from `final_obs`: an object array of one per copy, or a batched tree."""
         final: Any = info.get("final_obs")
-        given = np.broadcast_to(
-            np.asarray(info.get("_final_obs", final is not None), np.bool_), self.num_envs
-        )
+        marked = final is not None and np.asarray(info.get("_final_obs", True), np.bool_)
+        given = np.broadcast_to(marked, self.num_envs)
         missing = ended[~given[ended]].tolist()
         one_per_copy = isinstance(final, np.ndarray) and final.dtype == object
         if one_per_copy:

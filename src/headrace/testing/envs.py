@@ -6,7 +6,7 @@ An observation holds (copy, episode, step). A reward tells which transition and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import accumulate
 from typing import Any, Literal
@@ -156,6 +156,21 @@ def counter_env_fns(
         partial(CounterEnv, length, copy=copy, ending=ending, layout=layout)
         for copy, length in enumerate(episode_lengths)
     ]
+
+
+def in_turn(env_fns: Iterable[Callable[[], Any]]) -> Callable[[], Any]:
+    """One callable whose first call is the first of these, and so on: copies that differ.
+
+    >>> create = in_turn(counter_env_fns([3, 4]))
+    >>> create().reset()[0], create().reset()[0]
+    (array([0, 0, 0]), array([1, 0, 0]))
+    """
+    remaining = iter(tuple(env_fns))
+
+    def create() -> Any:
+        return next(remaining)()
+
+    return create
 
 
 def counter_vector_env(
