@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from headrace.errors import SpecError
 from headrace.spec import Signature
 from headrace.trajectories import TrajectoryAccumulator
+from headrace.trajectories.leaf_checks import LeafCheck
 
 
 class Pair(NamedTuple):
@@ -577,3 +578,13 @@ class AccumulatorMachine(RuleBasedStateMachine):
 
 AccumulatorMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
 TestAccumulator = AccumulatorMachine.TestCase
+
+
+def test_what_comes_at_every_step_takes_no_general_way(monkeypatch):
+    acc = TrajectoryAccumulator(
+        {"t": {"obs": np.zeros((3, 8), np.float32), "r": np.zeros(3, np.float32), "d": np.zeros(3, bool), "a": np.zeros(3, int)}}
+    )
+    monkeypatch.setattr(LeafCheck, "check", lambda *_: pytest.fail("an exact array or a plain number was looked at twice"))
+    acc.add("t", {"obs": np.ones(8, np.float32), "r": 0.5, "d": True, "a": 3})
+    acc.add("t", {"obs": np.ones(8, np.float32), "r": np.float64(0.5), "d": np.True_, "a": 3})
+    assert acc.count("t") == 2

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from operator import itemgetter
 from types import EllipsisType
 from typing import Any
 
 import numpy as np
 
-from headrace.spec import ArraySpec, as_array, check_array
-from headrace.trees import Branch, Leaf, Node, build, collect, compile_tree, leaves
-
-Array = np.ndarray[Any, Any]
-Reader = Callable[[Any], Sequence[Any]]
+from headrace.spec import ArraySpec, as_array
+from headrace.trajectories.leaf_checks import LeafCheck, checked, reader
+from headrace.trees import Branch, Node, build, compile_tree, leaves
 
 # One set is filled while the two that were built last are in the hands of the caller.
 _SETS = 3
@@ -84,20 +80,10 @@ class TrajectoryAccumulator:
             raise IndexError(
                 f"{name}: no free slot at index {index}, capacity is {scale.capacity}; build() or reset() first"
             )
-        # Every leaf is checked before the first is written. This is the hot path: what an actor adds at each
-        # step is nearly always arrays of the very dtype and shape, or plain numbers; anything else takes the
-        # general way. The lengths are equal by construction, and asking zip for it costs as much as one leaf.
-        values = scale.read(data)
-        for leaf, value in zip(scale.leaves, values):  # noqa: B905
-            if type(value) is np.ndarray:
-                if value.dtype is leaf.dtype and value.shape == leaf.shape:
-                    continue
-            elif type(value) in leaf.scalars and leaf.low <= value <= leaf.high:
-                continue
-            values = [each.check(value) for each, value in zip(scale.leaves, values, strict=True)]
-            break
+        # Every leaf is checked before the first is written.
+        values = checked(scale.leaves, scale.read(data))
         where = scale.single or index
-        for array, value in zip(scale.arrays, values):  # noqa: B905
+        for array, value in zip(scale.arrays, values):  # noqa: B905 - equal by construction, and strict is slow
             array[where] = value
         scale.count = index + 1
 
@@ -190,8 +176,8 @@ class _Timescale:
         self.single: EllipsisType | None = ... if capacity is None else None
         self.capacity = 1 if capacity is None else capacity
         self.count = 0
-        self.leaves = [_LeafCheck(path, array, self.single is not None) for path, array in arrays.items()]
-        self.read = _reader(example)
+        self.leaves = [_leaf_check(path, array, self.single is not None) for path, array in arrays.items()]
+        self.read = reader(example)
         self._node = example
         self._sets = [[np.zeros(a.shape, a.dtype) for a in arrays.values()] for _ in range(_SETS)]
         self._turn = 0
@@ -217,51 +203,6 @@ class _Timescale:
         self.count = 0
 
 
-class _LeafCheck:
-    """What a value of one leaf must be to go into its slot."""
-
-    __slots__ = ("_alternative", "_spec", "dtype", "high", "low", "path", "scalars", "shape")
-
-    def __init__(self, path: str, example: Array, single: bool) -> None:
-        shape = example.shape if single else example.shape[1:]
-        self.path = path
-        self.dtype = example.dtype
-        self.shape = shape
-        self._spec = ArraySpec(shape, example.dtype)
-        self._alternative = (1, *shape)
-        if single:
-            self._alternative = shape[1:] if shape[:1] == (1,) else shape
-        self.scalars, self.low, self.high = _plain_numbers(example.dtype) if shape == () else _NO_NUMBERS
-
-    def check(self, value: Any) -> Array:
-        """The value as an array of the slot's dtype and shape.
-
-        Raises:
-            SpecError: with the path, what was expected and what came.
-        """
-        array = as_array(value, self.path)
-        if array.shape == self._alternative:
-            array = array.reshape(self.shape)
-        return check_array(array, self._spec, self.path)
-
-
-# Types of number, and the range in which they can be stored without a closer look.
-_Numbers = tuple[frozenset[type], Any, Any]
-_NO_NUMBERS: _Numbers = (frozenset(), 0, 0)
-
-
-def _plain_numbers(dtype: np.dtype[Any]) -> _Numbers:
-    match dtype.kind:
-        case "b":
-            return frozenset({bool, np.bool_}), False, True
-        case "i" | "u":
-            return frozenset({int}), int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
-        case "f" if dtype.itemsize <= 8:
-            largest = float(np.finfo(dtype).max)
-            return frozenset({float, np.float64}), -largest, largest
-    return _NO_NUMBERS
-
-
 def _capacity(name: str, shapes: list[tuple[int, ...]]) -> int | None:
     """The number of slots; None for a single item."""
     if not shapes:
@@ -277,32 +218,9 @@ def _capacity(name: str, shapes: list[tuple[int, ...]]) -> int | None:
     return sizes[0]
 
 
-def _reader(node: Node) -> Reader:
-    """What takes a tree apart into its leaves; flat containers in one step."""
-
-    def general(data: Any) -> Sequence[Any]:
-        found: dict[str, Any] = {}
-        collect(node, data, found)
-        return list(found.values())
-
-    if isinstance(node, Leaf):
-        return lambda data: (data,)
-    if not all(isinstance(child, Leaf) for child in node.children):
-        return general
-    size: int = len(node.names)
-    cls: type[Any] = node.cls
-    if node.kind in ("tuple", "list", "namedtuple"):
-        return lambda data: data if type(data) is cls and len(data) == size else general(data)
-    if node.kind != "dict":
-        return general
-    get: Reader = itemgetter(*node.names) if size > 1 else lambda data: (data[node.names[0]],)
-
-    def flat(data: Any) -> Sequence[Any]:
-        if type(data) is dict and len(data) == size:
-            try:
-                return get(data)
-            except KeyError:
-                pass  # The general way says what is missing.
-        return general(data)
-
-    return flat
+def _leaf_check(path: str, example: np.ndarray[Any, Any], single: bool) -> LeafCheck:
+    if not single:
+        shape = example.shape[1:]
+        return LeafCheck(path, ArraySpec(shape, example.dtype), also=(1, *shape))
+    shape = example.shape
+    return LeafCheck(path, ArraySpec(shape, example.dtype), also=shape[1:] if shape[:1] == (1,) else shape)

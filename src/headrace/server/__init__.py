@@ -1,0 +1,5 @@
+"""Experience between processes and machines, and batches straight from many senders."""
+
+from headrace.server.batch_queue import BatchQueue, BatchQueueInfo
+
+__all__ = ["BatchQueue", "BatchQueueInfo"]

@@ -1,0 +1,125 @@
+"""Memory for batches that outlives its place in the queue: nothing is written where somebody still looks.
+
+The arrays that a consumer gets are made over the memory of a `BatchBuffer`, each with an owner of its own.
+NumPy lets every array derived from one of them refer to it, so it dies only with the last of them, and a weak
+reference tells when. Memory whose arrays are all dead may be written again; taking it from a pool spares the
+page faults of a fresh array of some megabytes.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from headrace.spec import ArraySpec
+
+Array = np.ndarray[Any, Any]
+
+
+class BatchBuffer:
+    """One batch: a contiguous array for each leaf.
+
+    Attributes:
+        columns: arrays `[batch_size, ...]` for the senders to write into.
+        done: the rows that are written, in the order in which they were finished; a new list for each batch.
+    """
+
+    __slots__ = ("_memory", "_shapes", "columns", "done")
+
+    def __init__(self, specs: Sequence[ArraySpec], batch_size: int) -> None:
+        self._shapes = [((batch_size, *spec.shape), np.dtype(spec.dtype.type)) for spec in specs]
+        self._memory = [memoryview(bytearray(math.prod(shape) * dtype.itemsize)) for shape, dtype in self._shapes]
+        self.columns = self.writable()
+        self.done: list[int] = []
+
+    def writable(self) -> list[Array]:
+        """New arrays over the whole memory, for a caller who is to own it."""
+        return [self._array(index, memory) for index, memory in enumerate(self._memory)]
+
+    def read_only(self) -> list[Array]:
+        """New arrays over the whole memory that cannot be made writable."""
+        return [self._array(index, memory.toreadonly()) for index, memory in enumerate(self._memory)]
+
+    def _array(self, index: int, memory: memoryview) -> Array:
+        shape, dtype = self._shapes[index]
+        return np.ndarray(shape, dtype, buffer=memory)
+
+
+class BatchBuffers:
+    """The buffers that no queue slot uses: makes them, lends them out, and takes them back when nobody looks.
+
+    Args:
+        specs: one a leaf.
+        batch_size: rows of a batch.
+        keep: how many unused buffers to keep for later.
+    """
+
+    def __init__(self, specs: Sequence[ArraySpec], batch_size: int, keep: int) -> None:
+        self._specs = list(specs)
+        self._batch_size = batch_size
+        self._keep = keep
+        # A weak reference may call back at any moment, also inside another call of this class on the same
+        # thread: so no lock here, only operations that are atomic.
+        self._unused: deque[BatchBuffer] = deque()
+        self._leases: set[Lease] = set()
+
+    def get(self) -> BatchBuffer:
+        """A buffer that nobody else has; what it holds is arbitrary."""
+        try:
+            return self._unused.pop()
+        except IndexError:
+            return BatchBuffer(self._specs, self._batch_size)
+
+    def lend(self, buffer: BatchBuffer, arrays: Sequence[Array]) -> Lease:
+        """Watches arrays over a buffer that stays in the caller's hands."""
+        return Lease(buffer, arrays, self)
+
+    def abandon(self, lease: Lease) -> None:
+        """Gives a lent buffer up: it comes back to the unused ones when its last array dies."""
+        self._leases.add(lease)
+        if lease.over:
+            self.returned(lease)
+
+    def returned(self, lease: Lease) -> None:
+        """Called by an abandoned lease when its last array has died."""
+        try:
+            self._leases.remove(lease)
+        except KeyError:
+            return  # Not abandoned, or somebody else was here first.
+        if len(self._unused) < self._keep:
+            self._unused.append(lease.buffer)
+
+
+class Lease:
+    """Arrays over one buffer that are in somebody's hands.
+
+    Attributes:
+        buffer: what the arrays look at.
+    """
+
+    __slots__ = ("__weakref__", "_dead", "_watched", "buffer")
+
+    def __init__(self, buffer: BatchBuffer, arrays: Sequence[Array], home: BatchBuffers) -> None:
+        self.buffer = buffer
+        self._dead: list[None] = []
+        # Neither the queue nor the lease may be kept alive by arrays that outlive them.
+        home_reference, dead, count = weakref.ref(home), self._dead, len(arrays)
+        self_reference = weakref.ref(self)
+
+        def died(_: weakref.ref[Array]) -> None:
+            dead.append(None)
+            owner, lease = home_reference(), self_reference()
+            if len(dead) == count and owner is not None and lease is not None:
+                owner.returned(lease)
+
+        self._watched = [weakref.ref(array, died) for array in arrays]
+
+    @property
+    def over(self) -> bool:
+        """Whether every array is dead."""
+        return len(self._dead) == len(self._watched)

@@ -1,0 +1,344 @@
+"""Many senders, one stream of fixed batches: each sample is copied once, into its place in a batch."""
+
+from __future__ import annotations
+
+import operator
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headrace.clock import SYSTEM_CLOCK, Clock
+from headrace.errors import Closed, DeadlineExceeded
+from headrace.server.batch_buffers import BatchBuffer, BatchBuffers, Lease
+from headrace.spec import ArraySpec, Signature
+from headrace.trajectories.leaf_checks import LeafCheck, checked, reader
+from headrace.trees import build, compile_tree
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchQueueInfo:
+    """A queue at one instant.
+
+    Attributes:
+        index: of the batch it came with, from 0; from `statistics`, of the batch that is next.
+        size: samples waiting, those of the partial batch included.
+        samples_received: since the queue was made, from senders here and elsewhere.
+        samples_delivered: in batches, and in the tail.
+        blocked_sends: sends that had to wait for a place.
+        senders: open connections.
+        buffers_replaced: batches given out with `copy=False` whose arrays were still alive when their slot
+            was to be used again.
+    """
+
+    index: int
+    size: int
+    samples_received: int
+    samples_delivered: int
+    blocked_sends: int
+    senders: int
+    buffers_replaced: int
+
+
+class BatchQueue:
+    """First in, first out: many threads send samples, and each is delivered once, in batches of `batch_size`.
+
+    A batch stacks samples leaf by leaf into `[batch_size, ...]`. A single sender's order is kept; senders are
+    interleaved in any way. All methods may be called from any thread.
+
+    Args:
+        example: the tree of one sample, arrays or scalars; its values are not used.
+        batch_size: samples in a batch.
+        num_buffers: batches that fit, 2 or more: the queue holds `batch_size * num_buffers` samples.
+        clock: what deadlines are measured with.
+
+    Raises:
+        ValueError: no leaf, `batch_size < 1`, `num_buffers < 2`; as `SpecError`, a leaf that is no array of
+        numbers. TypeError: a number that is no integer.
+
+    >>> queue = BatchQueue({"obs": np.zeros(3, np.float32), "reward": 0.0}, batch_size=2)
+    >>> for reward in (1.0, 2.0, 3.0):
+    ...     queue.send({"obs": [reward, 0, 0], "reward": reward})
+    >>> batch, info = queue.sample()
+    >>> batch["obs"].shape, batch["reward"].tolist(), info.size
+    ((2, 3), [1.0, 2.0], 1)
+    >>> queue.close()
+    >>> queue.tail()["reward"].tolist()
+    [3.0]
+    """
+
+    def __init__(
+        self, example: Any, batch_size: int, *, num_buffers: int = 3, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._batch_size = _integer("batch_size", batch_size, 1)
+        self._slots = _integer("num_buffers", num_buffers, 2)
+        self.signature = Signature.like(example)
+        specs = self.signature.columns
+        if not specs:
+            raise ValueError(f"example: expected at least one array, got {example!r:.80}")
+        self._node = compile_tree(self.signature.tree, lambda node: isinstance(node, ArraySpec))
+        self._read = reader(self._node)
+        self._checks = [LeafCheck(path, spec) for path, spec in specs.items()]
+        self._buffers = BatchBuffers(list(specs.values()), self._batch_size, keep=self._slots)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._place_free = threading.Condition(self._lock)
+        self._batch_full = threading.Condition(self._lock)
+        self._free = deque(BatchBuffer(list(specs.values()), self._batch_size) for _ in range(self._slots))
+        # Batches that have places taken, in order; only the last may have places left.
+        self._pending: deque[BatchBuffer] = deque()
+        self._columns: list[Array] = []
+        self._done: list[int] = []
+        # The next place of the last pending batch, and how many it has: none before the first and after
+        # `close`.
+        self._row = 0
+        self._rows = 0
+        self._lent: Lease | None = None
+        self._closed = False
+        self._batches = 0
+        # The partial batch that `close` found, and its places taken.
+        self._tail: tuple[BatchBuffer, int] | None = None
+        self._delivered = 0
+        self._blocked_sends = 0
+        self._senders = 0
+        self._buffers_replaced = 0
+
+    def send(self, sample: Any, timeout: float | None = None) -> None:
+        """Copies a sample into its place; when this returns, the sample is in the queue.
+
+        Args:
+            sample: a tree like the example.
+            timeout: in seconds, for a place to become free; None waits for ever, 0 never waits.
+
+        Raises:
+            SpecError: structure, shape, dtype or a value that does not fit, with the path; nothing is stored.
+            DeadlineExceeded: the queue was full for all of the timeout; nothing is stored.
+            Closed: the queue is closed.
+        """
+        values = checked(self._checks, self._read(sample))
+        done = None
+        try:
+            with self._lock:
+                if self._row >= self._rows:
+                    self._open_batch(timeout)
+                row = self._row
+                self._row = row + 1
+                columns, done = self._columns, self._done
+            # The place is this sender's alone, so large rows of several senders are copied at the same time.
+            for column, value in zip(columns, values):  # noqa: B905 - equal by construction, and strict is slow
+                column[row] = value
+            done.append(row)
+            if len(done) == self._batch_size or self._closed:
+                self._announce()
+        except BaseException:
+            # Ctrl-C with a place taken: a hole would hold up every batch behind it.
+            if done is not None:
+                self._finish(columns, done, row, values)
+            raise
+
+    def sample(self, timeout: float | None = None, *, copy: bool = True) -> tuple[Any, BatchQueueInfo]:
+        """Waits for the next full batch.
+
+        Args:
+            timeout: in seconds; None waits for ever, 0 never waits.
+            copy: True for arrays that are the caller's own. False for read-only arrays on the queue's memory,
+                whose slot is given back at the next call of `sample`; arrays still alive then keep their
+                data, and the queue goes on with other memory.
+
+        Returns:
+            The batch, a tree like the example with `[batch_size, ...]` at each leaf, and the queue's state.
+
+        Raises:
+            DeadlineExceeded: no batch was full within the timeout; nothing is lost by it.
+            Closed: the queue is closed and all full batches are taken.
+        """
+        deadline = self._deadline(timeout)
+        with self._lock:
+            head = self._wait_for_batch(deadline, timeout)
+            # All that can fail comes first, then the batch is taken: an error or Ctrl-C loses none.
+            arrays = head.writable() if copy else head.read_only()
+            lease = self._buffers.lend(head, arrays)
+            batch = self._tree(arrays)
+            fresh = self._buffers.get() if copy else None
+            self._pending.popleft()
+            self._delivered += self._batch_size
+            info = self._info(self._batches)
+            self._batches += 1
+            if fresh is None:
+                self._lent = lease
+            else:
+                # The caller keeps the memory that the senders filled, which is cheaper than a copy of it.
+                self._buffers.abandon(lease)
+                self._free_slot(fresh)
+            return batch, info
+
+    def batches(self, copy: bool = True) -> Iterator[Any]:
+        """Iterates over the batches until the queue is closed and no full batch is left.
+
+        Args:
+            copy: as for `sample`; with False each batch's slot is given back when the next is asked for.
+        """
+        while True:
+            try:
+                batch = [self.sample(copy=copy)[0]]
+            except Closed:
+                return
+            # The generator must not keep the arrays alive while it waits for the next.
+            yield batch.pop()
+
+    def statistics(self) -> BatchQueueInfo:
+        """The queue's state, without taking a batch."""
+        with self._lock:
+            return self._info(self._batches)
+
+    def close(self) -> None:
+        """Ends the sending: waiting and later `send` calls raise `Closed`; full batches can still be taken."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            if 0 < self._row < self._rows:
+                self._tail = self._pending.pop(), self._row
+            self._row = self._rows = 0
+            self._place_free.notify_all()
+            self._batch_full.notify_all()
+
+    def tail(self) -> Any:
+        """Returns, once, the samples that filled no batch: a tree with `[m, ...]` at each leaf, or None if m = 0.
+
+        Raises:
+            ValueError: the queue is not closed.
+        """
+        with self._lock:
+            if not self._closed:
+                raise ValueError("tail: expected a closed queue; call close() first")
+            while self._tail is not None:
+                buffer, rows = self._tail
+                if len(buffer.done) < rows:
+                    # Senders that had their places before `close` are still copying.
+                    self._clock.wait(self._batch_full, None)
+                    continue
+                arrays = [column[:rows].copy() for column in buffer.columns]
+                self._tail = None
+                self._delivered += rows
+                return self._tree(arrays)
+            return None
+
+    def count_senders(self, change: int) -> None:
+        """Adds to the number of open connections that `info.senders` shows; a server's word, not a limit."""
+        with self._lock:
+            self._senders += change
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "open"
+        size = self.statistics().size
+        return f"BatchQueue({self.signature!r}, batch_size={self._batch_size}, size={size}, {state})"
+
+    def _tree(self, arrays: Sequence[Array]) -> Any:
+        return build(self._node, {leaf.path: array for leaf, array in zip(self._checks, arrays, strict=True)})
+
+    def _open_batch(self, timeout: float | None) -> None:
+        """Waits, with the lock held, until the last pending batch has a place."""
+        deadline = self._deadline(timeout)
+        waited = False
+        while self._row >= self._rows:
+            if self._closed:
+                raise Closed("send: the queue is closed")
+            if self._free:
+                self._start_batch(self._free.popleft())
+                return
+            remaining = self._remaining(deadline)
+            if remaining is not None and remaining <= 0:
+                raise DeadlineExceeded(
+                    f"send: all {self._batch_size * self._slots} places were taken for {timeout} s; nothing was "
+                    "stored. Take batches faster, or give the queue more buffers"
+                )
+            self._blocked_sends += not waited
+            waited = True
+            self._clock.wait(self._place_free, remaining)
+
+    def _start_batch(self, buffer: BatchBuffer) -> None:
+        buffer.done = []
+        self._pending.append(buffer)
+        self._columns, self._done = buffer.columns, buffer.done
+        self._row, self._rows = 0, self._batch_size
+
+    def _wait_for_batch(self, deadline: float | None, timeout: float | None) -> BatchBuffer:
+        """Waits, with the lock held, until the first pending batch is full."""
+        while True:
+            # Also after a wait: what another consumer was lent meanwhile must not keep all the memory from
+            # senders.
+            self._give_back()
+            if self._pending and len(self._pending[0].done) == self._batch_size:
+                return self._pending[0]
+            if self._closed and not self._pending:
+                raise Closed(
+                    "sample: the queue is closed and every full batch was taken; tail() has the rest"
+                )
+            remaining = self._remaining(deadline)
+            if remaining is not None and remaining <= 0:
+                raise DeadlineExceeded(
+                    f"sample: no batch of {self._batch_size} was full within {timeout} s; "
+                    f"{self._info(self._batches).size} samples wait"
+                )
+            self._clock.wait(self._batch_full, remaining)
+
+    def _give_back(self) -> None:
+        lease, self._lent = self._lent, None
+        if lease is None:
+            return
+        if lease.over:
+            self._free_slot(lease.buffer)
+            return
+        self._buffers_replaced += 1
+        self._buffers.abandon(lease)
+        self._free_slot(self._buffers.get())
+
+    def _free_slot(self, buffer: BatchBuffer) -> None:
+        self._free.append(buffer)
+        self._place_free.notify_all()
+
+    def _announce(self) -> None:
+        with self._lock:
+            self._batch_full.notify_all()
+
+    def _finish(self, columns: Sequence[Array], done: list[int], row: int, values: Sequence[Any]) -> None:
+        # The list belongs to this batch alone, so it tells for sure whether the row was written.
+        if row not in done:
+            for column, value in zip(columns, values, strict=True):
+                column[row] = value
+            done.append(row)
+        self._announce()
+
+    def _info(self, index: int) -> BatchQueueInfo:
+        size = sum(len(buffer.done) for buffer in self._pending)
+        size += len(self._tail[0].done) if self._tail is not None else 0
+        return BatchQueueInfo(
+            index=index,
+            size=size,
+            samples_received=self._delivered + size,
+            samples_delivered=self._delivered,
+            blocked_sends=self._blocked_sends,
+            senders=self._senders,
+            buffers_replaced=self._buffers_replaced,
+        )
+
+    def _deadline(self, timeout: float | None) -> float | None:
+        return None if timeout is None else self._clock.monotonic() + max(0.0, timeout)
+
+    def _remaining(self, deadline: float | None) -> float | None:
+        return None if deadline is None else min(deadline - self._clock.monotonic(), threading.TIMEOUT_MAX)
+
+
+def _integer(name: str, value: object, least: int) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name}: expected an integer >= {least}, got {value!r}")
+    number = operator.index(value)
+    if number < least:
+        raise ValueError(f"{name}: expected an integer >= {least}, got {number}")
+    return number

@@ -1,0 +1,116 @@
+"""Reading one tree into leaves that are ready to be stored: the quick way in for what comes at every step.
+
+Arrays of the very dtype and shape and plain numbers pass at once; anything else takes the general way, by the
+one table of casts in `headrace.arrays`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from headrace.spec import ArraySpec, as_array, check_array
+from headrace.trees import Leaf, Node, collect
+
+Array = np.ndarray[Any, Any]
+Reader = Callable[[Any], Sequence[Any]]
+# Types of number, and the range in which they can be stored without a closer look.
+Numbers = tuple[frozenset[type], Any, Any]
+
+_NO_NUMBERS: Numbers = (frozenset(), 0, 0)
+
+
+class LeafCheck:
+    """What a value of one leaf must be to be stored.
+
+    Args:
+        path: the leaf's path, for messages.
+        spec: shape and dtype to store.
+        also: one more shape with as many elements that is accepted.
+    """
+
+    __slots__ = ("_also", "_spec", "dtype", "high", "low", "path", "scalars", "shape")
+
+    def __init__(self, path: str, spec: ArraySpec, also: tuple[int, ...] | None = None) -> None:
+        self.path = path
+        # The one object that arrays of this dtype share, so that `is` finds it.
+        self.dtype = np.dtype(spec.dtype.type)
+        self.shape = spec.shape
+        self._spec = spec
+        self._also = spec.shape if also is None else also
+        self.scalars, self.low, self.high = _plain_numbers(spec.dtype) if spec.shape == () else _NO_NUMBERS
+
+    def check(self, value: Any) -> Array:
+        """The value as an array of the leaf's dtype and shape.
+
+        Raises:
+            SpecError: with the path, what was expected and what came.
+        """
+        array = as_array(value, self.path)
+        if array.shape == self._also:
+            array = array.reshape(self.shape)
+        return check_array(array, self._spec, self.path)
+
+
+def checked(leaves: Sequence[LeafCheck], values: Sequence[Any]) -> Sequence[Any]:
+    """The values, one a leaf, each ready to be assigned to a place of its leaf's dtype and shape.
+
+    Raises:
+        SpecError: with the path of the first that does not fit.
+    """
+    # What an actor sends at each step is nearly always arrays of the very dtype and shape, or plain numbers.
+    # The lengths are equal by construction, and asking zip for it costs as much as one leaf.
+    for leaf, value in zip(leaves, values):  # noqa: B905
+        if type(value) is np.ndarray:
+            if value.dtype is leaf.dtype and value.shape == leaf.shape:
+                continue
+        elif type(value) in leaf.scalars and leaf.low <= value <= leaf.high:
+            continue
+        return [each.check(value) for each, value in zip(leaves, values, strict=True)]
+    return values
+
+
+def _plain_numbers(dtype: np.dtype[Any]) -> Numbers:
+    match dtype.kind:
+        case "b":
+            return frozenset({bool, np.bool_}), False, True
+        case "i" | "u":
+            return frozenset({int}), int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+        case "f" if dtype.itemsize <= 8:
+            largest = float(np.finfo(dtype).max)
+            return frozenset({float, np.float64}), -largest, largest
+    return _NO_NUMBERS
+
+
+def reader(node: Node) -> Reader:
+    """Returns what takes a tree apart into its leaves, in the order of the columns; flat containers in one step."""
+
+    def general(data: Any) -> Sequence[Any]:
+        found: dict[str, Any] = {}
+        collect(node, data, found)
+        return list(found.values())
+
+    if isinstance(node, Leaf):
+        return lambda data: (data,)
+    if not all(isinstance(child, Leaf) for child in node.children):
+        return general
+    size: int = len(node.names)
+    cls: type[Any] = node.cls
+    if node.kind in ("tuple", "list", "namedtuple"):
+        return lambda data: data if type(data) is cls and len(data) == size else general(data)
+    if node.kind != "dict":
+        return general
+    get: Reader = itemgetter(*node.names) if size > 1 else lambda data: (data[node.names[0]],)
+
+    def flat(data: Any) -> Sequence[Any]:
+        if type(data) is dict and len(data) == size:
+            try:
+                return get(data)
+            except KeyError:
+                pass  # The general way says what is missing.
+        return general(data)
+
+    return flat
