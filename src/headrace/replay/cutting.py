@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from headrace.ends import EndOfEpisode
 from headrace.replay.items import INVENTED, LOOKAHEAD, REAL
-from headrace.store.jit import kernel
+from headrace.store.jit import Int, kernel
 from headrace.store.layout import FINAL, LANES, LINKED, PADDING, STEP_MASK, USED, StoreArrays
 from headrace.store.pinning import pin_window
 from headrace.store.window import follow
@@ -47,13 +47,13 @@ class Windows(NamedTuple):
         rows: int64[capacity], first rows.
         shapes: uint32[capacity, 3]: real rows, invented rows, lookahead.
         lanes: int64[capacity]: the lane in the block.
-        count: int64[1].
+        total: int64[1], how many.
     """
 
     rows: NDArray[np.int64]
     shapes: NDArray[np.uint32]
     lanes: NDArray[np.int64]
-    count: NDArray[np.int64]
+    total: NDArray[np.int64]
 
 
 def room_for(rows: int, ends: int, cut: Cut) -> int:
@@ -72,7 +72,7 @@ def new_windows(capacity: int) -> Windows:
 
 
 @kernel
-def cut_block(store: StoreArrays, page: int, steps: int, cut: Cut, out: Windows) -> None:
+def cut_block(store: StoreArrays, page: Int, steps: Int, cut: Cut, out: Windows) -> None:
     """The windows that the last `steps` committed vector steps of a page complete; their pages are pinned."""
     lanes = store.pages[page, LANES]
     used = store.pages[page, USED]
@@ -118,7 +118,7 @@ def cut_finals(
 
 
 @kernel
-def _cut_row(store: StoreArrays, row: int, lane: int, word: int, cut: Cut, out: Windows) -> None:
+def _cut_row(store: StoreArrays, row: Int, lane: Int, word: Int, cut: Cut, out: Windows) -> None:
     """The regular window that this row completes, its lookahead included."""
     step = word & STEP_MASK
     start = step - (cut.length - 1) - cut.lookahead
@@ -130,7 +130,7 @@ def _cut_row(store: StoreArrays, row: int, lane: int, word: int, cut: Cut, out: 
 
 
 @kernel
-def cut_end(store: StoreArrays, row: int, lane: int, cut: Cut, out: Windows) -> None:
+def cut_end(store: StoreArrays, row: Int, lane: Int, cut: Cut, out: Windows) -> None:
     """The windows that remain when the episode of `row`, its last row in the lane, is over.
 
     The row's own flags tell whether there is a final row: it is FINAL itself, or LINKED to one.
@@ -143,7 +143,7 @@ def cut_end(store: StoreArrays, row: int, lane: int, cut: Cut, out: Windows) -> 
     rows = last if cut.length == 1 and word & FINAL else last + 1
     regular = rows - cut.length
     # Regular windows whose lookahead the end of the episode cut short.
-    start = max(0, last - (cut.length - 1) - cut.lookahead + 1)
+    start: Int = max(0, last - (cut.length - 1) - cut.lookahead + 1)
     start = -(-start // cut.stride) * cut.stride
     while start <= regular:
         kept = min(cut.length + cut.lookahead, last - start + 1)
@@ -172,12 +172,12 @@ def cut_end(store: StoreArrays, row: int, lane: int, cut: Cut, out: Windows) -> 
 @kernel
 def _emit(
     store: StoreArrays,
-    row: int,
-    offset: int,
-    lane: int,
-    real: int,
-    invented: int,
-    kept: int,
+    row: Int,
+    offset: Int,
+    lane: Int,
+    real: Int,
+    invented: Int,
+    kept: Int,
     cut: Cut,
     out: Windows,
 ) -> None:
@@ -185,10 +185,10 @@ def _emit(
     if start < 0:
         return
     pin_window(store, start, kept, 1)
-    place = out.count[0]
+    place = out.total[0]
     out.rows[place] = start
     out.shapes[place, REAL] = real
     out.shapes[place, INVENTED] = invented
     out.shapes[place, LOOKAHEAD] = cut.lookahead
     out.lanes[place] = lane
-    out.count[0] = place + 1
+    out.total[0] = place + 1

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.jit import kernel
+from headrace.store.jit import Bool, Int, kernel
 
 
 class Heap(NamedTuple):
@@ -31,20 +31,20 @@ def new_heap(capacity: int, sign: float) -> Heap:
 
 @kernel
 def _before(
-    heap: Heap, priorities: NDArray[np.float64], touches: NDArray[np.int64], one: int, other: int
-) -> bool:
+    heap: Heap, priorities: NDArray[np.float64], touches: NDArray[np.int64], one: Int, other: Int
+) -> Bool:
     a, b = heap.sign * priorities[one], heap.sign * priorities[other]
     return a < b or (a == b and touches[one] < touches[other])
 
 
 @kernel
-def _put(heap: Heap, place: int, slot: int) -> None:
+def _put(heap: Heap, place: Int, slot: Int) -> None:
     heap.slots[place] = slot
     heap.places[slot] = place
 
 
 @kernel
-def _rise(heap: Heap, priorities: NDArray[np.float64], touches: NDArray[np.int64], place: int) -> int:
+def _rise(heap: Heap, priorities: NDArray[np.float64], touches: NDArray[np.int64], place: Int) -> Int:
     slot = heap.slots[place]
     while place > 0:
         parent = (place - 1) // 2
@@ -57,7 +57,7 @@ def _rise(heap: Heap, priorities: NDArray[np.float64], touches: NDArray[np.int64
 
 
 @kernel
-def _sink(heap: Heap, priorities: NDArray[np.float64], touches: NDArray[np.int64], place: int) -> None:
+def _sink(heap: Heap, priorities: NDArray[np.float64], touches: NDArray[np.int64], place: Int) -> None:
     size = heap.slots[-1]
     slot = heap.slots[place]
     while True:
@@ -74,7 +74,7 @@ def _sink(heap: Heap, priorities: NDArray[np.float64], touches: NDArray[np.int64
 
 
 @kernel
-def heap_push(heap: Heap, priorities: NDArray[np.float64], touches: NDArray[np.int64], slot: int) -> None:
+def heap_push(heap: Heap, priorities: NDArray[np.float64], touches: NDArray[np.int64], slot: Int) -> None:
     """Add a slot, whose priority and touch are set already."""
     place = heap.slots[-1]
     heap.slots[-1] = place + 1
@@ -83,13 +83,13 @@ def heap_push(heap: Heap, priorities: NDArray[np.float64], touches: NDArray[np.i
 
 
 @kernel
-def heap_moved(heap: Heap, priorities: NDArray[np.float64], touches: NDArray[np.int64], slot: int) -> None:
+def heap_moved(heap: Heap, priorities: NDArray[np.float64], touches: NDArray[np.int64], slot: Int) -> None:
     """Put a slot right whose priority or touch changed."""
     _sink(heap, priorities, touches, _rise(heap, priorities, touches, heap.places[slot]))
 
 
 @kernel
-def heap_remove(heap: Heap, priorities: NDArray[np.float64], touches: NDArray[np.int64], slot: int) -> None:
+def heap_remove(heap: Heap, priorities: NDArray[np.float64], touches: NDArray[np.int64], slot: Int) -> None:
     """Take a slot out."""
     place = heap.places[slot]
     size = heap.slots[-1] - 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -81,7 +83,7 @@ class ItemRing:
     @property
     def has_windows(self) -> bool:
         """Whether items have windows of their own; otherwise `window` is everybody's."""
-        return self.arrays.windows.shape[0] > 0
+        return len(self.arrays.windows) > 0
 
     @property
     def window(self) -> NDArray[np.uint32]:
@@ -92,7 +94,14 @@ class ItemRing:
     def nbytes(self) -> int:
         """Bytes of the arrays."""
         flat = self.arrays
-        arrays = [flat.keys, flat.rows, flat.times, flat.priorities, flat.windows, flat.touches]
+        arrays: list[NDArray[Any]] = [
+            flat.keys,
+            flat.rows,
+            flat.times,
+            flat.priorities,
+            flat.windows,
+            flat.touches,
+        ]
         for index in (flat.sampler, flat.remover):
             arrays += [index.nodes, index.heap.slots, index.heap.places]
         return sum(array.nbytes for array in arrays)
@@ -130,7 +139,7 @@ class ItemRing:
                 self.max_size,
                 self._random.random(2 * len(rows) + 8) if self._random_victims else _NO_NUMBERS,
             )
-            left += gone
+            left += int(gone)
             if done == len(rows) and self.arrays.ring[LIVE] <= self.max_size:
                 return left
             first_key += done
@@ -166,7 +175,7 @@ class ItemRing:
         """Set priorities; returns how many entries named an item that is there."""
         if not self.arrays.priorities.shape[0]:
             self._replace(self.arrays.rows.shape[0], with_priorities=True)
-        return kernels.update(self.arrays, keys, priorities)
+        return int(kernels.update(self.arrays, keys, priorities))
 
     def _note_windows(self, windows: NDArray[np.uint32]) -> None:
         """Take the window of the first items as that of all, until another comes."""
@@ -225,7 +234,7 @@ class ItemRing:
         """Draw a batch into the arrays (see `kernels.take`); the caller has made sure that it can be served.
 
         Returns:
-            The windows, uint32[B, 3] or uint32[3] if all agree; and how many items left because they were sampled `max_times` times.
+            The windows, uint32[B, 3], or uint32[3] if all agree; and how many items left, sampled `max_times` times.
         """
         if max_times:
             return self._draw_and_remove(keys, integers, floats, max_times)
@@ -286,8 +295,9 @@ class ItemRing:
             return self._random.choice(kernels.live_slots(self.arrays), count, replace=False)
         # Without holes every place is an item: no list of them is needed.
         places = self._random.choice(int(ring[LIVE]), count, replace=False)
-        return (ring[FIRST] + places) % self.arrays.rows.shape[0]
+        slots: NDArray[np.int64] = (ring[FIRST] + places) % len(self.arrays.rows)
+        return slots
 
     def supply(self, max_times: int) -> int:
         """How many more samples the items allow (replay L6)."""
-        return kernels.supply(self.arrays, max_times)
+        return int(kernels.supply(self.arrays, max_times))

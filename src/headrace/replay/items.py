@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from headrace.replay.heap import Heap, heap_moved, heap_push, heap_remove
 from headrace.replay.sum_tree import refresh
-from headrace.store.jit import kernel
+from headrace.store.jit import Float, Int, kernel
 from headrace.store.layout import StoreArrays
 from headrace.store.pinning import pin_page, pin_window
 from headrace.store.window import follow
@@ -90,7 +90,7 @@ class Items(NamedTuple):
 
 
 @kernel
-def slot_at(items: Items, place: int) -> int:
+def slot_at(items: Items, place: Int) -> Int:
     """The slot of the item `place` places after the oldest."""
     slot = items.ring[FIRST] + place
     capacity = items.rows.shape[0]
@@ -98,13 +98,13 @@ def slot_at(items: Items, place: int) -> int:
 
 
 @kernel
-def priority_of(items: Items, slot: int) -> float:
+def priority_of(items: Items, slot: Int) -> Float:
     """An item's priority."""
     return items.priorities[slot] if items.priorities.shape[0] else items.common[0]
 
 
 @kernel
-def weight(exponent: float, priority: float) -> float:
+def weight(exponent: Float, priority: Float) -> Float:
     """The weight of a priority (replay S4), kept where neither it nor a sum of weights leaves the range of a float."""
     if priority <= 0.0:
         return 0.0
@@ -113,13 +113,15 @@ def weight(exponent: float, priority: float) -> float:
 
 
 @kernel
-def find_slot(items: Items, key: int) -> int:
+def find_slot(items: Items, key: Int) -> Int:
     """The slot of a key, or -1.
 
     Keys rise along the ring, evenly when one table gets them all: the first guess of an interpolation is right, and
     every further one leaves at most half of what was left.
     """
-    low, high = 0, items.ring[SPAN] - 1
+    low: Int = 0
+    high: Int = items.ring[SPAN] - 1
+    guess: Int = 0
     interpolates = True
     while low <= high:
         first, last = items.keys[slot_at(items, low)], items.keys[slot_at(items, high)]
@@ -131,7 +133,7 @@ def find_slot(items: Items, key: int) -> int:
             )
         else:
             guess = (low + high) // 2
-        guess = min(max(guess, low), high)
+        guess = min(max(low, guess), high)
         slot = slot_at(items, guess)
         found = items.keys[slot]
         if found == key:
@@ -145,7 +147,7 @@ def find_slot(items: Items, key: int) -> int:
 
 
 @kernel
-def index_insert(items: Items, index: Index, slot: int) -> None:
+def index_insert(items: Items, index: Index, slot: Int) -> None:
     """Tell a selector of a new item. A sum tree's parents wait for `refresh`."""
     if index.kind == PRIORITIZED:
         index.nodes[slot] = weight(index.exponent, priority_of(items, slot))
@@ -154,7 +156,7 @@ def index_insert(items: Items, index: Index, slot: int) -> None:
 
 
 @kernel
-def index_update(items: Items, index: Index, slot: int) -> None:
+def index_update(items: Items, index: Index, slot: Int) -> None:
     """Tell a selector of a changed priority. A sum tree's parents wait for `refresh`."""
     if index.kind == PRIORITIZED:
         index.nodes[slot] = weight(index.exponent, priority_of(items, slot))
@@ -163,7 +165,7 @@ def index_update(items: Items, index: Index, slot: int) -> None:
 
 
 @kernel
-def index_remove(items: Items, index: Index, slot: int) -> None:
+def index_remove(items: Items, index: Index, slot: Int) -> None:
     """Tell a selector of an item that leaves. A sum tree's parents wait for `refresh`."""
     if index.kind == PRIORITIZED:
         index.nodes[slot] = 0.0
@@ -179,7 +181,7 @@ def index_refresh(index: Index, slots: NDArray[np.int64]) -> None:
 
 
 @kernel
-def kept_rows(store: StoreArrays, row: int, real: int, lookahead: int) -> int:
+def kept_rows(store: StoreArrays, row: Int, real: Int, lookahead: Int) -> Int:
     """How many rows a window holds: its own and as many of its lookahead as its episode has.
 
     An item is made when its whole lookahead is stored or its episode is over, so the number is the same ever after.
@@ -191,7 +193,7 @@ def kept_rows(store: StoreArrays, row: int, real: int, lookahead: int) -> int:
 
 
 @kernel
-def remove_slot(store: StoreArrays, items: Items, slot: int) -> None:
+def remove_slot(store: StoreArrays, items: Items, slot: Int) -> None:
     """Take an item out: of both selectors, of the ring, and off its pages."""
     index_remove(items, items.sampler, slot)
     index_remove(items, items.remover, slot)

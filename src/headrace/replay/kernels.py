@@ -28,7 +28,7 @@ from headrace.replay.items import (
     slot_at,
 )
 from headrace.replay.sum_tree import find, rebuild, total
-from headrace.store.jit import kernel
+from headrace.store.jit import Int, kernel
 from headrace.store.layout import StoreArrays
 
 # The rows of a draw's integers and floats.
@@ -40,13 +40,13 @@ PROBABILITY, PRIORITY = range(2)
 def insert(
     store: StoreArrays,
     items: Items,
-    first_key: int,
+    first_key: Int,
     rows: NDArray[np.int64],
     windows: NDArray[np.uint32],
     priorities: NDArray[np.float64],
-    max_size: int,
+    max_size: Int,
     uniforms: NDArray[np.float64],
-) -> tuple[int, int]:
+) -> tuple[Int, Int]:
     """Insert items that are pinned already; whenever there are too many the remover takes a victim (replay T5).
 
     Args:
@@ -94,12 +94,12 @@ def insert(
 @kernel
 def _append(
     items: Items,
-    first_key: int,
-    number: int,
+    first_key: Int,
+    number: Int,
     rows: NDArray[np.int64],
     windows: NDArray[np.uint32],
     priorities: NDArray[np.float64],
-) -> int:
+) -> Int:
     ring = items.ring
     slot = slot_at(items, ring[SPAN])
     ring[SPAN] += 1
@@ -129,7 +129,7 @@ def remove(store: StoreArrays, items: Items, slots: NDArray[np.int64]) -> None:
 
 
 @kernel
-def find_keys(items: Items, keys: NDArray[np.uint64], slots: NDArray[np.int64]) -> int:
+def find_keys(items: Items, keys: NDArray[np.uint64], slots: NDArray[np.int64]) -> Int:
     """The slots of the keys that are there, one for each entry; returns how many."""
     found = 0
     for index in range(keys.shape[0]):
@@ -141,7 +141,7 @@ def find_keys(items: Items, keys: NDArray[np.uint64], slots: NDArray[np.int64]) 
 
 
 @kernel
-def update(items: Items, keys: NDArray[np.uint64], priorities: NDArray[np.float64]) -> int:
+def update(items: Items, keys: NDArray[np.uint64], priorities: NDArray[np.float64]) -> Int:
     """Set priorities; of two entries for one key the last wins (replay P2). Returns how many named an item."""
     slots = np.empty(keys.shape[0], np.int64)
     found = 0
@@ -169,7 +169,7 @@ def choose(
     uniforms: NDArray[np.float64],
     slots: NDArray[np.int64],
     chances: NDArray[np.float64],
-) -> int:
+) -> Int:
     """Pick slots without taking them; each pick sees the same items.
 
     Returns:
@@ -207,8 +207,8 @@ def choose(
 @kernel
 def take(
     items: Items,
-    start: int,
-    stop: int,
+    start: Int,
+    stop: Int,
     keys: NDArray[np.uint64],
     integers: NDArray[np.int64],
     floats: NDArray[np.float64],
@@ -237,12 +237,12 @@ def take(
 @kernel
 def draw(
     items: Items,
-    start: int,
+    start: Int,
     uniforms: NDArray[np.float64],
     keys: NDArray[np.uint64],
     integers: NDArray[np.int64],
     floats: NDArray[np.float64],
-) -> int:
+) -> Int:
     """Choose and take the draws from `start` on, none of which removes an item. Returns how many are drawn now.
 
     It is fewer than the batch has room for if the random numbers ran out (see `choose`).
@@ -256,14 +256,14 @@ def draw(
 def draw_and_remove(
     store: StoreArrays,
     items: Items,
-    max_times: int,
-    start: int,
+    max_times: Int,
+    start: Int,
     uniforms: NDArray[np.float64],
     keys: NDArray[np.uint64],
     integers: NDArray[np.int64],
     floats: NDArray[np.float64],
     windows: NDArray[np.uint32],
-) -> tuple[int, int]:
+) -> tuple[Int, Int]:
     """As `draw`, one after the other: an item that was sampled `max_times` times is gone for the next draw (replay L5).
 
     Args:
@@ -294,7 +294,7 @@ def draw_and_remove(
 
 
 @kernel
-def supply(items: Items, max_times: int) -> int:
+def supply(items: Items, max_times: Int) -> Int:
     """How many more samples the items of a table with `max_times_sampled` allow (replay L6)."""
     left = 0
     for place in range(items.ring[SPAN]):

@@ -182,7 +182,7 @@ class Replay:
 
     def _plan(self, views: Mapping[str, View] | None) -> SamplingPlan:
         latest = self._latest_plan
-        # The dict may have been changed since; comparing it with a copy costs little, as its values are the same objects.
+        # The dict may have been changed since. Comparing it with a copy is quick: its values are the same objects.
         if latest is not None and latest[0] is views and latest[1] == views:
             return latest[2]
         key = None if views is None else tuple(views.items())
@@ -241,7 +241,7 @@ class Replay:
             return live.delete(wanted)
 
     def reset(self, table: str) -> None:
-        """Remove all items of a table and set its counts to 0. Pending inserts stay pending and go in by the fresh counts."""
+        """Remove all items of a table and set its counts to 0; pending inserts go in by the fresh counts."""
         live = self.live_table(table)
         with self.lock:
             self.check_open()
@@ -385,7 +385,7 @@ class TableHandle:
 
 
 def estimate_bytes(signature: Signature, steps: int, tables: Iterable[Table] = ()) -> int:
-    """How many bytes a replay of so many steps takes, one item a step in each table (rounded to pages it is a few more).
+    """How many bytes a replay of so many steps takes, with one item a step in each table.
 
     >>> estimate_bytes(Signature.like({"frame": np.zeros((84, 84), np.uint8)}), 1_000_000) // 1_000_000
     7060

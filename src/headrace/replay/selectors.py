@@ -30,6 +30,7 @@ class Selector:
 
     def new_index(self, capacity: int) -> Index:
         """An empty index for slots 0..capacity-1."""
+        del capacity  # The ring itself is all that the plain selectors need.
         return Index(self.kind, 1.0, np.zeros(0), np.zeros(0, np.int64), new_heap(0, 1.0))
 
 
@@ -95,6 +96,7 @@ class Prioritized(Selector):
             )
 
     def new_index(self, capacity: int) -> Index:
+        """A sum tree over slots 0..capacity-1."""
         nodes, levels = new_tree(capacity)
         return Index(self.kind, float(self.priority_exponent), nodes, levels, new_heap(0, 1.0))
 
@@ -112,6 +114,7 @@ class MinHeap(Selector):
     sign: ClassVar[float] = 1.0
 
     def new_index(self, capacity: int) -> Index:
+        """An empty heap for slots 0..capacity-1."""
         return Index(self.kind, 1.0, np.zeros(0), np.zeros(0, np.int64), new_heap(capacity, self.sign))
 
 

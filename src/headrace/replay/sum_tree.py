@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.jit import kernel
+from headrace.store.jit import Float, Int, kernel
 
 WIDTH = 16
 SHIFT = 4
@@ -30,13 +30,13 @@ def new_tree(capacity: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
 
 
 @kernel
-def total(nodes: NDArray[np.float64]) -> float:
+def total(nodes: NDArray[np.float64]) -> Float:
     """The sum of all weights."""
     return nodes[-1]
 
 
 @kernel
-def _sum_children(nodes: NDArray[np.float64], first: int) -> float:
+def _sum_children(nodes: NDArray[np.float64], first: Int) -> Float:
     # Four sums side by side: the additions do not wait for each other.
     a = nodes[first] + nodes[first + 1] + nodes[first + 2] + nodes[first + 3]
     b = nodes[first + 4] + nodes[first + 5] + nodes[first + 6] + nodes[first + 7]
@@ -98,7 +98,7 @@ def find(
 
 
 @kernel
-def _descend(nodes: NDArray[np.float64], first: int, remaining: float) -> tuple[int, float]:
+def _descend(nodes: NDArray[np.float64], first: Int, remaining: Float) -> tuple[Int, Float]:
     child = 0
     below = 0.0
     reached = 0.0

@@ -348,7 +348,7 @@ class Writer:
             self._offer(rule, table, out)
 
     def _offer(self, rule: ItemRule, table: LiveTable, out: Any) -> None:
-        count = int(out.count[0])
+        count = int(out.total[0])
         if not count:
             return
         rows, windows = out.rows[:count], out.shapes[:count]

@@ -55,18 +55,18 @@ class LaneBlock:
         """See to it that one more step fits.
 
         Raises:
-            StoreFull: no page is free; nothing changed.
+            StoreFull: no page is free; nothing in reach changed.
         """
         if self._steps_left:
             return
+        # A page is out of reach once the next one's first step is.
+        while len(self._reach) > 1 and self._reach[1][1] <= self._committed - self._history:
+            self._store.release(self._reach.popleft()[0])
         page = self._store.acquire(self.lanes, self._page)
         self._page = page
         self._steps_left = self._store.arrays.page_rows // self.lanes
         self.row = page * self._store.arrays.page_rows
         self._reach.append((page, self._committed))
-        # A page is out of reach once the next one's first step is.
-        while len(self._reach) > 1 and self._reach[1][1] <= self._committed - self._history:
-            self._store.release(self._reach.popleft()[0])
         self._near_wrap = bool(int(self.lane_steps.max()) + self._store.arrays.page_rows > STEP_MASK)
 
     def release(self) -> list[int]:
@@ -103,13 +103,13 @@ class LaneBlock:
         row = self.row
         ended = self.final_rows
         self._advance()
-        for lane in np.flatnonzero(idle):
+        for lane in np.flatnonzero(idle).tolist():
             self.lane_steps[lane] = 0
             self._begins = True
             if lane in ended:
-                self.final_rows[int(lane)] = ended[lane]
-        for lane in np.flatnonzero(final):
-            self._end(int(lane), row + int(lane))
+                self.final_rows[lane] = ended[lane]
+        for lane in np.flatnonzero(final).tolist():
+            self._end(lane, row + lane)
 
     def _advance(self) -> None:
         arrays = self._store.arrays

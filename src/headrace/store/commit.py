@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.jit import kernel
+from headrace.store.jit import Int, kernel
 from headrace.store.layout import FINAL, LANES, LINKED, PADDING, STARTS, STEP_MASK, USED, StoreArrays
 from headrace.store.pinning import note_link
 
 
 @kernel
 def commit_steps(
-    store: StoreArrays, page: int, steps: int, episodes: NDArray[np.int64], next_episode: NDArray[np.int64]
+    store: StoreArrays, page: Int, steps: Int, episodes: NDArray[np.int64], next_episode: NDArray[np.int64]
 ) -> None:
     """Take in the next `steps` vector steps of a page, whose rows and metadata are written already.
 
@@ -42,7 +42,7 @@ def commit_steps(
 
 
 @kernel
-def note_finals(store: StoreArrays, page: int, steps: int) -> None:
+def note_finals(store: StoreArrays, page: Int, steps: Int) -> None:
     """Count the links to final rows of the last `steps` vector steps of a page."""
     lanes = store.pages[page, LANES]
     stop = page * store.page_rows + store.pages[page, USED] * lanes
@@ -59,7 +59,7 @@ def episode_ids(store: StoreArrays, rows: NDArray[np.int64], ids: NDArray[np.int
 
 
 @kernel
-def _episode_id(store: StoreArrays, row: int) -> int:
+def _episode_id(store: StoreArrays, row: Int) -> Int:
     if row < 0:
         return -1
     word = np.int64(store.steps[row])

@@ -13,23 +13,29 @@ import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
-import numba  # type: ignore[import-untyped]
+import numba
 
 F = TypeVar("F", bound=Callable[..., object])
+
+# Numbers inside kernels are Python's or NumPy's, as the loop comes to them; compiled code knows one kind of each.
+Int: TypeAlias = Any
+Float: TypeAlias = Any
+Bool: TypeAlias = Any
 
 _PACKAGE = Path(__file__).parents[1]
 
 
 def kernel(function: F) -> F:
     """Compile `function` at its first call: no interpreter lock, cached on disk, NumPy's division rules."""
-    before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = _CACHE_FOLDER
+    settings: Any = numba.config
+    before = settings.CACHE_DIR
+    settings.CACHE_DIR = _CACHE_FOLDER
     try:
         return cast(F, numba.njit(nogil=True, cache=True, error_model="numpy")(function))
     finally:
-        numba.config.CACHE_DIR = before
+        settings.CACHE_DIR = before
 
 
 def _cache_folder() -> str:

@@ -1,7 +1,8 @@
 """Who holds a page: references by items, writers and final rows, and what happens when the last one goes.
 
-Everything here runs under the store's lock. A page whose last reference goes is unlinked from its neighbours and put on
-the `freed` stack; `Store` takes it from there, once no reader can still be copying from it.
+Everything here runs under the store's lock. A page whose last reference goes is put on the `freed` stack, whole: a draw
+may remove the item that it hands out, and its rows are looked up after that. `take_freed` unlinks it from its neighbours
+at the next turn, and `Store` uses it again once no reader can still be copying from it.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.jit import kernel
+from headrace.store.jit import Int, kernel
 from headrace.store.layout import (
     FINAL,
     LANES,
@@ -28,15 +29,17 @@ from headrace.store.window import follow
 
 
 @kernel
-def pin_page(store: StoreArrays, page: int, change: int) -> None:
-    """Add `change` (+1, -1, ...) to the references of a page; free it when none is left."""
+def pin_page(store: StoreArrays, page: Int, change: Int) -> None:
+    """Add `change` (+1, -1, ...) to the references of a page; put it on the stack of freed ones when none is left."""
     store.pages[page, REFERENCES] += change
     if store.pages[page, REFERENCES] == 0:
-        _free(store, page)
+        height = store.freed[-1]
+        store.freed[height] = page
+        store.freed[-1] = height + 1
 
 
 @kernel
-def pin_window(store: StoreArrays, row: int, count: int, change: int) -> None:
+def pin_window(store: StoreArrays, row: Int, count: Int, change: Int) -> None:
     """Add `change` to the references of each page under `count` rows from `row` on.
 
     A final row in a page of its own needs no reference: the page of the transition before it holds it (`link_final`).
@@ -66,7 +69,7 @@ def unpin_rows(store: StoreArrays, rows: NDArray[np.int64]) -> None:
 
 
 @kernel
-def link_final(store: StoreArrays, last: int, final: int) -> None:
+def link_final(store: StoreArrays, last: Int, final: Int) -> None:
     """Tell that the episode that ends at row `last` has its final row at `final`, in another page."""
     store.links[last] = final + 1
     store.links[final] = last + 1
@@ -75,45 +78,39 @@ def link_final(store: StoreArrays, last: int, final: int) -> None:
 
 
 @kernel
-def note_link(store: StoreArrays, last: int, final: int) -> None:
+def note_link(store: StoreArrays, last: Int, final: Int) -> None:
     """Count a link that stands in the rows already (a worker wrote it): it holds the final row's page."""
     store.pages[last // store.page_rows, LINKED_ROWS] += 1
     store.pages[final // store.page_rows, REFERENCES] += 1
 
 
 @kernel
-def _free(store: StoreArrays, page: int) -> None:
+def take_freed(store: StoreArrays) -> None:
+    """Take the freed pages apart: nothing leads to them any more. They stay on the stack."""
     pages = store.pages
-    following, previous = pages[page, NEXT], pages[page, PREVIOUS]
-    if following >= 0:
-        pages[following, PREVIOUS] = -1
-    if previous >= 0:
-        pages[previous, NEXT] = -1
-    if pages[page, LINKED_ROWS] > 0:
-        _drop_links(store, page)
-    _push_freed(store, page)
+    done = 0
+    while done < store.freed[-1]:
+        page = store.freed[done]
+        done += 1
+        following, previous = pages[page, NEXT], pages[page, PREVIOUS]
+        if following >= 0:
+            pages[following, PREVIOUS] = -1
+        if previous >= 0:
+            pages[previous, NEXT] = -1
+        if pages[page, LINKED_ROWS] > 0:
+            _drop_links(store, page)
+        for word in (LANES, USED, STARTS, LINKED_ROWS):
+            pages[page, word] = 0
+        pages[page, NEXT] = -1
+        pages[page, PREVIOUS] = -1
 
 
 @kernel
-def _drop_links(store: StoreArrays, page: int) -> None:
+def _drop_links(store: StoreArrays, page: Int) -> None:
     """Give back the final rows that this page's episodes end in; a final row that stays is an orphan."""
     first = page * store.page_rows
     for row in range(first, first + store.pages[page, USED] * store.pages[page, LANES]):
         if np.int64(store.steps[row]) & LINKED:
             final = np.int64(store.links[row]) - 1
             store.links[final] = ORPHAN
-            other = final // store.page_rows
-            store.pages[other, REFERENCES] -= 1
-            if store.pages[other, REFERENCES] == 0:
-                _push_freed(store, other)
-
-
-@kernel
-def _push_freed(store: StoreArrays, page: int) -> None:
-    height = store.freed[-1]
-    store.freed[height] = page
-    store.freed[-1] = height + 1
-    for word in (LANES, USED, STARTS, LINKED_ROWS):
-        store.pages[page, word] = 0
-    store.pages[page, NEXT] = -1
-    store.pages[page, PREVIOUS] = -1
+            pin_page(store, final // store.page_rows, -1)

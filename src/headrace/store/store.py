@@ -29,7 +29,7 @@ from headrace.store.layout import (
     reserved_pages,
     rows_of_a_page,
 )
-from headrace.store.pinning import pin_page
+from headrace.store.pinning import pin_page, take_freed
 
 
 class Store:
@@ -78,15 +78,16 @@ class Store:
 
     def _map(self, arrays: dict[str, NDArray[Any]], page_rows: int) -> None:
         names = [name for name in StoreArrays._fields if name != "page_rows"]
-        self.arrays = StoreArrays(*(arrays[name] for name in names), page_rows)
+        self.arrays = StoreArrays(**{name: arrays[name] for name in names}, page_rows=page_rows)
         self.versions: NDArray[np.int32] = arrays["versions"]
         self.columns: dict[str, NDArray[Any]] = {
             name: arrays[f"column:{name}"] for name in self.signature.columns
         }
 
     def _begin_empty(self) -> None:
-        # A page of 1/32 of the capacity may be part filled, so one page more is allowed than the rows need.
-        self._row_budget = MAX_ROWS if self.capacity is None else self.capacity + self.arrays.page_rows
+        # A page is at most 1/32 of the capacity. The oldest page of what is held may be part free and the newest part
+        # filled, so two pages more are allowed than the rows need.
+        self._row_budget = MAX_ROWS if self.capacity is None else self.capacity + 2 * self.arrays.page_rows
         self._charged = 0
         self._charges = np.zeros(self.num_pages, np.int32)
         self._never_used = 0
@@ -130,7 +131,7 @@ class Store:
             pin_page(self.arrays, page, -1)
 
     def drop(self, pages: Sequence[int]) -> None:
-        """Give references back from a finalizer, which may run anywhere, also under the lock: they go at the next turn."""
+        """Give references back from a finalizer, which may run anywhere, also under the lock: they go a turn later."""
         self._dropped.extend(pages)
 
     def _take_new(self) -> int:
@@ -143,13 +144,17 @@ class Store:
         A page is looked at here for the first time after it was freed, so every reader that may still copy from it
         has begun; it waits for all of them. tests/store/test_store.py::test_page_waits_for_its_readers shows it.
         """
+        freed = self.arrays.freed
+        if not (freed[-1] or self._limbo or self._dropped):
+            return
         while self._dropped:
             pin_page(self.arrays, self._dropped.popleft(), -1)
-        freed = self.arrays.freed
+        take_freed(self.arrays)
         for place in range(int(freed[-1])):
             self._limbo.append((self._next_reader, int(freed[place])))
         freed[-1] = 0
-        oldest_reader = next(iter(self._readers), self._next_reader)
+        # A copy, in one step: readers end without the lock.
+        oldest_reader = min(list(self._readers), default=self._next_reader)
         while self._limbo and self._limbo[0][0] <= oldest_reader:
             page = self._limbo.popleft()[1]
             self._charged -= int(self._charges[page])
@@ -168,14 +173,20 @@ class Store:
     @contextmanager
     def reading(self) -> Iterator[None]:
         """While this is open, no page that was held at its beginning is used again. Needs no lock while open."""
-        reader = self.begin_reading()
+        with self.lock:
+            reader = self.begin_reading()
         try:
             yield
         finally:
             self.end_reading(reader)
 
     def begin_reading(self) -> int:
-        """Open a guard as `reading` does; give its number to `end_reading`. The lock must be held."""
+        """Open a guard as `reading` does; give its number to `end_reading`. The lock must be held.
+
+        Pages that were freed before are out of sight from here on; those freed later stay whole until the lock is given
+        back and taken again: an item may be removed first and looked up afterwards.
+        """
+        self._reclaim()
         reader = self._next_reader
         self._next_reader = reader + 1
         self._readers[reader] = None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.jit import kernel
+from headrace.store.jit import Bool, Int, kernel
 from headrace.store.layout import (
     FINAL,
     LANES,
@@ -33,7 +33,7 @@ KNOWN = 2
 
 
 @kernel
-def walk(store: StoreArrays, row: int, offset: int) -> tuple[int, int]:
+def walk(store: StoreArrays, row: Int, offset: Int) -> tuple[Int, Int]:
     """The row `offset` vector steps on in the same lane, whatever episode it is in.
 
     Returns:
@@ -63,7 +63,7 @@ def walk(store: StoreArrays, row: int, offset: int) -> tuple[int, int]:
 
 
 @kernel
-def step_after(step: int, count: int) -> int:
+def step_after(step: Int, count: Int) -> Int:
     """The step index `count` steps on (layout.STEP_HALF says how it goes on past its bits)."""
     later = step + count
     if later <= STEP_MASK:
@@ -72,12 +72,12 @@ def step_after(step: int, count: int) -> int:
 
 
 @kernel
-def _is_step(word: int, step: int) -> bool:
+def _is_step(word: Int, step: Int) -> Bool:
     return (word & PADDING) == 0 and (word & STEP_MASK) == step
 
 
 @kernel
-def follow(store: StoreArrays, row: int, offset: int) -> int:
+def follow(store: StoreArrays, row: Int, offset: Int) -> Int:
     """The row `offset` steps on in the same episode, the final row included; -1 if there is none (yet, or any more)."""
     if offset == 0:
         return row
@@ -102,7 +102,7 @@ def follow(store: StoreArrays, row: int, offset: int) -> int:
 
 
 @kernel
-def _follow_back(store: StoreArrays, row: int, word: int, distance: int) -> int:
+def _follow_back(store: StoreArrays, row: Int, word: Int, distance: Int) -> Int:
     link = np.int64(store.links[row]) if word & FINAL else NO_LINK
     if link == ORPHAN:
         return -1
@@ -118,7 +118,7 @@ def _follow_back(store: StoreArrays, row: int, word: int, distance: int) -> int:
 
 
 @kernel
-def oldest(store: StoreArrays, row: int, distance: int) -> int:
+def oldest(store: StoreArrays, row: Int, distance: Int) -> Int:
     """The oldest row that is still there of the last `distance` steps of this row's episode."""
     word = np.int64(store.steps[row])
     link = np.int64(store.links[row]) if word & FINAL else NO_LINK
@@ -136,7 +136,7 @@ def oldest(store: StoreArrays, row: int, distance: int) -> int:
 
 
 @kernel
-def newest(store: StoreArrays, row: int, distance: int) -> int:
+def newest(store: StoreArrays, row: Int, distance: Int) -> Int:
     """The newest row that is there of the next `distance` steps of this row's episode."""
     low, found = 0, row
     high = distance + 1
@@ -187,7 +187,7 @@ def resolve(
 
 
 @kernel
-def _edge(store: StoreArrays, start: int, offset: int, furthest: int, acting_gives: bool) -> tuple[int, int]:
+def _edge(store: StoreArrays, start: Int, offset: Int, furthest: Int, acting_gives: bool) -> tuple[Int, Int]:
     """The nearest value to a place where there is none, and whether this row may show it (views V6)."""
     if offset < 0:
         target = oldest(store, start, -offset)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.jit import kernel
+from headrace.store.jit import Float, Int, kernel
 from headrace.store.layout import FINAL, StoreArrays
 from headrace.store.window import follow
 from headrace.views.view import View
@@ -75,8 +75,8 @@ def add_up(
     rows: NDArray[np.int64],
     rewards: NDArray[np.floating],
     terminated: NDArray[np.bool_],
-    n_step: int,
-    gamma: float,
+    n_step: Int,
+    gamma: Float,
     returns: NDArray[np.floating],
     discounts: NDArray[np.floating],
     counts: NDArray[np.int64],

@@ -58,7 +58,7 @@ class View:
         object.__setattr__(self, "offsets", _offsets(self.shift))
         if isinstance(self.shift, list):
             object.__setattr__(self, "shift", tuple(self.shift))
-        if isinstance(self.every, bool) or not isinstance(self.every, int) or self.every < 1:
+        if type(self.every) is not int or self.every < 1:
             raise ValueError(f"every: expected an integer >= 1, got {self.every!r}")
 
     @property
