@@ -225,7 +225,9 @@ def histories(draw: st.DrawFn) -> History:
             history.end_inline()
         elif kind == "beside":
             history.end_beside(sorted(draw(every_lane) & set(going)))
-    return history
+    # What was freed is out of sight from the next turn on.
+    with history.store.reading():
+        return history
 
 
 @settings(max_examples=60)
