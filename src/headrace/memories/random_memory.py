@@ -10,7 +10,7 @@ import torch
 
 from headrace.memories.memory import Memory
 from headrace.memories.order import Written
-from headrace.memories.reading import MiniBatch, gather_parts, split
+from headrace.memories.reading import MiniBatch, check_mini_batches, gather_parts
 
 _REDRAWS = 8
 
@@ -91,14 +91,12 @@ class RandomMemory(Memory):
         if batch_size < 0:
             raise ValueError(f"batch_size: expected at least 0, got {batch_size}")
         self._check_length(sequence_length)
-        split(0, mini_batches)  # refuses a wrong number before anything is drawn
+        check_mini_batches(mini_batches)
         written = self._written()
         rows = self._draw(written, batch_size, sequence_length)
         if sequence_length > 1:
             rows = written.sequences(rows, sequence_length).reshape(-1)
-        units = split(len(rows) // sequence_length, mini_batches)
-        bounds = [(start * sequence_length, stop * sequence_length) for start, stop in units]
-        batches = gather_parts(views, rows.to(self.device), bounds)
+        batches = gather_parts(views, self._here(rows), mini_batches, sequence_length)
         self.sampling_indexes = rows
         return batches
 

@@ -61,7 +61,7 @@ class Readable(Storage):
         """
         views = self._views(names)
         rows = as_rows(indexes, self.memory_size * self.num_envs)
-        return gather_parts(views, rows.to(self.device), split(len(rows), mini_batches))
+        return gather_parts(views, self._here(rows), mini_batches)
 
     def sample_all(
         self, names: Sequence[str], mini_batches: int = 1, sequence_length: int = 1
@@ -84,10 +84,9 @@ class Readable(Storage):
         if sequence_length == 1:
             return [gather(views, slice(*bounds)) for bounds in split(len(self), mini_batches)]
         rows, starts = by_environment(self._written(), sequence_length)
+        here = self._here(rows)
         bounds = split(len(starts) - 1, mini_batches)
-        return gather_parts(
-            views, rows.to(self.device), [(starts[start], starts[stop]) for start, stop in bounds]
-        )
+        return [gather(views, here[starts[start] : starts[stop]]) for start, stop in bounds]
 
     def get_sampling_indexes(self) -> Any:
         """The flat indexes of the last `sample`, in the order of its rows; None before the first."""
@@ -139,11 +138,14 @@ class Readable(Storage):
             positions = positions[valid]
         return written.flat_indexes(positions)
 
+    def _here(self, rows: torch.Tensor) -> torch.Tensor:
+        return rows if rows.device == self.device else rows.to(self.device)
+
     def _end_views(self) -> list[torch.Tensor]:
         return [self.tensors_view[name] for name in self._episode_ends if name in self.tensors_view]
 
     def _is_end(self, ends: list[torch.Tensor], rows: torch.Tensor) -> torch.Tensor:
-        rows = rows.to(self.device)
+        rows = self._here(rows)
         marks = [view.index_select(0, rows).flatten(1).ne(0).any(dim=1) for view in ends]
         return torch.stack(marks).any(dim=0).cpu()
 

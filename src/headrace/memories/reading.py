@@ -13,16 +13,19 @@ Rows = torch.Tensor | slice
 MiniBatch = list[torch.Tensor | None]
 
 
+def check_mini_batches(mini_batches: int) -> None:
+    """Raise ValueError for fewer than one mini-batch."""
+    if mini_batches < 1:
+        raise ValueError(f"mini_batches: expected at least 1, got {mini_batches}")
+
+
 def split(units: int, mini_batches: int) -> list[tuple[int, int]]:
     """Where each of `mini_batches` parts of `units` starts and stops; the first ones have one unit more.
 
     Raises:
         ValueError: fewer than one mini-batch.
     """
-    if mini_batches < 1:
-        raise ValueError(f"mini_batches: expected at least 1, got {mini_batches}")
-    if mini_batches == 1:
-        return [(0, units)]
+    check_mini_batches(mini_batches)
     size, longer = divmod(units, mini_batches)
     stops = [part * size + min(part, longer) for part in range(mini_batches + 1)]
     return list(pairwise(stops))
@@ -37,12 +40,17 @@ def gather(views: Sequence[torch.Tensor | None], rows: Rows) -> MiniBatch:
 
 
 def gather_parts(
-    views: Sequence[torch.Tensor | None], rows: torch.Tensor, bounds: Sequence[tuple[int, int]]
+    views: Sequence[torch.Tensor | None], rows: torch.Tensor, mini_batches: int, unit: int = 1
 ) -> list[MiniBatch]:
-    """One mini-batch for each (start, stop) in `rows`."""
-    if len(bounds) == 1:
+    """Mini-batches of `rows`; `unit` of them stay together.
+
+    Raises:
+        ValueError: fewer than one mini-batch.
+    """
+    if mini_batches == 1:
         return [gather(views, rows)]
-    return [gather(views, rows[start:stop]) for start, stop in bounds]
+    bounds = split(rows.shape[0] // unit, mini_batches)
+    return [gather(views, rows[start * unit : stop * unit]) for start, stop in bounds]
 
 
 def as_rows(indexes: Any, cells: int) -> torch.Tensor:
