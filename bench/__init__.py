@@ -1,0 +1,1 @@
+"""Benchmarks: `scripts/bench [NAME ...] [--peers] [--json FILE]`."""

@@ -1,0 +1,67 @@
+"""`scripts/bench [NAME ...] [--peers] [--json FILE]`."""
+
+from __future__ import annotations
+
+import time
+
+import click
+from rich.console import Console
+
+from bench import (
+    append,
+    collect,
+    footprint,
+    frames,
+    import_time,
+    machine,
+    others,
+    peers,
+    prioritized,
+    sequences,
+    threads,
+    uniform,
+)
+from bench.case import Case
+from bench.measure import Plan
+from bench.report import Report
+
+_TOPICS = (import_time, append, uniform, prioritized, frames, sequences, footprint, threads, collect, others)
+
+
+def all_cases() -> list[Case]:
+    """Every case, in the order of the table."""
+    return [case for topic in _TOPICS for case in topic.cases()]
+
+
+@click.command()
+@click.argument("names", nargs=-1)
+@click.option(
+    "--peers", "with_peers", is_flag=True, help="Measure other libraries too, as far as they are installed."
+)
+@click.option("--json", "path", type=click.Path(dir_okay=False), help="Write JSON lines to this file.")
+def main(names: tuple[str, ...], with_peers: bool, path: str | None) -> None:
+    """Measure Headrace against the bare limits of this machine.
+
+    NAME is a case or the beginning of one: "append", "uniform/views".
+    """
+    cases = all_cases()
+    chosen = [case for case in cases if not names or any(case.name.startswith(name) for name in names)]
+    if not chosen:
+        raise click.UsageError(
+            f"no case begins with {names}; there are {', '.join(case.name for case in cases)}"
+        )
+    console, progress = Console(), Console(stderr=True)
+    report = Report(machine.describe(), path)
+    begin = time.perf_counter()
+    for number, case in enumerate(chosen, 1):
+        progress.print(f"[{number}/{len(chosen)}] {case.name}", highlight=False, markup=False)
+        for row in case.rows(Plan(peers=with_peers)):
+            report.add(row)
+    report.show(console)
+    if with_peers and peers.missing():
+        console.print(f"not installed, skipped: {', '.join(peers.missing())}")
+    console.print(f"{time.perf_counter() - begin:.0f} s in all")
+
+
+if __name__ == "__main__":
+    main()

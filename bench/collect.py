@@ -1,0 +1,88 @@
+"""Collection of CartPole-v1 against a bare loop over the same eight environments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+import headrace as hr
+from bench.case import Case, contest_case
+from bench.measure import Contest, Goal, Plan, Run
+
+ENVIRONMENTS = 8
+STEPS = 128
+_FRAMES = ENVIRONMENTS * STEPS
+
+
+def cases() -> list[Case]:
+    return [
+        contest_case("collect/inline", _inline, Goal(ratio=0.85)),
+        contest_case("collect/asynchronous, 1 worker", _asynchronous, Goal(ratio=0.85)),
+    ]
+
+
+@contextmanager
+def _inline(plan: Plan) -> Iterator[Contest]:
+    with hr.Collector("CartPole-v1", num_envs=ENVIRONMENTS, frames_per_batch=_FRAMES, seed=0) as collector:
+        with _bare_loop() as limit:
+            yield _contest(collector, limit)
+
+
+@contextmanager
+def _asynchronous(plan: Plan) -> Iterator[Contest]:
+    # A worker that waits for a free slot is off the processor, so the bare loop's turns are its own.
+    with hr.AsyncCollector(
+        "CartPole-v1", num_envs=ENVIRONMENTS, frames_per_batch=_FRAMES, seed=0
+    ) as collector:
+        with _bare_loop() as limit:
+            yield _contest(collector, limit)
+
+
+def _contest(collector: Any, limit: Run) -> Contest:
+    batches = iter(collector)
+
+    def run(count: int) -> Any:
+        batch = None
+        for _ in range(count):
+            batch = next(batches)
+        return batch
+
+    return Contest(
+        ours=run,
+        limit=limit,
+        limit_name="bare SyncVectorEnv(8).step",
+        verify=_check,
+        per_call=_FRAMES,
+        unit="frames/s",
+    )
+
+
+@contextmanager
+def _bare_loop() -> Iterator[Run]:
+    env = gymnasium.vector.SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * ENVIRONMENTS)
+    env.reset(seed=0)
+    env.action_space.seed(0)
+    actions = [env.action_space.sample() for _ in range(STEPS)]
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            for action in actions:
+                env.step(action)
+
+    try:
+        yield run
+    finally:
+        env.close()
+
+
+def _check(batch: Any) -> None:
+    """Whole batches whose next observations are the observations one step on (collectors CB4, CB7)."""
+    if batch.shape != (ENVIRONMENTS, STEPS) or batch.frames != _FRAMES:
+        raise AssertionError(f"shape {batch.shape}, {batch.frames} frames")
+    same = batch["episode_id"][:, 1:] == batch["episode_id"][:, :-1]
+    if not np.array_equal(batch["next_observation"][:, :-1][same], batch["observation"][:, 1:][same]):
+        raise AssertionError("next observations are not the observations one step on")

@@ -1,0 +1,57 @@
+"""Memory of a step beside its own bytes, as the system sees it and as `statistics()` says."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench.case import Case
+from bench.measure import Goal, Plan, Row, Spread
+
+_ROOT = Path(__file__).parents[1]
+_SIZES = {"uniform": 1_000_000, "prioritized": 1_000_000, "frames": 100_000}
+
+
+def cases() -> list[Case]:
+    return [
+        Case("footprint/uniform", lambda plan: _beside(plan, "uniform", Goal(most=24))),
+        Case("footprint/prioritized", lambda plan: _beside(plan, "prioritized", Goal(most=40))),
+        Case("footprint/frames", _frames),
+    ]
+
+
+def _beside(plan: Plan, what: str, goal: Goal) -> Iterator[Row]:
+    found = _child(what, plan.size(_SIZES[what], 10_000))
+    resident = found["resident"] / found["steps"] - found["payload"]
+    told = found["told"] / found["steps"] - found["payload"]
+    yield Row(
+        f"footprint/{what}, resident",
+        "bytes/step beside the payload",
+        Spread(resident, resident, resident),
+        goal=goal,
+        notes=[f"statistics(): {told:.1f} beside a payload of {found['payload']} bytes"],
+    )
+
+
+def _frames(plan: Plan) -> Iterator[Row]:
+    found = _child("frames", plan.size(_SIZES["frames"], 2_000))
+    share = found["resident"] / found["steps"] / (84 * 84)
+    told = found["told"] / found["steps"] / (84 * 84)
+    yield Row(
+        "footprint/frames, resident",
+        "frames/step",
+        Spread(share, share, share),
+        goal=Goal(most=1.05),
+        notes=[f"statistics(): {told:.3f}"],
+    )
+
+
+def _child(what: str, steps: int) -> dict[str, float]:
+    """A fresh process, so that nothing else has a share in its memory."""
+    command = [sys.executable, "-m", "bench.footprint_child", what, str(steps)]
+    done = subprocess.run(command, cwd=_ROOT, check=True, capture_output=True, text=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found

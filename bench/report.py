@@ -1,0 +1,85 @@
+"""The table on the terminal and the lines in the file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.measure import Row, Spread, short
+
+
+class Report:
+    """Collects rows and shows them.
+
+    Args:
+        header: machine and versions.
+        path: of a file for JSON lines, the header first; None writes none.
+    """
+
+    def __init__(self, header: dict[str, Any], path: str | None) -> None:
+        self._header = header
+        self._path = None if path is None else Path(path)
+        self._rows: list[Row | dict[str, Any]] = []
+        self._write({"header": header}, "w")
+
+    def add(self, row: Row | dict[str, Any]) -> None:
+        self._rows.append(row)
+        self._write(row.as_dict() if isinstance(row, Row) else row, "a")
+
+    def _write(self, line: dict[str, Any], mode: str) -> None:
+        if self._path is not None:
+            with self._path.open(mode) as file:
+                file.write(json.dumps(line, default=str) + "\n")
+
+    def show(self, console: Console) -> None:
+        console.print(
+            ", ".join(f"{name} {value}" for name, value in self._header.items() if value), soft_wrap=True
+        )
+        own = [row for row in self._rows if isinstance(row, Row)]
+        if own:
+            console.print(_contests(own))
+        for row in self._rows:
+            if isinstance(row, Row):
+                _show_details(console, row)
+            else:
+                console.print(
+                    "  ".join(f"{name} {_plain(value)}" for name, value in row.items()), soft_wrap=True
+                )
+
+
+def _contests(rows: list[Row]) -> Table:
+    table = Table("case", "ours (min to max)", "unit", "limit", "ours / limit", "goal", "")
+    for row in rows:
+        table.add_row(
+            row.case,
+            _spread(row.value),
+            row.unit,
+            "" if row.limit is None else f"{_spread(row.limit)}\n[dim]{row.limit_name}[/]",
+            "" if row.ratio is None else f"{row.ratio:.2f}",
+            "" if row.goal is None else str(row.goal),
+            {True: "[green]reached[/]", False: "[red]missed[/]", None: ""}[row.is_reached],
+        )
+    return table
+
+
+def _show_details(console: Console, row: Row) -> None:
+    """Warm-up, peers and notes: what would make the table too wide."""
+    details = [f"{name} {seconds:.2g} s" for name, seconds in row.warm_up.items()]
+    details += [f"{name} {_spread(spread)}" for name, spread in row.peers.items()]
+    details += row.notes
+    if details:
+        console.print(f"[bold]{row.case}[/]: {'; '.join(details)}", soft_wrap=True, highlight=False)
+
+
+def _spread(spread: Spread) -> str:
+    if spread.low == spread.high:
+        return short(spread.median)
+    return f"{short(spread.median)} ({short(spread.low)} to {short(spread.high)})"
+
+
+def _plain(value: Any) -> Any:
+    return short(value) if isinstance(value, float) else value
