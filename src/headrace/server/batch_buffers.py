@@ -33,7 +33,9 @@ class BatchBuffer:
 
     def __init__(self, specs: Sequence[ArraySpec], batch_size: int) -> None:
         self._shapes = [((batch_size, *spec.shape), np.dtype(spec.dtype.type)) for spec in specs]
-        self._memory = [memoryview(bytearray(math.prod(shape) * dtype.itemsize)) for shape, dtype in self._shapes]
+        self._memory = [
+            memoryview(bytearray(math.prod(shape) * dtype.itemsize)) for shape, dtype in self._shapes
+        ]
         self.columns = self.writable()
         self.done: list[int] = []
 
@@ -42,7 +44,7 @@ class BatchBuffer:
         return [self._array(index, memory) for index, memory in enumerate(self._memory)]
 
     def read_only(self) -> list[Array]:
-        """New arrays over the whole memory that cannot be made writable."""
+        """New read-only arrays over the whole memory."""
         return [self._array(index, memory.toreadonly()) for index, memory in enumerate(self._memory)]
 
     def _array(self, index: int, memory: memoryview) -> Array:
