@@ -17,6 +17,8 @@ from headrace.spec import ArraySpec, check_array
 Put = Callable[[int, Any], None]
 """Writes one value, or one for each lane, at a row; raises SpecError and leaves a row that is not committed."""
 
+_PYTHONS_OWN = (np.dtype(np.float64), np.dtype(np.complex128))
+
 
 def put_one(column: NDArray[Any], spec: ArraySpec, path: str) -> Put:
     """A function that writes one value of a column at a row."""
@@ -29,7 +31,7 @@ def _put_scalar(column: NDArray[Any], spec: ArraySpec, path: str) -> Put:
     python = {"b": bool, "i": int, "u": int, "f": float, "c": complex}[dtype.kind]
     # What a Python number may be without a look at the table of casts: nothing narrower than itself is given a float,
     # and NumPy itself refuses an integer that does not fit.
-    trusted = python if dtype.itemsize >= 8 or dtype.kind in "biu" else native
+    trusted = python if dtype in _PYTHONS_OWN or dtype.kind in "biu" else native
     half, negative_half = (
         (float(np.finfo(dtype).max), float(np.finfo(dtype).min)) if dtype.kind == "f" else (0.0, 0.0)
     )

@@ -1,0 +1,143 @@
+"""Writing single values and one value a lane: the table of casts (accumulator A20), and nothing broadcast."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from headrace.errors import SpecError
+from headrace.spec import ArraySpec, check_array
+from headrace.store.columns import put_lanes, put_one
+
+DTYPES = [
+    np.bool_, np.int8, np.int32, np.int64, np.uint8, np.uint64,
+    np.float16, np.float32, np.float64, np.complex64, np.complex128,
+]  # fmt: skip
+VALUES = [
+    True, False, 0, 1, -1, 7, 127, 128, 255, 256, -128, -129, 2**31, 2**63, 2**64, -(2**70),
+    0.0, 2.0, 2.9, -1e-300, 1e30, 1e300, 65504.0, 65520.0, float("nan"), float("inf"), -float("inf"),
+    1j, complex(1e300, 0), complex(float("inf"), 0), complex(3e38, 3e38), complex(3.5e38, 0),
+    np.bool_(True), np.int8(-3), np.uint8(200), np.int64(300), np.uint64(2**63), np.float16(2),
+    np.float32(1e30), np.float64(1e300), np.complex64(1j), np.complex128(1e300),
+    np.array(3), np.array(3.5), [1], np.ones(2), "x", None, b"y", np.str_("z"), object(), {},
+]  # fmt: skip
+
+
+def outcome(write):
+    try:
+        return write().tobytes()
+    except SpecError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_put_one_scalar_agrees_with_the_table_of_casts(dtype):
+    """A20, whatever way the value comes: as the quick way takes it, so does the table, to the same bits."""
+    spec = ArraySpec((), dtype)
+    for value in VALUES:
+        column = np.zeros(3, dtype)
+        put = put_one(column, spec, "path/leaf")
+
+        def quick(put=put, column=column, value=value):
+            put(1, value)
+            return column[1:2]
+
+        def table(value=value):
+            return np.asarray(check_array(value, spec, "path/leaf"), dtype).reshape(1)
+
+        assert outcome(quick) == outcome(table), (value, dtype)
+        assert not column[[0, 2]].any()
+
+
+@settings(max_examples=100)
+@given(
+    st.sampled_from(DTYPES),
+    st.one_of(
+        st.integers(-(2**65), 2**65), st.floats(), st.booleans(), st.complex_numbers(),
+        hnp.from_dtype(np.dtype(np.float32)), hnp.from_dtype(np.dtype(np.int16)),
+    ),
+)  # fmt: skip
+def test_put_one_agrees_for_any_number(dtype, value):
+    spec = ArraySpec((), dtype)
+    column = np.zeros(1, dtype)
+
+    def quick():
+        put_one(column, spec, "x")(0, value)
+        return column
+
+    assert outcome(quick) == outcome(lambda: np.asarray(check_array(value, spec, "x")).reshape(1))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64])
+def test_put_one_array_takes_its_shape_only(dtype):
+    """Nothing is broadcast: one value does not fill a row."""
+    spec = ArraySpec((2, 3), dtype)
+    column = np.zeros((4, 2, 3), dtype)
+    put = put_one(column, spec, "frame")
+    put(2, np.full((2, 3), 7, dtype))
+    assert (column[2] == 7).all()
+    put(1, [[1, 2, 3], [4, 5, 6]])
+    assert column[1].tolist() == [[1, 2, 3], [4, 5, 6]]
+    before = column.copy()
+    for wrong in (
+        7,
+        np.ones(3, dtype),
+        np.ones((1, 3), dtype),
+        np.ones((2, 1), dtype),
+        np.ones((1, 2, 3), dtype),
+    ):
+        with pytest.raises(SpecError, match=r"frame: expected .*\[2, 3\], got"):
+            put(0, wrong)
+    assert (column == before).all()
+
+
+def test_put_one_array_casts_by_the_table():
+    spec = ArraySpec(2, np.uint8)
+    column = np.zeros((1, 2), np.uint8)
+    put = put_one(column, spec, "x")
+    put(0, np.array([1, 255]))
+    assert column[0].tolist() == [1, 255]
+    for wrong in (np.array([1, 256]), np.array([-1, 0]), np.array([1.0, 2.0])):
+        with pytest.raises(SpecError, match="^x: "):
+            put(0, wrong)
+    assert column[0].tolist() == [1, 255]
+
+
+def test_put_one_array_takes_any_memory_order():
+    spec = ArraySpec((2, 3), np.float32)
+    column = np.zeros((1, 2, 3), np.float32)
+    value = np.arange(6, dtype=np.float32).reshape(3, 2).T
+    put_one(column, spec, "x")(0, value)
+    assert (column[0] == value).all()
+    put_one(column, spec, "x")(0, value.astype(">f4") + 1)
+    assert (column[0] == value + 1).all()
+
+
+@pytest.mark.parametrize(("lanes", "shape"), list(itertools.product([2, 3], [(), (2,), (2, 2)])))
+def test_put_lanes_takes_one_value_a_lane(lanes, shape):
+    spec = ArraySpec(shape, np.float32)
+    column = np.zeros((8, *shape), np.float32)
+    put = put_lanes(column, spec, "obs", lanes)
+    value = np.arange(lanes * int(np.prod(shape)), dtype=np.float32).reshape(lanes, *shape) + 1
+    put(3, value)
+    assert (column[3 : 3 + lanes] == value).all()
+    assert not column[:3].any()
+    assert not column[3 + lanes :].any()
+    put(3, value.astype(np.float64) + 1)
+    assert (column[3 : 3 + lanes] == value + 1).all()
+    put(3, value.tolist())
+    assert (column[3 : 3 + lanes] == value).all()
+    for wrong in (
+        1.0,
+        np.ones(shape, np.float32),
+        np.ones((1, *shape), np.float32),
+        np.ones((lanes + 1, *shape)),
+    ):
+        with pytest.raises(SpecError, match="^obs: expected"):
+            put(3, wrong)
+    with pytest.raises(SpecError, match="never stored as"):
+        put_lanes(np.zeros((8, *shape), np.int64), ArraySpec(shape, np.int64), "obs", lanes)(0, value)
+    assert (column[3 : 3 + lanes] == value).all()
