@@ -1,0 +1,39 @@
+"""The learning curve as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from headrace.cli.episodes import EndedEpisode
+
+
+def draw(path: Path, title: str, episodes: Sequence[EndedEpisode], last: int, goal: float | None) -> None:
+    """Returns of episodes over frames, and the mean of the last `last` of them.
+
+    Raises:
+        ImportError: matplotlib is missing.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError('the learning curve needs matplotlib: pip install "headrace[plot]"') from error
+    frames = np.array([episode.frame for episode in episodes])
+    returns = np.array([episode.return_ for episode in episodes])
+    # Figure and canvas by hand: pyplot would choose a display.
+    figure = Figure(figsize=(8, 4.5), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.plot(frames, returns, ".", markersize=2, alpha=0.4, label="episode")
+    if len(returns) >= last:
+        means = np.convolve(returns, np.ones(last) / last, mode="valid")
+        axes.plot(frames[last - 1 :], means, linewidth=2, label=f"mean of {last} episodes")
+    if goal is not None:
+        axes.axhline(goal, linestyle="--", linewidth=1, color="gray", label="goal")
+    axes.set(title=title, xlabel="frames", ylabel="return")
+    axes.grid(alpha=0.3)
+    axes.legend(loc="best")
+    figure.savefig(path)

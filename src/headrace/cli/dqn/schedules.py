@@ -1,0 +1,13 @@
+"""Numbers that change while training goes on."""
+
+from __future__ import annotations
+
+
+def linear(at: float, start: float, end: float, over: float) -> float:
+    """From `start` at 0 to `end` at `over`, and `end` from there on.
+
+    >>> [linear(frame, 1.0, 0.2, 100) for frame in (0, 50, 100, 500)]
+    [1.0, 0.6, 0.2, 0.2]
+    """
+    share = min(max(at / over, 0.0), 1.0)
+    return start * (1.0 - share) + end * share

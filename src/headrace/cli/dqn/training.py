@@ -1,0 +1,233 @@
+"""The run: a worker collects into the learner's replay, the learner samples, weights flow back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+try:
+    import torch
+except ImportError as error:
+    raise ImportError('headrace train needs torch: pip install "headrace[torch]"') from error
+
+from headrace.cli.dqn import experience
+from headrace.cli.dqn.learner import Learner
+from headrace.cli.dqn.network import NetworkShape
+from headrace.cli.dqn.policy import EpsilonGreedy
+from headrace.cli.dqn.problem import Problem, make
+from headrace.cli.dqn.schedules import linear
+from headrace.cli.dqn.settings import DqnSettings
+from headrace.cli.episodes import EpisodeLog
+from headrace.collectors import AsyncCollector, signature
+from headrace.errors import DeadlineExceeded
+
+# The return that is reported, and compared with the goal, is the mean over so many episodes.
+MEAN_OVER = 20
+_LOOK_EVERY = 0.25
+_SAMPLE_TIMEOUT = 0.5
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where the training stands.
+
+    Attributes:
+        frames, episodes, updates: so far.
+        seconds: since the first frame could be collected.
+        return_mean: of the last 20 episodes, played by the acting policy with its epsilon; None before 20 ended.
+        frames_per_second: since the last report.
+        samples_per_insert, samples_per_insert_target: how often each transition was sampled, and should be.
+        policy_lag: newest version of the weights minus the one that acted, mean of the last rollout.
+        epsilon: share of random actions.
+        loss: mean since the last report; None without an update.
+    """
+
+    frames: int
+    episodes: int
+    updates: int
+    seconds: float
+    return_mean: float | None
+    frames_per_second: float
+    samples_per_insert: float | None
+    samples_per_insert_target: float
+    policy_lag: float
+    epsilon: float
+    loss: float | None
+
+
+@dataclass
+class _Since:
+    """What happened since the last report."""
+
+    at: float
+    frames: int = 0
+    losses: list[float] = field(default_factory=list)
+
+
+class Training:
+    """One training run; a context manager, which starts the worker process and ends it.
+
+    Args:
+        problem: the environment.
+        settings: hyperparameters.
+        steps: frames to collect; rounded up to whole rollouts.
+        num_envs: copies of the environment in the worker.
+        seed: of environments, networks and sampling. The learner and the worker run side by side, so two runs of one
+            seed are alike, not equal.
+        goal: stop when the mean return of the last 20 episodes reaches it; None runs all steps.
+
+    Attributes:
+        log: the episodes so far.
+        policy: the newest weights.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        settings: DqnSettings,
+        *,
+        steps: int,
+        num_envs: int,
+        seed: int,
+        goal: float | None,
+    ) -> None:
+        self._problem, self._settings, self._goal = problem, settings, goal
+        frames_per_batch = settings.rollout_steps * num_envs
+        self._total_frames = -(-steps // frames_per_batch) * frames_per_batch
+        torch.manual_seed(seed)
+        observation = (
+            (settings.frame_stack, *problem.observation) if problem.is_image else problem.observation
+        )
+        shape = NetworkShape(observation, problem.num_actions, settings.hidden_units)
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self._learner = Learner(shape, settings, device)
+        self.policy = EpsilonGreedy(shape, problem.first_action, settings.epsilon_start)
+        self.log = EpisodeLog()
+        self._views = experience.training_views(problem, settings)
+        env_kwargs = {"env_id": problem.env_id}
+        self._take_weights()
+        self._replay = experience.make_replay(
+            signature(make, create_env_kwargs=env_kwargs), settings, frames_per_batch, seed
+        )
+        self._collector = self._make_collector(env_kwargs, frames_per_batch, num_envs, seed)
+
+    def _make_collector(
+        self, env_kwargs: dict[str, Any], frames_per_batch: int, num_envs: int, seed: int
+    ) -> AsyncCollector:
+        try:
+            return AsyncCollector(
+                make,
+                self.policy,
+                create_env_kwargs=env_kwargs,
+                frames_per_batch=frames_per_batch,
+                total_frames=self._total_frames,
+                num_envs=num_envs,
+                replay_buffer=self._replay,
+                items=experience.item_rules(self._settings),
+                seed=seed,
+            )
+        except BaseException:
+            self._replay.close()
+            raise
+
+    def __enter__(self) -> Self:
+        self._threads = torch.get_num_threads()
+        # The worker needs a core of its own; small networks are quicker on one thread anyway.
+        torch.set_num_threads(max(1, self._threads - 1))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        torch.set_num_threads(self._threads)
+        try:
+            # An error that is under way already says more than what it left behind.
+            self._collector.shutdown(raise_on_error=error is None)
+        finally:
+            self._replay.close()
+
+    def run(self, report: Callable[[Progress], None]) -> Progress:
+        """Train until the goal or the last step is reached, and say where it stands four times a second.
+
+        Returns:
+            The last report, over the whole run.
+
+        Raises:
+            WorkerDied: the worker ended and could not be started again.
+        """
+        self._collector.start()
+        self._began = time.perf_counter()
+        self._since = _Since(self._began)
+        while not self._is_goal_reached() and self._learn_once():
+            if time.perf_counter() - self._since.at >= _LOOK_EVERY:
+                report(self._look())
+        self._take_weights()
+        return self.progress()
+
+    def progress(self) -> Progress:
+        """Where it stands, with rates over the whole run."""
+        experience.drain_rewards(self._replay, self.log)
+        return self._progress(_Since(self._began, 0, self._since.losses))
+
+    def _is_goal_reached(self) -> bool:
+        mean = self.log.mean_return(MEAN_OVER)
+        return self._goal is not None and mean is not None and mean >= self._goal
+
+    def _learn_once(self) -> bool:
+        """One update, if the replay gives a batch; False when there is nothing left to do."""
+        settings = self._settings
+        try:
+            batch = self._replay.sample(
+                experience.TRANSITIONS, settings.batch_size, views=self._views, timeout=_SAMPLE_TIMEOUT
+            )
+        except DeadlineExceeded:
+            return self._collector.statistics().running
+        done = self.log.frames / self._total_frames
+        update = self._learner.update(
+            batch,
+            beta=linear(done, settings.importance_exponent, 1.0, 1.0),
+            learning_rate=linear(done, settings.learning_rate, settings.learning_rate / 10, 1.0),
+        )
+        self._replay.update_priorities(experience.TRANSITIONS, batch.info.keys, update.priorities)
+        self._since.losses.append(update.loss)
+        if self._learner.updates % settings.publish_every == 0:
+            experience.drain_rewards(self._replay, self.log)
+            self._take_weights()
+            self._collector.update_policy_weights_(self.policy)
+        return True
+
+    def _take_weights(self) -> None:
+        """The learner's newest weights, and the epsilon of now, into the policy."""
+        self.policy.network.load_state_dict(self._learner.weights())
+        self.policy.epsilon.fill_(self._epsilon())
+
+    def _epsilon(self) -> float:
+        settings = self._settings
+        learnt = self.log.frames - settings.learning_starts
+        return linear(learnt, settings.epsilon_start, settings.epsilon_end, settings.epsilon_frames)
+
+    def _look(self) -> Progress:
+        experience.drain_rewards(self._replay, self.log)
+        progress = self._progress(self._since)
+        self._since = _Since(time.perf_counter(), self.log.frames)
+        return progress
+
+    def _progress(self, since: _Since) -> Progress:
+        now = time.perf_counter()
+        losses = since.losses
+        return Progress(
+            frames=self.log.frames,
+            episodes=len(self.log.ended),
+            updates=self._learner.updates,
+            seconds=now - self._began,
+            return_mean=self.log.mean_return(MEAN_OVER),
+            frames_per_second=(self.log.frames - since.frames) / max(now - since.at, 1e-9),
+            samples_per_insert=experience.samples_per_insert(self._replay),
+            samples_per_insert_target=self._settings.samples_per_insert,
+            policy_lag=self._collector.statistics().lag_mean,
+            epsilon=self._epsilon(),
+            loss=sum(losses) / len(losses) if losses else None,
+        )

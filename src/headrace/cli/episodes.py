@@ -1,0 +1,115 @@
+"""Which episodes ended, with their returns and lengths, from rows as they come."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class EndedEpisode:
+    """One episode that ended.
+
+    Attributes:
+        episode_id: the collector's number of it.
+        return_: the sum of its rewards.
+        length: its transitions.
+        terminated, truncated: how it ended.
+        frame: how many frames of all environments had been seen when it ended.
+    """
+
+    episode_id: int
+    return_: float
+    length: int
+    terminated: bool
+    truncated: bool
+    frame: int
+
+
+class EpisodeLog:
+    """Adds up rewards by episode.
+
+    Rows of one episode must come in order; rows of several may be mixed in any way.
+
+    Attributes:
+        ended: the episodes that ended, in the order of their ends.
+        frames: rows seen.
+
+    >>> log = EpisodeLog()
+    >>> log.add(np.array([0, 1, 0]), np.array([1.0, 5.0, 2.0]), np.array([0, 0, 1], bool), np.zeros(3, bool))
+    >>> log.ended
+    [EndedEpisode(episode_id=0, return_=3.0, length=2, terminated=True, truncated=False, frame=3)]
+    """
+
+    def __init__(self) -> None:
+        self.ended: list[EndedEpisode] = []
+        self.frames = 0
+        self._open: dict[int, tuple[float, int]] = {}
+
+    def add(
+        self,
+        episode_id: NDArray[np.int64],
+        reward: NDArray[np.floating[Any]],
+        terminated: NDArray[np.bool_],
+        truncated: NDArray[np.bool_],
+    ) -> None:
+        """Take the next rows; all arrays are `[K]`."""
+        ids, place = np.unique(episode_id, return_inverse=True)
+        returns = np.bincount(place, weights=reward, minlength=len(ids))
+        lengths = np.bincount(place, minlength=len(ids))
+        for number, return_, length in zip(ids.tolist(), returns.tolist(), lengths.tolist(), strict=True):
+            before = self._open.get(number, (0.0, 0))
+            self._open[number] = (before[0] + return_, before[1] + length)
+        for row in np.flatnonzero(terminated | truncated).tolist():
+            number = int(episode_id[row])
+            return_, length = self._open.pop(number)
+            self.ended.append(
+                EndedEpisode(
+                    number,
+                    return_,
+                    length,
+                    bool(terminated[row]),
+                    bool(truncated[row]),
+                    self.frames + row + 1,
+                )
+            )
+        self.frames += len(episode_id)
+
+    def mean_return(self, last: int) -> float | None:
+        """The mean return of the `last` episodes that ended; None before that many have."""
+        if len(self.ended) < last:
+            return None
+        return float(np.mean([episode.return_ for episode in self.ended[-last:]]))
+
+
+def write_csv(path: Path, episodes: Sequence[EndedEpisode]) -> None:
+    """One line an episode, with a head line."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(field.name.rstrip("_") for field in fields(EndedEpisode))
+        writer.writerows(astuple(episode) for episode in episodes)
+
+
+def summary(episodes: Sequence[EndedEpisode]) -> dict[str, Any]:
+    """Count, and mean, min, max of returns and lengths; None where no episode ended.
+
+    >>> summary([])["return"]
+    {'mean': None, 'min': None, 'max': None}
+    """
+    return {
+        "episodes": len(episodes),
+        "return": _spread([episode.return_ for episode in episodes]),
+        "length": _spread([episode.length for episode in episodes]),
+    }
+
+
+def _spread(values: Sequence[float]) -> dict[str, float | None]:
+    if not values:
+        return {"mean": None, "min": None, "max": None}
+    return {"mean": float(np.mean(values)), "min": min(values), "max": max(values)}

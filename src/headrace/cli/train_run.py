@@ -1,0 +1,140 @@
+"""What `headrace train` does around a training run: options in, files and tables out."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from headrace.cli import episodes, screen
+from headrace.cli.dqn import checkpoint, curve, problem
+from headrace.cli.dqn.settings import IMAGE_SETTINGS, VECTOR_SETTINGS, DqnSettings
+from headrace.cli.dqn.training import MEAN_OVER, Progress, Training
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """The options of the command; see its help."""
+
+    env_id: str
+    steps: int
+    seed: int
+    out: Path
+    num_envs: int
+    goal: float | None
+    hyperparameters: Mapping[str, Any]
+
+
+def run(request: Request, *, as_json: bool, quiet: bool) -> None:
+    """Train, write the files, print the result.
+
+    Raises:
+        click.BadParameter: an environment that a DQN cannot learn.
+        click.UsageError: a hyperparameter outside its range.
+        click.Abort: Ctrl-C, after the files are written.
+    """
+    found = problem.describe(request.env_id)
+    settings = _settings(request, IMAGE_SETTINGS if found.is_image else VECTOR_SETTINGS)
+    goal = found.reward_threshold if request.goal is None else request.goal
+    request.out.mkdir(parents=True, exist_ok=True)
+    console = Console(quiet=as_json)
+    with Training(
+        found, settings, steps=request.steps, num_envs=request.num_envs, seed=request.seed, goal=goal
+    ) as training:
+        try:
+            final = _train(training, request.steps, Console(quiet=as_json or quiet))
+            interrupted = False
+        except KeyboardInterrupt:
+            final, interrupted = training.progress(), True
+        result = _result(request, final, goal)
+        files = _write(request.out, training, settings, result)
+    if as_json:
+        click.echo(json.dumps({**result, **files}))
+    else:
+        _show(console, result, files)
+    if interrupted:
+        raise click.Abort
+
+
+def _settings(request: Request, defaults: DqnSettings) -> DqnSettings:
+    try:
+        return dataclasses.replace(defaults, **request.hyperparameters)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _train(training: Training, steps: int, console: Console) -> Progress:
+    with screen.ProgressLine(steps, console) as line:
+        return training.run(_reporter(line))
+
+
+def _reporter(line: screen.ProgressLine) -> Callable[[Progress], None]:
+    def report(now: Progress) -> None:
+        number = screen.number
+        line.show(
+            now.frames,
+            f"return {number(now.return_mean)}  {now.frames_per_second:.0f} frames/s  "
+            f"samples/insert {number(now.samples_per_insert)} of {now.samples_per_insert_target:g}  "
+            f"lag {now.policy_lag:.1f}  loss {number(now.loss)}",
+        )
+
+    return report
+
+
+def _result(request: Request, final: Progress, goal: float | None) -> dict[str, Any]:
+    reached = goal is not None and final.return_mean is not None and final.return_mean >= goal
+    return {
+        "environment": request.env_id,
+        "seed": request.seed,
+        "goal": goal,
+        "goal_reached": reached,
+        **dataclasses.asdict(final),
+    }
+
+
+def _write(out: Path, training: Training, settings: DqnSettings, result: dict[str, Any]) -> dict[str, str]:
+    """The files: name of each by what it is."""
+    ended = training.log.ended
+    files = {"checkpoint": str(out / "policy.pt"), "episodes_file": str(out / "episodes.csv")}
+    checkpoint.save(
+        out / "policy.pt", training.policy, {"settings": dataclasses.asdict(settings), "result": result}
+    )
+    episodes.write_csv(out / "episodes.csv", ended)
+    picture = out / "learning-curve.png"
+    try:
+        curve.draw(
+            picture, f"{result['environment']}, seed {result['seed']}", ended, MEAN_OVER, result["goal"]
+        )
+        files["curve"] = str(picture)
+    except ImportError as error:
+        # The training is what counts: it is kept, and the reader is told what is missing.
+        click.echo(str(error), err=True)
+    return files
+
+
+def _show(console: Console, result: dict[str, Any], files: Mapping[str, str]) -> None:
+    goal = "none" if result["goal"] is None else f"{result['goal']:g}"
+    reached = "reached" if result["goal_reached"] else "not reached"
+    rows = [
+        (f"return, mean of {MEAN_OVER} episodes", result["return_mean"]),
+        ("goal", goal if result["goal"] is None else f"{goal}, {reached}"),
+        ("frames", result["frames"]),
+        ("episodes", result["episodes"]),
+        ("updates", result["updates"]),
+        ("seconds", result["seconds"]),
+        ("frames/s", result["frames_per_second"]),
+        (
+            "samples per insert",
+            f"{screen.number(result['samples_per_insert'])} of {result['samples_per_insert_target']:g}",
+        ),
+        ("policy lag", result["policy_lag"]),
+        ("loss", result["loss"]),
+        *((name.replace("_file", ""), path) for name, path in files.items()),
+    ]
+    console.print(screen.facts(f"{result['environment']}, seed {result['seed']}", rows))

@@ -1,0 +1,80 @@
+"""The command line: help is quick, wrong use is 2, failure is 1."""
+
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from headrace import cli
+from headrace.errors import WorkerDied
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["collect", "--help"], ["train", "-h"], ["--version"]])
+def test_help_is_done(arguments):
+    done = CliRunner().invoke(cli.main, arguments)
+    assert done.exit_code == 0
+
+
+def test_help_names_every_command():
+    shown = CliRunner().invoke(cli.main, ["--help"]).output
+    assert "collect" in shown
+    assert "train" in shown
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["fly"],
+        ["collect"],
+        ["collect", "CartPole-v1"],
+        ["train"],
+        ["train", "CartPole-v1", "--steps", "none"],
+    ],
+)
+def test_wrong_use_is_2(arguments):
+    done = CliRunner().invoke(cli.main, arguments)
+    assert done.exit_code == 2
+    assert "Usage" in done.output
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["collect", "--help"]])
+def test_help_loads_nothing_heavy(arguments):
+    code = (
+        "import sys\nfrom headrace.cli import main\n"
+        f"main({arguments!r}, standalone_mode=False)\n"
+        "print([name for name in ('torch', 'gymnasium', 'numba', 'numpy.random', 'rich', 'matplotlib') "
+        "if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def fail_with(error):
+    @click.command("fail")
+    def command():
+        raise error
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            WorkerDied("worker 0 died of signal 9", worker_idx=0, exitcode=-9),
+            "WorkerDied: worker 0 died of signal 9",
+        ),
+        (ImportError('needs torch: pip install "headrace[torch]"'), 'pip install "headrace[torch]"'),
+    ],
+)
+def test_failure_is_1_and_one_line(monkeypatch, error, told):
+    monkeypatch.setitem(cli.main.commands, "fail", fail_with(error))
+    monkeypatch.setattr(type(cli.main), "get_command", lambda self, ctx, name: self.commands[name])
+    done = CliRunner().invoke(cli.main, ["fail"])
+    assert done.exit_code == 1
+    assert told in done.output
+    assert "Traceback" not in done.output

@@ -1,0 +1,91 @@
+"""`headrace train`: wrong use, and a real training run."""
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+
+import headrace as hr
+from headrace.cli import main
+from headrace.cli.dqn import checkpoint
+
+
+def train(*arguments):
+    return CliRunner().invoke(main, ["train", *arguments])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["NoSuchGame-v0"], "NoSuchGame"),
+        (["Pendulum-v1"], "Discrete"),
+        (["CartPole-v1", "--seed", "-1"], "--seed"),
+        (["CartPole-v1", "--num-envs", "0"], "--num-envs"),
+        (["CartPole-v1", "--gamma", "2"], "--gamma"),
+        (["CartPole-v1", "--batch-size", "0"], "--batch-size"),
+    ],
+)
+def test_wrong_use_is_2_and_leaves_no_folder(tmp_path, arguments, told):
+    done = train(*arguments, "--out", str(tmp_path / "out"))
+    assert done.exit_code == 2, done.output
+    assert told in done.output
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.timeout(240)
+def test_training_reaches_a_small_goal_and_its_policy_acts(tmp_path):
+    threads = torch.get_num_threads()
+    out = tmp_path / "run"
+    done = train(
+        "CartPole-v1", "--seed", "1", "--goal", "100", "--steps", "40000", "--json", "--out", str(out)
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    result = json.loads(done.output)
+    assert result["goal_reached"]
+    assert result["return_mean"] >= 100
+    assert result["updates"] > 100
+    assert torch.get_num_threads() == threads
+
+    with (out / "episodes.csv").open(newline="") as file:
+        returns = [float(episode["return"]) for episode in csv.DictReader(file)]
+    assert len(returns) == result["episodes"]
+    assert np.mean(returns[-20:]) == pytest.approx(result["return_mean"])
+    assert np.mean(returns[:20]) < 50  # It began as a random policy: it is training that got it there.
+    assert (out / "learning-curve.png").read_bytes().startswith(b"\x89PNG")
+
+    policy = checkpoint.load(out / "policy.pt")
+    with hr.Collector("CartPole-v1", policy, frames_per_batch=8 * 500, num_envs=8, seed=1000) as collector:
+        rows = next(iter(collector)).flatten()
+    episodes = int((rows.terminated | rows.truncated).sum())
+    assert rows.frames / max(episodes, 1) > 75
+
+
+@pytest.mark.timeout(120)
+def test_ctrl_c_keeps_what_was_learnt(tmp_path):
+    out = tmp_path / "run"
+    code = "from headrace.cli import main; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "train", "CartPole-v1", "--steps", "10000000", "--goal", "1000000", "--out", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )  # fmt: skip
+    try:
+        # The first line of progress says that the run has begun.
+        assert "return" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        shown, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 1, shown
+    assert "Aborted" in shown
+    assert "Traceback" not in shown
+    assert checkpoint.load(out / "policy.pt")(torch.zeros(2, 4)).shape == (2,)
+    assert (out / "learning-curve.png").exists()
