@@ -1,0 +1,187 @@
+"""Copies of rows, the pool of their buffers, and the rows of windows."""
+
+import importlib.util
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.spec import ArraySpec, Signature
+from headrace.store.arena import Arena
+from headrace.store.block import LaneBlock
+from headrace.store.gather import Pool, gather, window_rows
+from headrace.store.store import Store
+
+LARGE = (256, 1024)
+FLOAT = np.dtype(np.float32)
+
+
+def address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]
+
+
+# ---- the pool --------------------------------------------------------------------------------------------------------
+
+
+def test_a_buffer_is_used_again_when_nobody_has_it():
+    """Performance P8: a buffer returns to the pool when the last array over it is garbage."""
+    pool = Pool()
+    first = pool.empty(LARGE, FLOAT)
+    where = address(first)
+    del first
+    assert address(pool.empty(LARGE, FLOAT)) == where
+    assert address(pool.empty((1024, 256), np.dtype(np.int32))) == where  # Bytes are bytes.
+
+
+@pytest.mark.parametrize(
+    "derive",
+    [
+        lambda array: array,
+        lambda array: array[3:5],
+        lambda array: array.reshape(-1)[::7],
+        lambda array: array.view(np.uint8)[0],
+        memoryview,
+        lambda array: np.frombuffer(array, np.uint8),
+        lambda array: {"nested": [array.T]},
+    ],
+    ids=["itself", "rows", "strided", "bytes", "memoryview", "frombuffer", "nested"],
+)
+def test_a_buffer_is_not_used_again_while_an_array_over_it_lives(derive):
+    pool = Pool()
+    kept = derive(pool.empty(LARGE, FLOAT))
+    others = [pool.empty(LARGE, FLOAT) for _ in range(12)]
+    for number, other in enumerate(others):
+        other[:] = number
+    assert len({address(other) for other in others}) == 12
+    assert [other[0, 0] for other in others] == list(range(12))
+    del kept
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
+@pytest.mark.parametrize("part", [slice(None), slice(2, 3)])
+def test_a_torch_tensor_over_a_buffer_counts(part):
+    import torch
+
+    pool = Pool()
+    array = pool.empty(LARGE, FLOAT)
+    where = address(array)
+    tensor = torch.from_numpy(array)[part]
+    del array
+    assert address(pool.empty(LARGE, FLOAT)) != where
+    del tensor
+    assert where in {address(each) for each in [pool.empty(LARGE, FLOAT), pool.empty(LARGE, FLOAT)]}
+
+
+def test_who_keeps_many_batches_gets_ever_new_memory():
+    pool = Pool()
+    kept = [pool.empty(LARGE, FLOAT) for _ in range(30)]
+    for number, array in enumerate(kept):
+        array[:] = number
+    assert all((array == number).all() for number, array in enumerate(kept))
+    # Those that the pool still knows come back.
+    known = {address(array) for array in kept}
+    del kept, array
+    assert address(pool.empty(LARGE, FLOAT)) in known
+
+
+def test_small_arrays_and_empty_ones_are_plain():
+    pool = Pool()
+    assert pool.empty((3, 2), FLOAT).shape == (3, 2)
+    assert pool.empty((0, 5), FLOAT).shape == (0, 5)
+    assert pool.empty((), FLOAT).shape == ()
+
+
+def test_threads_never_share_a_buffer():
+    pool = Pool()
+    wrong: list[int] = []
+    gate = threading.Barrier(4)
+
+    def work(number: int) -> None:
+        gate.wait()
+        for _ in range(50):
+            array = pool.empty((64, 1024), FLOAT)
+            array[:] = number
+            if not (array == number).all():
+                wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+# ---- gather ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rows", [np.array([], np.int64), np.array([5, 0, 5]), np.array([[1, 2], [3, 9]])])
+@pytest.mark.parametrize("shape", [(), (3,), (40, 700)])
+def test_gather_copies_rows(rows: np.ndarray, shape: tuple[int, ...]):
+    """`dtype[*rows.shape, ...]`, and a copy: it never changes and changes nothing (replay B4)."""
+    column = np.arange(10 * int(np.prod(shape)), dtype=np.int32).reshape(10, *shape)
+    pool = Pool()
+    got = gather(column, rows, pool)
+    assert got.dtype == column.dtype
+    assert got.shape == rows.shape + shape
+    assert (got == column[rows]).all()
+    before = column.copy()
+    got[...] = -1
+    assert (column == before).all()
+
+
+# ---- rows of windows -------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=50)
+@given(
+    st.integers(1, 3),
+    st.integers(3, 9),
+    st.lists(st.integers(1, 8), min_size=1, max_size=6),
+    st.booleans(),
+    st.data(),
+)
+def test_window_rows_equal_the_episodes(
+    lanes: int, page_rows: int, lengths: list[int], with_finals: bool, data: st.DataObject
+):
+    """Windows of one episode each, over pages, the final row beside the lanes or among them included; then -1."""
+    signature = Signature({"number": ArraySpec((), np.int64)})
+    store = Store(signature, 4096, make_arena=Arena.private, page_rows=page_rows)
+    block = LaneBlock(store, lanes, 1000)
+    episodes: list[list[int]] = []
+    for length in lengths:
+        running: list[list[int]] = [[] for _ in range(lanes)]
+        for _ in range(length):
+            block.make_room()
+            for lane in range(lanes):
+                running[lane].append(block.row + lane)
+            block.commit()
+        if with_finals and lanes == 1:
+            block.make_room()
+            running[0].append(block.row)
+            block.commit_final()
+        else:
+            for lane in range(lanes):
+                if not with_finals:
+                    block.end_without_final(lane)
+                    continue
+                first, _ = block.make_room_for_finals()
+                block.commit_finals(np.array([lane]), first)
+                running[lane].append(first)
+        episodes += running
+    picks = []
+    for _ in range(data.draw(st.integers(1, 8))):
+        episode = data.draw(st.sampled_from(episodes))
+        start = data.draw(st.integers(0, len(episode) - 1))
+        picks.append(episode[start : start + data.draw(st.integers(1, len(episode) - start))])
+    longest = max(map(len, picks)) + data.draw(st.integers(0, 2))
+    rows = np.empty((len(picks), longest), np.int64)
+    window_rows(
+        store.arrays,
+        np.array([pick[0] for pick in picks]),
+        np.array([len(pick) for pick in picks], np.uint32),
+        rows,
+    )
+    assert rows.tolist() == [pick + [-1] * (longest - len(pick)) for pick in picks]
