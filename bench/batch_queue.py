@@ -19,6 +19,8 @@ from headrace.server import BatchQueue
 
 ROUNDS = 7
 BATCH_SIZE = 256
+# Samples that touch all the memory once.
+WARM_UP = 8 * BATCH_SIZE
 # Name, floats in a sample, samples in a round.
 SIZES = (("20 B", 5, 40_000), ("28 KB", 7168, 6_000))
 WAYS = (("1 sender, copy", 1, True), ("1 sender, views", 1, False), ("4 senders, copy", 4, True))
@@ -42,6 +44,8 @@ def through_queue(width: int, samples: int, senders: int, copy: bool) -> float:
     taking = threading.Thread(target=take)
     sending = [threading.Thread(target=send) for _ in range(senders)]
     taking.start()
+    for _ in range(WARM_UP):
+        queue.send(sample)
     start = time.perf_counter()
     for thread in sending:
         thread.start()
@@ -51,7 +55,7 @@ def through_queue(width: int, samples: int, senders: int, copy: bool) -> float:
     taking.join()
     seconds = time.perf_counter() - start
     tail = queue.tail()
-    if total + (0 if tail is None else len(tail)) != samples // senders * senders:
+    if total + (0 if tail is None else len(tail)) != WARM_UP + samples // senders * senders:
         raise RuntimeError("samples were lost")
     return samples / seconds
 

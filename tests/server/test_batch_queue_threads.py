@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from headrace.clock import SystemClock
 from headrace.errors import Closed, DeadlineExceeded
 from headrace.server import BatchQueue
 from headrace.testing import FakeClock
@@ -234,24 +235,56 @@ def test_bq10_close_waits_for_a_sender_that_has_its_place(clock, before):
     assert last.result().tolist() == ([9] if not before else [2, 9])
 
 
+class TellingClock(SystemClock):
+    """The machine's clock, which tells that somebody is about to wait."""
+
+    def __init__(self):
+        self.waiting = threading.Event()
+
+    def wait(self, condition, timeout):
+        self.waiting.set()
+        return super().wait(condition, timeout)
+
+
 @pytest.mark.parametrize(
-    "call", [lambda queue: queue.send(9), lambda queue: queue.sample()], ids=["send", "sample"]
+    ("count", "call"),
+    [(4, lambda queue: queue.send(9)), (1, lambda queue: queue.sample())],
+    ids=["send", "sample"],
 )
-def test_bq12_ctrl_c_ends_a_wait(clock, call):
-    queue = filled(clock, 4 if call.__code__.co_names == ("send",) else 1)
-    before = queue.statistics()
+def test_bq12_ctrl_c_ends_a_wait(count, call):
+    clock = TellingClock()
+    queue = filled(clock, count)
     main = threading.main_thread().ident
 
     def interrupt():
-        clock.wait_for_waiters(1)
+        assert clock.waiting.wait(JOIN)
         signal.pthread_kill(main, signal.SIGINT)
 
     interrupter = Caller(interrupt)
     with pytest.raises(KeyboardInterrupt):
         call(queue)
     interrupter.result()
-    assert queue.statistics().samples_received == before.samples_received
-    assert clock.waiters == 0
+    assert Caller(queue.statistics).result().samples_received == count
+
+
+class LosingClock(FakeClock):
+    """Ctrl-C in the middle of `Condition.wait`: the lock is given up and not taken again."""
+
+    def wait(self, condition, timeout):
+        condition.release()
+        raise KeyboardInterrupt
+
+
+def test_bq12_ctrl_c_between_giving_the_lock_up_and_taking_it_again():
+    queue = filled(LosingClock(), 4)
+    with pytest.raises(KeyboardInterrupt):
+        queue.send(9)
+    assert [queue.sample()[0].tolist() for _ in range(2)] == [[0, 1], [2, 3]]
+    with pytest.raises(KeyboardInterrupt):
+        queue.sample()
+    # Nobody holds the lock: another thread gets through.
+    Caller(lambda: queue.send(4)).result()
+    assert queue.statistics().samples_received == 5
 
 
 @pytest.fixture

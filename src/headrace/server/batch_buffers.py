@@ -37,6 +37,8 @@ class BatchBuffer:
             memoryview(bytearray(math.prod(shape) * dtype.itemsize)) for shape, dtype in self._shapes
         ]
         self.columns = self.writable()
+        for column in self.columns:
+            column.fill(0)  # takes the pages now, not one by one under the first samples
         self.done: list[int] = []
 
     def writable(self) -> list[Array]:

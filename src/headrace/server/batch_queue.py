@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import threading
 from collections import deque
@@ -19,6 +20,9 @@ from headrace.trajectories.leaf_checks import LeafCheck, checked, reader
 from headrace.trees import build, compile_tree
 
 Array = np.ndarray[Any, Any]
+
+# Seconds. A Ctrl-C between Python's last look for signals and the moment the thread sleeps does not wake it.
+_LONGEST_WAIT = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,7 @@ class BatchQueue:
         self._checks = [LeafCheck(path, spec) for path, spec in specs.items()]
         self._buffers = BatchBuffers(list(specs.values()), self._batch_size, keep=self._slots)
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._place_free = threading.Condition(self._lock)
         self._batch_full = threading.Condition(self._lock)
         self._free = deque(BatchBuffer(list(specs.values()), self._batch_size) for _ in range(self._slots))
@@ -221,7 +225,7 @@ class BatchQueue:
                 buffer, rows = self._tail
                 if len(buffer.done) < rows:
                     # Senders that had their places before `close` are still copying.
-                    self._clock.wait(self._batch_full, None)
+                    self._wait(self._batch_full, None)
                     continue
                 arrays = [column[:rows].copy() for column in buffer.columns]
                 self._tail = None
@@ -260,7 +264,7 @@ class BatchQueue:
                 )
             self._blocked_sends += not waited
             waited = True
-            self._clock.wait(self._place_free, remaining)
+            self._wait(self._place_free, remaining)
 
     def _start_batch(self, buffer: BatchBuffer) -> None:
         buffer.done = []
@@ -286,7 +290,17 @@ class BatchQueue:
                     f"sample: no batch of {self._batch_size} was full within {timeout} s; "
                     f"{self._info(self._batches).size} samples wait"
                 )
-            self._clock.wait(self._batch_full, remaining)
+            self._wait(self._batch_full, remaining)
+
+    def _wait(self, condition: threading.Condition, remaining: float | None) -> None:
+        try:
+            self._clock.wait(condition, _LONGEST_WAIT if remaining is None else min(remaining, _LONGEST_WAIT))
+        except BaseException:
+            # Ctrl-C may hit `Condition.wait` where it has given the lock up and would not take it again.
+            with contextlib.suppress(RuntimeError):
+                self._lock.release()
+            self._lock.acquire()
+            raise
 
     def _give_back(self) -> None:
         lease, self._lent = self._lent, None
@@ -332,7 +346,7 @@ class BatchQueue:
         return None if timeout is None else self._clock.monotonic() + max(0.0, timeout)
 
     def _remaining(self, deadline: float | None) -> float | None:
-        return None if deadline is None else min(deadline - self._clock.monotonic(), threading.TIMEOUT_MAX)
+        return None if deadline is None else deadline - self._clock.monotonic()
 
 
 def _integer(name: str, value: object, least: int) -> int:
