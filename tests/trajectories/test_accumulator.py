@@ -582,9 +582,16 @@ TestAccumulator = AccumulatorMachine.TestCase
 
 def test_what_comes_at_every_step_takes_no_general_way(monkeypatch):
     acc = TrajectoryAccumulator(
-        {"t": {"obs": np.zeros((3, 8), np.float32), "r": np.zeros(3, np.float32), "d": np.zeros(3, bool), "a": np.zeros(3, int)}}
+        {
+            "t": {
+                "obs": np.zeros((3, 8), np.float32),
+                "r": np.zeros(3, np.float32),
+                "d": np.zeros(3, bool),
+                "a": np.zeros(3, int),
+            }
+        }
     )
-    monkeypatch.setattr(LeafCheck, "check", lambda *_: pytest.fail("an exact array or a plain number was looked at twice"))
+    monkeypatch.setattr(LeafCheck, "check", lambda *_: pytest.fail("took the general way"))
     acc.add("t", {"obs": np.ones(8, np.float32), "r": 0.5, "d": True, "a": 3})
     acc.add("t", {"obs": np.ones(8, np.float32), "r": np.float64(0.5), "d": np.True_, "a": 3})
     assert acc.count("t") == 2
