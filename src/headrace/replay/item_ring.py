@@ -8,19 +8,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.replay import kernels
+from headrace.replay.item_memory import ItemMemory, new_items
 from headrace.replay.items import (
     FIRST,
+    HAS_SEQUENCES,
     HEAP,
     LIVE,
     PRIORITIZED,
-    RING_WORDS,
     SPAN,
     UNIFORM,
     UNIQUE,
-    Items,
+    Scratch,
+    new_scratch,
 )
 from headrace.replay.selectors import Selector
-from headrace.store.layout import StoreArrays
+from headrace.store.store import Store
 
 _SMALLEST = 1024
 _NO_NUMBERS = np.zeros(0, np.float64)
@@ -38,7 +40,7 @@ class ItemRing:
 
     def __init__(
         self,
-        store: StoreArrays,
+        store: Store,
         max_size: int,
         sampler: Selector,
         remover: Selector,
@@ -51,25 +53,29 @@ class ItemRing:
         self._random = random
         self._random_victims = remover.kind in (UNIFORM, PRIORITIZED)
         self._random_draws = sampler.kind in (UNIFORM, PRIORITIZED)
+        self._scratch = new_scratch(256)
         self._uses_heap = HEAP in (sampler.kind, remover.kind)
         self._reads_priorities = sampler.reads_priorities or remover.reads_priorities
-        self.arrays = self._new(
-            min(_SMALLEST, max_size + 1), with_windows=False, with_priorities=self._uses_heap
+        self._use(self._new(min(_SMALLEST, max_size + 1), with_windows=False, with_priorities=False))
+
+    def _new(self, capacity: int, *, with_windows: bool, with_priorities: bool) -> ItemMemory:
+        return new_items(
+            capacity,
+            self._sampler,
+            self._remover,
+            with_windows=with_windows,
+            with_priorities=with_priorities or self._uses_heap,
         )
 
-    def _new(self, capacity: int, *, with_windows: bool, with_priorities: bool) -> Items:
-        return Items(
-            keys=np.zeros(capacity, np.uint64),
-            rows=np.zeros(capacity, np.uint32),
-            times=np.zeros(capacity, np.uint32),
-            priorities=np.zeros(capacity if with_priorities else 0, np.float64),
-            windows=np.zeros((capacity if with_windows else 0, 3), np.uint32),
-            touches=np.zeros(capacity if self._uses_heap else 0, np.int64),
-            common=np.ones(1, np.float64),
-            common_window=np.array([1, 0, 0], np.uint32),
-            ring=np.zeros(RING_WORDS, np.int64),
-            sampler=self._sampler.new_index(capacity),
-            remover=self._remover.new_index(capacity),
+    def _use(self, memory: ItemMemory) -> None:
+        self.arrays = memory.items
+        # What kernels carve the arrays from; made once, for it is given to them at every step.
+        self._carve = (memory.memory, memory.places)
+        self._carve_with_store = (
+            self._store.memory,
+            self._store.places,
+            self._store.arrays.page_rows,
+            *self._carve,
         )
 
     def __len__(self) -> int:
@@ -79,6 +85,11 @@ class ItemRing:
     def unique(self) -> int:
         """Items sampled at least once since the last reset."""
         return int(self.arrays.ring[UNIQUE])
+
+    @property
+    def has_sequences(self) -> bool:
+        """Whether some item was ever more than one row."""
+        return bool(self.arrays.ring[HAS_SEQUENCES])
 
     @property
     def has_windows(self) -> bool:
@@ -114,40 +125,49 @@ class ItemRing:
         rows: NDArray[np.int64],
         windows: NDArray[np.uint32],
         priorities: NDArray[np.float64],
+        pins: int = 0,
     ) -> int:
-        """Insert items whose pages are pinned; returns how many left for them.
+        """Insert items; returns how many left for them.
 
         Args:
             first_key: of the first; the others follow.
             rows: int64[M].
             windows: uint32[M, 3], or uint32[1, 3] for all.
             priorities: float64[M], or float64[1] for all.
+            pins: references that each item still has to take on its page: 0, or 1 for items of one row.
         """
-        if not self.has_windows:
-            self._note_windows(windows)
-        if not self.arrays.priorities.shape[0]:
-            self._note_priorities(priorities)
         left = 0
         while True:
-            done, gone = kernels.insert(
-                self._store,
-                self.arrays,
+            uniforms = self._random.random(2 * len(rows) + 8) if self._random_victims else _NO_NUMBERS
+            done, gone, stopped = kernels.insert_into(
+                *self._carve_with_store,
                 first_key,
                 rows,
                 windows,
                 priorities,
+                pins,
                 self.max_size,
-                self._random.random(2 * len(rows) + 8) if self._random_victims else _NO_NUMBERS,
+                uniforms,
+                *self._scratch,
             )
-            left += int(gone)
-            if done == len(rows) and self.arrays.ring[LIVE] <= self.max_size:
+            left += gone
+            if stopped == kernels.DONE:
                 return left
             first_key += done
             rows = rows[done:]
             windows = windows[done:] if len(windows) > 1 else windows
             priorities = priorities[done:] if len(priorities) > 1 else priorities
-            if self.arrays.ring[SPAN] == self.arrays.rows.shape[0]:
-                self._make_room()
+            self._remove_obstacle(stopped)
+
+    def _remove_obstacle(self, stopped: int) -> None:
+        if stopped == kernels.NO_SLOT:
+            self._make_room()
+        elif stopped == kernels.NO_WINDOWS:
+            self._replace(len(self.arrays.rows), with_windows=True)
+        elif stopped == kernels.NO_PRIORITIES:
+            self._replace(len(self.arrays.rows), with_priorities=True)
+        elif stopped == kernels.NO_SCRATCH:
+            self._scratch_for(2 * len(self._scratch.changed))
 
     def shrink_to(self, max_size: int) -> int:
         """Set another largest size; returns how many items left at once."""
@@ -161,37 +181,21 @@ class ItemRing:
         slots = np.empty(len(keys), np.int64)
         found = kernels.find_keys(self.arrays, keys, slots)
         slots = np.unique(slots[:found])
-        kernels.remove(self._store, self.arrays, slots)
+        kernels.remove(self._store.arrays, self.arrays, slots, self._scratch_for(len(slots)))
         self._close_holes()
         return len(slots)
 
     def clear(self) -> None:
         """Remove all items and forget which were sampled."""
-        live = kernels.live_slots(self.arrays)
-        kernels.remove(self._store, self.arrays, live)
+        live = self._live_slots()
+        kernels.remove(self._store.arrays, self.arrays, live, self._scratch_for(len(live)))
         self.arrays.ring[UNIQUE] = 0
 
     def update(self, keys: NDArray[np.uint64], priorities: NDArray[np.float64]) -> int:
         """Set priorities; returns how many entries named an item that is there."""
         if not self.arrays.priorities.shape[0]:
             self._replace(self.arrays.rows.shape[0], with_priorities=True)
-        return int(kernels.update(self.arrays, keys, priorities))
-
-    def _note_windows(self, windows: NDArray[np.uint32]) -> None:
-        """Take the window of the first items as that of all, until another comes."""
-        common = self.arrays.common_window
-        if not len(self) and len(windows):
-            common[:] = windows[0]
-        if (windows != common).any():
-            self._replace(self.arrays.rows.shape[0], with_windows=True)
-
-    def _note_priorities(self, priorities: NDArray[np.float64]) -> None:
-        """Take the priority of the first items as that of all, until another comes."""
-        common = self.arrays.common
-        if not len(self) and len(priorities):
-            common[0] = priorities[0]
-        if (priorities != common[0]).any():
-            self._replace(self.arrays.rows.shape[0], with_priorities=True)
+        return int(kernels.update_in(*self._carve, keys, priorities, *self._scratch_for(len(keys))))
 
     # ---- room ------------------------------------------------------------------------------------------------------
 
@@ -210,17 +214,13 @@ class ItemRing:
             self._replace(self.arrays.rows.shape[0])
 
     def _replace(self, capacity: int, *, with_windows: bool = False, with_priorities: bool = False) -> None:
-        old = self.arrays
         new = self._new(
             capacity,
             with_windows=with_windows or self.has_windows,
-            with_priorities=with_priorities or old.priorities.shape[0] > 0,
+            with_priorities=with_priorities or len(self.arrays.priorities) > 0,
         )
-        new.common[:] = old.common
-        new.common_window[:] = old.common_window
-        new.ring[:] = old.ring
-        kernels.move_items(old, new)
-        self.arrays = new
+        kernels.move_items(self.arrays, new.items)
+        self._use(new)
 
     # ---- drawing ---------------------------------------------------------------------------------------------------
 
@@ -241,7 +241,7 @@ class ItemRing:
         drawn = 0
         while drawn < len(keys):
             uniforms = self._random.random(len(keys) - drawn) if self._random_draws else _NO_NUMBERS
-            drawn = kernels.draw(self.arrays, drawn, uniforms, keys, integers, floats)
+            drawn = kernels.draw_from(*self._carve, drawn, uniforms, keys, integers, floats)
         return self._windows_of(integers[kernels.SLOT]), 0
 
     def draw_distinct(
@@ -264,7 +264,8 @@ class ItemRing:
         gone = np.cumsum(spent) - spent
         integers[kernels.SIZE] -= gone
         floats[kernels.PROBABILITY] = 1.0 / integers[kernels.SIZE]
-        kernels.remove(self._store, self.arrays, integers[kernels.SLOT][spent])
+        gone_slots = integers[kernels.SLOT][spent]
+        kernels.remove(self._store.arrays, self.arrays, gone_slots, self._scratch_for(len(gone_slots)))
         self._close_holes()
         return windows, int(spent.sum())
 
@@ -280,7 +281,16 @@ class ItemRing:
         while drawn < len(keys):
             uniforms = self._random.random(2 * (len(keys) - drawn)) if self._random_draws else _NO_NUMBERS
             drawn, gone = kernels.draw_and_remove(
-                self._store, self.arrays, max_times, drawn, uniforms, keys, integers, floats, windows
+                self._store.arrays,
+                self.arrays,
+                max_times,
+                drawn,
+                uniforms,
+                keys,
+                integers,
+                floats,
+                windows,
+                self._scratch,
             )
             removed += gone
             self._close_holes()
@@ -292,11 +302,22 @@ class ItemRing:
     def _distinct_slots(self, count: int) -> NDArray[np.int64]:
         ring = self.arrays.ring
         if ring[SPAN] > ring[LIVE]:
-            return self._random.choice(kernels.live_slots(self.arrays), count, replace=False)
+            return self._random.choice(self._live_slots(), count, replace=False)
         # Without holes every place is an item: no list of them is needed.
         places = self._random.choice(int(ring[LIVE]), count, replace=False)
         slots: NDArray[np.int64] = (ring[FIRST] + places) % len(self.arrays.rows)
         return slots
+
+    def _live_slots(self) -> NDArray[np.int64]:
+        """The slots of all items, in the order of insertion."""
+        slots = np.empty(len(self), np.int64)
+        kernels.live_slots(self.arrays, slots)
+        return slots
+
+    def _scratch_for(self, changes: int) -> Scratch:
+        if len(self._scratch.changed) < changes:
+            self._scratch = new_scratch(2 * changes)
+        return self._scratch
 
     def supply(self, max_times: int) -> int:
         """How many more samples the items allow (replay L6)."""

@@ -29,7 +29,15 @@ SPAN = 1  # slots from the oldest to the newest, marked ones included
 LIVE = 2  # items
 TOUCHES = 3  # counts insertions and updates
 UNIQUE = 4  # items that were sampled at least once
-RING_WORDS = 5
+SAMPLER_KIND = 5
+REMOVER_KIND = 6
+HAS_SEQUENCES = 7  # whether some item was ever more than one row
+RING_WORDS = 8
+
+# The words of `common`.
+PRIORITY_OF_ALL = 0  # the priority of every item while `priorities` is empty
+SAMPLER_EXPONENT, REMOVER_EXPONENT, SAMPLER_SIGN, REMOVER_SIGN = range(1, 5)
+COMMON_WORDS = 5
 
 DEAD = 0xFFFFFFFF  # rows[slot] of an item that left
 
@@ -41,6 +49,7 @@ FIFO, LIFO, UNIFORM, PRIORITIZED, HEAP = range(5)
 
 # The columns of `windows`.
 REAL, INVENTED, LOOKAHEAD = range(3)
+WINDOW_WORDS = 3
 
 
 class Index(NamedTuple):
@@ -67,11 +76,11 @@ class Items(NamedTuple):
         keys: uint64, rising along the ring.
         rows: uint32, the first row of the window, or DEAD.
         times: uint32, how often it was sampled.
-        priorities: float64; empty while every item has priority `common[0]`.
+        priorities: float64; empty while every item has priority `common[PRIORITY_OF_ALL]`.
         windows: uint32[capacity, 3]: real rows, invented rows, further rows that are kept; empty while every item has
             the window `common_window`.
         touches: int64: when it was last inserted or updated; empty without a heap.
-        common: float64[1].
+        common: float64[COMMON_WORDS].
         common_window: uint32[3].
         ring: int64[RING_WORDS].
     """
@@ -89,6 +98,26 @@ class Items(NamedTuple):
     remover: Index
 
 
+class Scratch(NamedTuple):
+    """Room for kernels to work in, made anew by `ItemRing` when a larger batch comes.
+
+    Attributes:
+        changed, parents: int64[n]: slots, and nodes of a sum tree.
+        slot: int64[1].
+        chance: float64[1].
+    """
+
+    changed: NDArray[np.int64]
+    parents: NDArray[np.int64]
+    slot: NDArray[np.int64]
+    chance: NDArray[np.float64]
+
+
+def new_scratch(count: int) -> Scratch:
+    """Room for `count` changed slots."""
+    return Scratch(np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(1, np.int64), np.zeros(1))
+
+
 @kernel
 def slot_at(items: Items, place: Int) -> Int:
     """The slot of the item `place` places after the oldest."""
@@ -100,7 +129,13 @@ def slot_at(items: Items, place: Int) -> Int:
 @kernel
 def priority_of(items: Items, slot: Int) -> Float:
     """An item's priority."""
-    return items.priorities[slot] if items.priorities.shape[0] else items.common[0]
+    return items.priorities[slot] if items.priorities.shape[0] else items.common[PRIORITY_OF_ALL]
+
+
+@kernel
+def window_of(items: Items, slot: Int, word: Int) -> Int:
+    """One word of an item's window."""
+    return np.int64(items.windows[slot, word] if items.windows.shape[0] else items.common_window[word])
 
 
 @kernel
@@ -174,10 +209,10 @@ def index_remove(items: Items, index: Index, slot: Int) -> None:
 
 
 @kernel
-def index_refresh(index: Index, slots: NDArray[np.int64]) -> None:
-    """Bring a selector up to date with the changed slots."""
+def index_refresh(index: Index, slots: NDArray[np.int64], count: Int, scratch: Scratch) -> None:
+    """Bring a selector up to date with the first `count` changed slots."""
     if index.kind == PRIORITIZED:
-        refresh(index.nodes, index.levels, slots.copy())
+        refresh(index.nodes, index.levels, slots, count, scratch.parents)
 
 
 @kernel
@@ -198,8 +233,7 @@ def remove_slot(store: StoreArrays, items: Items, slot: Int) -> None:
     index_remove(items, items.sampler, slot)
     index_remove(items, items.remover, slot)
     row = np.int64(items.rows[slot])
-    window = items.windows[slot] if items.windows.shape[0] else items.common_window
-    real, lookahead = np.int64(window[REAL]), np.int64(window[LOOKAHEAD])
+    real, lookahead = window_of(items, slot, REAL), window_of(items, slot, LOOKAHEAD)
     if real == 1 and lookahead == 0:
         pin_page(store, row // store.page_rows, -1)
     else:

@@ -5,20 +5,27 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.replay.item_memory import open_items
 from headrace.replay.items import (
     DEAD,
     FIFO,
     FIRST,
+    HAS_SEQUENCES,
     HEAP,
+    INVENTED,
     LIFO,
     LIVE,
     PRIORITIZED,
+    PRIORITY_OF_ALL,
+    REAL,
     SPAN,
     TOUCHES,
     UNIFORM,
     UNIQUE,
+    WINDOW_WORDS,
     Index,
     Items,
+    Scratch,
     find_slot,
     index_insert,
     index_refresh,
@@ -26,10 +33,15 @@ from headrace.replay.items import (
     priority_of,
     remove_slot,
     slot_at,
+    window_of,
 )
 from headrace.replay.sum_tree import find, rebuild, total
 from headrace.store.jit import Int, kernel
-from headrace.store.layout import StoreArrays
+from headrace.store.layout import REFERENCES, StoreArrays
+from headrace.store.memory import open_store
+
+# Why `insert` stopped.
+DONE, NO_SLOT, NO_NUMBERS, NO_SCRATCH, NO_WINDOWS, NO_PRIORITIES = range(6)
 
 # The rows of a draw's integers and floats.
 SLOT, TIMES, SIZE, ROW = range(4)
@@ -44,51 +56,121 @@ def insert(
     rows: NDArray[np.int64],
     windows: NDArray[np.uint32],
     priorities: NDArray[np.float64],
+    pins: Int,
     max_size: Int,
     uniforms: NDArray[np.float64],
-) -> tuple[Int, Int]:
-    """Insert items that are pinned already; whenever there are too many the remover takes a victim (replay T5).
+    scratch: Scratch,
+) -> tuple[Int, Int, Int]:
+    """Insert items; whenever there are too many the remover takes a victim (replay T5).
 
     Args:
         first_key: of the first; the others follow.
         rows: int64[M], first rows of the windows.
         windows: uint32[M, 3], or uint32[1, 3] for all.
         priorities: float64[M], or float64[1] for all.
+        pins: references that each item still has to take on its page: 0, or 1 for items of one row.
         uniforms: random numbers for a remover that draws; others need none.
+        scratch: with room for every item that goes in or out.
 
     Returns:
-        How many went in, and how many left. Fewer than M went in if the ring has no slot left or the random numbers
-        ran out; then there may also be more than `max_size` items, and another call goes on.
+        How many went in, how many left, and why it stopped: DONE, or what another call needs to go on.
     """
-    count = rows.shape[0]
     ring = items.ring
-    changed = np.empty(2 * count + max(0, ring[LIVE] - max_size), np.int64)
+    changed = scratch.changed
     changes = done = left = used = 0
     draws = items.remover.kind == PRIORITIZED or items.remover.kind == UNIFORM
-    victim = np.empty(1, np.int64)
-    chance = np.empty(1, np.float64)
     while True:
+        if changes == changed.shape[0]:
+            stopped = NO_SCRATCH
+            break
         if ring[LIVE] > max_size:
             if draws and used >= uniforms.shape[0]:
+                stopped = NO_NUMBERS
                 break
-            picked = choose(items, items.remover, uniforms[used : used + 1], victim, chance)
+            picked = choose(items, items.remover, uniforms[used : used + 1], scratch.slot, scratch.chance)
             used += 1
             if picked == 0:
                 continue
-            slot = victim[0]
+            slot = scratch.slot[0]
             remove_slot(store, items, slot)
             left += 1
-        elif done < count and ring[SPAN] < items.rows.shape[0]:
-            slot = _append(items, first_key, done, rows, windows, priorities)
-            done += 1
         else:
-            break
+            if done == rows.shape[0]:
+                stopped = DONE
+                break
+            stopped = _obstacle(items, done, windows, priorities)
+            if stopped != DONE:
+                break
+            slot = _append(items, first_key, done, rows, windows, priorities)
+            if pins:
+                store.pages[rows[done] // store.page_rows, REFERENCES] += pins
+            done += 1
         changed[changes] = slot
         changes += 1
         if draws:
-            index_refresh(items.remover, changed[changes - 1 : changes])
-    index_refresh(items.sampler, changed[:changes])
-    return done, left
+            index_refresh(items.remover, changed[changes - 1 :], 1, scratch)
+    index_refresh(items.sampler, changed, changes, scratch)
+    return done, left, stopped
+
+
+@kernel
+def insert_into(
+    memory: NDArray[np.uint8],
+    places: NDArray[np.int64],
+    page_rows: Int,
+    item_memory: NDArray[np.uint8],
+    item_places: NDArray[np.int64],
+    first_key: Int,
+    rows: NDArray[np.int64],
+    windows: NDArray[np.uint32],
+    priorities: NDArray[np.float64],
+    pins: Int,
+    max_size: Int,
+    uniforms: NDArray[np.float64],
+    changed: NDArray[np.int64],
+    parents: NDArray[np.int64],
+    slot: NDArray[np.int64],
+    chance: NDArray[np.float64],
+) -> tuple[Int, Int, Int]:
+    """`insert`, quick to call: the arrays are carved from their memory here."""
+    return insert(
+        open_store(memory, places, page_rows),
+        open_items(item_memory, item_places),
+        first_key,
+        rows,
+        windows,
+        priorities,
+        pins,
+        max_size,
+        uniforms,
+        Scratch(changed, parents, slot, chance),
+    )
+
+
+@kernel
+def _obstacle(items: Items, number: Int, windows: NDArray[np.uint32], priorities: NDArray[np.float64]) -> Int:
+    """What keeps the next item out: DONE if nothing does."""
+    ring = items.ring
+    if ring[SPAN] >= items.rows.shape[0]:
+        return NO_SLOT
+    shape = number if windows.shape[0] > 1 else 0
+    if windows[shape, REAL] + windows[shape, INVENTED] != 1:
+        ring[HAS_SEQUENCES] = 1
+    if not items.windows.shape[0]:
+        common = items.common_window
+        if ring[LIVE] == 0:
+            for word in range(WINDOW_WORDS):
+                common[word] = windows[shape, word]
+        for word in range(WINDOW_WORDS):
+            if common[word] != windows[shape, word]:
+                return NO_WINDOWS
+    if not items.priorities.shape[0]:
+        priority = priorities[number if priorities.shape[0] > 1 else 0]
+        if ring[LIVE] == 0:
+            items.common[PRIORITY_OF_ALL] = priority
+        if items.common[PRIORITY_OF_ALL] != priority:
+            return NO_PRIORITIES
+    return DONE
 
 
 @kernel
@@ -110,7 +192,8 @@ def _append(
     if items.priorities.shape[0]:
         items.priorities[slot] = priorities[number if priorities.shape[0] > 1 else 0]
     if items.windows.shape[0]:
-        items.windows[slot] = windows[number if windows.shape[0] > 1 else 0]
+        for word in range(WINDOW_WORDS):
+            items.windows[slot, word] = windows[number if windows.shape[0] > 1 else 0, word]
     if items.touches.shape[0]:
         items.touches[slot] = ring[TOUCHES]
         ring[TOUCHES] += 1
@@ -120,12 +203,12 @@ def _append(
 
 
 @kernel
-def remove(store: StoreArrays, items: Items, slots: NDArray[np.int64]) -> None:
+def remove(store: StoreArrays, items: Items, slots: NDArray[np.int64], scratch: Scratch) -> None:
     """Take items out."""
     for index in range(slots.shape[0]):
         remove_slot(store, items, slots[index])
-    index_refresh(items.sampler, slots)
-    index_refresh(items.remover, slots)
+    index_refresh(items.sampler, slots, slots.shape[0], scratch)
+    index_refresh(items.remover, slots, slots.shape[0], scratch)
 
 
 @kernel
@@ -141,9 +224,9 @@ def find_keys(items: Items, keys: NDArray[np.uint64], slots: NDArray[np.int64]) 
 
 
 @kernel
-def update(items: Items, keys: NDArray[np.uint64], priorities: NDArray[np.float64]) -> Int:
+def update(items: Items, keys: NDArray[np.uint64], priorities: NDArray[np.float64], scratch: Scratch) -> Int:
     """Set priorities; of two entries for one key the last wins (replay P2). Returns how many named an item."""
-    slots = np.empty(keys.shape[0], np.int64)
+    slots = scratch.changed
     found = 0
     for index in range(keys.shape[0]):
         slot = find_slot(items, keys[index])
@@ -157,9 +240,25 @@ def update(items: Items, keys: NDArray[np.uint64], priorities: NDArray[np.float6
             items.ring[TOUCHES] += 1
         index_update(items, items.sampler, slot)
         index_update(items, items.remover, slot)
-    index_refresh(items.sampler, slots[:found])
-    index_refresh(items.remover, slots[:found])
+    index_refresh(items.sampler, slots, found, scratch)
+    index_refresh(items.remover, slots, found, scratch)
     return found
+
+
+@kernel
+def update_in(
+    item_memory: NDArray[np.uint8],
+    item_places: NDArray[np.int64],
+    keys: NDArray[np.uint64],
+    priorities: NDArray[np.float64],
+    changed: NDArray[np.int64],
+    parents: NDArray[np.int64],
+    slot: NDArray[np.int64],
+    chance: NDArray[np.float64],
+) -> Int:
+    """`update`, quick to call: the arrays are carved from their memory here."""
+    items = open_items(item_memory, item_places)
+    return update(items, keys, priorities, Scratch(changed, parents, slot, chance))
 
 
 @kernel
@@ -178,7 +277,9 @@ def choose(
     count = slots.shape[0]
     ring = items.ring
     if index.kind == PRIORITIZED and total(index.nodes) > 0.0:
-        find(index.nodes, index.levels, uniforms[:count], slots)
+        if uniforms.shape[0] < count:
+            return 0
+        find(index.nodes, index.levels, uniforms, slots)
         whole = total(index.nodes)
         for place in range(count):
             chances[place] = index.nodes[slots[place]] / whole
@@ -253,6 +354,20 @@ def draw(
 
 
 @kernel
+def draw_from(
+    item_memory: NDArray[np.uint8],
+    item_places: NDArray[np.int64],
+    start: Int,
+    uniforms: NDArray[np.float64],
+    keys: NDArray[np.uint64],
+    integers: NDArray[np.int64],
+    floats: NDArray[np.float64],
+) -> Int:
+    """`draw`, quick to call: the arrays are carved from their memory here."""
+    return draw(open_items(item_memory, item_places), start, uniforms, keys, integers, floats)
+
+
+@kernel
 def draw_and_remove(
     store: StoreArrays,
     items: Items,
@@ -263,6 +378,7 @@ def draw_and_remove(
     integers: NDArray[np.int64],
     floats: NDArray[np.float64],
     windows: NDArray[np.uint32],
+    scratch: Scratch,
 ) -> tuple[Int, Int]:
     """As `draw`, one after the other: an item that was sampled `max_times` times is gone for the next draw (replay L5).
 
@@ -283,11 +399,12 @@ def draw_and_remove(
             continue
         take(items, start, start + 1, keys, integers, floats)
         if items.windows.shape[0]:
-            windows[start] = items.windows[slot[0]]
+            for word in range(WINDOW_WORDS):
+                windows[start, word] = items.windows[slot[0], word]
         if integers[TIMES, start] >= max_times:
             remove_slot(store, items, slot[0])
-            index_refresh(items.sampler, slot)
-            index_refresh(items.remover, slot)
+            index_refresh(items.sampler, slot, 1, scratch)
+            index_refresh(items.remover, slot, 1, scratch)
             removed += 1
         start += 1
     return start, removed
@@ -318,13 +435,19 @@ def move_items(old: Items, new: Items) -> None:
         if new.priorities.shape[0]:
             new.priorities[place] = priority_of(old, slot)
         if new.windows.shape[0]:
-            new.windows[place] = old.windows[slot] if old.windows.shape[0] else old.common_window
+            for word in range(WINDOW_WORDS):
+                new.windows[place, word] = window_of(old, slot, word)
         if new.touches.shape[0]:
             new.touches[place] = old.touches[slot]
         place += 1
     new.ring[FIRST] = 0
     new.ring[SPAN] = place
     new.ring[LIVE] = place
+    for word in (TOUCHES, UNIQUE, HAS_SEQUENCES):
+        new.ring[word] = old.ring[word]
+    new.common[PRIORITY_OF_ALL] = old.common[PRIORITY_OF_ALL]
+    for word in range(WINDOW_WORDS):
+        new.common_window[word] = old.common_window[word]
     reindex(new)
 
 
@@ -343,13 +466,11 @@ def reindex(items: Items) -> None:
 
 
 @kernel
-def live_slots(items: Items) -> NDArray[np.int64]:
-    """The slots of all items, in the order of insertion."""
-    slots = np.empty(items.ring[LIVE], np.int64)
+def live_slots(items: Items, slots: NDArray[np.int64]) -> None:
+    """Write the slots of all items, in the order of insertion, to int64[number of items]."""
     count = 0
     for place in range(items.ring[SPAN]):
         slot = slot_at(items, place)
         if items.rows[slot] != DEAD:
             slots[count] = slot
             count += 1
-    return slots

@@ -124,8 +124,7 @@ class LiveTable:
         self._without_replacement = isinstance(table.sampler, Uniform) and not table.sampler.replacement
         self._store = store
         self._clock = clock
-        self.ring = ItemRing(store.arrays, table.max_size, table.sampler, table.remover, random)
-        self.has_sequences = False
+        self.ring = ItemRing(store, table.max_size, table.sampler, table.remover, random)
         self.inserts = self.samples = self.deletes = 0
         self.updates = self.ignored_updates = self.ignored_deletes = 0
         self._seconds_inserts = self._seconds_samples = 0.0
@@ -151,8 +150,6 @@ class LiveTable:
         self.settle()
 
     def _apply(self, new: NewItems) -> None:
-        if not self.has_sequences:
-            self.has_sequences = bool((new.windows[:, :2].sum(1) != 1).any())
         self.deletes += self.ring.insert(new.first_key, new.rows, new.windows, new.priorities)
         self.inserts += len(new.rows)
 

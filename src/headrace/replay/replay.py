@@ -168,7 +168,7 @@ class Replay:
     def _locate(
         self, plan: SamplingPlan, live: LiveTable, starts: NDArray[np.int64], windows: NDArray[np.uint32]
     ) -> tuple[Located, NDArray[np.bool_] | None]:
-        if not live.has_sequences:
+        if not live.ring.has_sequences:
             return plan.locate(starts, padded=False), None
         windows = np.broadcast_to(windows, (len(starts), 3))
         lengths = windows[:, REAL] + windows[:, INVENTED]

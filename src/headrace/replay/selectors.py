@@ -9,11 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
-from headrace.replay.heap import new_heap
-from headrace.replay.items import FIFO, HEAP, LIFO, PRIORITIZED, UNIFORM, Index
-from headrace.replay.sum_tree import new_tree
+from headrace.replay.items import FIFO, HEAP, LIFO, PRIORITIZED, UNIFORM
 
 
 @dataclass(frozen=True)
@@ -23,15 +19,17 @@ class Selector:
     Attributes:
         kind: which kernel serves it.
         reads_priorities: whether the priority of an item matters to it.
+        sign: +1 where a heap gives the lowest priority first, -1 where the highest.
     """
 
     kind: ClassVar[int]
     reads_priorities: ClassVar[bool] = False
+    sign: ClassVar[float] = 1.0
 
-    def new_index(self, capacity: int) -> Index:
-        """An empty index for slots 0..capacity-1."""
-        del capacity  # The ring itself is all that the plain selectors need.
-        return Index(self.kind, 1.0, np.zeros(0), np.zeros(0, np.int64), new_heap(0, 1.0))
+    @property
+    def exponent(self) -> float:
+        """Of the priorities."""
+        return 1.0
 
 
 @dataclass(frozen=True)
@@ -95,10 +93,10 @@ class Prioritized(Selector):
                 f"priority_exponent: expected a finite number >= 0, got {self.priority_exponent}"
             )
 
-    def new_index(self, capacity: int) -> Index:
-        """A sum tree over slots 0..capacity-1."""
-        nodes, levels = new_tree(capacity)
-        return Index(self.kind, float(self.priority_exponent), nodes, levels, new_heap(0, 1.0))
+    @property
+    def exponent(self) -> float:
+        """Of the priorities."""
+        return float(self.priority_exponent)
 
 
 @dataclass(frozen=True)
@@ -111,11 +109,6 @@ class MinHeap(Selector):
 
     kind: ClassVar[int] = HEAP
     reads_priorities: ClassVar[bool] = True
-    sign: ClassVar[float] = 1.0
-
-    def new_index(self, capacity: int) -> Index:
-        """An empty heap for slots 0..capacity-1."""
-        return Index(self.kind, 1.0, np.zeros(0), np.zeros(0, np.int64), new_heap(capacity, self.sign))
 
 
 @dataclass(frozen=True)

@@ -19,13 +19,17 @@ WIDTH = 16
 SHIFT = 4
 
 
-def new_tree(capacity: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """A tree of zeros over slots 0..capacity-1: its nodes, and where each level begins."""
+def tree_levels(capacity: int) -> NDArray[np.int64]:
+    """Where each level of a tree over slots 0..capacity-1 begins; the last entry is where the total stands."""
     sizes = [max(1, -(-capacity // WIDTH)) * WIDTH]
     while sizes[-1] > WIDTH:
         sizes.append(-(-sizes[-1] // WIDTH // WIDTH) * WIDTH)
-    levels = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    # One node above the top level's 16: the total.
+    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+
+def new_tree(capacity: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """A tree of zeros over slots 0..capacity-1: its nodes, and where each level begins."""
+    levels = tree_levels(capacity)
     return np.zeros(levels[-1] + 1, np.float64), levels
 
 
@@ -46,22 +50,30 @@ def _sum_children(nodes: NDArray[np.float64], first: Int) -> Float:
 
 
 @kernel
-def refresh(nodes: NDArray[np.float64], levels: NDArray[np.int64], changed: NDArray[np.int64]) -> None:
-    """Recompute the parents of the leaves `changed`, whose weights stand in the tree already; overwrites `changed`.
+def refresh(
+    nodes: NDArray[np.float64],
+    levels: NDArray[np.int64],
+    changed: NDArray[np.int64],
+    count: Int,
+    parents: NDArray[np.int64],
+) -> None:
+    """Recompute the parents of the first `count` leaves of `changed`, whose weights stand in the tree already.
 
     Neighbours share parents: runs of equal parents are computed once, so a run of n slots costs about n / 16 nodes.
+
+    Args:
+        parents: scratch, as long as `changed`.
     """
-    count = changed.shape[0]
     for level in range(levels.shape[0] - 1):
         kept = 0
         last = -1
         for index in range(count):
-            parent = changed[index] >> SHIFT
+            parent = (changed[index] if level == 0 else parents[index]) >> SHIFT
             if parent == last:
                 continue
             last = parent
             nodes[levels[level + 1] + parent] = _sum_children(nodes, levels[level] + (parent << SHIFT))
-            changed[kept] = parent
+            parents[kept] = parent
             kept += 1
         count = kept
 
@@ -81,14 +93,15 @@ def find(
     uniforms: NDArray[np.float64],
     slots: NDArray[np.int64],
 ) -> None:
-    """For each uniform number in [0, 1) the slot in whose share of the total it falls.
+    """For each uniform number in [0, 1) the slot in whose share of the total it falls; overwrites the numbers.
 
     All draws go down level by level together, so that the memory reads of one do not wait for those of another. A slot
     of weight 0 is never found while the total is above 0 (replay S9).
     """
-    count = uniforms.shape[0]
-    remaining = uniforms * nodes[-1]
+    count = slots.shape[0]
+    remaining = uniforms
     for index in range(count):
+        remaining[index] = uniforms[index] * nodes[-1]
         slots[index] = 0
     for level in range(levels.shape[0] - 2, -1, -1):
         for index in range(count):

@@ -113,14 +113,25 @@ class ArenaLayout:
     """Where each named array lies in an arena; the same calls give the same places in every process."""
 
     nbytes: int = 0
+    alignment: int = _ALIGNMENT
     places: dict[str, tuple[int, tuple[int, ...], np.dtype[np.generic]]] = field(default_factory=dict)
 
     def add(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> None:
-        """Reserve room for one array, on a page border of its own."""
+        """Reserve room for one array, on a border of its own."""
         wanted = np.dtype(dtype)
         self.places[name] = (self.nbytes, shape, wanted)
         size = int(np.prod(shape, dtype=np.int64)) * wanted.itemsize
-        self.nbytes += -(-size // _ALIGNMENT) * _ALIGNMENT
+        self.nbytes += -(-size // self.alignment) * self.alignment
+
+    def spans(self) -> NDArray[np.int64]:
+        """int64[arrays, 2]: where each array begins and ends, in the order they were added."""
+        return np.array(
+            [
+                (offset, offset + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize)
+                for offset, shape, dtype in self.places.values()
+            ],
+            np.int64,
+        )
 
     def arrays(self, arena: Arena) -> dict[str, NDArray[np.generic]]:
         """All arrays, by name."""

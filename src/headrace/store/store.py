@@ -46,6 +46,7 @@ class Store:
     Attributes:
         columns: each column's array, `dtype[rows, ...]`.
         lock: held while pages or references change.
+        memory, places: the arena as bytes and where its arrays lie, for kernels (`store.memory`).
         who_holds: tells what holds the rows, for the message of a full store.
 
     >>> store = Store(Signature.like({"reward": np.float32(0)}), capacity=1000)
@@ -73,6 +74,8 @@ class Store:
         layout = plan(signature, num_pages, page_rows)
         self.arena = make_arena(layout.nbytes)
         self._map(layout.arrays(self.arena), page_rows)
+        self.memory: NDArray[np.uint8] = self.arena.array(0, (layout.nbytes,), np.uint8)  # type: ignore[assignment]
+        self.places = layout.spans()
         self.num_pages = num_pages
         self._begin_empty()
 

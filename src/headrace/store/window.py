@@ -169,7 +169,9 @@ def resolve(
         known: uint8[M, W], written: KNOWN, or EDGE if `rows` has the nearest value that this row may show (views V6),
             else UNKNOWN.
     """
-    furthest = np.max(offsets)
+    furthest = offsets[0]
+    for place in range(offsets.shape[0]):
+        furthest = max(furthest, offsets[place])
     for index in range(starts.shape[0]):
         start = starts[index]
         for place in range(offsets.shape[0]):

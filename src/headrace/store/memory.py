@@ -1,0 +1,34 @@
+"""Carving the arrays of a store from its arena, inside a kernel.
+
+Numba takes 40 ns for each array that it is given, and several times that for a tuple of them. Kernels that are called at
+every step are given the arena as one array of bytes, and the places of what they need.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.store.jit import Int, opening
+from headrace.store.layout import PAGE_WORDS, StoreArrays
+
+
+@opening
+def open_store(memory: NDArray[np.uint8], places: NDArray[np.int64], page_rows: Int) -> StoreArrays:
+    """The arrays of a store.
+
+    Args:
+        memory: uint8[...], the arena.
+        places: int64[..., 2]: where each array begins and ends, in the order of `layout.plan`.
+    """
+    return StoreArrays(
+        memory[places[0, 0] : places[0, 1]]
+        .view(np.int64)
+        .reshape(((places[0, 1] - places[0, 0]) // (8 * PAGE_WORDS), PAGE_WORDS)),
+        memory[places[2, 0] : places[2, 1]].view(np.uint32),
+        memory[places[3, 0] : places[3, 1]].view(np.uint32),
+        memory[places[4, 0] : places[4, 1]].view(np.uint32),
+        memory[places[5, 0] : places[5, 1]].view(np.int64),
+        memory[places[1, 0] : places[1, 1]].view(np.int64),
+        page_rows,
+    )
