@@ -27,6 +27,8 @@ from bench.report import Report
 
 _TOPICS = (import_time, append, uniform, prioritized, frames, sequences, footprint, threads, collect, others)
 
+_WIDTH_OF_FILES = 160
+
 
 def all_cases() -> list[Case]:
     """Every case, in the order of the table."""
@@ -51,6 +53,8 @@ def main(names: tuple[str, ...], with_peers: bool, path: str | None) -> None:
             f"no case begins with {names}; there are {', '.join(case.name for case in cases)}"
         )
     console, progress = Console(), Console(stderr=True)
+    if not console.is_terminal:
+        console.width = _WIDTH_OF_FILES
     report = Report(machine.describe(), path)
     begin = time.perf_counter()
     for number, case in enumerate(chosen, 1):

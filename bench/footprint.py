@@ -29,7 +29,7 @@ def _beside(plan: Plan, what: str, goal: Goal) -> Iterator[Row]:
     told = found["told"] / found["steps"] - found["payload"]
     yield Row(
         f"footprint/{what}, resident",
-        "bytes/step beside the payload",
+        "bytes/step",
         Spread(resident, resident, resident),
         goal=goal,
         notes=[f"statistics(): {told:.1f} beside a payload of {found['payload']} bytes"],

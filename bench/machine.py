@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import importlib.metadata
 import os
 import platform
@@ -15,7 +15,7 @@ _PACKAGES = ("headrace", "numpy", "numba", "gymnasium", "torch")
 def describe() -> dict[str, Any]:
     """Machine, cores this process may use, memory, and versions."""
     return {
-        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "processor": _field("/proc/cpuinfo", "model name") or platform.processor(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "memory": _field("/proc/meminfo", "MemTotal"),

@@ -124,6 +124,7 @@ class Contest:
         limit: the bare limit on the same work.
         limit_name: what it is, in a few words.
         peers: other libraries' sides.
+        before: makes our side ready for a turn, outside the clock.
         verify: raises if what our side returned is wrong; called after every turn, outside the clock (performance P2).
         per_call: units of work in one call.
         unit: of the rates.
@@ -133,6 +134,7 @@ class Contest:
     limit: Run | None = None
     limit_name: str = ""
     peers: Mapping[str, Run] = field(default_factory=dict)
+    before: Callable[[], None] | None = None
     verify: Callable[[Any], None] | None = None
     per_call: float = 1.0
     unit: str = "batches/s"
@@ -152,6 +154,8 @@ def hold(contest: Contest, plan: Plan) -> Row:
     rates: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(plan.rounds):
         for name, run in sides.items():
+            if name == OURS and contest.before is not None:
+                contest.before()
             seconds, result = _timed(run, counts[name])
             rates[name].append(counts[name] * contest.per_call / seconds)
             if name == OURS and contest.verify is not None:

@@ -21,7 +21,7 @@ def _is_there(name: str) -> bool:
 
 
 def _rows(name: str) -> Any:
-    def rows(plan: Plan) -> Iterator[dict[str, Any]]:
+    def rows(_: Plan) -> Iterator[dict[str, Any]]:
         for found in importlib.import_module(f"bench.{name}").run():
             yield {"case": name, **found}
 

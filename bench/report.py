@@ -52,13 +52,15 @@ class Report:
 
 
 def _contests(rows: list[Row]) -> Table:
-    table = Table("case", "ours (min to max)", "unit", "limit", "ours / limit", "goal", "")
+    table = Table()
+    for name in ("case", "ours (min to max)", "unit", "limit (min to max)", "ours / limit", "goal", ""):
+        table.add_column(name, no_wrap=True)
     for row in rows:
         table.add_row(
             row.case,
             _spread(row.value),
             row.unit,
-            "" if row.limit is None else f"{_spread(row.limit)}\n[dim]{row.limit_name}[/]",
+            "" if row.limit is None else _spread(row.limit),
             "" if row.ratio is None else f"{row.ratio:.2f}",
             "" if row.goal is None else str(row.goal),
             {True: "[green]reached[/]", False: "[red]missed[/]", None: ""}[row.is_reached],
@@ -67,8 +69,9 @@ def _contests(rows: list[Row]) -> Table:
 
 
 def _show_details(console: Console, row: Row) -> None:
-    """Warm-up, peers and notes: what would make the table too wide."""
-    details = [f"{name} {seconds:.2g} s" for name, seconds in row.warm_up.items()]
+    """The limit's name, warm-up, peers and notes: what would make the table too wide."""
+    details = [f"limit: {row.limit_name}"] if row.limit_name else []
+    details += [f"{name} {seconds:.2g} s" for name, seconds in row.warm_up.items()]
     details += [f"{name} {_spread(spread)}" for name, spread in row.peers.items()]
     details += row.notes
     if details:

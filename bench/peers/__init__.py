@@ -5,7 +5,7 @@ A library that is not installed is skipped by name (performance P6).
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 from typing import Any
 
 from bench.measure import Plan, Run
@@ -31,16 +31,13 @@ def sides(work: str, plan: Plan, **arguments: Any) -> dict[str, Run]:
 
 def installed() -> dict[str, Any]:
     """The adapters whose library is there."""
-    found = {}
-    for name, module in _MODULES.items():
-        try:
-            found[name] = importlib.import_module(module)
-        except ImportError:
-            continue
-    return found
+    return {
+        name: importlib.import_module(module)
+        for name, module in _MODULES.items()
+        if importlib.util.find_spec(name) is not None
+    }
 
 
 def missing() -> list[str]:
     """Libraries that are not installed."""
-    there = installed()
-    return [name for name in _MODULES if name not in there]
+    return [name for name in _MODULES if importlib.util.find_spec(name) is None]
