@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from headrace.store.jit import Float, Int, kernel
 from headrace.store.layout import FINAL, StoreArrays
+from headrace.store.memory import open_store
 from headrace.store.window import follow
 from headrace.views.view import View
 
@@ -46,13 +47,15 @@ def transition(n_step: int = 1, gamma: float = 0.99, frame_stack: int = 1) -> di
 
     Raises:
         ValueError: n_step or frame_stack < 1, gamma outside [0, 1].
+        TypeError: n_step or frame_stack that is no integer.
 
     Source: R. Sutton, "Learning to Predict by the Methods of Temporal Differences" (1988), for n-step returns.
     """
-    if n_step < 1:
-        raise ValueError(f"n_step: expected an integer >= 1, got {n_step}")
-    if frame_stack < 1:
-        raise ValueError(f"frame_stack: expected an integer >= 1, got {frame_stack}")
+    for name, count in (("n_step", n_step), ("frame_stack", frame_stack)):
+        if type(count) is not int:
+            raise TypeError(f"{name}: expected an integer >= 1, got {count!r}")
+        if count < 1:
+            raise ValueError(f"{name}: expected an integer >= 1, got {count}")
     if not 0 <= gamma <= 1:
         raise ValueError(f"gamma: expected a number in [0, 1], got {gamma}")
     shift: int | str = 0 if frame_stack == 1 else f"{1 - frame_stack}:0"
@@ -67,6 +70,27 @@ def transition(n_step: int = 1, gamma: float = 0.99, frame_stack: int = 1) -> di
         "discount": TransitionView("reward", part="discount", **numbers),  # type: ignore[arg-type]
         "n": TransitionView("reward", part="n", **numbers),  # type: ignore[arg-type]
     }
+
+
+@kernel
+def add_up_in(
+    memory: NDArray[np.uint8],
+    places: NDArray[np.int64],
+    page_rows: Int,
+    rows: NDArray[np.int64],
+    rewards: NDArray[np.floating],
+    terminated: NDArray[np.bool_],
+    n_step: Int,
+    gamma: Float,
+    returns: NDArray[np.floating],
+    discounts: NDArray[np.floating],
+    counts: NDArray[np.int64],
+    last: NDArray[np.int64],
+    following: NDArray[np.int64],
+) -> None:
+    """`add_up`, quick to call: the arrays are carved from their memory here."""
+    store = open_store(memory, places, page_rows)
+    add_up(store, rows, rewards, terminated, n_step, gamma, returns, discounts, counts, last, following)
 
 
 @kernel

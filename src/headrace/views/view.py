@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.arrays import as_array
 from headrace.errors import SpecError
 
 Shift = int | str | Sequence[int]
@@ -25,7 +26,7 @@ class View:
         space: a gymnasium space or `ArraySpec`: shape and dtype where no data can tell them.
         shift: time offsets: an int adds no axis; a sequence or `"from:to[:step]"`, both ends inclusive, adds one.
         every: only rows 0, k, 2k, ... of what is presented.
-        fill: what stands where there is no value: "zeros", "edge" (the nearest value that the row may know), or a value.
+        fill: what stands where there is no value: "zeros", "edge" (the nearest that the row may know), or a value.
         used_for_compute_actions: None feeds it to the policy when it looks at nothing that is not known when acting;
             False never; True as None, but a view that looks ahead is an error.
         used_for_training: False leaves it out of training batches.
@@ -34,7 +35,7 @@ class View:
 
     Raises:
         ValueError: an empty list, a range that is none or runs backwards, `every` < 1.
-        TypeError: a shift that is a bool or a float.
+        TypeError: a shift or an `every` that is a bool or a float.
 
     >>> View("observation", shift="-3:0", fill="edge").offsets
     (-3, -2, -1, 0)
@@ -56,10 +57,14 @@ class View:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "offsets", _offsets(self.shift))
-        if isinstance(self.shift, list):
-            object.__setattr__(self, "shift", tuple(self.shift))
-        if type(self.every) is not int or self.every < 1:
+        if not isinstance(self.shift, str):
+            plain = int(self.shift) if _is_integer(self.shift) else self.offsets  # type: ignore[arg-type]
+            object.__setattr__(self, "shift", plain)
+        if not _is_integer(self.every):
+            raise TypeError(f"every: expected an integer >= 1, got {self.every!r}")
+        if self.every < 1:
             raise ValueError(f"every: expected an integer >= 1, got {self.every!r}")
+        object.__setattr__(self, "every", int(self.every))
 
     @property
     def has_window(self) -> bool:
@@ -141,16 +146,19 @@ def fill_value(
     """
     if isinstance(fill, str) and fill in ("zeros", "edge"):
         return np.zeros(shape, dtype)
+    given = as_array(fill, f"view {view_name!r}: fill")
+    with np.errstate(all="ignore"):
+        stored = (given if dtype.kind == "c" else given.real).astype(dtype)
+    # 0.1 rounds when it is stored as float32, and may; -1 as uint8 or 2.5 as an integer would be another number.
+    if dtype.kind == "c" or (dtype.kind == "f" and given.dtype.kind != "c"):
+        same = np.array_equal(np.isfinite(given), np.isfinite(stored))
+    else:
+        same = np.array_equal(given, stored)
+    if not same:
+        raise SpecError(f"view {view_name!r}: fill: {dtype} cannot hold {fill!r}")
     try:
-        exact = np.asarray(fill)
-        with np.errstate(all="ignore"):
-            stored = exact.astype(dtype)
-        value = np.broadcast_to(stored, shape).copy()
-    except (TypeError, ValueError, OverflowError) as error:
+        return np.broadcast_to(stored, shape).copy()
+    except ValueError as error:
         raise SpecError(
             f"view {view_name!r}: fill: expected a value of {dtype}{list(shape)}, got {fill!r}"
         ) from error
-    # 0.1 rounds when it is stored as float32, and may; -1 as uint8 or 2.5 as an integer would be another number.
-    if dtype.kind in "biu" and not np.array_equal(exact, stored):
-        raise SpecError(f"view {view_name!r}: fill: {dtype} cannot hold {fill!r}")
-    return value

@@ -1,0 +1,180 @@
+"""Where the numbers of a view come from: which columns of a store, at which rows, filled with what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace import trees
+from headrace.errors import SpecError
+from headrace.spec import ArraySpec, Signature
+from headrace.views.transition import TransitionView
+from headrace.views.view import View, fill_value
+
+# Columns that are known before acting, beside those whose final row was given a value (views V2).
+_PRE = ("observation", "state_in_", "t", "episode_id", "policy_version")
+# What is known of every row. A column of the signature may have such a name too, and then is the one that is meant; the
+# slash, with which no column begins, tells them apart.
+METADATA = {
+    "/t": ArraySpec((), np.int64),
+    "/episode_id": ArraySpec((), np.int64),
+    "/policy_version": ArraySpec((), np.int64),
+}
+
+
+class Window(NamedTuple):
+    """Views that look at the same places of rows share one call of the window function."""
+
+    offsets: tuple[int, ...]
+    acting_gives: bool
+    every: int
+    # (n_step, gamma): seen from the next row of that transition, not from the row itself.
+    next_of: tuple[int, float] | None
+
+
+@dataclass
+class Source:
+    """One view: where its numbers come from.
+
+    Attributes:
+        columns: name under the view ("" for the view itself) to column of the store.
+        fills: the fill of each, a row's shape.
+        build: puts a tree together from its leaves; None for a view of one column.
+    """
+
+    name: str
+    view: View
+    window: Window
+    columns: dict[str, str]
+    fills: dict[str, NDArray[Any]]
+    build: Callable[[dict[str, Any]], Any] | None
+
+    @property
+    def shows_edge(self) -> bool:
+        """Whether the nearest value stands where there is none."""
+        return isinstance(self.view.fill, str) and self.view.fill == "edge"
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the row itself is presented, and nothing has to be filled that is not zeros in the store already."""
+        window = self.window
+        return (
+            window.offsets == (0,)
+            and window.every == 1
+            and window.next_of is None
+            and not self.view.has_window
+            and not self.view.mask
+            and (not window.acting_gives or (isinstance(self.view.fill, str) and self.view.fill == "zeros"))
+        )
+
+
+def source_of(signature: Signature, name: str, view: View, given_at_the_end: frozenset[str]) -> Source:
+    """Look up the columns of one view.
+
+    Args:
+        signature: of the store.
+        name: of the view.
+        view: what to present.
+        given_at_the_end: columns for which final rows were given a value.
+
+    Raises:
+        SpecError: an unknown column, a space that contradicts it, a fill that its dtype cannot hold.
+    """
+    path = view.data_col or name
+    columns = _columns(signature, name, path)
+    specs = {leaf: METADATA.get(column) or signature.columns[column] for leaf, column in columns.items()}
+    _check_space(name, view, specs)
+    acting_gives = not any(
+        path == pre or path.startswith((f"{pre}/", pre if pre.endswith("_") else f"{pre}/")) for pre in _PRE
+    ) and not any(column in given_at_the_end for column in columns.values())
+    next_of = (view.n_step, view.gamma) if isinstance(view, TransitionView) and view.part == "next" else None
+    return Source(
+        name=name,
+        view=view,
+        window=Window(view.offsets, acting_gives, view.every, next_of),
+        columns=columns,
+        fills=_fills(signature, name, path, view.fill, specs),
+        build=_builder(signature, path, columns),
+    )
+
+
+def _columns(signature: Signature, name: str, path: str) -> dict[str, str]:
+    """The columns at or under a path: what stands below the path, to the column's name."""
+    if path in signature.columns:
+        return {"": path}
+    below = {column[len(path) + 1 :]: column for column in signature.columns if column.startswith(f"{path}/")}
+    if not below and f"/{path}" in METADATA:
+        return {"": f"/{path}"}
+    if not below:
+        known = ", ".join([*signature.columns, *(name[1:] for name in METADATA)])
+        raise SpecError(f"view {name!r}: no column {path!r}; there are {known}")
+    return below
+
+
+def _builder(
+    signature: Signature, path: str, columns: dict[str, str]
+) -> Callable[[dict[str, Any]], Any] | None:
+    if "" in columns:
+        return None
+    return _subtree(signature, path).unflatten
+
+
+def _subtree(signature: Signature, path: str) -> Signature:
+    node = signature.tree
+    for part in path.split("/"):
+        node = _child(node, part)
+    return Signature(node)
+
+
+def _child(node: Any, part: str) -> Any:
+    if isinstance(node, Mapping):
+        return node[part]
+    if isinstance(node, tuple | list) and part.isdigit():
+        return node[int(part)]
+    return getattr(node, part)
+
+
+def _fills(
+    signature: Signature, name: str, path: str, fill: Any, specs: dict[str, ArraySpec]
+) -> dict[str, NDArray[Any]]:
+    """The fill of each column of a view: a tree of them for a tree, or one value for all."""
+    by_leaf: Mapping[str, Any] = dict.fromkeys(specs, fill)
+    if "" not in specs and isinstance(fill, Mapping | tuple | list):
+        try:
+            by_leaf = _subtree(signature, path).flatten(fill)
+        except SpecError as error:
+            raise SpecError(f"view {name!r}: fill: {error}") from error
+    return {leaf: fill_value(name, by_leaf[leaf], spec.shape, spec.dtype) for leaf, spec in specs.items()}
+
+
+def _check_space(name: str, view: View, specs: dict[str, ArraySpec]) -> None:
+    if view.space is None:
+        return
+    wanted = Signature(view.space) if isinstance(view.space, ArraySpec) else Signature.of_space(view.space)
+    shapes = {leaf: spec.shape for leaf, spec in specs.items()}
+    expected = {"" if leaf == trees.BARE else leaf: spec.shape for leaf, spec in wanted.columns.items()}
+    if shapes != expected:
+        raise SpecError(f"view {name!r}: expected rows of shape {expected}, as its space says, got {shapes}")
+
+
+def check_transition(signature: Signature) -> None:
+    """Refuse a signature without the scalar columns that n-step transitions are made of.
+
+    Raises:
+        SpecError: with the column.
+    """
+    for column in ("reward", "terminated", "truncated"):
+        spec = signature.columns.get(column)
+        if spec is None or spec.shape != ():
+            raise SpecError(
+                f"views.transition: expected a scalar column {column!r} in the signature, got {spec}"
+            )
+    reward = signature.columns["reward"]
+    if reward.dtype.kind == "c" or reward.dtype == np.float16:
+        raise SpecError(
+            f"views.transition: expected a reward of float32, float64, integer or bool, got {reward}"
+        )
