@@ -96,12 +96,14 @@ class Draw:
         integers: int64[4, B]: rows SLOT, TIMES, SIZE, ROW of `kernels`.
         floats: float64[2, B]: rows PROBABILITY, PRIORITY.
         windows: uint32[B, 3], or uint32[3] if all items agree: real rows, invented rows, lookahead.
+        has_sequences: whether the table was given items of more than one row before these draws.
     """
 
     keys: NDArray[np.uint64]
     integers: NDArray[np.int64]
     floats: NDArray[np.float64]
     windows: NDArray[np.uint32]
+    has_sequences: bool
 
 
 class LiveTable:
@@ -259,12 +261,21 @@ class LiveTable:
 
     def draw(self, n: int) -> Draw:
         """Draw a batch that `wait_to_sample` has admitted."""
-        drawn = Draw(np.empty(n, np.uint64), np.empty((4, n), np.int64), np.empty((2, n)), self.ring.window)
-        draw = self.ring.draw_distinct if self._without_replacement else self.ring.draw
+        ring = self.ring
+        drawn = Draw(
+            np.empty(n, np.uint64),
+            np.empty((4, n), np.int64),
+            np.empty((2, n)),
+            ring.window,
+            ring.has_sequences,
+        )
+        draw = ring.draw_distinct if self._without_replacement else ring.draw
         drawn.windows, left = draw(drawn.keys, drawn.integers, drawn.floats, self.max_times)
         self.samples += n
         self.deletes += left
         if self._pending or self._waiting:
+            # What goes in now may bring another window for all; these items keep theirs.
+            drawn.windows = drawn.windows.copy()
             self.settle()
         return drawn
 

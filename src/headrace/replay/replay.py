@@ -16,7 +16,7 @@ from headrace.errors import Closed
 from headrace.replay import kernels
 from headrace.replay.batch import SampledBatch, SampleInfo
 from headrace.replay.items import INVENTED, LOOKAHEAD, REAL, kept_rows
-from headrace.replay.live_table import LiveTable
+from headrace.replay.live_table import Draw, LiveTable
 from headrace.replay.rate_limiters import RateLimiter
 from headrace.replay.rules import ItemRule
 from headrace.replay.table import Table
@@ -147,7 +147,7 @@ class Replay:
             reader = self.store.begin_reading()
             try:
                 drawn = live.draw(batch_size)
-                located, mask = self._locate(plan, live, drawn.integers[kernels.ROW], drawn.windows)
+                located, mask = self._locate(plan, drawn)
             except BaseException:
                 self.store.end_reading(reader)
                 raise
@@ -165,12 +165,11 @@ class Replay:
         )
         return SampledBatch(data, info, mask)
 
-    def _locate(
-        self, plan: SamplingPlan, live: LiveTable, starts: NDArray[np.int64], windows: NDArray[np.uint32]
-    ) -> tuple[Located, NDArray[np.bool_] | None]:
-        if not live.ring.has_sequences:
+    def _locate(self, plan: SamplingPlan, drawn: Draw) -> tuple[Located, NDArray[np.bool_] | None]:
+        starts = drawn.integers[kernels.ROW]
+        if not drawn.has_sequences:
             return plan.locate(starts, padded=False), None
-        windows = np.broadcast_to(windows, (len(starts), 3))
+        windows = np.broadcast_to(drawn.windows, (len(starts), 3))
         lengths = windows[:, REAL] + windows[:, INVENTED]
         longest = int(lengths.max())
         rows = np.empty((len(starts), longest), np.int64)
