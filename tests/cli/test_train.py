@@ -71,7 +71,7 @@ def test_ctrl_c_keeps_what_was_learnt(tmp_path):
     out = tmp_path / "run"
     code = "from headrace.cli import main; main()"
     process = subprocess.Popen(
-        [sys.executable, "-c", code, "train", "CartPole-v1", "--steps", "10000000", "--goal", "1000000", "--out", str(out)],
+        [sys.executable, "-c", code, "train", "CartPole-v1", "--steps=10000000", "--goal=1000000", f"--out={out}"],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -89,3 +89,32 @@ def test_ctrl_c_keeps_what_was_learnt(tmp_path):
     assert "Traceback" not in shown
     assert checkpoint.load(out / "policy.pt")(torch.zeros(2, 4)).shape == (2,)
     assert (out / "learning-curve.png").exists()
+
+
+BROKEN = """
+import gymnasium, numpy as np
+class Broken(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    steps = 0
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+    def step(self, action):
+        self.steps += 1
+        if self.steps > 300:
+            raise OSError("the sensor is unplugged")
+        return np.zeros(2, np.float32), 1.0, self.steps % 10 == 0, False, {}
+gymnasium.register("Broken-v0", Broken)
+"""
+
+
+@pytest.mark.timeout(120)
+def test_a_failure_in_the_worker_is_1_and_keeps_what_was_learnt(tmp_path, monkeypatch):
+    (tmp_path / "broken_sensor.py").write_text(BROKEN)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    done = train("broken_sensor:Broken-v0", "--learning-starts", "200", "--out", "run", "--quiet")
+    assert done.exit_code == 1, done.output
+    assert "WorkerDied" in done.output
+    assert "the sensor is unplugged" in done.output
+    assert checkpoint.load(tmp_path / "run" / "policy.pt")(torch.zeros(1, 2)).shape == (1,)

@@ -29,10 +29,13 @@ def test_what_was_appended_comes_back_without_pickle(tmp_path):
 
 
 def test_an_interruption_keeps_what_was_collected(tmp_path):
-    with pytest.raises(KeyboardInterrupt):
+    def collect():
         with TransitionFile(tmp_path / "t.npz") as file:
             file.append(rows(0, 4))
             raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        collect()
     with np.load(tmp_path / "t.npz", allow_pickle=False) as found:
         assert len(found["terminated"]) == 4
 

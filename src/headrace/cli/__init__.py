@@ -40,8 +40,10 @@ class _Commands(click.Group):
 
 
 def _one_line(error: BaseException) -> str:
-    cause = f" (caused by {type(error.__cause__).__name__}: {error.__cause__})" if error.__cause__ else ""
-    return f"{type(error).__name__}: {error}{cause}"
+    cause, text = error.__cause__, f"{type(error).__name__}: {error}"
+    return (
+        text if cause is None or str(cause) in text else f"{text} (caused by {type(cause).__name__}: {cause})"
+    )
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

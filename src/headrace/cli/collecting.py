@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
-import os
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +15,7 @@ from rich.console import Console
 
 from headrace.cli import environments, episodes, screen
 from headrace.cli.episodes import EpisodeLog
+from headrace.cli.importing import import_module
 from headrace.cli.transition_file import TransitionFile
 from headrace.collectors import AsyncCollector, Batch, Collector
 
@@ -65,7 +63,8 @@ def run(request: Request, *, as_json: bool) -> None:
             request.out.mkdir(parents=True, exist_ok=True)
             file = stack.enter_context(TransitionFile(request.out / "transitions.npz"))
             stack.callback(lambda folder: episodes.write_csv(folder / "episodes.csv", log.ended), request.out)
-        collector = stack.enter_context(_collector(request, factory))
+        collector = _collector(request, factory)
+        stack.push(collector)
         line = stack.enter_context(screen.ProgressLine(request.total_frames, console))
         seconds = _collect(collector, log, file, line)
     result = {
@@ -91,11 +90,8 @@ def policy_factory(name: str) -> Callable[[], Any] | None:
     if name == "random":
         return None
     module_name, _, attribute = name.partition(":")
-    # As `python -m` does: modules beside the user's work are found.
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
     try:
-        factory = getattr(importlib.import_module(module_name), attribute)
+        factory = getattr(import_module(module_name), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise click.BadParameter(
             f"expected random or module:factory, got {name!r} ({error})", param_hint="'--policy'"
@@ -106,7 +102,7 @@ def policy_factory(name: str) -> Callable[[], Any] | None:
 
 
 def _collector(request: Request, factory: Callable[[], Any] | None) -> Collector | AsyncCollector:
-    kind = AsyncCollector if request.workers else Collector
+    kind: type[Collector | AsyncCollector] = AsyncCollector if request.workers else Collector
     return kind(
         environments.make,
         policy_factory=factory,

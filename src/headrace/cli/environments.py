@@ -7,6 +7,8 @@ from typing import Any
 import click
 import gymnasium
 
+from headrace.cli.importing import import_module
+
 
 def is_atari(env_id: str) -> bool:
     """Whether the name is one of the Arcade Learning Environment.
@@ -33,14 +35,19 @@ def make(env_id: str, **kwargs: Any) -> gymnasium.Env[Any, Any]:
 def spec(env_id: str) -> Any:
     """What is registered under this name; nothing is built.
 
+    `module:Name-v0` imports the module first, which registers the environment.
+
     Raises:
         click.BadParameter: nothing is.
         ImportError: it needs a library that is not installed.
     """
     _register(env_id)
+    module, _, name = env_id.rpartition(":")
     try:
-        return gymnasium.spec(env_id)
-    except gymnasium.error.Error as error:
+        if module:
+            import_module(module)
+        return gymnasium.spec(name)
+    except (gymnasium.error.Error, ImportError) as error:
         raise click.BadParameter(f"{error}", param_hint="'ENV'") from error
 
 

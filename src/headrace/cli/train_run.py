@@ -37,7 +37,7 @@ def run(request: Request, *, as_json: bool, quiet: bool) -> None:
     Raises:
         click.BadParameter: an environment that a DQN cannot learn.
         click.UsageError: a hyperparameter outside its range.
-        click.Abort: Ctrl-C, after the files are written.
+        KeyboardInterrupt, Exception: what ended the run early, after the files are written.
     """
     found = problem.describe(request.env_id)
     settings = _settings(request, IMAGE_SETTINGS if found.is_image else VECTOR_SETTINGS)
@@ -47,19 +47,20 @@ def run(request: Request, *, as_json: bool, quiet: bool) -> None:
     with Training(
         found, settings, steps=request.steps, num_envs=request.num_envs, seed=request.seed, goal=goal
     ) as training:
+        stopped: BaseException | None = None
         try:
             final = _train(training, request.steps, Console(quiet=as_json or quiet))
-            interrupted = False
-        except KeyboardInterrupt:
-            final, interrupted = training.progress(), True
+        except (KeyboardInterrupt, Exception) as error:
+            # What was learnt is kept, whatever ended the run.
+            final, stopped = training.progress(), error
         result = _result(request, final, goal)
         files = _write(request.out, training, settings, result)
     if as_json:
         click.echo(json.dumps({**result, **files}))
     else:
         _show(console, result, files)
-    if interrupted:
-        raise click.Abort
+    if stopped is not None:
+        raise stopped
 
 
 def _settings(request: Request, defaults: DqnSettings) -> DqnSettings:

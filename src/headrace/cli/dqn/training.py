@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -28,6 +29,7 @@ from headrace.errors import DeadlineExceeded
 MEAN_OVER = 20
 _LOOK_EVERY = 0.25
 _SAMPLE_TIMEOUT = 0.5
+_RATE_OVER = 20  # looks: five seconds
 
 
 @dataclass(frozen=True)
@@ -38,11 +40,11 @@ class Progress:
         frames, episodes, updates: so far.
         seconds: since the first frame could be collected.
         return_mean: of the last 20 episodes, played by the acting policy with its epsilon; None before 20 ended.
-        frames_per_second: since the last report.
+        frames_per_second: over the last five seconds.
         samples_per_insert, samples_per_insert_target: how often each transition was sampled, and should be.
         policy_lag: newest version of the weights minus the one that acted, mean of the last rollout.
         epsilon: share of random actions.
-        loss: mean since the last report; None without an update.
+        loss: mean over the last 100 updates; None before the first.
     """
 
     frames: int
@@ -56,15 +58,6 @@ class Progress:
     policy_lag: float
     epsilon: float
     loss: float | None
-
-
-@dataclass
-class _Since:
-    """What happened since the last report."""
-
-    at: float
-    frames: int = 0
-    losses: list[float] = field(default_factory=list)
 
 
 class Training:
@@ -106,6 +99,9 @@ class Training:
         self._learner = Learner(shape, settings, device)
         self.policy = EpsilonGreedy(shape, problem.first_action, settings.epsilon_start)
         self.log = EpisodeLog()
+        self._began: tuple[float, int] = (time.perf_counter(), 0)
+        self._looks: deque[tuple[float, int]] = deque(maxlen=_RATE_OVER)
+        self._losses: deque[float] = deque(maxlen=100)
         self._views = experience.training_views(problem, settings)
         env_kwargs = {"env_id": problem.env_id}
         self._take_weights()
@@ -159,18 +155,20 @@ class Training:
             WorkerDied: the worker ended and could not be started again.
         """
         self._collector.start()
-        self._began = time.perf_counter()
-        self._since = _Since(self._began)
+        self._began = (time.perf_counter(), 0)
+        self._looks.append(self._began)
         while not self._is_goal_reached() and self._learn_once():
-            if time.perf_counter() - self._since.at >= _LOOK_EVERY:
-                report(self._look())
+            if time.perf_counter() - self._looks[-1][0] >= _LOOK_EVERY:
+                experience.drain_rewards(self._replay, self.log)
+                self._looks.append((time.perf_counter(), self.log.frames))
+                report(self._progress(self._looks[0]))
         self._take_weights()
         return self.progress()
 
     def progress(self) -> Progress:
-        """Where it stands, with rates over the whole run."""
+        """Where it stands, with the frames/s of the whole run."""
         experience.drain_rewards(self._replay, self.log)
-        return self._progress(_Since(self._began, 0, self._since.losses))
+        return self._progress(self._began)
 
     def _is_goal_reached(self) -> bool:
         mean = self.log.mean_return(MEAN_OVER)
@@ -192,7 +190,7 @@ class Training:
             learning_rate=linear(done, settings.learning_rate, settings.learning_rate / 10, 1.0),
         )
         self._replay.update_priorities(experience.TRANSITIONS, batch.info.keys, update.priorities)
-        self._since.losses.append(update.loss)
+        self._losses.append(update.loss)
         if self._learner.updates % settings.publish_every == 0:
             experience.drain_rewards(self._replay, self.log)
             self._take_weights()
@@ -209,22 +207,16 @@ class Training:
         learnt = self.log.frames - settings.learning_starts
         return linear(learnt, settings.epsilon_start, settings.epsilon_end, settings.epsilon_frames)
 
-    def _look(self) -> Progress:
-        experience.drain_rewards(self._replay, self.log)
-        progress = self._progress(self._since)
-        self._since = _Since(time.perf_counter(), self.log.frames)
-        return progress
-
-    def _progress(self, since: _Since) -> Progress:
+    def _progress(self, since: tuple[float, int]) -> Progress:
         now = time.perf_counter()
-        losses = since.losses
+        losses = self._losses
         return Progress(
             frames=self.log.frames,
             episodes=len(self.log.ended),
             updates=self._learner.updates,
-            seconds=now - self._began,
+            seconds=now - self._began[0],
             return_mean=self.log.mean_return(MEAN_OVER),
-            frames_per_second=(self.log.frames - since.frames) / max(now - since.at, 1e-9),
+            frames_per_second=(self.log.frames - since[1]) / max(now - since[0], 1e-9),
             samples_per_insert=experience.samples_per_insert(self._replay),
             samples_per_insert_target=self._settings.samples_per_insert,
             policy_lag=self._collector.statistics().lag_mean,
