@@ -106,7 +106,7 @@ def test_views_are_frozen():
 
 
 SAME = [
-    lambda: View(),
+    View,
     lambda: View("x"),
     lambda: View("x", shift=-1),
     lambda: View("x", shift=[-1]),

@@ -28,6 +28,7 @@ class ItemRule:
     Raises:
         ValueError: length or stride < 1, a negative lookahead, a priority that is negative or not finite, PAD or
             TRUNCATE with a stride longer than the window.
+        TypeError: a number that is no integer, an `end` that is no `EndOfEpisode`.
 
     >>> ItemRule("replay", 16, stride=8, end=EndOfEpisode.PAD).length
     16
@@ -49,6 +50,9 @@ class ItemRule:
         priority: float = 1.0,
         lookahead: int = 0,
     ) -> None:
+        for name, number in (("length", length), ("stride", stride), ("lookahead", lookahead)):
+            if isinstance(number, bool) or not hasattr(number, "__index__"):
+                raise TypeError(f"ItemRule: {name}: expected an integer, got {number!r}")
         if length < 1 or stride < 1:
             raise ValueError(f"ItemRule: expected length >= 1 and stride >= 1, got {length} and {stride}")
         if lookahead < 0:
