@@ -15,6 +15,7 @@ from headrace.spec import ArraySpec, Signature
 from headrace.store.arena import Arena
 from headrace.store.block import LaneBlock
 from headrace.store.gather import window_rows
+from headrace.store.layout import STEP_MASK
 from headrace.store.pinning import pin_window
 from headrace.store.store import Store
 from headrace.trajectories.windows import windows
@@ -370,3 +371,27 @@ def test_an_item_keeps_its_lookahead():
     assert batch.data["ahead_mask"].all()
     assert replay.statistics().store.pages == 0
     replay.close()
+
+
+@pytest.mark.parametrize("kernel", ["block", "finals"])
+def test_windows_go_on_where_the_step_index_wraps(kernel: str):
+    """W5: the final row beside a lane whose last step index is the largest there is ends a regular window too."""
+    store = Store(SIGNATURE, 2048, make_arena=Arena.private, page_rows=16)
+    block = LaneBlock(store, 2, 100)
+    block.make_room()
+    block.lane_steps[:] = STEP_MASK - 1
+    block._near_wrap = True
+    for number in range(2):
+        store.columns["number"][block.row : block.row + 2] = 10 * number + np.arange(2)
+        block.commit()
+    first, _ = block.make_room_for_finals()
+    store.columns["number"][first : first + 2] = 20 + np.arange(2)
+    block.commit_finals(np.arange(2), first)
+    cut = Cut(3, 1, END_NUMBERS[EndOfEpisode.DROP], 0)
+    out = new_windows(room_for(2, 2, cut))
+    if kernel == "block":
+        cut_block(store.arrays, block.last // 16, 1, cut, out)
+    else:
+        cut_finals(store.arrays, block.last + np.arange(2), np.arange(2), cut, out)
+    windows_of_lanes = [rows_of(store, out, lane)[-1] for lane in range(2)]
+    assert windows_of_lanes == [([0, 10, 20], 0), ([1, 11, 21], 0)]

@@ -17,7 +17,7 @@ from headrace.replay.items import INVENTED, LOOKAHEAD, REAL
 from headrace.store.jit import Int, kernel
 from headrace.store.layout import FINAL, LANES, LINKED, PADDING, STEP_MASK, USED, StoreArrays
 from headrace.store.pinning import pin_window
-from headrace.store.window import follow
+from headrace.store.window import follow, step_after
 
 # EndOfEpisode by number, for kernels.
 END_NUMBERS = {end: number for number, end in enumerate(EndOfEpisode)}
@@ -86,7 +86,12 @@ def cut_block(store: StoreArrays, page: Int, steps: Int, cut: Cut, out: Windows)
             _cut_row(store, row, lane, word, cut, out)
             if word & LINKED:
                 _cut_row(
-                    store, np.int64(store.links[row]) - 1, lane, FINAL | ((word & STEP_MASK) + 1), cut, out
+                    store,
+                    np.int64(store.links[row]) - 1,
+                    lane,
+                    FINAL | step_after(word & STEP_MASK, 1),
+                    cut,
+                    out,
                 )
             if word & (FINAL | LINKED):
                 cut_end(store, row, lane, cut, out)
@@ -110,7 +115,7 @@ def cut_finals(
                 store,
                 np.int64(store.links[row]) - 1,
                 lanes[index],
-                FINAL | ((word & STEP_MASK) + 1),
+                FINAL | step_after(word & STEP_MASK, 1),
                 cut,
                 out,
             )
