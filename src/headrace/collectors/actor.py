@@ -111,8 +111,8 @@ def _is_torch_module(policy: object) -> bool:
 
 
 def _torch_call(module: Any) -> Callable[[Any], Any]:
-    import optree  # noqa: PLC0415 - only with torch
-    import torch  # noqa: PLC0415 - an extra
+    import optree
+    import torch
 
     def call(observation: Any) -> Any:
         with torch.no_grad():

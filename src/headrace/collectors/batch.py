@@ -76,13 +76,13 @@ class Batch(Mapping[str, Any]):
 
     def torch(self) -> dict[str, Any]:
         """Plain nested dicts of torch tensors over the same memory."""
-        import torch  # noqa: PLC0415 - an extra
+        import torch
 
         return optree.tree_map(torch.from_numpy, self._trees)  # type: ignore[arg-type,return-value]
 
     def jax(self) -> dict[str, Any]:
         """Plain nested dicts of JAX arrays."""
-        import jax  # noqa: PLC0415 - an extra
+        import jax
 
         return optree.tree_map(jax.numpy.asarray, self._trees)  # type: ignore[arg-type,return-value]
 
@@ -102,7 +102,7 @@ def _unflatten(about: tuple[tuple[str, ...], int | None], trees: tuple[Any, ...]
     return Batch(dict(zip(names, trees, strict=True)), worker_idx)
 
 
-optree.register_pytree_node(Batch, _flatten, _unflatten, namespace=optree.registry.__GLOBAL_NAMESPACE)  # type: ignore[arg-type,attr-defined]
+optree.register_pytree_node(Batch, _flatten, _unflatten, namespace=optree.registry.__GLOBAL_NAMESPACE)  # type: ignore[arg-type]
 
 
 def as_trees(signature: Signature, columns: Arrays) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import os
 import socket
 import struct
 import threading
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -32,10 +33,27 @@ class Ready(Message):
     """Worker to collector: environments and policy are there.
 
     Attributes:
+        observed: names of the columns that an observation has.
+        num_envs, steps: n and T.
+        policy: name of the policy's type.
+        weights: cloudpickle of the layout of the policy's weights; empty if it has none.
+    """
+
+    observed: list[str]
+    num_envs: int
+    steps: int
+    policy: str
+    weights: bytes
+
+
+class Slots(Message):
+    """Worker to collector: rollouts from here on are in the memory whose descriptor comes along.
+
+    Attributes:
         signature: of one step, as JSON.
         observed: names of the columns that an observation has.
         num_envs, steps: n and T.
-        nbytes: size of the memory whose descriptor comes along (0: the rows go into the replay).
+        nbytes: of the memory, two slots.
     """
 
     signature: dict[str, Any]
@@ -58,14 +76,12 @@ class Rollout(Message):
     Attributes:
         slot: which.
         finals: final observations in it.
-        env_seconds, policy_seconds, wait_seconds: spent so far.
+        seconds: spent so far in environments, policy and writing.
     """
 
     slot: int
     finals: int
-    env_seconds: float
-    policy_seconds: float
-    wait_seconds: float
+    seconds: tuple[float, float, float]
 
 
 class Rows(Message):
@@ -77,10 +93,12 @@ class Rows(Message):
         ends: episodes that ended in them.
         frames: real transitions.
         episodes: return and length of those that ended.
-        versions: least, sum and greatest version that acted.
-        page_full: the page has no room for another step.
+        stamps: version to frames it acted on.
+        page_full: the worker goes on in the next page.
         closes_rollout: T steps are complete.
-        cut: after these steps all copies were reset, whatever they were doing.
+        cuts: after these steps all copies were reset; so many of them were in an episode, whose final rows are the last
+            ones of `finals`.
+        seconds: spent so far in environments, policy and writing.
     """
 
     page: int
@@ -89,13 +107,11 @@ class Rows(Message):
     ends: int
     frames: int
     episodes: list[tuple[float, int]]
-    versions: tuple[int, float, int]
+    stamps: dict[int, int]
     page_full: bool
     closes_rollout: bool
-    cut: bool
-    env_seconds: float
-    policy_seconds: float
-    wait_seconds: float
+    cuts: int
+    seconds: tuple[float, float, float]
 
 
 class Lease(Message):
@@ -112,23 +128,37 @@ class Proceed(Message):
 
 
 class WeightsAt(Message):
-    """Collector to worker: weights are published in the memory whose descriptor comes along. `layout` is cloudpickle."""
+    """Collector to worker: weights are published in the memory whose descriptor comes along.
+
+    Attributes:
+        layout: cloudpickle of their layout.
+    """
 
     layout: bytes
 
 
 class Seed(Message):
-    """Collector to worker: reset every copy with these seeds at the next step."""
+    """Collector to worker: at the next step reset every copy with these seeds.
+
+    Attributes:
+        seeds: one a copy.
+        seed: of the process's global generators.
+    """
 
     seeds: list[int]
+    seed: int
 
 
 class Pause(Message):
-    """Collector to worker: stop before the next step, flush, and answer `Paused`."""
+    """Collector to worker: stop before the next step, flush, and answer `Paused` with the same number."""
+
+    number: int
 
 
 class Paused(Message):
     """Worker to collector: nothing is stepped until `Resume`, and all that was collected was sent."""
+
+    number: int
 
 
 class Resume(Message):
@@ -148,6 +178,7 @@ class Stopped(Message):
 AnyMessage = (
     Start
     | Ready
+    | Slots
     | Failed
     | Rollout
     | Rows
@@ -238,10 +269,8 @@ class Channel:
 
     def shutdown(self) -> None:
         """End a `receive` of another thread, here and on the other side."""
-        try:
+        with suppress(OSError):  # The other side was first, or it is closed already.
             self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass  # The other side was first.
 
     def close(self) -> None:
         """Give the socket back."""

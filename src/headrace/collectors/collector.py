@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -12,14 +11,16 @@ import numpy as np
 from headrace.collectors.batch import Batch
 from headrace.collectors.loop import CollectingLoop
 from headrace.collectors.options import CollectorOptions
-from headrace.collectors.replay_rows import ReplayRows
+from headrace.collectors.replay_rows import ReplayRows, check_columns, check_filled
 from headrace.collectors.rollout import EpisodeLedger, RolloutBuffer, rollout_layout, rollout_signature
+from headrace.collectors.sources import WeightCheck, given_weights
 from headrace.collectors.statistics import CollectorStatistics, Tally
 from headrace.envs import environment_seeds, make_stepper, new_columns
 from headrace.errors import Closed
 from headrace.replay.rules import ItemRule
+from headrace.spec import ArraySpec
 from headrace.store.arena import Arena
-from headrace.weights import apply_weights, has_weights, read_weights
+from headrace.weights import apply_weights
 
 
 class Collector:
@@ -41,7 +42,8 @@ class Collector:
         seed: see `set_seed`.
 
     Raises:
-        ValueError, TypeError: an argument that does not fit, before anything runs.
+        ValueError, TypeError, KeyError: an argument that does not fit, before anything runs.
+        SpecError: a replay that lacks columns.
 
     >>> with Collector("CartPole-v1", frames_per_batch=20, num_envs=4, seed=0) as collector:
     ...     batch = next(iter(collector))
@@ -86,6 +88,7 @@ class Collector:
         self._begun = 0
         self._stepper = make_stepper(create_env_fn, create_env_kwargs=create_env_kwargs, num_envs=num_envs)
         try:
+            self._options.warn_of_rounding(self._stepper.num_envs, stacklevel=2)
             self._prepare()
         except BaseException:
             self._stepper.close()
@@ -101,14 +104,21 @@ class Collector:
         )
         self._ledger = EpisodeLedger(stepper.num_envs)
         self._steps = options.steps(stepper.num_envs)
+        self._observed = frozenset(stepper.observation_signature.columns)
+        # The observations that the next rollout begins with.
+        self._first = new_columns(stepper.observation_signature, stepper.num_envs)
+        self._extras: Mapping[str, ArraySpec] | None = None
         self._buffer: RolloutBuffer | None = None
-        self._writer: ReplayRows | None = None
-        self._failed = False
-        self._start = threading.Lock()
-        self._first_row = new_columns(stepper.observation_signature, stepper.num_envs)
+        self._must_reset = True
+        self._weight_check: WeightCheck | None = None
         self._seeds: list[int] | None = None
         if options.seed is not None:
             self.set_seed(options.seed)
+        self._writer: ReplayRows | None = None
+        replay = options.replay_buffer
+        if replay is not None:
+            check_columns(replay.signature, self._signature({}))
+            self._writer = ReplayRows(replay, stepper.num_envs, self._observed, options.rules())
 
     # ---- batches ---------------------------------------------------------------------------------------------------
 
@@ -121,83 +131,74 @@ class Collector:
             raise StopIteration
         return batch
 
-    def next(self, timeout: float | None = None) -> Batch | None:
+    def next(self, timeout: float | None = None) -> Batch | None:  # noqa: ARG002 - the interface of all collectors
         """Collect one batch; None when `total_frames` were handed out. An inline collector never waits.
 
         Raises:
             Closed: after `shutdown`.
+            Exception: what the environment or the policy raised, and StoreFull of a replay. The rollout under way is
+                lost; the next call resets all copies.
         """
         if self._closed:
             raise Closed("the collector is shut down")
         total = self._options.total_frames
         if 0 < total <= self._tally.frames:
             return None
-        buffer = self._ready_buffer()
-        at_random = self._begun < self._options.random_frames
-        self._begun += buffer.steps * buffer.num_envs
+        buffer = self._begin_rollout()
         try:
+            at_random = self._begun < self._options.random_frames
+            self._begun += buffer.steps * buffer.num_envs
             while not buffer.is_full:
                 self._loop.step(buffer, at_random=at_random)
+            if self._writer is not None:
+                self._writer.write(buffer)
         except BaseException:
-            self._give_up(buffer)
+            self._must_reset = True
+            self._tally.frames_discarded += buffer.frames
             raise
         batch = buffer.batch(self._ledger)
-        if self._writer is not None:
-            self._writer.write(buffer)
-        buffer.carry_over(buffer)
-        self._count(batch)
+        buffer.copy_last(self._first)
+        times = self._loop.times
+        self._tally.add_batch(batch, self._ledger.take_finished(), self._version)
+        self._tally.note_seconds((times.env, times.policy, times.write))
         return batch
 
-    def _ready_buffer(self) -> RolloutBuffer:
-        if self._buffer is None:
-            self._loop.reset(self._first_row, self._seeds)
-            self._buffer = self._new_buffer()
-            self._seeds = None
-            self._open_replay(self._buffer)
-            self._fill_first(self._buffer)
-        elif self._failed or self._seeds is not None:
-            # After a failure, and after set_seed, every copy begins a trajectory of a new id.
-            self._loop.reset(self._buffer.rows[0], self._seeds)
-            self._ledger.restart(np.ones(self._stepper.num_envs, np.bool_))
-            if self._writer is not None:
-                self._writer.cut()
-            self._buffer.begin()
-            self._failed, self._seeds = False, None
+    def _begin_rollout(self) -> RolloutBuffer:
+        if self._must_reset:
+            self._reset()
+        acts = self._begun >= self._options.random_frames
+        try:
+            if acts and self._extras is None:
+                self._extras = self._loop.probe(self._first)
+                self._buffer = None
+            if self._buffer is None:
+                self._buffer = self._new_buffer()
+        except BaseException:
+            self._must_reset, self._extras = True, None
+            raise
+        self._buffer.begin(self._first)
         return self._buffer
 
+    def _reset(self) -> None:
+        """At the start, after a failure (collectors CX1) and after `set_seed`: every copy begins a trajectory."""
+        self._ledger.restart(np.ones(self._stepper.num_envs, np.bool_))
+        if self._writer is not None:
+            self._writer.cut(self._first)
+        self._loop.reset(self._first, self._seeds)
+        self._must_reset, self._seeds = False, None
+
+    def _signature(self, extras: Mapping[str, ArraySpec]) -> Any:
+        return rollout_signature(self._stepper.observation_signature, self._stepper.action_signature, extras)
+
     def _new_buffer(self) -> RolloutBuffer:
-        stepper = self._stepper
-        extras = self._loop.probe(self._first_row) if self._begun >= self._options.random_frames else {}
-        if not extras and self._options.random_frames:
-            extras = self._loop.probe(self._first_row)
-        signature = rollout_signature(stepper.observation_signature, stepper.action_signature, extras)
-        observed = frozenset(stepper.observation_signature.columns)
-        layout = rollout_layout(signature, observed, self._steps, stepper.num_envs)
-        return RolloutBuffer(Arena.private(layout.nbytes), signature, observed, self._steps, stepper.num_envs)
-
-    def _fill_first(self, buffer: RolloutBuffer) -> None:
-        for name, column in self._first_row.items():
-            buffer.rows[0][name][...] = column
-
-    def _open_replay(self, buffer: RolloutBuffer) -> None:
+        signature = self._signature(self._extras or {})
         replay = self._options.replay_buffer
-        if replay is not None:
-            self._writer = ReplayRows(replay, buffer, self._options.rules(replay), self._stepper.autoreset)
-
-    def _give_up(self, buffer: RolloutBuffer) -> None:
-        """The rollout under way is lost; the next request resets all copies (collectors CX1)."""
-        self._failed = True
-        self._tally.frames_discarded += buffer.step * buffer.num_envs
-
-    def _count(self, batch: Batch) -> None:
-        versions = batch["policy_version"][batch["mask"]]
-        told = (
-            (int(versions.min()), float(versions.mean()), int(versions.max()))
-            if versions.size
-            else (0, 0.0, 0)
-        )
-        self._tally.add_batch(batch.frames, self._ledger.take_finished(), told, self._version, True)
-        self._tally.env_seconds, self._tally.policy_seconds = self._loop.times.env, self._loop.times.policy
+        if replay is not None and self._extras is not None:
+            check_columns(replay.signature, signature)
+            check_filled(replay.signature, signature)
+        num_envs = self._stepper.num_envs
+        layout = rollout_layout(signature, self._observed, self._steps, num_envs)
+        return RolloutBuffer(Arena.private(layout.nbytes), signature, self._observed, self._steps, num_envs)
 
     # ---- weights and seeds -----------------------------------------------------------------------------------------
 
@@ -217,15 +218,18 @@ class Collector:
             weights, policy: the same, by name; only one of the three.
 
         Raises:
-            ValueError: more than one source.
+            ValueError: more than one source; none, and the policy was made by a factory.
+            SpecError: names, shapes or dtypes differ; nothing is changed.
             TypeError: a policy without `state_dict` and `load_state_dict`.
             Closed: after `shutdown`.
         """
         if self._closed:
             raise Closed("the collector is shut down")
-        source = one_source(policy_or_weights, weights, policy)
-        if source is not None:
-            apply_weights(self._policy, read_weights(source) if has_weights(source) else source)
+        values = given_weights(policy_or_weights, weights, policy, self._options.policy)
+        if self._weight_check is None:
+            self._weight_check = WeightCheck.of(self._policy)
+        self._weight_check(values)
+        apply_weights(self._policy, values)
         self._version += 1
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
@@ -235,15 +239,13 @@ class Collector:
             The seed of the last copy.
         """
         self._seeds = environment_seeds(seed, self._stepper.num_envs, static_seed=static_seed)
+        self._must_reset = True
         return self._seeds[-1]
 
     # ---- about -----------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        total = self._options.total_frames
-        if total < 0:
-            raise TypeError("this collector has no end: total_frames is -1")
-        return -(-total // (self._steps * self._stepper.num_envs))
+        return number_of_batches(self._options.total_frames, self._steps * self._stepper.num_envs)
 
     def __bool__(self) -> bool:
         return True
@@ -265,18 +267,28 @@ class Collector:
 
     def statistics(self) -> CollectorStatistics:
         """A frozen record of what was done."""
-        return self._tally.record(workers_alive=0, running=False, paused=False)
+        return self._tally.record(running=False, paused=False)
 
     def shutdown(
-        self, timeout: float | None = None, close_env: bool = True, raise_on_error: bool = True
+        self,
+        timeout: float | None = None,  # noqa: ARG002 - the interface of all collectors
+        close_env: bool = True,
+        raise_on_error: bool = True,  # noqa: ARG002
     ) -> None:
-        """Close the environments (unless told not to) and the writer. More calls do nothing."""
+        """Close the environments (unless told not to) and the writer. More calls do nothing.
+
+        Items that wait for a rate limiter stay queued in their tables.
+
+        Args:
+            timeout, raise_on_error: for collectors with workers.
+            close_env: False leaves the environments open.
+        """
         if self._closed:
             return
         self._closed = True
         try:
             if self._writer is not None:
-                self._writer.close(timeout)
+                self._writer.close()
         finally:
             if close_env:
                 self._stepper.close()
@@ -293,15 +305,12 @@ class Collector:
         return f"<Collector of {self._stepper.num_envs} environments, {self._tally.frames} frames>"
 
 
-def one_source(positional: Any, weights: Any, policy: Any) -> Any:
-    """The one that was given, or None.
+def number_of_batches(total_frames: int, frames: int) -> int:
+    """How many batches of so many frames there are in all (collectors CB10).
 
     Raises:
-        ValueError: more than one (collectors CW1).
+        TypeError: there is no end.
     """
-    given = [source for source in (positional, weights, policy) if source is not None]
-    if len(given) > 1:
-        raise ValueError(
-            "update_policy_weights_: expected one of policy_or_weights, weights, policy, got several"
-        )
-    return given[0] if given else None
+    if total_frames < 0:
+        raise TypeError("this collector has no end: total_frames is -1")
+    return -(-total_frames // frames)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +17,9 @@ from headrace.collectors.rollout import EpisodeLedger, by_env, make_batch
 from headrace.replay.cutting import cut_block, cut_finals, new_windows, room_for
 from headrace.replay.live_table import NewItems, Pending
 from headrace.replay.rules import ItemRule
-from headrace.spec import Signature
 from headrace.store.commit import commit_steps, note_finals
 from headrace.store.layout import FINAL, LINKED, NEXT, STEP_MASK, USED, VERSIONED
+from headrace.store.pinning import link_final
 from headrace.store.window import KNOWN, resolve
 
 _AHEAD = 2
@@ -42,13 +43,19 @@ class Landlord:
         rules: which items the rows become.
         num_envs: lanes of the worker.
         send: sends a message to the worker.
+        all_applied: called under the replay's lock when the last item that waited for a rate limiter is in its table.
 
     Raises:
         ValueError: more lanes than a page has rows.
     """
 
     def __init__(
-        self, replay: Any, rules: Sequence[ItemRule], num_envs: int, send: Callable[[Lease], None]
+        self,
+        replay: Any,
+        rules: Sequence[ItemRule],
+        num_envs: int,
+        send: Callable[[Lease], None],
+        all_applied: Callable[[], None],
     ) -> None:
         self._replay = replay
         self._store = replay.store
@@ -63,27 +70,40 @@ class Landlord:
         self._num_envs = num_envs
         self._send = send
         self._episodes = np.full(num_envs, -1, np.int64)
+        self._newest_rows: NDArray[np.int64] | None = None
         self._last_leased = -1
         self._leased: deque[int] = deque()
-        self._reach: deque[tuple[int, int]] = deque()
+        self._reach: deque[int] = deque()
         self._committed = 0
         self._finals: deque[int] = deque()
-        self._full_finals: list[int] = []
-        self.pending = Pending(replay.lock)
-        self.segments: list[Segment] = []
+        self._pending = _PendingItems(replay.lock, all_applied)
+        self._segments: list[Segment] = []
 
-    def begin(self) -> None:
-        """Lease the first pages."""
-        while len(self._leased) < _AHEAD:
-            self._lease_rows()
-        while len(self._finals) < _AHEAD:
-            self._lease_finals()
+    @property
+    def has_pending(self) -> bool:
+        """Whether items wait for a rate limiter."""
+        return self._pending.count > 0
+
+    def begin(self, observed: Iterable[str]) -> None:
+        """Lease the first pages; final rows will hold the columns `observed`.
+
+        Raises:
+            StoreFull: no page is free.
+        """
+        self._replay.note_given([name for name in observed if name in self._store.signature.columns])
+        with self._replay.lock:
+            while len(self._leased) < _AHEAD:
+                self._lease_rows()
+            while len(self._finals) < _AHEAD:
+                self._lease_finals()
 
     def _lease_rows(self) -> None:
         page = self._store.acquire(self._num_envs, self._last_leased)
+        # From here on the worker may write versions; should it die, the store has to clear them.
+        self._store.arrays.pages[page, VERSIONED] = 1
         self._last_leased = page
         self._leased.append(page)
-        self._reach.append((page, self._committed))
+        self._reach.append(page)
         self._send(Lease(page=page, finals=False))
 
     def _lease_finals(self) -> None:
@@ -96,27 +116,19 @@ class Landlord:
 
         Raises:
             StoreFull: no page could be leased for what comes next; what was written is in.
+            Closed: the replay is closed.
         """
-        page, arrays = rows.page, self._store.arrays
         self._check(rows)
         with self._replay.lock:
-            self._take_finals(rows.finals)
+            self._replay.check_open()
+            finals = self._take_finals(rows.finals)
             if rows.steps:
-                start = int(arrays.pages[page, USED])
-                if (rows.versions[0], rows.versions[2]) != (0, 0):
-                    arrays.pages[page, VERSIONED] = 1
-                commit_steps(arrays, page, rows.steps, self._episodes, self._store.next_episode)
-                note_finals(arrays, page, rows.steps)
-                self._committed += rows.steps
-                self.segments.append(Segment(page, start, start + rows.steps))
-                for rule, table in self._rules:
-                    out = new_windows(room_for(rows.steps * self._num_envs, rows.ends, rule.cut))
-                    cut_block(arrays, page, rows.steps, rule.cut, out)
-                    self._offer(rule, table, out)
-            if rows.cut:
-                self._cut()
-        if rows.page_full:
-            self._turn(page)
+                self._commit_steps(rows)
+            if rows.cuts:
+                self._cut(finals[len(finals) - rows.cuts :])
+            self._give_back_finals()
+            if rows.page_full:
+                self._turn()
 
     def _check(self, rows: Rows) -> None:
         """What comes from another process is looked at before it is relied on."""
@@ -127,85 +139,103 @@ class Landlord:
                 f"the worker reported {rows.steps} steps of page {rows.page}, which it does not fill"
             )
 
-    def _take_finals(self, count: int) -> None:
-        arrays = self._store.arrays
-        while count:
-            page = self._finals[0]
-            taken = min(count, arrays.page_rows - int(arrays.pages[page, USED]))
-            arrays.pages[page, USED] += taken
-            count -= taken
-            if arrays.pages[page, USED] == arrays.page_rows:
-                self._finals.popleft()
-                # Its rows are held by the pages that link to them, which are committed only now: give up ours last.
-                self._lease_finals()
-                self._full_finals.append(page)
-
-    def _offer(self, rule: ItemRule, table: Any, out: Any) -> None:
-        count = int(out.count[0])
-        if count:
-            keys = self._replay.new_keys(count)
-            table.offer(NewItems(keys, out.rows[:count], out.shapes[:count], rule.priorities, self.pending))
-
-    def _cut(self) -> None:
-        """All copies were reset: the windows of what they were doing end here."""
-        segment = self.segments[-1] if self.segments else None
-        if segment is None:
-            return
-        arrays = self._store.arrays
-        rows = (
-            segment.page * arrays.page_rows + (segment.stop - 1) * self._num_envs + np.arange(self._num_envs)
-        )
-        words = arrays.steps[rows].astype(np.int64)
-        lanes = np.flatnonzero((words & (FINAL | LINKED)) == 0)
+    def _commit_steps(self, rows: Rows) -> None:
+        page, arrays = rows.page, self._store.arrays
+        start = int(arrays.pages[page, USED])
+        commit_steps(arrays, page, rows.steps, self._episodes, self._store.next_episode)
+        note_finals(arrays, page, rows.steps)
+        self._committed += rows.steps
+        segment = Segment(page, start, start + rows.steps)
+        self._segments.append(segment)
+        self._newest_rows = self._rows_of(segment)[-1]
         for rule, table in self._rules:
-            out = new_windows(room_for(len(lanes), len(lanes), rule.cut))
-            cut_finals(arrays, rows[lanes], lanes, rule.cut, out)
+            out = new_windows(room_for(rows.steps * self._num_envs, rows.ends, rule.cut))
+            cut_block(arrays, page, rows.steps, rule.cut, out)
             self._offer(rule, table, out)
 
-    def _turn(self, page: int) -> None:
-        with self._replay.lock:
-            self._leased.popleft()
-            while self._full_finals:
-                self._store.release(self._full_finals.pop())
-            while (
-                len(self._reach) > 1
-                and self._reach[0][0] not in self._leased
-                and (self._first_step_after(self._reach[0][0]) <= self._committed - self._reach_steps)
-            ):
-                self._store.release(self._reach.popleft()[0])
-            self._lease_rows()
+    def _take_finals(self, count: int) -> NDArray[np.int64]:
+        """Take in so many final rows, in the order of the leased pages; returns them."""
+        arrays = self._store.arrays
+        taken = [np.empty(0, np.int64)]
+        for page in self._finals:
+            used = int(arrays.pages[page, USED])
+            here = min(count, arrays.page_rows - used)
+            arrays.pages[page, USED] += here
+            taken.append(page * arrays.page_rows + used + np.arange(here))
+            count -= here
+        return np.concatenate(taken)
 
-    def _first_step_after(self, page: int) -> int:
-        """The number of the first step that was committed after this page."""
-        used = 0
-        for held, _ in reversed(self._reach):
-            if held == page:
-                break
-            used += int(self._store.arrays.pages[held, USED])
-        return self._committed - used
+    def _give_back_finals(self) -> None:
+        """Full pages of final rows: by now their rows are held by the pages that link to them."""
+        arrays = self._store.arrays
+        while self._finals and arrays.pages[self._finals[0], USED] == arrays.page_rows:
+            self._store.release(self._finals.popleft())
+            self._lease_finals()
+
+    def _offer(self, rule: ItemRule, table: Any, out: Any) -> None:
+        count = int(out.total[0])
+        if count:
+            keys = self._replay.new_keys(count)
+            table.offer(NewItems(keys, out.rows[:count], out.shapes[:count], rule.priorities, self._pending))
+
+    def _cut(self, finals: NDArray[np.int64]) -> None:
+        """All copies were reset: the episodes that they were in end with these final rows."""
+        assert self._newest_rows is not None
+        arrays = self._store.arrays
+        words = arrays.steps[self._newest_rows].astype(np.int64)
+        lanes = np.flatnonzero((words & (FINAL | LINKED)) == 0)
+        rows = self._newest_rows[lanes]
+        for last, final in zip(rows.tolist(), finals.tolist(), strict=True):
+            link_final(arrays, last, final)
+        for rule, table in self._rules:
+            out = new_windows(room_for(len(lanes), len(lanes), rule.cut))
+            cut_finals(arrays, rows, lanes, rule.cut, out)
+            self._offer(rule, table, out)
+
+    def _turn(self) -> None:
+        """The worker goes on in the next page: give up what is out of reach, lease one more."""
+        self._leased.popleft()
+        # What is to be handed out as a batch is held too: its items may be gone from their tables before.
+        wanted = self._segments[0].page if self._segments else -1
+        while self._reach[0] != wanted and self._steps_after_first() >= self._reach_steps:
+            self._store.release(self._reach.popleft())
+        self._lease_rows()
+
+    def _steps_after_first(self) -> int:
+        """How many steps were committed after the oldest page in reach."""
+        _, *later = self._reach
+        return sum(int(self._store.arrays.pages[page, USED]) for page in later)
 
     # ---- batches ---------------------------------------------------------------------------------------------------
 
-    def take_batch(self, signature: Signature, observed: frozenset[str], ledger: EpisodeLedger) -> Batch:
+    def forget_batch(self) -> None:
+        """The steps committed since the last call are not wanted as a batch."""
+        self._segments.clear()
+
+    def take_batch(self, observed: frozenset[str], ledger: EpisodeLedger) -> Batch:
         """The steps committed since the last call as a batch, copied out."""
-        segments, self.segments = self.segments, []
+        segments, self._segments = self._segments, []
         store, arrays = self._store, self._store.arrays
         with self._replay.lock:
             rows = np.concatenate([self._rows_of(segment) for segment in segments])
             after = self._rows_after(rows)
             words = arrays.steps[rows].astype(np.int64)
             versions = np.concatenate([self._versions_of(segment) for segment in segments])
-        columns = {name: by_env(store.columns[name][rows]) for name in store.signature.columns}
-        following = {name: by_env(store.columns[name][after]) for name in observed if name in columns}
+            reader = store.begin_reading()
+        try:
+            columns = {name: by_env(store.columns[name][rows]) for name in store.signature.columns}
+            following = {name: by_env(store.columns[name][after]) for name in observed if name in columns}
+        finally:
+            store.end_reading(reader)
         masked = (words & FINAL) != 0
-        restarted = np.zeros(len(rows), np.bool_)
-        restarted[1:] = ((words[1:] & STEP_MASK) == 0).all(1) & ~((words[:-1] & (FINAL | LINKED)) != 0).all(1)
-        return make_batch(store.signature, columns, following, masked, restarted, versions, ledger, 0)
+        starts = ((words & STEP_MASK) == 0) & ~masked
+        return make_batch(store.signature, columns, following, masked, starts, versions, ledger, 0)
 
     def _rows_of(self, segment: Segment) -> NDArray[np.int64]:
-        first = segment.page * self._store.arrays.page_rows
-        steps = np.arange(segment.start, segment.stop)[:, None]
-        return first + steps * self._num_envs + np.arange(self._num_envs)
+        """int64[steps, n]."""
+        first: int = segment.page * self._store.arrays.page_rows
+        rows = np.arange(segment.start * self._num_envs, segment.stop * self._num_envs)
+        return (first + rows).reshape(-1, self._num_envs)
 
     def _versions_of(self, segment: Segment) -> NDArray[np.int64]:
         first = segment.page * self._store.arrays.page_rows
@@ -217,9 +247,9 @@ class Landlord:
     def _rows_after(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Where the next observations stand; those of the last step are written, but not committed yet."""
         arrays = self._store.arrays
-        after, known = np.empty((rows.size, 1), np.int64), np.empty((rows.size, 1), np.uint8)
-        resolve(arrays, rows.reshape(-1), _ONE_STEP, False, after, known)
-        after, known = after.reshape(rows.shape), known.reshape(rows.shape)
+        found, known_at = np.empty((rows.size, 1), np.int64), np.empty((rows.size, 1), np.uint8)
+        resolve(arrays, rows.reshape(-1), _ONE_STEP, False, found, known_at)
+        after, known = found.reshape(rows.shape), known_at.reshape(rows.shape)
         last = rows[-1] + self._num_envs
         page = int(rows[-1, 0]) // arrays.page_rows
         if last[-1] >= page * arrays.page_rows + arrays.page_rows // self._num_envs * self._num_envs:
@@ -230,8 +260,24 @@ class Landlord:
     def close(self) -> None:
         """Give all pages back; items keep what they hold."""
         with self._replay.lock:
-            for page in (*(page for page, _ in self._reach), *self._finals, *self._full_finals):
+            if self._replay.is_closed:
+                return
+            for page in (*self._reach, *self._finals):
                 self._store.release(page)
             self._reach.clear()
+            self._leased.clear()
             self._finals.clear()
-            self._full_finals.clear()
+
+
+class _PendingItems(Pending):
+    """The items of a landlord that wait; tells when the last of them is in its table, under the replay's lock."""
+
+    def __init__(self, lock: threading.RLock, all_applied: Callable[[], None]) -> None:
+        super().__init__(lock)
+        self._all_applied = all_applied
+
+    def add(self, table: str, count: int) -> None:
+        """Count items that wait (or, negative, that do no longer)."""
+        super().add(table, count)
+        if not self.count:
+            self._all_applied()

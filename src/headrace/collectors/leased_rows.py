@@ -6,18 +6,17 @@ to be seen until the collector commits it, so a worker that dies in the middle o
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.collectors.channel import Lease, Rows
-from headrace.envs.protocol import Autoreset, StepResult
+from headrace.collectors.channel import Rows
+from headrace.envs.protocol import NO_COPIES, Indices, StepResult
 from headrace.spec import Signature
 from headrace.store.arena import Arena
-from headrace.store.layout import FINAL, LINKED, STEP_HALF, STEP_MASK, plan
+from headrace.store.layout import FINAL, LINKED, NO_LINK, STEP_HALF, STEP_MASK, plan
 
 Columns = Mapping[str, NDArray[Any]]
 
@@ -30,7 +29,7 @@ class LeasedRows:
         signature, num_pages, page_rows: of its store.
         observed: names of the columns that an observation has.
         num_envs: n.
-        need_page: waits for the next leased page: of rows, or of final rows.
+        need_page: waits for the next leased page: of final rows (True) or of others.
     """
 
     def __init__(
@@ -41,7 +40,7 @@ class LeasedRows:
         page_rows: int,
         observed: frozenset[str],
         num_envs: int,
-        need_page: Any,
+        need_page: Callable[[bool], int],
     ) -> None:
         arrays = plan(signature, num_pages, page_rows).arrays(arena)
         self._columns: dict[str, NDArray[Any]] = {
@@ -62,21 +61,21 @@ class LeasedRows:
         self._lane_steps = np.zeros(num_envs, np.uint32)
         self._returns = np.zeros(num_envs)
         self._lengths = np.zeros(num_envs, np.int64)
+        self._cuts: Indices = NO_COPIES
         self._begin_report()
 
     def _begin_report(self) -> None:
         self._new_steps = self._new_finals = self._new_ends = self._new_frames = 0
         self._episodes: list[tuple[float, int]] = []
-        self._least, self._sum, self._greatest = 1 << 60, 0.0, -(1 << 60)
+        self._stamps: dict[int, int] = {}
 
     # ---- what the loop asks ----------------------------------------------------------------------------------------
 
-    def first_row(self) -> Columns:
-        """Where the observations of a reset are to be written: the next row."""
-        if self._step == self._steps_in_page:
-            self._page, self._step = self._ahead or (self._need_page(False), 0)
-            self._ahead = None
-        return self.row
+    def begin(self, first: Columns) -> None:
+        """Take the first page; these are the observations of its first step."""
+        self._page, self._step = self._need_page(False), 0
+        for name, column in self.row.items():
+            column[...] = first[name]
 
     @property
     def row(self) -> Columns:
@@ -97,9 +96,9 @@ class LeasedRows:
         return {name: self._columns[name][first : first + self._num_envs] for name in self._observed}
 
     def record(
-        self, actions: Columns, extras: Columns, result: StepResult, autoreset: Autoreset, version: int
+        self, actions: Columns, extras: Columns, result: StepResult, finals: Indices, version: int
     ) -> None:
-        """Write what was done at this step and what followed."""
+        """Write what was done at this step and what followed; see `Sink.record`."""
         first = self._page * self._page_rows + self._step * self._num_envs
         rows = slice(first, first + self._num_envs)
         given = {**actions, **extras, "reward": result.reward}
@@ -112,46 +111,61 @@ class LeasedRows:
         self._returns += result.reward
         self._lengths += 1
         self._versions[self._page * self._page_rows + self._step] = version
-        self._new_frames += self._num_envs
+        frames = self._num_envs - len(result.reset_steps)
         if result.reset_steps.size:
-            self._finish_in_lane(result, first, words)
+            self._finish_in_lane(result.reset_steps, first, words)
         if result.ended.size:
-            self._finish(result, first, in_lane=autoreset is Autoreset.NEXT_STEP)
+            ended = result.ended
+            self._episodes += zip(self._returns[ended].tolist(), self._lengths[ended].tolist(), strict=True)
+            if finals.size:
+                self._finish_beside(finals, first, result.last_observation)
         if int(self._lane_steps.max()) > STEP_MASK:
             self._lane_steps[self._lane_steps > STEP_MASK] = STEP_HALF
-        self._count(version)
-
-    def _count(self, version: int) -> None:
+        self._stamps[version] = self._stamps.get(version, 0) + frames
+        self._new_frames += frames
         self._new_steps += 1
         self._step += 1
-        self._least, self._greatest = min(self._least, version), max(self._greatest, version)
-        self._sum += version
 
-    def _finish_in_lane(self, result: StepResult, first: int, words: NDArray[np.uint32]) -> None:
+    def cut(self) -> None:
+        """All copies are about to be reset: those in an episode get a final row with what followed their last step.
+
+        Steps that were reported before are the collector's: it links them (`Landlord`), and it may still be reading
+        this row as what followed them. So the next report leaves the page.
+        """
+        self._cuts = np.flatnonzero(self._lane_steps)
+        row = self.row
+        for copy in self._cuts.tolist():
+            self._write_final(copy, row)
+        self._begin_lanes(np.arange(self._num_envs))
+
+    def _begin_lanes(self, copies: Indices) -> None:
+        """The next row of each of these copies begins an episode."""
+        self._lane_steps[copies] = 0
+        self._returns[copies] = 0.0
+        self._lengths[copies] = 0
+
+    def _finish_in_lane(self, copies: Indices, first: int, words: NDArray[np.uint32]) -> None:
         """NEXT_STEP: the rows of copies that were just reset are the final rows of their old episodes."""
-        copies = result.reset_steps
         words[copies] |= np.uint32(FINAL)
+        # The page may have held final rows beside other lanes before.
+        self._links[first + copies] = NO_LINK
         for name in self._others:
             self._columns[name][first + copies] = 0
-        self._lane_steps[copies] = 0
-        self._returns[copies] = 0.0
-        self._lengths[copies] = 0
+        self._begin_lanes(copies)
         self._new_ends += len(copies)
-        self._new_frames -= len(copies)
 
-    def _finish(self, result: StepResult, first: int, *, in_lane: bool) -> None:
-        copies = result.ended
-        self._episodes += zip(self._returns[copies].tolist(), self._lengths[copies].tolist(), strict=True)
-        if in_lane:
-            return  # The row of the reset step will be the final one.
+    def _finish_beside(self, copies: Indices, first: int, observations: Columns) -> None:
+        """The final rows of these copies stand in a page of their own."""
         for copy in copies.tolist():
-            self._write_final(copy, first + copy, result.last_observation)
-        self._lane_steps[copies] = 0
-        self._returns[copies] = 0.0
-        self._lengths[copies] = 0
+            final = self._write_final(copy, observations)
+            last = first + copy
+            self._words[last] |= np.uint32(LINKED)
+            self._links[last] = final + 1
+            self._links[final] = last + 1
+        self._begin_lanes(copies)
         self._new_ends += len(copies)
 
-    def _write_final(self, copy: int, last: int, observations: Columns) -> None:
+    def _write_final(self, copy: int, observations: Columns) -> int:
         if self._finals_used == self._page_rows:
             self._finals_page, self._finals_used = self._need_page(True), 0
         final = self._finals_page * self._page_rows + self._finals_used
@@ -160,11 +174,9 @@ class LeasedRows:
         for name in self._others:
             self._columns[name][final] = 0
         self._words[final] = self._lane_steps[copy] | np.uint32(FINAL)
-        self._words[last] |= np.uint32(LINKED)
-        self._links[last] = final + 1
-        self._links[final] = last + 1
         self._finals_used += 1
         self._new_finals += 1
+        return final
 
     # ---- what the worker asks --------------------------------------------------------------------------------------
 
@@ -173,8 +185,14 @@ class LeasedRows:
         """Whether the page has no room for another step."""
         return self._step == self._steps_in_page
 
-    def report(self, *, closes_rollout: bool, times: tuple[float, float, float], cut: bool = False) -> Rows:
-        """What was written since the last report; turns to the page ahead when this one is full."""
+    @property
+    def has_news(self) -> bool:
+        """Whether anything was written since the last report."""
+        return self._new_steps > 0 or self._cuts.size > 0
+
+    def report(self, *, closes_rollout: bool, seconds: tuple[float, float, float]) -> Rows:
+        """What was written since the last report; turns to the page ahead when this one is done."""
+        turns = self.page_is_full or self._cuts.size > 0
         message = Rows(
             page=self._page,
             steps=self._new_steps,
@@ -182,34 +200,15 @@ class LeasedRows:
             ends=self._new_ends,
             frames=self._new_frames,
             episodes=self._episodes,
-            versions=(self._least, self._sum / max(1, self._new_steps), self._greatest),
-            page_full=self.page_is_full,
+            stamps=self._stamps,
+            page_full=turns,
             closes_rollout=closes_rollout,
-            cut=cut,
-            env_seconds=times[0],
-            policy_seconds=times[1],
-            wait_seconds=times[2],
+            cuts=len(self._cuts),
+            seconds=seconds,
         )
-        if self.page_is_full and self._ahead is not None:
-            self._page, self._step = self._ahead
+        if turns:
+            self._page, self._step = self._ahead or (self._need_page(False), 0)
             self._ahead = None
+        self._cuts = NO_COPIES
         self._begin_report()
         return message
-
-    def restart(self) -> None:
-        """All copies are to be reset: the next row of each begins an episode."""
-        self._lane_steps[:] = 0
-        self._returns[:] = 0.0
-        self._lengths[:] = 0
-
-
-class Leases:
-    """The pages that were leased and not begun, in the order they came."""
-
-    def __init__(self) -> None:
-        self.rows: deque[int] = deque()
-        self.finals: deque[int] = deque()
-
-    def add(self, lease: Lease) -> None:
-        """Take one in."""
-        (self.finals if lease.finals else self.rows).append(lease.page)

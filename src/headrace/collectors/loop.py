@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.collectors.actor import Actor
-from headrace.envs.protocol import Autoreset, StepResult, VectorStepper
+from headrace.envs.protocol import NO_COPIES, Autoreset, Indices, StepResult, VectorStepper
 from headrace.envs.random_actions import RandomActions
 from headrace.spec import ArraySpec
 
@@ -23,13 +23,28 @@ class Sink(Protocol):
     """Where a loop writes. The observations of the step that comes next stand in `row` already."""
 
     @property
-    def row(self) -> Columns: ...
+    def row(self) -> Columns:
+        """The observations of the step that comes next."""
+        ...
+
     @property
-    def next_row(self) -> Columns: ...
+    def next_row(self) -> Columns:
+        """Where the observations that follow are to be written."""
+        ...
 
     def record(
-        self, actions: Columns, extras: Columns, result: StepResult, autoreset: Autoreset, version: int
-    ) -> None: ...
+        self, actions: Columns, extras: Columns, result: StepResult, finals: Indices, version: int
+    ) -> None:
+        """Write what was done at this step and what followed.
+
+        Args:
+            actions, extras: columns `[n, ...]`.
+            result: what followed.
+            finals: the copies whose last observation, in `result.last_observation`, is to be kept now: `next_row` holds
+                (or will hold) the first one of their next episode.
+            version: of the weights that acted.
+        """
+        ...
 
 
 @dataclass
@@ -38,6 +53,7 @@ class LoopTimes:
 
     env: float = 0.0
     policy: float = 0.0
+    write: float = 0.0
 
 
 class CollectingLoop:
@@ -47,7 +63,7 @@ class CollectingLoop:
         stepper: the copies.
         policy: see `Actor`; None acts at random.
         max_frames_per_traj: the transition that makes a trajectory this long is marked truncated and the copy is reset;
-            None sets no limit (collectors CR5).
+            None, 0 and negative numbers set no limit (collectors CR5).
         refresh: called before each step; gives the version of the weights that act (collectors CW4).
 
     Raises:
@@ -62,7 +78,8 @@ class CollectingLoop:
         max_frames_per_traj: int | None,
         refresh: Callable[[], int],
     ) -> None:
-        if max_frames_per_traj and not stepper.resets_by_mask:
+        self._limit = max(0, max_frames_per_traj or 0)
+        if self._limit and not stepper.resets_by_mask:
             raise ValueError(
                 "max_frames_per_traj: this vector environment resets itself and cannot be reset by mask; give single "
                 "environments, or one with autoreset disabled"
@@ -75,59 +92,92 @@ class CollectingLoop:
             if policy is None
             else Actor(policy, stepper.observation_signature, stepper.action_signature, stepper.num_envs)
         )
-        self._limit = max_frames_per_traj or 0
         self._lengths = np.zeros(stepper.num_envs, np.int64)
         self._refresh = refresh
         self._first: tuple[Columns, Columns, int] | None = None
-        self._resetting: NDArray[np.bool_] = np.zeros(stepper.num_envs, np.bool_)
 
     def reset(self, row: Columns, seeds: Sequence[int] | None = None) -> None:
         """Reset all copies; their first observations go into `row`."""
         if seeds is not None:
             self._random.seed(seeds)
+        self._first = None
         self.stepper.reset(row, seeds=seeds)
         self._lengths[:] = 0
-        self._first = None
 
     def probe(self, row: Columns) -> Mapping[str, ArraySpec]:
         """The further columns of the policy. It is called for the first step, and what it gives is used there."""
         if self._actor is None:
             return {}
-        version = self._refresh()
-        self._first = (*self._actor(row), version)
+        self._first = self._ask(self._actor, row, self._refresh())
         return self._actor.extras
 
-    def step(self, sink: Sink, *, at_random: bool) -> StepResult:
+    def step(self, sink: Sink, *, at_random: bool) -> None:
         """One step of all copies."""
-        stepper = self.stepper
-        row, next_row = sink.row, sink.next_row
-        begin = time.perf_counter()
-        actions, extras, version = self._act(row, at_random)
-        acted = time.perf_counter()
+        stepper, times, clock = self.stepper, self.times, time.perf_counter
+        next_row = sink.next_row
+        begin = clock()
+        actions, extras, version = self._act(sink.row, at_random)
+        acted = clock()
         result = stepper.step(actions, next_row)
-        self.times.policy += acted - begin
-        self.times.env += time.perf_counter() - acted
-        if self._limit:
-            self._cut_long(result)
-        sink.record(actions, extras, result, stepper.autoreset, version)
-        if result.ended.size and stepper.autoreset is Autoreset.DISABLED:
-            stepper.reset(next_row, copies=result.ended)
-        return result
+        stepped = clock()
+        finals = resets = NO_COPIES
+        if self._limit or result.ended.size:
+            finals, resets = self._sort_ends(result, next_row)
+        sink.record(actions, extras, result, finals, version)
+        written = clock()
+        if resets.size:
+            stepper.reset(next_row, copies=resets)
+            stepped += clock() - written
+        times.policy += acted - begin
+        times.env += stepped - acted
+        times.write += written - stepped
 
     def _act(self, row: Columns, at_random: bool) -> tuple[Columns, Columns, int]:
         if at_random or self._actor is None:
-            self._first = None
             return self._random.draw(), {}, RANDOM_VERSION
+        version = self._refresh()
         if self._first is not None:
             first, self._first = self._first, None
-            return first
-        version = self._refresh()
-        return (*self._actor(row), version)
+            if first[2] == version:
+                return first
+        return self._ask(self._actor, row, version)
 
-    def _cut_long(self, result: StepResult) -> None:
-        self._lengths += 1
-        long = self._lengths >= self._limit
+    @staticmethod
+    def _ask(actor: Actor, row: Columns, version: int) -> tuple[Columns, Columns, int]:
+        try:
+            return (*actor(row), version)
+        except Exception as error:
+            error.add_note(f"raised by the policy (weights of version {version})")
+            raise
+
+    def _sort_ends(self, result: StepResult, next_row: Columns) -> tuple[Indices, Indices]:
+        """The copies whose last observations are to be kept now, and those that are to be reset here.
+
+        A copy that the limit cuts is reset here, by mask, whatever its environment does at ends of its own.
+        """
+        cut = self._cut_long(result) if self._limit else NO_COPIES
+        ended = result.ended
+        match self.stepper.autoreset:
+            case Autoreset.DISABLED:
+                return ended, ended
+            case Autoreset.NEXT_STEP:
+                return cut, cut  # At an end of its own the next step is the reset, and its row the final one.
+            case Autoreset.SAME_STEP:
+                if cut.size:
+                    for name, column in result.last_observation.items():
+                        column[cut] = next_row[name][cut]
+                return ended, cut
+
+    def _cut_long(self, result: StepResult) -> Indices:
+        """Mark the trajectories that have become too long; those of them that go on in the environment."""
+        lengths = self._lengths
+        lengths += 1
+        lengths[result.reset_steps] = 0
+        cut: Indices = NO_COPIES
+        long = lengths >= self._limit
         if long.any():
+            cut = np.flatnonzero(long & ~(result.terminated | result.truncated))
             result.truncated |= long
             result.ended = np.flatnonzero(result.terminated | result.truncated)
-        self._lengths[result.ended] = 0
+        lengths[result.ended] = 0
+        return cut

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.envs import environment_seeds
+from headrace.envs.make import check_num_envs
 from headrace.replay.rules import ItemRule
 
 
@@ -38,8 +40,14 @@ class CollectorOptions:
         if not _is_int(frames) or frames < 1:
             raise ValueError(f"frames_per_batch: expected a positive int, got {frames!r}")
         self._check_total()
-        if self.items is not None and self.replay_buffer is None:
-            raise ValueError("items: expected only together with replay_buffer")
+        for name in ("max_frames_per_traj", "init_random_frames"):
+            value = getattr(self, name)
+            if value is not None and not _is_int(value):
+                raise ValueError(f"{name}: expected an int or None, got {value!r}")
+        check_num_envs(self.num_envs)
+        if self.seed is not None:
+            environment_seeds(self.seed, self.num_envs)
+        self._check_items()
 
     def _check_total(self) -> None:
         total, frames = self.total_frames, self.frames_per_batch
@@ -52,28 +60,46 @@ class CollectorOptions:
                 f"total_frames: expected a multiple of frames_per_batch={frames}, got {total}; the nearest is {near}"
             )
 
+    def _check_items(self) -> None:
+        if self.items is None:
+            return
+        if self.replay_buffer is None:
+            raise ValueError("items: expected only together with replay_buffer")
+        for rule in self.items:
+            if not isinstance(rule, ItemRule):
+                raise TypeError(f"items: expected ItemRule, got {type(rule).__name__}")
+            self.replay_buffer.live_table(rule.table)
+
     @property
     def random_frames(self) -> int:
         """Frames before which actions are random."""
         return max(0, self.init_random_frames or 0)
 
     def steps(self, num_envs: int) -> int:
-        """T: steps of `num_envs` copies that make a batch (collectors CR1); warns where they make more frames."""
-        steps = -(-self.frames_per_batch // num_envs)
-        if steps * num_envs != self.frames_per_batch:
+        """T: steps of `num_envs` copies that make a batch (collectors CR1)."""
+        return steps_of(self.frames_per_batch, num_envs)
+
+    def warn_of_rounding(self, num_envs: int, *, stacklevel: int) -> None:
+        """Warn where a batch has more frames than were asked for (collectors CR1)."""
+        frames = self.steps(num_envs) * num_envs
+        if frames != self.frames_per_batch:
             warnings.warn(
                 f"frames_per_batch={self.frames_per_batch} is no multiple of {num_envs} environments: "
-                f"a batch has {steps * num_envs} frames",
+                f"a batch has {frames} frames",
                 UserWarning,
-                stacklevel=4,
+                stacklevel=stacklevel + 1,
             )
-        return steps
 
-    def rules(self, replay: Any) -> list[ItemRule]:
+    def rules(self) -> list[ItemRule]:
         """Which items the rows become: by default every transition one of each table (collectors CF2)."""
         if self.items is not None:
             return list(self.items)
-        return [ItemRule(name, length=1) for name in replay.table_names]
+        return [ItemRule(name, length=1) for name in self.replay_buffer.table_names]
+
+
+def steps_of(frames_per_batch: int, num_envs: int) -> int:
+    """Steps of `num_envs` copies that make so many frames, rounded up."""
+    return -(-frames_per_batch // num_envs)
 
 
 def _is_int(value: object) -> bool:

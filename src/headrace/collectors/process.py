@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 from headrace.collectors.channel import Channel
@@ -18,11 +19,22 @@ _THREAD_VARIABLES = (
     "NUMEXPR_NUM_THREADS",
     "NUMBA_NUM_THREADS",
 )
-_PROGRAM = "import sys; from headrace.collectors.worker import main; sys.exit(main(int(sys.argv[1])))"
+# First of all Ctrl-C is ignored: it reaches the whole group of the terminal, and the collector decides what becomes of
+# its worker. The path is that of the collector's process, so the package is found from a source tree too.
+_PROGRAM = """\
+import signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+sys.path[:] = sys.argv[3:]
+from headrace.collectors.worker import main
+sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))
+"""
 
 
 class WorkerProcess:
     """A Python that runs `headrace.collectors.worker.main` at one end of a channel.
+
+    A thread waits for its end and then ends the channel: the descriptor may live on in processes that the environment
+    has started.
 
     Attributes:
         channel: this process's end.
@@ -30,14 +42,12 @@ class WorkerProcess:
 
     def __init__(self) -> None:
         self.channel, theirs = Channel.pair()
-        environment = dict(os.environ)
-        environment.update({name: "1" for name in _THREAD_VARIABLES})
-        # The worker must find this package where this process found it, also from a source tree.
-        environment["PYTHONPATH"] = os.pathsep.join(entry for entry in sys.path if entry)
+        environment = os.environ | dict.fromkeys(_THREAD_VARIABLES, "1")
         os.set_inheritable(theirs.fileno(), True)
+        path = [entry or os.getcwd() for entry in sys.path]
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM, str(theirs.fileno())],
+                [sys.executable, "-c", _PROGRAM, str(theirs.fileno()), str(os.getpid()), *path],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 env=environment,
@@ -47,6 +57,13 @@ class WorkerProcess:
             raise
         finally:
             theirs.close()
+        self._ended = threading.Event()
+        threading.Thread(target=self._watch, daemon=True, name="headrace-worker-watch").start()
+
+    def _watch(self) -> None:
+        self._process.wait()
+        self._ended.set()
+        self.channel.shutdown()
 
     @property
     def pid(self) -> int:
@@ -54,27 +71,34 @@ class WorkerProcess:
         return self._process.pid
 
     @property
+    def exitcode(self) -> int | None:
+        """Negative: a signal. None while it runs."""
+        return self._process.returncode
+
+    @property
     def is_alive(self) -> bool:
         """Whether it still runs."""
-        return self._process.poll() is None
+        return not self._ended.is_set()
 
     def wait(self, timeout: float) -> int | None:
-        """Its exit code (negative: a signal), or None if it still runs after `timeout` seconds."""
-        try:
-            return self._process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            return None
+        """Its exit code, or None if it still runs after `timeout` seconds."""
+        return self.exitcode if self._ended.wait(timeout) else None
 
     def end(self, timeout: float) -> bool:
         """Wait for its end; after 80 % of the time terminate it, after 95 % kill it. Whether it ended by itself."""
         begin = time.monotonic()
-        if self.wait(0.8 * timeout) is not None:
+        if self._ended.wait(0.8 * timeout):
             return True
         self._process.terminate()
-        if self.wait(max(0.0, 0.95 * timeout - (time.monotonic() - begin))) is None:
-            self._process.kill()
-            self._process.wait()
+        if not self._ended.wait(max(0.0, 0.95 * timeout - (time.monotonic() - begin))):
+            self.kill()
         return False
+
+    def kill(self) -> None:
+        """End it at once, if it still runs."""
+        if self.is_alive:
+            self._process.kill()
+            self._ended.wait()
 
 
 def describe_exit(exitcode: int | None) -> str:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.collectors.rollout import RolloutBuffer
-from headrace.envs.protocol import Autoreset
-from headrace.errors import SpecError
+from headrace.envs.protocol import Columns
+from headrace.errors import Closed, DeadlineExceeded, SpecError
 from headrace.replay.rules import ItemRule
 from headrace.spec import Signature
+
+_BASE_COLUMNS = frozenset(("observation", "action", "reward", "terminated", "truncated"))
 
 
 class ReplayRows:
@@ -19,30 +24,37 @@ class ReplayRows:
 
     Args:
         replay: in this process.
-        buffer: whose rollouts are written.
-        rules: which items they become.
-        autoreset: what the environments do when they end.
-
-    Raises:
-        SpecError: a column that the environments or the policy do not give, or of another shape or dtype.
+        num_envs: lanes.
+        observed: names of the columns that an observation has.
+        rules: which items the rows become.
     """
 
     def __init__(
-        self, replay: Any, buffer: RolloutBuffer, rules: Sequence[ItemRule], autoreset: Autoreset
+        self, replay: Any, num_envs: int, observed: frozenset[str], rules: Sequence[ItemRule]
     ) -> None:
-        check_columns(replay.signature, buffer.signature)
-        self._names = list(replay.signature.columns)
         self._signature: Signature = replay.signature
-        self._observed = [name for name in buffer.observed if name in replay.signature.columns]
-        self._in_lane = autoreset is Autoreset.NEXT_STEP
-        self._single = buffer.num_envs == 1
-        self._writer = replay.writer(lanes=buffer.num_envs, items=rules)
+        self._observed = [name for name in self._signature.columns if name in observed]
+        self._single = num_envs == 1
+        # What nobody gives: extras of the policy while actions are random (collectors CR4).
+        self._row: dict[str, NDArray[Any]] = {
+            name: np.zeros((num_envs, *spec.shape), spec.dtype)
+            for name, spec in self._signature.columns.items()
+        }
+        self._open = np.zeros(num_envs, np.bool_)
+        self._followed = True
+        self._writer = replay.writer(lanes=num_envs, items=rules)
 
-    def write(self, buffer: RolloutBuffer) -> None:
-        """Append every step of a full rollout."""
+    def write(self, buffer: RolloutBuffer) -> int:
+        """Append every step of a full rollout.
+
+        Raises:
+            StoreFull: some steps may be stored; `cut` before the next rollout.
+        """
+        self._followed = False
         finals = buffer.finals_by_step()
+        given = [name for name in self._row if name in buffer.columns]
         for step in range(buffer.steps):
-            row = {name: buffer.columns[name][step] for name in self._names}
+            row = {**self._row, **{name: buffer.columns[name][step] for name in given}}
             self._writer.policy_version = int(buffer.versions[step])
             masked = buffer.masked[step]
             if masked.any():
@@ -50,51 +62,83 @@ class ReplayRows:
                 self._append_marked(row, masked)
             else:
                 self._append(row)
+            np.logical_not(masked, out=self._open)
             if step in finals:
                 copies, places = finals[step]
                 values = {name: buffer.finals[name][places] for name in self._observed}
                 self._writer.end_lanes(copies, values)
+                self._open[copies] = False
+        self._followed = True
+        return buffer.frames
 
-    def _append(self, row: dict[str, Any]) -> None:
+    def _append(self, row: Mapping[str, Any]) -> None:
         if self._single:
             row = {name: value[0] for name, value in row.items()}
         self._writer.append(self._signature.unflatten(row))
 
-    def _append_marked(self, row: dict[str, Any], masked: np.ndarray[Any, Any]) -> None:
+    def _append_marked(self, row: Mapping[str, Any], masked: NDArray[np.bool_]) -> None:
         if self._single:
-            given = {name: row[name] for name in self._observed}
-            self._writer.end_lanes(np.zeros(1, np.int64), given)
+            self._writer.end_lanes(np.zeros(1, np.int64), {name: row[name] for name in self._observed})
         else:
             idle = np.zeros(len(masked), np.bool_)
             self._writer.append_marked(self._signature.unflatten(row), masked, idle, self._observed)
 
-    def cut(self) -> None:
-        """All copies were reset before their episodes ended."""
-        self._writer.cut_open_lanes()
+    def cut(self, observations: Columns) -> None:
+        """All copies are about to be reset, whatever they were doing.
 
-    def close(self, timeout: float | None) -> None:
-        """Flush and close the writer."""
-        self._writer.close(timeout)
+        Args:
+            observations: columns `[n, ...]`: what followed the rollout that was written last.
+        """
+        if not self._followed:
+            self._writer.cut_open_lanes()  # It was not written whole: nobody knows what followed.
+        elif self._open.any():
+            copies = np.flatnonzero(self._open)
+            self._writer.end_lanes(copies, {name: observations[name][copies] for name in self._observed})
+        self._open[:] = False
+        self._followed = True
+
+    def close(self) -> None:
+        """Close the writer; items that wait for a rate limiter go in when it opens."""
+        with suppress(Closed):  # The replay was closed first.
+            try:
+                self._writer.close(timeout=0)
+            except DeadlineExceeded as deadline:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", ResourceWarning)
+                    self._writer.__exit__(type(deadline), deadline, None)
 
 
 def check_columns(wanted: Signature, given: Signature) -> None:
-    """Refuse a replay whose columns a collector does not fill, or fills with something else (collectors CF1).
+    """Refuse a replay that lacks columns of the environments, or has them otherwise (collectors CF1).
+
+    Args:
+        wanted: the replay's.
+        given: the collector's; its extras may be missing in the replay.
 
     Raises:
         SpecError: with the columns.
     """
-    base = [
-        name
-        for name in given.columns
-        if name.split("/")[0] in ("observation", "action", "reward", "terminated", "truncated")
+    missing = [
+        name for name in given.columns if name.split("/")[0] in _BASE_COLUMNS and name not in wanted.columns
     ]
-    missing = [name for name in base if name not in wanted.columns]
-    extra = [name for name in wanted.columns if name not in given.columns]
-    if missing or extra:
+    if missing:
         raise SpecError(
-            f"replay_buffer: expected the columns {', '.join(given.columns)}; "
-            f"missing {missing or 'none'}, unknown {extra or 'none'} (hr.collectors.signature makes the right one)"
+            f"replay_buffer: expected the columns {', '.join(given.columns)}; missing: {', '.join(missing)} "
+            "(hr.collectors.signature makes the right one)"
         )
     for name, spec in wanted.columns.items():
-        if spec != given.columns[name]:
+        if name in given.columns and spec != given.columns[name]:
             raise SpecError(f"replay_buffer: {name}: expected {given.columns[name]}, got {spec}")
+
+
+def check_filled(wanted: Signature, given: Signature) -> None:
+    """Refuse a replay with columns that neither environments nor policy give, now that both are known.
+
+    Raises:
+        SpecError: with the columns.
+    """
+    unknown = [name for name in wanted.columns if name not in given.columns]
+    if unknown:
+        raise SpecError(
+            f"replay_buffer: expected only the columns {', '.join(given.columns)}; nobody gives {', '.join(unknown)}"
+        )

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.collectors.batch import Batch, as_trees
-from headrace.envs.protocol import Autoreset, StepResult
+from headrace.envs.protocol import Indices, StepResult
 from headrace.spec import ArraySpec, Signature
 from headrace.store.arena import Arena, ArenaLayout
 
@@ -60,13 +60,15 @@ class RolloutBuffer:
         self.restarted: NDArray[np.bool_] = arrays["restarted"]  # type: ignore[assignment]
         # Views of each row, made once: the loop asks for them at every step.
         self.rows = [{name: self.columns[name][step] for name in observed} for step in range(steps + 1)]
-        self.begin()
+        self.step = self.num_finals = 0
 
-    def begin(self) -> None:
-        """Make it empty."""
-        self.step = 0
-        self.num_finals = 0
+    def begin(self, first: Columns) -> None:
+        """Make it empty; these are the observations of its first step."""
+        self.step = self.num_finals = 0
         self.restarted[:] = False
+        self.masked[:] = False
+        for name, row in self.rows[0].items():
+            row[...] = first[name]
 
     @property
     def row(self) -> Columns:
@@ -84,9 +86,9 @@ class RolloutBuffer:
         return self.step == self.steps
 
     def record(
-        self, actions: Columns, extras: Columns, result: StepResult, autoreset: Autoreset, version: int
+        self, actions: Columns, extras: Columns, result: StepResult, finals: Indices, version: int
     ) -> None:
-        """Write what was done at this step and what followed; ended copies are not reset yet."""
+        """Write what was done at this step and what followed; see `Sink.record`."""
         step = self.step
         columns = self.columns
         for name, value in actions.items():
@@ -97,19 +99,27 @@ class RolloutBuffer:
         columns["terminated"][step] = result.terminated
         columns["truncated"][step] = result.truncated
         self.versions[step] = version
-        self.masked[step] = False
         if result.reset_steps.size:
             self.masked[step, result.reset_steps] = True
-        if result.ended.size and autoreset is not Autoreset.NEXT_STEP:
-            self._keep_finals(result)
+        if finals.size:
+            self._keep_finals(result.last_observation, finals, step)
         self.step = step + 1
 
-    def _keep_finals(self, result: StepResult) -> None:
-        start, ended = self.num_finals, result.ended
-        stop = start + len(ended)
+    def cut(self) -> None:
+        """All copies are about to be reset before the next step: keep the observations that followed the last one."""
+        last = self.step - 1
+        self.restarted[self.step] = True
+        if last >= 0:
+            steps, copies = np.divmod(self._final_places[: self.num_finals], self.num_envs)
+            open_copies = np.setdiff1d(np.arange(self.num_envs), copies[steps == last])
+            self._keep_finals(self.row, open_copies, last)
+
+    def _keep_finals(self, observations: Columns, copies: Indices, step: int) -> None:
+        start = self.num_finals
+        stop = start + len(copies)
         for name, final in self.finals.items():
-            final[start:stop] = result.last_observation[name][ended]
-        self._final_places[start:stop] = self.step * self.num_envs + ended
+            final[start:stop] = observations[name][copies]
+        self._final_places[start:stop] = step * self.num_envs + copies
         self.num_finals = stop
 
     def finals_by_step(self) -> dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]]:
@@ -122,15 +132,15 @@ class RolloutBuffer:
             ends[int(step)] = (copies[here], here)
         return ends
 
-    def carry_over(self, other: RolloutBuffer) -> None:
-        """Begin `other` with the observations that this rollout ended with."""
-        other.begin()
+    def copy_last(self, out: Columns) -> None:
+        """Write the observations that the rollout ended with into `out`."""
         for name, row in self.rows[self.steps].items():
-            other.rows[0][name][...] = row
+            out[name][...] = row
 
-    def mark_restart(self) -> None:
-        """All copies were reset just before the step that comes next."""
-        self.restarted[self.step] = True
+    @property
+    def frames(self) -> int:
+        """Transitions recorded so far."""
+        return self.step * self.num_envs - int(np.count_nonzero(self.masked[: self.step]))
 
     def batch(self, ledger: EpisodeLedger, worker_idx: int | None = None) -> Batch:
         """A copy of everything as a batch `[n, T, ...]`; next observations are put together here, once."""
@@ -139,8 +149,10 @@ class RolloutBuffer:
         step, env = np.divmod(self._final_places[: self.num_finals], self.num_envs)
         for name, final in self.finals.items():
             following[name][env, step] = final[: self.num_finals]
+        ended = self.columns["terminated"][: self.steps] | self.columns["truncated"][: self.steps]
+        starts = ledger.starts(ended, self.masked, self.restarted)
         return make_batch(
-            self.signature, columns, following, self.masked, self.restarted, self.versions, ledger, worker_idx
+            self.signature, columns, following, self.masked, starts, self.versions, ledger, worker_idx
         )
 
 
@@ -149,7 +161,7 @@ def make_batch(
     columns: dict[str, NDArray[Any]],
     following: dict[str, NDArray[Any]],
     masked: NDArray[np.bool_],
-    restarted: NDArray[np.bool_],
+    starts: NDArray[np.bool_],
     versions: NDArray[np.int64],
     ledger: EpisodeLedger,
     worker_idx: int | None,
@@ -160,17 +172,17 @@ def make_batch(
         signature: of one step.
         columns, following: what was seen and done, and the observations that followed.
         masked: bool[T, n], True where no transition was taken.
-        restarted: bool[T], True where all copies were reset just before.
+        starts: bool[T, n], True where a trajectory begins.
         versions: int64[T].
         ledger: numbers the trajectories.
         worker_idx: who collected.
     """
-    steps, num_envs = masked.shape
     ended = (columns["terminated"] | columns["truncated"]).T
-    ids, positions = ledger.number(ended, masked, restarted, columns["reward"].T)
+    ids, positions = ledger.number(starts, ended, masked, columns["reward"].T)
     mask = ~by_env(masked)
-    if masked.any():
-        for column in (*columns.values(), *following.values()):
+    stamps = np.repeat(versions[None, :], len(mask), axis=0)
+    if not mask.all():
+        for column in (*columns.values(), *following.values(), stamps):
             column[~mask] = 0
     trees = as_trees(signature, columns)
     after = Signature(
@@ -179,7 +191,7 @@ def make_batch(
     ordered = {name: trees[name] for name in ("observation", "action", "reward", "terminated", "truncated")}
     ordered["next_observation"] = as_trees(after, following)["observation"]
     ordered["episode_id"], ordered["t"] = by_env(ids), by_env(positions)
-    ordered["policy_version"] = np.repeat(versions[None, :], num_envs, axis=0)
+    ordered["policy_version"] = stamps
     ordered["mask"] = mask
     ordered.update({name: tree for name, tree in trees.items() if name not in ordered})
     return Batch(ordered, worker_idx)
@@ -219,7 +231,9 @@ class EpisodeLedger:
 
     >>> ledger = EpisodeLedger(1)
     >>> ends = np.array([[False], [True], [False]])
-    >>> ids, positions = ledger.number(ends, np.zeros((3, 1), bool), np.zeros(3, bool), np.ones((3, 1), np.float32))
+    >>> none = np.zeros((3, 1), bool)
+    >>> starts = ledger.starts(ends, none, none[:, 0])
+    >>> ids, positions = ledger.number(starts, ends, none, np.ones((3, 1), np.float32))
     >>> ids[:, 0].tolist(), positions[:, 0].tolist(), ledger.finished
     ([0, 0, 1], [0, 1, 0], [(2.0, 2)])
     """
@@ -243,20 +257,18 @@ class EpisodeLedger:
 
     def number(
         self,
+        starts: NDArray[np.bool_],
         ended: NDArray[np.bool_],
         masked: NDArray[np.bool_],
-        restarted: NDArray[np.bool_],
         rewards: NDArray[np.floating],
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The trajectory id and the index in it of each step; -1 and 0 where masked.
 
         Args:
-            ended, masked: bool[T, n].
-            restarted: bool[T], True where all copies were reset just before.
+            starts, ended, masked: bool[T, n].
             rewards: [T, n].
         """
         steps, num_envs = ended.shape
-        starts = self._starts_of(ended, masked, restarted)
         flat = starts.reshape(-1)
         ids = np.where(flat, self._next_id + np.cumsum(flat) - 1, -1).reshape(steps, num_envs)
         self._next_id += int(flat.sum())
@@ -272,10 +284,15 @@ class EpisodeLedger:
             positions[masked] = 0
         return ids, positions
 
-    def _starts_of(
+    def starts(
         self, ended: NDArray[np.bool_], masked: NDArray[np.bool_], restarted: NDArray[np.bool_]
     ) -> NDArray[np.bool_]:
-        """Where a trajectory begins: at the first real step after an end or a reset."""
+        """Where a trajectory begins, bool[T, n]: at the first real step after an end or a reset.
+
+        Args:
+            ended, masked: bool[T, n].
+            restarted: bool[T], True where all copies were reset just before.
+        """
         if not masked.any():
             starts = np.empty_like(ended)
             starts[0] = self._starts

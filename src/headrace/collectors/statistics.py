@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections import deque
-from dataclasses import dataclass
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
+
+from headrace.collectors.batch import Batch
+
+
+@dataclass(frozen=True)
+class WorkerStatistics:
+    """One worker at one instant.
+
+    Attributes:
+        worker_idx, pid: which.
+        alive: whether its process runs.
+        frames, rollouts: of it, among those of the collector.
+        policy_version: the newest stamp among its rows; -1 before the first.
+        last_error: what ended it, as text; None if nothing did.
+    """
+
+    worker_idx: int
+    pid: int
+    alive: bool
+    frames: int
+    rollouts: int
+    policy_version: int
+    last_error: str | None
 
 
 @dataclass(frozen=True)
@@ -19,10 +44,13 @@ class CollectorStatistics:
         frames_discarded: collected and lost, to a failure or at the end.
         workers_alive: processes that collect.
         running, paused: of free-running collection.
-        frames_per_second: of the last seconds.
+        frames_per_second: of the last batches.
         episode_return_mean, episode_length_mean: over the last 100 episodes; NaN before the first.
         lag_min, lag_mean, lag_max: newest version minus the version that acted, of the last batch.
-        env_seconds, policy_seconds, wait_seconds: spent so far in the environments, in the policy, and waiting.
+        lag_histogram: lag to frames, of all that were handed out and that a policy acted on.
+        env_seconds, policy_seconds, write_seconds: spent so far by the collecting process.
+        wait_seconds: spent so far by this process in waiting for batches.
+        workers: one record each; none inline.
     """
 
     frames: int
@@ -38,65 +66,107 @@ class CollectorStatistics:
     lag_min: int
     lag_mean: float
     lag_max: int
+    lag_histogram: Mapping[int, int]
     env_seconds: float
     policy_seconds: float
+    write_seconds: float
     wait_seconds: float
+    workers: tuple[WorkerStatistics, ...]
 
 
 class Tally:
-    """Counts as batches come; `record` makes the frozen record."""
+    """Counts as batches come; `record` makes the frozen record. Thread-safe."""
 
     def __init__(self) -> None:
-        self.frames = self.batches = self.episodes = self.frames_discarded = 0
-        self.env_seconds = self.policy_seconds = self.wait_seconds = 0.0
+        self.frames = self.batches = self.frames_discarded = 0
+        self.wait_seconds = 0.0
+        self.newest_stamp = -1
+        self._episodes = 0
+        self._seconds = (0.0, 0.0, 0.0)
         self._recent: deque[tuple[float, int]] = deque(maxlen=100)
         self._times: deque[tuple[float, int]] = deque([(time.perf_counter(), 0)], maxlen=64)
         self._lag = (0, 0.0, 0)
+        self._lags: Counter[int] = Counter()
+        self._lock = threading.Lock()
 
-    def add_batch(
+    def add_batch(self, batch: Batch, episodes: Sequence[tuple[float, int]], newest: int) -> None:
+        """Count a batch that is handed out; see `add`."""
+        versions, counts = np.unique(batch["policy_version"][batch["mask"]], return_counts=True)
+        stamps = list(zip(versions.tolist(), counts.tolist(), strict=True))
+        self.add(batch.frames, episodes, stamps, newest, batches=1)
+
+    def add(
         self,
         frames: int,
-        episodes: list[tuple[float, int]],
-        versions: tuple[int, float, int],
+        episodes: Sequence[tuple[float, int]],
+        stamps: Iterable[tuple[int, int]],
         newest: int,
-        completes_batch: bool,
+        *,
+        batches: int,
     ) -> None:
         """Count what was collected.
 
         Args:
             frames: real transitions in it.
             episodes: (return, length) of those that ended.
-            versions: the least, mean and greatest version that acted.
+            stamps: (version, frames): how many frames each version acted on.
             newest: the version published last.
-            completes_batch: whether a batch is complete with it.
+            batches: how many are complete with it.
         """
-        self.frames += frames
-        self.batches += completes_batch
-        self.episodes += len(episodes)
-        self._recent.extend(episodes)
-        self._times.append((time.perf_counter(), self.frames))
-        least, mean, greatest = versions
-        self._lag = (newest - greatest, newest - mean, newest - least) if greatest >= 0 else (0, 0.0, 0)
+        with self._lock:
+            self.frames += frames
+            self.batches += batches
+            self._episodes += len(episodes)
+            self._recent.extend(episodes)
+            self._times.append((time.perf_counter(), self.frames))
+            self._count_lag([(max(0, newest - version), count) for version, count in stamps if version >= 0])
+            self.newest_stamp = max((self.newest_stamp, *(version for version, _ in stamps)))
 
-    def record(self, *, workers_alive: int, running: bool, paused: bool) -> CollectorStatistics:
-        """The record of now."""
-        (begin, before), (end, after) = self._times[0], self._times[-1]
-        returns, lengths = zip(*self._recent, strict=True) if self._recent else ((np.nan,), (np.nan,))
-        return CollectorStatistics(
-            frames=self.frames,
-            batches=self.batches,
-            episodes=self.episodes,
-            frames_discarded=self.frames_discarded,
-            workers_alive=workers_alive,
-            running=running,
-            paused=paused,
-            frames_per_second=(after - before) / (end - begin) if end > begin else 0.0,
-            episode_return_mean=float(np.mean(returns)),
-            episode_length_mean=float(np.mean(lengths)),
-            lag_min=self._lag[0],
-            lag_mean=self._lag[1],
-            lag_max=self._lag[2],
-            env_seconds=self.env_seconds,
-            policy_seconds=self.policy_seconds,
-            wait_seconds=self.wait_seconds,
-        )
+    def _count_lag(self, lags: Sequence[tuple[int, int]]) -> None:
+        total = sum(count for _, count in lags)
+        if total:
+            mean = sum(lag * count for lag, count in lags) / total
+            self._lag = (min(lags)[0], mean, max(lags)[0])
+            self._lags.update(dict(lags))
+
+    def progress(self) -> tuple[int, int]:
+        """Frames and batches so far, of one instant."""
+        with self._lock:
+            return self.frames, self.batches
+
+    def note_seconds(self, seconds: tuple[float, float, float]) -> None:
+        """Seconds spent so far in environments, policy and writing."""
+        self._seconds = seconds
+
+    def record(
+        self, *, running: bool, paused: bool, worker: WorkerStatistics | None = None
+    ) -> CollectorStatistics:
+        """The record of now. Frames, rollouts and stamps of the only worker are those of the collector."""
+        with self._lock:
+            (begin, before), (end, after) = self._times[0], self._times[-1]
+            returns, lengths = zip(*self._recent, strict=True) if self._recent else ((np.nan,), (np.nan,))
+            if worker is not None:
+                worker = replace(
+                    worker, frames=self.frames, rollouts=self.batches, policy_version=self.newest_stamp
+                )
+            return CollectorStatistics(
+                frames=self.frames,
+                batches=self.batches,
+                episodes=self._episodes,
+                frames_discarded=self.frames_discarded,
+                workers_alive=int(worker is not None and worker.alive),
+                running=running,
+                paused=paused,
+                frames_per_second=(after - before) / (end - begin) if end > begin else 0.0,
+                episode_return_mean=float(np.mean(returns)),
+                episode_length_mean=float(np.mean(lengths)),
+                lag_min=self._lag[0],
+                lag_mean=self._lag[1],
+                lag_max=self._lag[2],
+                lag_histogram=dict(self._lags),
+                env_seconds=self._seconds[0],
+                policy_seconds=self._seconds[1],
+                write_seconds=self._seconds[2],
+                wait_seconds=self.wait_seconds,
+                workers=() if worker is None else (worker,),
+            )

@@ -2,53 +2,40 @@
 
 Started as a Python of its own (`process.WorkerProcess`), so a user's script needs no main guard. It ends when it is
 told to, when an exception ends it, or when the collector's process is gone: then it stops before its next step, and if
-a step takes longer than two seconds it ends without waiting for it.
+a step takes longer it ends without waiting for it.
 """
 
 from __future__ import annotations
 
-import os
+import random
 import signal
 import socket
 import sys
 import threading
-import time
 import traceback
-from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import cloudpickle
+import numpy as np
 
-from headrace.collectors.channel import (
-    Channel,
-    Failed,
-    Lease,
-    Paused,
-    Pause,
-    Proceed,
-    Ready,
-    Resume,
-    Rollout,
-    Seed,
-    Start,
-    Stop,
-    Stopped,
-    WeightsAt,
-)
-from headrace.collectors.leased_rows import LeasedRows, Leases
+from headrace.collectors.channel import Channel, Failed, Paused, Ready, Rollout, Slots, Start, Stopped
+from headrace.collectors.leased_rows import LeasedRows
 from headrace.collectors.loop import CollectingLoop
-from headrace.collectors.replay_rows import check_columns
+from headrace.collectors.orders import Ending, Orders
+from headrace.collectors.replay_rows import check_columns, check_filled
 from headrace.collectors.rollout import RolloutBuffer, rollout_layout, rollout_signature
+from headrace.collectors.sources import WeightCheck
 from headrace.envs import make_stepper, new_columns
+from headrace.envs.protocol import Columns
 from headrace.errors import Disconnected
-from headrace.spec import Signature
+from headrace.spec import ArraySpec, Signature
 from headrace.store.arena import Arena
-from headrace.weights import SharedMemoryReceiver, apply_weights
+from headrace.weights import apply_weights
 
-_SLOTS = 2
-_GRACE_SECONDS = 2.0
+SLOTS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,20 +53,17 @@ class Task:
     """What a worker is to do.
 
     Attributes:
-        path: `sys.path` of the collector's process.
-        create_env_fn, create_env_kwargs, num_envs: the environments.
+        create_env_fn, num_envs: the environments.
         policy, policy_factory: who acts; both None act at random.
         steps_of: from the number of copies to T.
         random_frames: frames begun before which actions are random.
         max_frames_per_traj: see `Collector`.
         seeds_of: from the number of copies to their seeds; None leaves them unseeded.
-        worker_seed: of this process's global generators; None leaves them alone.
+        seed: of this process's global generators; None leaves them alone.
         replay: where rows go; None writes rollouts into memory of the worker's own.
     """
 
-    path: Sequence[str] = field(repr=False)
-    create_env_fn: Any
-    create_env_kwargs: Any
+    create_env_fn: Callable[[], Any]
     num_envs: int
     policy: Any
     policy_factory: Callable[[], Any] | None
@@ -87,74 +71,8 @@ class Task:
     random_frames: int
     max_frames_per_traj: int | None
     seeds_of: Callable[[int], list[int]] | None
-    worker_seed: int | None
+    seed: int | None
     replay: ReplayPlace | None
-
-
-class Orders:
-    """What the collector has said, taken in by a thread of its own."""
-
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
-        self.changed = threading.Condition()
-        self.free_slots: deque[int] = deque()
-        self.leases = Leases()
-        self.seeds: list[int] | None = None
-        self.stop: Stop | None = None
-        self.pausing = self.orphaned = False
-        self.weights: SharedMemoryReceiver | None = None
-        self.waited = 0.0
-
-    def listen(self) -> None:
-        """Take in messages until the collector is gone."""
-        try:
-            while True:
-                message, descriptors = self._channel.receive()
-                with self.changed:
-                    self._take(message, descriptors)
-                    self.changed.notify_all()
-        except Disconnected:
-            with self.changed:
-                self.orphaned = True
-                self.changed.notify_all()
-            # The main thread stops before its next step; a step that hangs must not keep an orphan alive.
-            time.sleep(_GRACE_SECONDS)
-            os._exit(1)
-
-    def _take(self, message: Any, descriptors: list[int]) -> None:
-        match message:
-            case Proceed(slot=slot):
-                self.free_slots.append(slot)
-            case Lease():
-                self.leases.add(message)
-            case WeightsAt(layout=layout):
-                self.weights = SharedMemoryReceiver.from_fd(descriptors[0], cloudpickle.loads(layout))
-            case Seed(seeds=seeds):
-                self.seeds = seeds
-            case Pause():
-                self.pausing = True
-            case Resume():
-                self.pausing = False
-            case Stop():
-                self.stop = message
-
-    @property
-    def ends(self) -> bool:
-        """Whether there is nothing more to do."""
-        return self.stop is not None or self.orphaned
-
-    def wait_until(self, there: Callable[[], bool]) -> bool:
-        """Wait for something; False when it is time to end instead."""
-        begin = time.perf_counter()
-        with self.changed:
-            while not there() and not self.ends:
-                self.changed.wait()
-        self.waited += time.perf_counter() - begin
-        return not self.ends
-
-
-class _Ending(Exception):
-    """It is time to end."""
 
 
 class Worker:
@@ -166,42 +84,36 @@ class Worker:
         self._task = task
         self._version = 0
         self._begun = 0
-        policy = task.policy_factory() if task.policy_factory is not None else task.policy
-        self._policy = policy
-        self.stepper = make_stepper(
-            task.create_env_fn, create_env_kwargs=task.create_env_kwargs, num_envs=task.num_envs
-        )
+        self._policy = task.policy if task.policy_factory is None else task.policy_factory()
+        self.stepper = make_stepper(task.create_env_fn, num_envs=task.num_envs)
+        try:
+            self._prepare(task, replay_descriptor)
+        except BaseException:
+            self.stepper.close()
+            raise
+
+    def _prepare(self, task: Task, replay_descriptor: int | None) -> None:
+        stepper = self.stepper
         self._loop = CollectingLoop(
-            self.stepper, policy, max_frames_per_traj=task.max_frames_per_traj, refresh=self._refresh
+            stepper, self._policy, max_frames_per_traj=task.max_frames_per_traj, refresh=self._refresh
         )
-        self._steps = task.steps_of(self.stepper.num_envs)
-        self._first = new_columns(self.stepper.observation_signature, self.stepper.num_envs)
-        self._loop.reset(self._first, None if task.seeds_of is None else task.seeds_of(self.stepper.num_envs))
-        self._signature = rollout_signature(
-            self.stepper.observation_signature, self.stepper.action_signature, self._loop.probe(self._first)
-        )
-        self._observed = frozenset(self.stepper.observation_signature.columns)
+        self._steps = task.steps_of(stepper.num_envs)
+        self._observed = frozenset(stepper.observation_signature.columns)
+        # The observations that the next rollout begins with.
+        self._first: Columns = new_columns(stepper.observation_signature, stepper.num_envs)
+        self._loop.reset(self._first, None if task.seeds_of is None else task.seeds_of(stepper.num_envs))
         self._buffers: list[RolloutBuffer] = []
         self._rows: LeasedRows | None = None
-        if task.replay is None:
-            self._make_buffers()
-        else:
+        if task.replay is not None:
             self._map_replay(task.replay, replay_descriptor)
-
-    def _make_buffers(self) -> None:
-        size = rollout_layout(self._signature, self._observed, self._steps, self.stepper.num_envs).nbytes
-        arena = Arena.shared(_SLOTS * size)
-        self._buffers = [
-            RolloutBuffer(
-                arena, self._signature, self._observed, self._steps, self.stepper.num_envs, slot * size
-            )
-            for slot in range(_SLOTS)
-        ]
-        self._say_ready(_SLOTS * size, (arena.descriptor,))
+        self._extras: dict[str, ArraySpec] | None = None
+        self._learn_extras()
+        if self._extras is None:
+            self._make_room({})
+        self._say_ready()
 
     def _map_replay(self, place: ReplayPlace, descriptor: int | None) -> None:
         assert descriptor is not None
-        check_columns(place.signature, self._signature)
         self._rows = LeasedRows(
             Arena.attach(descriptor, place.nbytes),
             place.signature,
@@ -209,28 +121,57 @@ class Worker:
             place.page_rows,
             self._observed,
             self.stepper.num_envs,
-            self._need_page,
+            self._orders.need_page,
         )
-        self._say_ready(0, ())
 
-    def _say_ready(self, nbytes: int, descriptors: tuple[int, ...]) -> None:
+    def _learn_extras(self) -> None:
+        """See what the policy gives, once, and not before it is to act (collectors CR4)."""
+        if self._extras is None and self._begun >= self._task.random_frames:
+            self._extras = dict(self._loop.probe(self._first))
+            self._make_room(self._extras)
+            if self._task.replay is not None:
+                check_filled(self._task.replay.signature, self._signature(self._extras))
+
+    def _signature(self, extras: Mapping[str, ArraySpec]) -> Signature:
+        return rollout_signature(self.stepper.observation_signature, self.stepper.action_signature, extras)
+
+    def _make_room(self, extras: Mapping[str, ArraySpec]) -> None:
+        signature = self._signature(extras)
+        if self._task.replay is None:
+            self._make_buffers(signature)
+        else:
+            check_columns(self._task.replay.signature, signature)
+
+    def _make_buffers(self, signature: Signature) -> None:
+        num_envs = self.stepper.num_envs
+        size = rollout_layout(signature, self._observed, self._steps, num_envs).nbytes
+        arena = Arena.shared(SLOTS * size)
+        self._buffers = [
+            RolloutBuffer(arena, signature, self._observed, self._steps, num_envs, slot * size)
+            for slot in range(SLOTS)
+        ]
+        self._channel.send(
+            Slots(
+                signature=signature.to_json(),
+                observed=sorted(self._observed),
+                num_envs=num_envs,
+                steps=self._steps,
+                nbytes=SLOTS * size,
+            ),
+            (arena.descriptor,),
+        )
+
+    def _say_ready(self) -> None:
+        layout = WeightCheck.of(self._policy).layout
         self._channel.send(
             Ready(
-                signature=self._signature.to_json(),
                 observed=sorted(self._observed),
                 num_envs=self.stepper.num_envs,
                 steps=self._steps,
-                nbytes=nbytes,
-            ),
-            descriptors,
+                policy=type(self._policy).__name__,
+                weights=b"" if layout is None else cloudpickle.dumps(layout),
+            )
         )
-
-    def _need_page(self, finals: bool) -> int:
-        leases = self._orders.leases
-        pages = leases.finals if finals else leases.rows
-        if not self._orders.wait_until(lambda: bool(pages)):
-            raise _Ending
-        return pages.popleft()
 
     def _refresh(self) -> int:
         weights = self._orders.weights
@@ -243,122 +184,120 @@ class Worker:
 
     def run(self) -> None:
         """Collect until told to stop, or until the collector is gone."""
-        try:
+        with suppress(Ending):
             if self._rows is not None:
                 self._collect_rows(self._rows)
             else:
                 self._collect_rollouts()
-        except _Ending:
-            pass
 
     def _collect_rollouts(self) -> None:
-        first: Any = self._first
         while True:
-            slot = self._begin_rollout()
+            slot = self._wait_for_turn()
+            at_random = self._begin_rollout()
             buffer = self._buffers[slot]
-            buffer.begin()
-            for name, column in first.items():
-                buffer.rows[0][name][...] = column
-            at_random = self._acts_at_random()
+            buffer.begin(self._first)
             while not buffer.is_full:
-                if self._obey(buffer.row):
-                    buffer.mark_restart()
+                if self._must_look():
+                    self._obey(buffer)
                 self._loop.step(buffer, at_random=at_random)
-            for name, column in buffer.rows[buffer.steps].items():
-                first[name][...] = column
-            env, policy, waited = self._times()
-            self._channel.send(
-                Rollout(
-                    slot=slot,
-                    finals=buffer.num_finals,
-                    env_seconds=env,
-                    policy_seconds=policy,
-                    wait_seconds=waited,
-                )
-            )
+            buffer.copy_last(self._first)
+            self._channel.send(Rollout(slot=slot, finals=buffer.num_finals, seconds=self._seconds()))
 
     def _collect_rows(self, rows: LeasedRows) -> None:
-        for name, column in rows.first_row().items():
-            column[...] = self._first[name]
+        rows.begin(self._first)
         while True:
-            self._begin_rollout()
-            at_random = self._acts_at_random()
+            self._wait_for_turn()
+            self._first = rows.row
+            at_random = self._begin_rollout()
             for step in range(self._steps):
-                if self._obey(rows.row):
-                    rows.restart()
+                if self._must_look():
+                    self._obey(rows)
                 self._loop.step(rows, at_random=at_random)
                 closes = step + 1 == self._steps
                 if closes or rows.page_is_full:
-                    self._channel.send(rows.report(closes_rollout=closes, times=self._times()))
+                    self._channel.send(rows.report(closes_rollout=closes, seconds=self._seconds()))
 
-    def _begin_rollout(self) -> int:
+    def _wait_for_turn(self) -> int:
+        """The slot of the next rollout, as soon as it may be begun."""
         orders = self._orders
         while True:
             self._obey_pause()
-            if not orders.wait_until(lambda: bool(orders.free_slots) or orders.pausing):
-                raise _Ending
-            if orders.free_slots and not orders.pausing:
+            if not orders.wait_until(lambda: bool(orders.free_slots) or orders.pause is not None):
+                raise Ending
+            if orders.free_slots and orders.pause is None:
                 return orders.free_slots.popleft()
 
-    def _acts_at_random(self) -> bool:
+    def _begin_rollout(self) -> bool:
+        """Whether its actions are random."""
+        self._learn_extras()
         at_random = self._begun < self._task.random_frames
         self._begun += self._steps * self.stepper.num_envs
         return at_random
 
-    def _obey(self, row: Any) -> bool:
-        """Look between two steps whether something else is wanted; whether all copies were reset."""
+    def _must_look(self) -> bool:
+        """Whether something else than the next step is wanted."""
+        orders = self._orders
+        return orders.ends or orders.pause is not None or orders.seed is not None
+
+    def _obey(self, sink: RolloutBuffer | LeasedRows) -> None:
+        """Do between two steps what is wanted."""
         orders = self._orders
         if orders.ends:
-            raise _Ending
-        if orders.pausing:
-            self._obey_pause()
-        if orders.seeds is None:
-            return False
-        seeds, orders.seeds = orders.seeds, None
-        if self._rows is not None:
-            # The rows before are sent first: what they end with is cut here.
-            self._channel.send(self._rows.report(closes_rollout=False, times=self._times(), cut=True))
-        self._loop.reset(row, seeds)
-        return True
+            raise Ending
+        self._obey_pause()
+        if orders.seed is None:
+            return
+        seed, orders.seed = orders.seed, None
+        # What was written is sent first: the pages of final rows that the cut may need come in answer to it.
+        self._flush()
+        sink.cut()
+        self._flush()
+        seed_everything(seed.seed)
+        self._loop.reset(sink.row, seed.seeds)
 
     def _obey_pause(self) -> None:
         orders = self._orders
-        if not orders.pausing:
+        number = orders.pause
+        if number is None:
             return
-        if self._rows is not None:
-            self._channel.send(self._rows.report(closes_rollout=False, times=self._times()))
-        self._channel.send(Paused())
-        if not orders.wait_until(lambda: not orders.pausing):
-            raise _Ending
+        self._flush()
+        self._channel.send(Paused(number=number))
+        if not orders.wait_until(lambda: orders.pause != number):
+            raise Ending
 
-    def _times(self) -> tuple[float, float, float]:
-        return self._loop.times.env, self._loop.times.policy, self._orders.waited
+    def _flush(self) -> None:
+        if self._rows is not None and self._rows.has_news:
+            self._channel.send(self._rows.report(closes_rollout=False, seconds=self._seconds()))
+
+    def _seconds(self) -> tuple[float, float, float]:
+        times = self._loop.times
+        return times.env, times.policy, times.write
 
     def finish(self) -> None:
         """Send what was collected and not sent, and close the environments unless told not to."""
         stop = self._orders.stop
-        if stop is not None and self._rows is not None:
-            self._channel.send(self._rows.report(closes_rollout=False, times=self._times()))
+        if stop is not None:
+            self._flush()
         if stop is None or stop.close_env:
             self.stepper.close()
         if stop is not None:
             self._channel.send(Stopped())
 
 
-def main(descriptor: int) -> int:
-    """Serve the collector at the other end of this socket; returns the exit code."""
-    # Ctrl-C reaches the whole group of the terminal; the collector decides what becomes of its workers.
+def main(descriptor: int, parent: int) -> int:
+    """Serve the collector of process `parent` at the other end of this socket; returns the exit code."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    channel = Channel(socket.socket(fileno=descriptor))
+    connection = socket.socket(fileno=descriptor)
+    connection.set_inheritable(False)
+    channel = Channel(connection)
     orders = Orders(channel)
     try:
         start, descriptors = channel.receive()
         assert isinstance(start, Start)
         threading.Thread(target=orders.listen, daemon=True, name="headrace-orders").start()
-        worker = _build(channel, orders, start, descriptors)
-        worker.run()
-        worker.finish()
-    except Disconnected:
+        threading.Thread(target=orders.watch, args=(parent,), daemon=True, name="headrace-watch").start()
+        _work(channel, orders, start, descriptors)
+    except (Disconnected, Ending):
         return 1
     except BaseException as error:
         _tell(channel, error)
@@ -366,24 +305,29 @@ def main(descriptor: int) -> int:
     return 0
 
 
-def _build(channel: Channel, orders: Orders, start: Start, descriptors: list[int]) -> Worker:
-    # The path first: what the task refers to is imported while it is unpickled.
-    path, blob = cloudpickle.loads(start.payload)
-    sys.path[:] = path
-    task: Task = cloudpickle.loads(blob)
-    if task.worker_seed is not None:
-        _seed_everything(task.worker_seed)
-    return Worker(channel, orders, task, descriptors[0] if descriptors else None)
+def _work(channel: Channel, orders: Orders, start: Start, descriptors: list[int]) -> None:
+    task: Task = cloudpickle.loads(start.payload)
+    if task.seed is not None:
+        seed_everything(task.seed)
+    had_torch = "torch" in sys.modules
+    worker = Worker(channel, orders, task, descriptors[0] if descriptors else None)
+    if task.seed is not None and not had_torch:
+        seed_everything(task.seed)  # It may have been loaded only now.
+    try:
+        worker.run()
+    except BaseException as error:
+        _tell(channel, error)
+        with suppress(Exception):
+            worker.stepper.close()
+        raise Ending from error
+    worker.finish()
 
 
-def _seed_everything(seed: int) -> None:
-    import random
-
-    import numpy as np
-
+def seed_everything(seed: int) -> None:
+    """Seed the global generators of this process (collectors CS3)."""
     streams = np.random.SeedSequence([seed, 0]).generate_state(3)
     random.seed(int(streams[0]))
-    np.random.seed(int(streams[1]))
+    np.random.seed(int(streams[1]))  # noqa: NPY002 - what environments use is the global generator
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.manual_seed(int(streams[2]))
@@ -395,7 +339,5 @@ def _tell(channel: Channel, error: BaseException) -> None:
         pickled = cloudpickle.dumps(error)
     except Exception:
         pickled = b""
-    try:
+    with suppress(Disconnected):  # Then nobody is left to be told.
         channel.send(Failed(error=pickled, text=text))
-    except Disconnected:
-        pass  # Nobody is left to be told.

@@ -1,0 +1,67 @@
+"""How many rollouts a worker may begin (collectors CV7, CR3)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from headrace.collectors.statistics import Tally
+
+
+class Grants:
+    """Lets a worker begin rollouts, as far as they are owed and allowed.
+
+    A rollout is owed when a slot is free: two at first, one more for each that was handed out or written. It is granted
+    when no items of earlier ones wait for a rate limiter, and when the frames of those under way cannot reach
+    `total_frames` already.
+
+    Args:
+        tally: frames and batches so far.
+        frames: of a rollout without masked rows.
+        total_frames: -1 is no end.
+        is_blocked: whether nothing may be begun now.
+        grant: tells the worker, with the number of the rollout.
+
+    >>> begun = []
+    >>> grants = Grants(Tally(), 10, 20, lambda: False, begun.append)
+    >>> grants.owe(2); grants.owe(1)
+    >>> begun
+    [0, 1]
+    """
+
+    def __init__(
+        self,
+        tally: Tally,
+        frames: int,
+        total_frames: int,
+        is_blocked: Callable[[], bool],
+        grant: Callable[[int], None],
+    ) -> None:
+        self._tally = tally
+        self._frames = frames
+        self._total = total_frames
+        self._is_blocked = is_blocked
+        self._grant = grant
+        self._owed = self._granted = 0
+        self._lock = threading.Lock()
+
+    def owe(self, count: int) -> None:
+        """So many slots more are free."""
+        with self._lock:
+            self._owed += count
+        self.settle()
+
+    def settle(self) -> None:
+        """Grant what is owed and allowed; to be called when it may have become allowed. Any thread may."""
+        with self._lock:
+            while self._owed and self._may_begin():
+                self._owed -= 1
+                self._grant(self._granted)
+                self._granted += 1
+
+    def _may_begin(self) -> bool:
+        if self._is_blocked():
+            return False
+        frames, batches = self._tally.progress()
+        # Rows that will be masked are not known yet, so those under way count in full.
+        return self._total < 0 or frames + (self._granted - batches) * self._frames < self._total

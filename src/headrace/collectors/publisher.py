@@ -1,0 +1,54 @@
+"""The learner's end of the weights of a worker."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import cloudpickle
+
+from headrace.collectors.channel import Ready, WeightsAt
+from headrace.collectors.sources import WeightCheck
+from headrace.weights import SharedMemory
+
+
+class Publisher:
+    """Publishes weights to one worker in shared memory. Thread-safe.
+
+    Args:
+        ready: what the worker said of its policy.
+        send: sends a message with descriptors to it.
+    """
+
+    def __init__(self, ready: Ready, send: Callable[[WeightsAt, tuple[int, ...]], None]) -> None:
+        self._check = WeightCheck(cloudpickle.loads(ready.weights) if ready.weights else None, ready.policy)
+        self._send = send
+        self._scheme: SharedMemory | None = None
+        self._lock = threading.Lock()
+
+    def publish(self, weights: Any) -> int:
+        """Make these weights the newest; returns their version.
+
+        Raises:
+            TypeError: the worker's policy has no weights.
+            SpecError: names, shapes or dtypes differ; nothing is published.
+            WorkerDied: the worker is gone.
+        """
+        self._check(weights)
+        with self._lock:
+            if self._scheme is None:
+                scheme = SharedMemory(weights)
+                receiver = scheme.receiver()
+                try:
+                    self._send(WeightsAt(layout=cloudpickle.dumps(receiver.layout)), (receiver.descriptor,))
+                finally:
+                    receiver.close()
+                self._scheme = scheme
+            return self._scheme.publish(weights)
+
+    def close(self) -> None:
+        """Give the memory back."""
+        with self._lock:
+            if self._scheme is not None:
+                self._scheme.close()

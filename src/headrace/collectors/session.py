@@ -1,0 +1,453 @@
+"""One worker process, seen from the collector: what it reports, what it may begin, and how it ended."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+
+from headrace.collectors.batch import Batch
+from headrace.collectors.channel import (
+    Failed,
+    Message,
+    Paused,
+    Proceed,
+    Ready,
+    Resume,
+    Rollout,
+    Rows,
+    Slots,
+    Start,
+    Stop,
+    Stopped,
+)
+from headrace.collectors.grants import Grants
+from headrace.collectors.landlord import Landlord
+from headrace.collectors.options import CollectorOptions
+from headrace.collectors.process import WorkerProcess, describe_exit
+from headrace.collectors.rollout import EpisodeLedger, RolloutBuffer
+from headrace.collectors.statistics import CollectorStatistics, Tally, WorkerStatistics
+from headrace.collectors.worker import SLOTS
+from headrace.errors import Closed, DeadlineExceeded, Disconnected, WorkerDied
+from headrace.spec import Signature
+from headrace.store.arena import Arena
+
+_log = logging.getLogger(__name__)
+
+
+Episodes = list[tuple[float, int]]
+
+
+@dataclass(frozen=True)
+class _InSlot:
+    """A complete rollout that was not handed out yet."""
+
+    buffer: RolloutBuffer
+    finals: int
+
+    def take(self, ledger: EpisodeLedger) -> tuple[Batch, Episodes]:
+        """The batch, copied out, and the episodes that ended in it."""
+        self.buffer.num_finals = self.finals
+        batch = self.buffer.batch(ledger, 0)
+        return batch, ledger.take_finished()
+
+    @property
+    def frames(self) -> int:
+        """Its transitions."""
+        self.buffer.step = self.buffer.steps
+        return self.buffer.frames
+
+
+@dataclass(frozen=True)
+class _CopiedOut:
+    """A complete rollout of a replay that was not handed out yet."""
+
+    batch: Batch
+    episodes: Episodes
+
+    def take(self, _: EpisodeLedger) -> tuple[Batch, Episodes]:
+        """The batch, and the episodes that ended in it."""
+        return self.batch, self.episodes
+
+    @property
+    def frames(self) -> int:
+        """Its transitions."""
+        return self.batch.frames
+
+
+@dataclass(frozen=True)
+class _Death:
+    exitcode: int | None
+    at: float
+
+
+class Session:
+    """Starts a worker and listens to it.
+
+    A thread takes in what the worker says. It knows nothing of the collector, which can be forgotten meanwhile.
+
+    Args:
+        options: what was asked for.
+
+    Attributes:
+        tally: what was collected.
+        ready: n, T and what the worker's policy is; None before the worker is ready.
+        newest: the version of weights published last.
+        ledger: numbers the trajectories.
+        is_running: collecting freely into a replay.
+        is_paused: the worker stands still between two steps.
+        is_closed: shut down, or never started.
+    """
+
+    def __init__(self, options: CollectorOptions) -> None:
+        self._options = options
+        self._replay = options.replay_buffer
+        self.tally = Tally()
+        self.ready: Ready | None = None
+        self.newest = 0
+        self.is_running = self.is_iterating = self.is_closed = False
+        self._changed = threading.Condition()
+        self._rollouts: deque[_InSlot | _CopiedOut] = deque()
+        self._buffers: list[RolloutBuffer] = []
+        self._landlord: Landlord | None = None
+        self._paused_at: int | None = None
+        self._has_stopped = False
+        self._cause: BaseException | None = None
+        self._death: _Death | None = None
+        self._failure: BaseException | None = None
+        self._failure_told = False
+        self._process = WorkerProcess()
+        self._listener = threading.Thread(target=self._listen, daemon=True, name="headrace-collector")
+
+    # ---- starting --------------------------------------------------------------------------------------------------
+
+    def launch(self, task: bytes, timeout: float) -> Ready:
+        """Send the task and wait until the worker is ready.
+
+        Raises:
+            Exception: what building the environment or the policy raised.
+            DeadlineExceeded: it was not ready in time.
+        """
+        descriptors = () if self._replay is None else (self._replay.store.arena.descriptor,)
+        self._listener.start()
+        with suppress(Disconnected):  # The listener tells why.
+            self._process.channel.send(Start(payload=task), descriptors)
+        self.wait(lambda: self.ready is not None, timeout, "worker 0 to be ready")
+        ready = self.ready
+        assert ready is not None
+        self._grants = Grants(
+            self.tally,
+            ready.steps * ready.num_envs,
+            self._options.total_frames,
+            lambda: self._landlord is not None and self._landlord.has_pending,
+            lambda number: self._send_quietly(Proceed(slot=number % SLOTS)),
+        )
+        if self._replay is None:
+            self.is_iterating = True
+            self._grants.owe(SLOTS)
+        else:
+            self._begin_leasing(ready)
+        return ready
+
+    def _begin_leasing(self, ready: Ready) -> None:
+        self._landlord = Landlord(
+            self._replay,
+            self._options.rules(),
+            ready.num_envs,
+            self._send_quietly,
+            self._grants.settle,
+        )
+        # A collector that failed before has ended the waits of learners; this one can serve them again.
+        with self._replay.lock:
+            for name in self._replay.table_names:
+                if not isinstance(self._replay.live_table(name).failure, Closed):
+                    self._replay.live_table(name).failure = None
+        self._landlord.begin(ready.observed)
+
+    def begin(self, *, running: bool) -> None:
+        """Begin to collect into a replay: freely, or for iteration."""
+        self.is_running, self.is_iterating = running, not running
+        self._grants.owe(SLOTS)
+
+    def send(self, message: Message, descriptors: tuple[int, ...] = ()) -> None:
+        """Send something to the worker.
+
+        Raises:
+            WorkerDied: it is gone.
+        """
+        try:
+            self._process.channel.send(message, descriptors)
+        except Disconnected:
+            self.wait(lambda: False, None, "the end of worker 0")
+
+    def _send_quietly(self, message: Message) -> None:
+        with suppress(
+            Disconnected
+        ):  # The next call tells of the worker's death, after what it has completed.
+            self._process.channel.send(message)
+
+    # ---- the listening thread --------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        try:
+            while True:
+                message, descriptors = self._process.channel.receive()
+                if isinstance(message, Rows):
+                    self._take_rows(message)
+                else:
+                    with self._changed:
+                        self._take(message, descriptors)
+                        self._changed.notify_all()
+        except Disconnected:
+            self._note_end()
+        except BaseException as error:
+            self._note_failure(error)
+
+    def _take(self, message: Any, descriptors: list[int]) -> None:
+        match message:
+            case Ready():
+                self.ledger = EpisodeLedger(message.num_envs)
+                self.observed = frozenset(message.observed)
+                self.ready = message
+            case Slots():
+                self._take_slots(message, descriptors[0])
+            case Rollout(slot=slot, finals=finals):
+                self.tally.note_seconds(message.seconds)
+                self._rollouts.append(_InSlot(self._buffers[slot], finals))
+            case Failed():
+                self._cause = _rebuilt(message)
+            case Paused(number=number):
+                self._paused_at = number
+            case Stopped():
+                self._has_stopped = True
+
+    def _take_slots(self, slots: Slots, descriptor: int) -> None:
+        arena = Arena.attach(descriptor, slots.nbytes)
+        signature = Signature.from_json(slots.signature)
+        size = slots.nbytes // SLOTS
+        self._buffers = [
+            RolloutBuffer(
+                arena, signature, frozenset(slots.observed), slots.steps, slots.num_envs, slot * size
+            )
+            for slot in range(SLOTS)
+        ]
+
+    def _take_rows(self, rows: Rows) -> None:
+        landlord = self._landlord
+        assert landlord is not None
+        landlord.commit(rows)
+        self.tally.note_seconds(rows.seconds)
+        if not self.is_iterating:
+            landlord.forget_batch()
+            self._count_rows(rows)
+        elif rows.closes_rollout:
+            batch = landlord.take_batch(self.observed, self.ledger)
+            with self._changed:
+                self._rollouts.append(_CopiedOut(batch, self.ledger.take_finished()))
+                self._changed.notify_all()
+
+    def _count_rows(self, rows: Rows) -> None:
+        closes = int(rows.closes_rollout)
+        self.tally.add(rows.frames, rows.episodes, rows.stamps.items(), self.newest, batches=closes)
+        if rows.closes_rollout:
+            self._grants.owe(1)
+            if 0 < self._options.total_frames <= self.tally.frames:
+                self.is_running = False
+
+    def _note_end(self) -> None:
+        """The connection has ended: in order, or because the worker is gone."""
+        exitcode = self._process.wait(2.0)
+        with self._changed:
+            if not self._has_stopped and not self.is_closed:
+                self._death = _Death(exitcode, time.monotonic())
+                self.is_running = False
+            self._has_stopped = True
+            self._changed.notify_all()
+        if self._death is not None and self.ready is not None:
+            self._tell_of(self._died())
+
+    def _note_failure(self, error: BaseException) -> None:
+        """What the worker reported could not be taken in."""
+        with self._changed:
+            self._failure = error
+            self._has_stopped = True
+            self.is_running = False
+            self._changed.notify_all()
+        self._process.channel.shutdown()
+        if not self.is_closed:
+            self._tell_of(error)
+
+    def _tell_of(self, failure: BaseException) -> None:
+        """Log it, and end the waits of learners for rows that only this collector could write (collectors CF8)."""
+        _log.error("collecting has ended: %s", failure, exc_info=failure.__cause__)
+        if self._replay is not None:
+            self._replay.writer_failed(failure)
+
+    def _died(self) -> WorkerDied:
+        assert self._death is not None
+        cause, exitcode = self._cause, self._death.exitcode
+        why = describe_exit(exitcode) if cause is None else f"{type(cause).__name__}: {cause}"
+        ago = time.monotonic() - self._death.at
+        died = WorkerDied(
+            f"worker 0 (pid {self._process.pid}) died {ago:.1f} s ago: {why}", worker_idx=0, exitcode=exitcode
+        )
+        died.__cause__ = cause
+        return died
+
+    # ---- waiting ---------------------------------------------------------------------------------------------------
+
+    def wait(self, there: Callable[[], bool], timeout: float | None, what: str) -> None:
+        """Wait until something is there.
+
+        Raises:
+            WorkerDied: it will never be. Before the worker is ready: the exception that ended it.
+            DeadlineExceeded: not in time.
+            Closed: the session was shut down meanwhile.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        with self._changed:
+            while not there():
+                self.check_open()
+                self.raise_failure()
+                left = None if end is None else end - time.monotonic()
+                if left is not None and left <= 0:
+                    raise DeadlineExceeded(f"waited {timeout} s for {what} (pid {self._process.pid})")
+                self._changed.wait(left)
+
+    def check_open(self) -> None:
+        """Raise `Closed` after `shutdown`."""
+        if self.is_closed:
+            raise Closed("the collector is shut down")
+
+    def raise_failure(self) -> None:
+        """Raise what ended the collection, if anything did."""
+        with self._changed:
+            failure = self._failure
+            if failure is None and self._cause is not None and self.ready is None:
+                failure = self._cause
+            if failure is None and self._death is not None:
+                failure = self._died()
+            if failure is not None:
+                self._failure_told = True
+                raise failure
+
+    def next_batch(self, timeout: float | None) -> Batch:
+        """The complete rollout that waits longest, as soon as there is one; its slot is free then."""
+        begin = time.perf_counter()
+        with self._changed:
+            self.wait(lambda: bool(self._rollouts), timeout, "a batch of worker 0")
+            rollout = self._rollouts.popleft()
+        self.tally.wait_seconds += time.perf_counter() - begin
+        batch, episodes = rollout.take(self.ledger)
+        self.tally.add_batch(batch, episodes, self.newest)
+        self._grants.owe(1)
+        return batch
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the worker stands still between two steps, as it was told."""
+        return self._paused_at is not None
+
+    def wait_for_pause(self, number: int, timeout: float) -> None:
+        """Wait until the worker has obeyed this pause, and all that it collected is in."""
+        self.wait(lambda: self._paused_at == number, timeout, "worker 0 to pause")
+
+    def resume(self) -> None:
+        """Let the worker go on."""
+        with self._changed:
+            self._paused_at = None
+        self._send_quietly(Resume())
+
+    def statistics(self) -> CollectorStatistics:
+        """The record of now."""
+        failure = self._failure or self._cause or (self._died() if self._death is not None else None)
+        worker = WorkerStatistics(
+            worker_idx=0,
+            pid=self._process.pid,
+            alive=self._process.is_alive,
+            frames=0,
+            rollouts=0,
+            policy_version=-1,
+            last_error=None if failure is None else f"{type(failure).__name__}: {failure}",
+        )
+        return self.tally.record(running=self.is_running, paused=self.is_paused, worker=worker)
+
+    @property
+    def pid(self) -> int:
+        """The worker's process id."""
+        return self._process.pid
+
+    # ---- ending ----------------------------------------------------------------------------------------------------
+
+    def shutdown(self, timeout: float, *, close_env: bool, raise_on_error: bool) -> None:
+        """End the worker and release everything. More calls do nothing.
+
+        Raises:
+            WorkerDied: it had failed unreported, or had to be killed; after all is released.
+        """
+        with self._changed:
+            if self.is_closed:
+                return
+            self.is_closed = True
+            self.is_running = False
+            self._changed.notify_all()
+        self._send_quietly(Stop(close_env=close_env))
+        in_order = False
+        try:
+            in_order = self._process.end(timeout)
+        finally:
+            self._process.kill()
+            self._release()
+        self._report(in_order, raise_on_error)
+
+    def _release(self) -> None:
+        if self._listener is not threading.current_thread() and self._listener.ident is not None:
+            self._listener.join(5.0)
+        self._process.channel.close()
+        with self._changed:
+            self.tally.frames_discarded += sum(rollout.frames for rollout in self._rollouts)
+            self._rollouts.clear()
+            self._buffers = []
+        if self._landlord is not None:
+            self._landlord.close()
+
+    def _report(self, in_order: bool, raise_on_error: bool) -> None:
+        failure = self._failure
+        if failure is None and self._death is not None:
+            failure = self._died()
+        if failure is None and not in_order:
+            exitcode = self._process.exitcode
+            failure = WorkerDied(
+                "worker 0 did not stop in time and was killed", worker_idx=0, exitcode=exitcode
+            )
+        if failure is None or self._failure_told:
+            return
+        self._failure_told = True
+        if raise_on_error:
+            raise failure
+        _log.error("%s", failure)
+
+    def abandon(self) -> None:
+        """Shut down at once after a failure that is being raised."""
+        self._failure_told = True
+        self.shutdown(1.0, close_env=True, raise_on_error=False)
+
+
+def _rebuilt(failed: Failed) -> BaseException:
+    """The exception that ended a worker, of its own type where it can be rebuilt, with the remote traceback."""
+    try:
+        loaded = cloudpickle.loads(failed.error)
+    except Exception:
+        loaded = None
+    error = loaded if isinstance(loaded, BaseException) else None
+    if error is None:
+        error = RuntimeError(failed.text.strip().splitlines()[-1])
+    error.add_note(f"in the worker:\n{failed.text}")
+    return error
