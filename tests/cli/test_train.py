@@ -50,6 +50,9 @@ def test_training_reaches_a_small_goal_and_its_policy_acts(tmp_path):
     assert result["goal_reached"]
     assert result["return_mean"] >= 100
     assert result["updates"] > 100
+    # The table's gate held learner and worker together, and weights went back while frames came.
+    assert result["samples_per_insert"] == pytest.approx(result["samples_per_insert_target"], rel=0.1)
+    assert 0 <= result["policy_lag"] < result["updates"] / 100
     assert torch.get_num_threads() == threads
 
     with (out / "episodes.csv").open(newline="") as file:
