@@ -21,8 +21,11 @@ class Clock(Protocol):
             timeout: in seconds; None waits for ever.
 
         Returns:
-            False if the time ran out. True says only that something was notified: look again at what you wait for.
+            Whether something was notified. Either way look again at what you wait for, and at the time.
         """
+
+
+_LONGEST_SLEEP = 1.0
 
 
 class SystemClock:
@@ -38,8 +41,9 @@ class SystemClock:
         return time.monotonic()
 
     def wait(self, condition: threading.Condition, timeout: float | None) -> bool:
-        """Waits on `condition`, at most `timeout` seconds of real time."""
-        return condition.wait(timeout)
+        """Waits on `condition`, at most `timeout` seconds of real time and at most one second at a time."""
+        # In turns of a second: a signal that comes just before the thread sleeps does not wake it.
+        return condition.wait(_LONGEST_SLEEP if timeout is None else min(timeout, _LONGEST_SLEEP))
 
 
 SYSTEM_CLOCK: Clock = SystemClock()

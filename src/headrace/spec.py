@@ -133,6 +133,11 @@ class Signature:
         return trees.build(self._root, self._columns)
 
     @property
+    def is_flat(self) -> bool:
+        """Whether the tree is one dict of arrays: then its columns are its items."""
+        return self._flat is not None
+
+    @property
     def nbytes(self) -> int:
         """Bytes of one step."""
         return sum(spec.nbytes for spec in self._columns.values())

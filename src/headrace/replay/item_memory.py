@@ -67,11 +67,11 @@ def new_items(
     for role, selector in (("sampler", sampler), ("remover", remover)):
         _add_index(layout, role, selector, capacity)
     arena = Arena.private(layout.nbytes)
-    memory = arena.array(0, (layout.nbytes,), np.uint8)
+    memory: NDArray[np.uint8] = arena.array(0, (layout.nbytes,), np.uint8)  # type: ignore[assignment]
     spans = layout.spans()
-    items = open_items(memory, spans)
-    _begin(items, sampler, remover, capacity)
-    return ItemMemory(items, memory, spans)
+    _begin(open_items(memory, spans), sampler, remover, capacity)
+    # Opened anew: the kinds, exponents and signs are read when the arrays are carved.
+    return ItemMemory(open_items(memory, spans), memory, spans)
 
 
 def _add_index(layout: ArenaLayout, role: str, selector: Selector, capacity: int) -> None:

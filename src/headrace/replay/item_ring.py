@@ -53,7 +53,7 @@ class ItemRing:
         self._random = random
         self._random_victims = remover.kind in (UNIFORM, PRIORITIZED)
         self._random_draws = sampler.kind in (UNIFORM, PRIORITIZED)
-        self._scratch = new_scratch(256)
+        self._use_scratch(new_scratch(256))
         self._uses_heap = HEAP in (sampler.kind, remover.kind)
         self._reads_priorities = sampler.reads_priorities or remover.reads_priorities
         self._use(self._new(min(_SMALLEST, max_size + 1), with_windows=False, with_priorities=False))
@@ -148,9 +148,9 @@ class ItemRing:
                 pins,
                 self.max_size,
                 uniforms,
-                *self._scratch,
+                *self._scratch_arrays,
             )
-            left += gone
+            left += int(gone)
             if stopped == kernels.DONE:
                 return left
             first_key += done
@@ -195,7 +195,9 @@ class ItemRing:
         """Set priorities; returns how many entries named an item that is there."""
         if not self.arrays.priorities.shape[0]:
             self._replace(self.arrays.rows.shape[0], with_priorities=True)
-        return int(kernels.update_in(*self._carve, keys, priorities, *self._scratch_for(len(keys))))
+        self._scratch_for(len(keys))
+        changed, parents, slot, chance = self._scratch_arrays
+        return int(kernels.update_in(*self._carve, keys, priorities, changed, parents, slot, chance))
 
     # ---- room ------------------------------------------------------------------------------------------------------
 
@@ -316,8 +318,12 @@ class ItemRing:
 
     def _scratch_for(self, changes: int) -> Scratch:
         if len(self._scratch.changed) < changes:
-            self._scratch = new_scratch(2 * changes)
+            self._use_scratch(new_scratch(2 * changes))
         return self._scratch
+
+    def _use_scratch(self, scratch: Scratch) -> None:
+        self._scratch = scratch
+        self._scratch_arrays = (scratch.changed, scratch.parents, scratch.slot, scratch.chance)
 
     def supply(self, max_times: int) -> int:
         """How many more samples the items allow (replay L6)."""

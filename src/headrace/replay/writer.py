@@ -10,22 +10,19 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.errors import Closed, DeadlineExceeded, SpecError
-from headrace.replay.cutting import cut_block, cut_finals, new_windows, room_for
-from headrace.replay.live_table import LiveTable, NewItems, Pending
+from headrace.errors import Closed, DeadlineExceeded
+from headrace.replay.final_columns import FinalColumns
+from headrace.replay.item_maker import ItemMaker
+from headrace.replay.live_table import NewItems, Pending
 from headrace.replay.rules import ItemRule, check_priority
-from headrace.spec import ArraySpec, Signature
+from headrace.spec import Signature
 from headrace.store.block import LaneBlock
 from headrace.store.columns import put_lanes, put_one
-from headrace.store.layout import REFERENCES
 from headrace.store.pinning import pin_window
 from headrace.store.window import follow
 
 if TYPE_CHECKING:
     from headrace.replay.replay import Replay
-
-# The window of every item that is one row.
-ONE_ROW = np.array([[1, 0, 0]], np.uint32)
 
 
 class Writer:
@@ -62,18 +59,16 @@ class Writer:
         self._store = replay.store
         self._lock = replay.lock
         self._lanes = lanes
-        self._rules: list[tuple[ItemRule, LiveTable]] = [
-            (rule, replay.live_table(rule.table)) for rule in items
-        ]
         self._history = _history(history, items, lanes, self._store.capacity)
         self._max_pending = max_pending
         self._timeout = timeout
         self._pending = Pending(replay.lock)
+        self._items = ItemMaker(replay, items, self._pending)
+        self._finals = FinalColumns(self._store.signature)
         self._blocks = _blocks(replay, lanes, self._history)
         self._only = self._blocks[0] if len(self._blocks) == 1 else None
         self._puts = _puts(self._store.signature, self._store.columns, lanes)
-        self._flat = _is_flat(self._store.signature)
-        self._partial: dict[tuple[str, ...], Signature] = {}
+        self._flat = self._store.signature.is_flat
         self._closed = False
         replay.open_writers.add(self)
 
@@ -101,8 +96,7 @@ class Writer:
         self._write(block.row, step)
         with self._lock:
             block.commit()
-            for rule, table in self._rules:
-                self._make_items(block, rule, table)
+            self._items.make(block)
 
     def append_marked(
         self, step: Any, final: NDArray[np.bool_], idle: NDArray[np.bool_], given: Sequence[str]
@@ -136,17 +130,11 @@ class Writer:
                     self._store.columns[name][rows] = value[lanes]
                 if final is None or idle is None:
                     block.commit()
+                    self._items.make(block)
                 else:
                     self._blank(block, final[lanes], idle[lanes], given)
                     block.commit_marked(final[lanes], idle[lanes])
-                for rule, table in self._rules:
-                    self._make_items(
-                        block,
-                        rule,
-                        table,
-                        ends=0 if final is None else int(final[lanes].sum()),
-                        marked=final is not None,
-                    )
+                    self._items.make_marked(block, int(final[lanes].sum()))
 
     def _blank(
         self, block: LaneBlock, final: NDArray[np.bool_], idle: NDArray[np.bool_], given: Sequence[str]
@@ -189,7 +177,7 @@ class Writer:
                 f"end_episode: lanes {empty} have no step since their last episode ended; append one first"
             )
         leading = () if lane is not None or self._lanes == 1 else (self._lanes,)
-        values = None if final is None else self._final_columns(final, leading)
+        values = None if final is None else self._finals.read(final, leading)
         if values is not None and not leading:
             values = {name: value[None] for name, value in values.items()}
         self.end_lanes(lanes, values)
@@ -228,14 +216,13 @@ class Writer:
                 rows = np.array([block.tail(int(lane)) for lane in lanes], np.int64)
                 for lane in lanes:
                     block.end_without_final(int(lane))
-                self._make_last_items(block, rows, lanes)
+                self._items.make_last(rows, lanes)
         elif block.lanes == 1:
             block.make_room()
             self._fill_finals(block.row, 1, values, 0)
             with self._lock:
                 block.commit_final()
-                for rule, table in self._rules:
-                    self._make_items(block, rule, table, ends=1, marked=True)
+                self._items.make_marked(block, 1)
         else:
             self._end_beside(block, lanes, values)
 
@@ -251,30 +238,13 @@ class Writer:
                 self._fill_finals(first, len(some), values, done)
                 rows = block.last + some
                 block.commit_finals(some, first)
-                self._make_last_items(block, rows, some)
+                self._items.make_last(rows, some)
             done += len(some)
 
     def _fill_finals(self, row: int, count: int, values: Mapping[str, NDArray[Any]], start: int) -> None:
         for name, column in self._store.columns.items():
             given = values.get(name)
             column[row : row + count] = 0 if given is None else given[start : start + count]
-
-    def _final_columns(self, final: Any, leading: tuple[int, ...]) -> dict[str, NDArray[Any]]:
-        """Which columns a partial step gives, checked."""
-        tree = self._store.signature.tree
-        top = tree if isinstance(tree, Mapping) else tree._asdict() if hasattr(tree, "_asdict") else None
-        if top is None:
-            return self._store.signature.validate(final, leading)
-        if hasattr(final, "_asdict"):
-            final = final._asdict()
-        if not (isinstance(final, Mapping) and final and all(name in top for name in final)):
-            if "observation" not in top:
-                raise SpecError(f"final: expected some of {', '.join(map(str, top))}, got {_describe(final)}")
-            final = {"observation": final}
-        names = tuple(final)
-        if names not in self._partial:
-            self._partial[names] = Signature({name: top[name] for name in names})
-        return self._partial[names].validate(dict(final), leading)
 
     def _open_steps(self, lane: int) -> int:
         block, inner = self._block_of(lane)
@@ -324,35 +294,6 @@ class Writer:
             windows = np.array([[length, 0, 0]], np.uint32)
             live.offer(NewItems(key, np.array([start]), windows, np.array([float(priority)]), self._pending))
         return key
-
-    def _make_items(
-        self, block: LaneBlock, rule: ItemRule, table: LiveTable, *, ends: int = 0, marked: bool = False
-    ) -> None:
-        """Offer what the step committed last completes."""
-        if rule.is_every_row and not marked:
-            rows = block.every_lane + block.last
-            self._store.arrays.pages[block.last // self._store.arrays.page_rows, REFERENCES] += block.lanes
-            table.offer(
-                NewItems(self._replay.new_keys(block.lanes), rows, ONE_ROW, rule.priorities, self._pending)
-            )
-            return
-        out = new_windows(room_for(block.lanes, ends, rule.cut))
-        cut_block(self._store.arrays, block.last // self._store.arrays.page_rows, 1, rule.cut, out)
-        self._offer(rule, table, out)
-
-    def _make_last_items(self, block: LaneBlock, rows: NDArray[np.int64], lanes: NDArray[np.int64]) -> None:
-        """Offer what the ends of the episodes whose last rows in the lanes are `rows` complete."""
-        for rule, table in self._rules:
-            out = new_windows(room_for(len(rows), len(rows), rule.cut))
-            cut_finals(self._store.arrays, rows, lanes, rule.cut, out)
-            self._offer(rule, table, out)
-
-    def _offer(self, rule: ItemRule, table: LiveTable, out: Any) -> None:
-        count = int(out.total[0])
-        if not count:
-            return
-        rows, windows = out.rows[:count], out.shapes[:count]
-        table.offer(NewItems(self._replay.new_keys(count), rows, windows, rule.priorities, self._pending))
 
     # ---- waiting and closing ---------------------------------------------------------------------------------------
 
@@ -428,14 +369,9 @@ class Writer:
 
     def _wait_to_append(self) -> None:
         self._check_open()
-        if any(self._completes_a_window(rule) for rule, _ in self._rules):
-            self._wait_for_room()
-
-    def _completes_a_window(self, rule: ItemRule) -> bool:
-        """Whether the next step of some lane does: only then is there an item to wait for (replay I4)."""
         steps = np.concatenate([block.lane_steps for block in self._blocks]).astype(np.int64)
-        starts = steps - (rule.reach - 1)
-        return bool(((starts >= 0) & (starts % rule.stride == 0)).any())
+        if self._items.makes_items_of_the_next_step(steps):
+            self._wait_for_room()
 
     def _wait_while(self, condition: Any, timeout: float | None) -> None:
         clock = self._replay.clock
@@ -483,7 +419,7 @@ class Writer:
                 self._store.drop(block.release())
 
     def __repr__(self) -> str:
-        rules = ", ".join(repr(rule) for rule, _ in self._rules)
+        rules = ", ".join(repr(rule) for rule in self._items.rules)
         state = "closed" if self._closed else "open"
         return f"<Writer of {self._lanes} lanes, {state}, items: [{rules}]>"
 
@@ -512,14 +448,3 @@ def _puts(signature: Signature, columns: Mapping[str, NDArray[Any]], lanes: int)
     if lanes == 1:
         return [(name, put_one(columns[name], spec, name)) for name, spec in specs.items()]
     return [(name, put_lanes(columns[name], spec, name, lanes)) for name, spec in specs.items()]
-
-
-def _is_flat(signature: Signature) -> bool:
-    tree = signature.tree
-    return type(tree) is dict and all(isinstance(leaf, ArraySpec) for leaf in tree.values())
-
-
-def _describe(value: Any) -> str:
-    return (
-        f"a mapping of {', '.join(map(str, value))}" if isinstance(value, Mapping) else type(value).__name__
-    )

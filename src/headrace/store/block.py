@@ -44,7 +44,8 @@ class LaneBlock:
         self.version = 0
         self.lane_steps = np.zeros(lanes, np.uint32)
         self._episodes = np.full(lanes, -1, np.int64)
-        self.every_lane = np.arange(lanes)
+        self._every_lane = np.arange(lanes)
+        self._newest_rows = np.empty(lanes, np.int64)
         self.final_rows: dict[int, int] = {}
         self._begins = True
         self._near_wrap = False
@@ -90,6 +91,10 @@ class LaneBlock:
         else:
             arrays.steps[row : row + lanes] = self.lane_steps
         self._advance()
+
+    def newest_rows(self) -> NDArray[np.int64]:
+        """The rows of the step committed last, int64[lanes]; the array is used again."""
+        return np.add(self._every_lane, self.last, out=self._newest_rows)
 
     def commit_marked(self, final: NDArray[np.bool_], idle: NDArray[np.bool_]) -> None:
         """Take in the step at `row`; `final` lanes hold their final row, `idle` lanes hold nothing."""

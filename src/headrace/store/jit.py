@@ -2,9 +2,10 @@
 
 A kernel is a plain Python loop over NumPy arrays. Numba compiles it on its first call, without the interpreter lock
 held while it runs, and keeps the result on disk. Kernels allocate nothing: scratch arrays are given to them. So they
-are compiled without reference counts of arrays, and small kernels are inlined into large ones; following a lane costs
-15 ns a row that way, and 200 ns without (bench/README.md). `NUMBA_DISABLE_JIT=1` runs the same loops as Python: that is how they
-are debugged and how their coverage is measured.
+are compiled without reference counts of arrays, and small kernels are inlined into large ones: following a lane costs
+some 15 ns a row that way, and more than ten times as much without.
+
+`NUMBA_DISABLE_JIT=1` runs the same loops as Python: that is how they are debugged and how their coverage is measured.
 
 Numba is imported here and nowhere else in the package, so `import headrace` does not pay for it.
 """
@@ -29,14 +30,22 @@ Bool: TypeAlias = Any
 _PACKAGE = Path(__file__).parents[1]
 
 
+_OPTIONS: dict[str, Any] = {
+    "nogil": True,
+    "cache": True,
+    "error_model": "numpy",
+    "forceinline": True,
+    "_nrt": False,  # No reference counts: nothing is allocated.
+}
+
+
 def kernel(function: F) -> F:
     """Compile `function` at its first call: no interpreter lock, cached on disk, NumPy's division rules."""
     settings: Any = numba.config
     before = settings.CACHE_DIR
     settings.CACHE_DIR = _CACHE_FOLDER
     try:
-        compiled = numba.njit(nogil=True, cache=True, error_model="numpy", forceinline=True, _nrt=False)
-        return cast(F, compiled(function))
+        return cast(F, numba.njit(**_OPTIONS)(function))
     finally:
         settings.CACHE_DIR = before
 

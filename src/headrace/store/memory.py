@@ -1,7 +1,7 @@
 """Carving the arrays of a store from its arena, inside a kernel.
 
-Numba takes 40 ns for each array that it is given, and several times that for a tuple of them. Kernels that are called at
-every step are given the arena as one array of bytes, and the places of what they need.
+Numba takes 40 ns for each array that it is given, and several times that for a tuple of them. Kernels that are called
+at every step are given the arena as one array of bytes, and the places of what they need.
 """
 
 from __future__ import annotations

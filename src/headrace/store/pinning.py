@@ -1,8 +1,8 @@
 """Who holds a page: references by items, writers and final rows, and what happens when the last one goes.
 
-Everything here runs under the store's lock. A page whose last reference goes is put on the `freed` stack, whole: a draw
-may remove the item that it hands out, and its rows are looked up after that. `take_freed` unlinks it from its neighbours
-at the next turn, and `Store` uses it again once no reader can still be copying from it.
+Everything here runs under the store's lock. A page whose last reference goes is put on the `freed` stack, whole: a
+draw may remove the item that it hands out, and its rows are looked up after that. `take_freed` unlinks it from its
+neighbours at the next turn, and `Store` uses it again once no reader can still be copying from it.
 """
 
 from __future__ import annotations

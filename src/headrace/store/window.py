@@ -25,6 +25,7 @@ from headrace.store.layout import (
     USED,
     StoreArrays,
 )
+from headrace.store.memory import open_store
 
 # What stands at an offset of a row.
 UNKNOWN = 0  # nothing, and nothing near it either
@@ -158,7 +159,7 @@ def resolve(
     acting_gives: bool,
     rows: NDArray[np.int64],
     known: NDArray[np.uint8],
-) -> None:
+) -> Int:
     """The rows at `offsets` from each of `starts` (views V7), within their episodes.
 
     Args:
@@ -168,7 +169,11 @@ def resolve(
         rows: int64[M, W], written: where to read. Always a row that can be read, also where nothing is known.
         known: uint8[M, W], written: KNOWN, or EDGE if `rows` has the nearest value that this row may show (views V6),
             else UNKNOWN.
+
+    Returns:
+        How many places are not KNOWN.
     """
+    missing = 0
     furthest = offsets[0]
     for place in range(offsets.shape[0]):
         furthest = max(furthest, offsets[place])
@@ -176,6 +181,7 @@ def resolve(
         start = starts[index]
         for place in range(offsets.shape[0]):
             if start < 0:
+                missing += 1
                 rows[index, place] = 0
                 known[index, place] = UNKNOWN
                 continue
@@ -185,7 +191,24 @@ def resolve(
                 rows[index, place] = target
                 known[index, place] = KNOWN
                 continue
+            missing += 1
             rows[index, place], known[index, place] = _edge(store, start, offset, furthest, acting_gives)
+    return missing
+
+
+@kernel
+def resolve_in(
+    memory: NDArray[np.uint8],
+    places: NDArray[np.int64],
+    page_rows: Int,
+    starts: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    acting_gives: bool,
+    rows: NDArray[np.int64],
+    known: NDArray[np.uint8],
+) -> Int:
+    """`resolve`, quick to call: the arrays are carved from their memory here."""
+    return resolve(open_store(memory, places, page_rows), starts, offsets, acting_gives, rows, known)
 
 
 @kernel
