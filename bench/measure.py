@@ -13,6 +13,8 @@ Run = Callable[[int], Any]
 
 # Beyond this a limit that swings says so beside the figure (performance P1).
 UNSTEADY = 0.15
+# Below this share of its turn on a processor the limit, which never waits, was held up by others on the machine.
+CROWDED = 0.9
 
 
 @dataclass(frozen=True)
@@ -152,11 +154,15 @@ def hold(contest: Contest, plan: Plan) -> Row:
     first_calls = {name: _timed(run, 1)[0] for name, run in sides.items()}
     counts = {name: _count_for(run, plan.seconds) for name, run in sides.items()}
     rates: dict[str, list[float]] = {name: [] for name in sides}
+    shares: list[float] = []
     for _ in range(plan.rounds):
         for name, run in sides.items():
             if name == OURS and contest.before is not None:
                 contest.before()
+            on_processor = time.thread_time()
             seconds, result = _timed(run, counts[name])
+            if name == LIMIT:
+                shares.append((time.thread_time() - on_processor) / seconds)
             rates[name].append(counts[name] * contest.per_call / seconds)
             if name == OURS and contest.verify is not None:
                 contest.verify(result)
@@ -165,6 +171,10 @@ def hold(contest: Contest, plan: Plan) -> Row:
     row.warm_up = {"first call": first_calls[OURS]}
     row.peers = spreads
     finish(row)
+    if shares and statistics.median(shares) < CROWDED:
+        row.notes.append(
+            f"the limit had a processor for {statistics.median(shares):.0%} of its time: a busy machine"
+        )
     return row
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -98,12 +100,20 @@ def _sequences(size: int) -> Run:
     return _samples(buffer, columns)
 
 
-WORK = {
+def _has_sum_trees() -> bool:
+    """Its sum trees are compiled, and are missing where the wheel was built for another torch."""
+    return importlib.util.find_spec("torchrl._torchrl") is not None and hasattr(
+        importlib.import_module("torchrl._torchrl"), "SumSegmentTreeFp32"
+    )
+
+
+WORK: dict[str, Callable[..., Run]] = {
     "append_one": _append_one,
     "append_64": lambda size: _append_lanes(_buffer(size)),
-    "append_64_prioritized": lambda size: _append_lanes(_prioritized_buffer(size)),
     "uniform": lambda size: _samples(_buffer(size), _tensors(many_transitions(size))),
-    "prioritized": _prioritized,
     "frames": _frames,
     "sequences": _sequences,
 }
+if _has_sum_trees():
+    WORK["append_64_prioritized"] = lambda size: _append_lanes(_prioritized_buffer(size))
+    WORK["prioritized"] = _prioritized
