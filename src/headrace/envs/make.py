@@ -70,7 +70,7 @@ def environment_factory(create_env_fn: Any, create_env_kwargs: Mapping[str, Any]
     """
     kwargs = dict(create_env_kwargs or {})
     if isinstance(create_env_fn, str):
-        return partial(_make_registered, create_env_fn, kwargs)
+        return partial(_make_registered, _registered_here(create_env_fn), kwargs)
     if is_environment(create_env_fn):
         raise TypeError(
             f"create_env_fn: expected a callable that builds the environment in the worker's process, got a ready "
@@ -172,7 +172,14 @@ def _build(factory: EnvFactory) -> Any:
     return env
 
 
-def _make_registered(env_id: str, kwargs: Mapping[str, Any]) -> Any:
+def _registered_here(env_id: str) -> Any:
+    """What the id stands for in this process: another one may not have registered it. The id itself where unknown."""
+    # Where gymnasium is not loaded nothing of the user's can be registered.
+    gymnasium = sys.modules.get("gymnasium")
+    return env_id if gymnasium is None else gymnasium.registry.get(env_id, env_id)
+
+
+def _make_registered(env_id: Any, kwargs: Mapping[str, Any]) -> Any:
     return importlib.import_module("gymnasium").make(env_id, **kwargs)
 
 

@@ -1,0 +1,226 @@
+"""What collectors are made with: errors before anything runs, numbers of batches, ends."""
+
+import os
+import sys
+
+import cloudpickle
+import gymnasium
+import numpy as np
+import pytest
+
+import headrace as hr
+from headrace.testing import CounterEnv, counter_vector_env
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+KINDS = [hr.Collector, hr.AsyncCollector]
+
+
+def never(*_):
+    raise AssertionError("was built before the arguments were checked")
+
+
+@pytest.fixture
+def no_process(monkeypatch):
+    monkeypatch.setattr("headrace.collectors.session.WorkerProcess", never)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("error", "told", "arguments"),
+    [
+        # CR1
+        (ValueError, "frames_per_batch", {"frames_per_batch": 0}),
+        (ValueError, "frames_per_batch", {"frames_per_batch": -3}),
+        (ValueError, "frames_per_batch", {"frames_per_batch": 2.0}),
+        (ValueError, "frames_per_batch", {"frames_per_batch": True}),
+        # CR3: names the two nearest multiples.
+        (ValueError, "20 or 30", {"frames_per_batch": 10, "total_frames": 25}),
+        (ValueError, "nearest is 10", {"frames_per_batch": 10, "total_frames": 3}),
+        (ValueError, "total_frames", {"total_frames": 0}),
+        (ValueError, "total_frames", {"total_frames": -2}),
+        (ValueError, "total_frames", {"total_frames": 5.0}),
+        # CR13
+        (TypeError, "policy_factory", {"policy": never, "policy_factory": never}),
+        (TypeError, "frame_per_batch", {"frame_per_batch": 3}),
+        (TypeError, "policy", {"policy": 3}),
+        (TypeError, "policy_factory", {"policy_factory": 3}),
+        (ValueError, "num_envs", {"num_envs": 0}),
+        (ValueError, "num_envs", {"num_envs": 1.5}),
+        (ValueError, "seed", {"seed": -1}),
+        (TypeError, "str", {"seed": "a"}),
+        (ValueError, "max_frames_per_traj", {"max_frames_per_traj": 2.5}),
+        (ValueError, "init_random_frames", {"init_random_frames": 2.5}),
+        (ValueError, "items", {"items": [hr.ItemRule("t", 1)]}),
+    ],
+)
+def test_errors_of_arguments(kind, error, told, arguments, no_process):
+    with pytest.raises(error, match=told):
+        kind(never, **{"frames_per_batch": 5, **arguments})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_frames_per_batch_is_required(kind):
+    with pytest.raises(TypeError, match="frames_per_batch"):
+        kind(never)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_errors_of_a_replay(kind, make_replay, no_process):
+    replay = make_replay(hr.Signature.like({"observation": np.zeros(3, np.int64)}))
+    with pytest.raises(KeyError, match="other"):
+        kind(never, frames_per_batch=5, replay_buffer=replay, items=[hr.ItemRule("other", 1)])
+    with pytest.raises(TypeError, match="ItemRule"):
+        kind(never, frames_per_batch=5, replay_buffer=replay, items=["t"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_replay_without_a_column(kind, make_replay):
+    # CF1.
+    tree = dict(hr.collectors.signature(lambda: CounterEnv(3)).tree)
+    del tree["truncated"]
+    with pytest.raises(hr.SpecError, match="truncated"):
+        kind(lambda: CounterEnv(3), frames_per_batch=5, replay_buffer=make_replay(hr.Signature(tree)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_replay_with_another_shape_or_a_column_that_nobody_gives(kind, make_replay, take):
+    tree = dict(hr.collectors.signature(lambda: CounterEnv(3)).tree)
+    other = hr.Signature({**tree, "observation": hr.ArraySpec((4,), np.int64)})
+    with pytest.raises(hr.SpecError, match="observation"):
+        kind(lambda: CounterEnv(3), frames_per_batch=5, replay_buffer=make_replay(other))
+    more = make_replay(hr.Signature({**tree, "value": hr.ArraySpec((), np.float32)}))
+    with pytest.raises(hr.SpecError, match="value"):
+        with kind(lambda: CounterEnv(3), frames_per_batch=5, replay_buffer=more) as collector:
+            take(collector, 1)
+
+
+def test_ready_environments():
+    # CE1: inline as it is; a worker cannot have it.
+    env = CounterEnv(3)
+    with pytest.raises(ValueError, match="create_env_kwargs"):
+        hr.Collector(env, frames_per_batch=5, create_env_kwargs={"copy": 1})
+    with hr.Collector(env, frames_per_batch=5) as collector:
+        assert collector.env is env
+    assert env.closed == 1
+    with pytest.raises(TypeError, match="CounterEnv"):
+        hr.AsyncCollector(env, frames_per_batch=5)
+
+
+def test_environments_are_built_once_a_copy():
+    # CE1.
+    built = []
+
+    def make(copy):
+        built.append(CounterEnv(3, copy=copy))
+        return built[-1]
+
+    with hr.Collector(make, frames_per_batch=6, num_envs=3, create_env_kwargs={"copy": 7}) as collector:
+        batch = collector.next()
+    assert len(built) == 3 and [env.closed for env in built] == [1, 1, 1]
+    assert (batch["observation"][..., 0] == 7).all()
+
+
+def test_number_of_copies_of_a_vector_environment():
+    # CE2.
+    with hr.Collector(counter_vector_env([3, 4], "disabled"), frames_per_batch=6, num_envs=2):
+        pass
+    with pytest.raises(ValueError, match="num_envs"):
+        hr.Collector(counter_vector_env([3, 4], "disabled"), frames_per_batch=6, num_envs=3)
+
+
+def test_autoreset_that_is_not_declared():
+    # CE4.
+    env = counter_vector_env([3, 4], "same_step")
+    del env.metadata["autoreset_mode"]
+    with pytest.raises(ValueError, match="adapt"):
+        hr.Collector(env, frames_per_batch=6)
+    with hr.Collector(hr.envs.adapt(env, autoreset="same_step"), frames_per_batch=8) as collector:
+        assert collector.next()["mask"].all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rounding_up_is_told_once(kind, take):
+    # CR1: B = 10 on 3 copies is [3, 4], and 12 frames count.
+    with pytest.warns(UserWarning, match=r"10 .* 12 frames") as told:
+        collector = kind(lambda: CounterEnv(3), frames_per_batch=10, num_envs=3, total_frames=20)
+    with collector:
+        assert len(told) == 1 and told[0].filename == __file__
+        assert len(collector) == 2
+        assert [batch.shape for batch in collector] == [(3, 4), (3, 4)]
+        assert collector.statistics().frames == 24
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_end(kind):
+    # CB10, CR3.
+    with kind(lambda: CounterEnv(3), frames_per_batch=5, total_frames=15) as collector:
+        assert len(collector) == 3
+        first = next(iter(collector))
+        rest = list(collector)  # Goes on where iteration stands.
+        assert [batch["t"][0, 0] for batch in (first, *rest)] == [0, 2, 1]
+        assert list(collector) == [] and collector.next() is None
+        assert collector.statistics().batches == 3
+    with pytest.raises(hr.Closed):
+        collector.next()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_valid_rows_count(kind):
+    # CR3: of each batch of 10 rows 8 are valid, so that 20 frames need a third batch.
+    with kind(
+        lambda: counter_vector_env([4, 4], "next_step"), frames_per_batch=10, total_frames=20
+    ) as collector:
+        assert [batch.frames for batch in collector] == [8, 8, 8]
+        assert collector.statistics().frames == 24
+        assert collector.statistics().frames_discarded == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_end(kind):
+    with kind(lambda: CounterEnv(3), frames_per_batch=5) as collector:
+        assert bool(collector)
+        with pytest.raises(TypeError, match="no end"):
+            len(collector)
+
+
+def test_registered_in_this_process_alone():
+    # CE1: the worker makes what the id means here.
+    gymnasium.register("HeadraceCounter-v0", entry_point=CounterEnv, kwargs={"episode_length": 3})
+    try:
+        for kind in KINDS:
+            with kind(
+                "HeadraceCounter-v0", frames_per_batch=5, create_env_kwargs={"copy": 2}
+            ) as collector:
+                batch = collector.next(timeout=20)
+                assert batch["t"].tolist() == [[0, 1, 2, 0, 1]] and (batch["observation"][..., 0] == 2).all()
+    finally:
+        del gymnasium.registry["HeadraceCounter-v0"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_leaving_closes_everything(kind):
+    before = set(os.listdir("/proc/self/fd"))
+    with kind(lambda: CounterEnv(3), frames_per_batch=5, total_frames=5) as collector:
+        collector.next(timeout=20)
+    collector.shutdown()
+    for call in (
+        collector.next,
+        lambda: next(collector),
+        collector.update_policy_weights_,
+        *([collector.start, lambda: collector.set_seed(3)] if kind is hr.AsyncCollector else []),
+    ):
+        with pytest.raises(hr.Closed):
+            call()
+    assert collector.statistics().frames == 5  # CQ7: still answers.
+    assert set(os.listdir("/proc/self/fd")) <= before
+
+
+def test_signature_of_a_collector():
+    # CF1: with what the policy adds.
+    def policy(observation):
+        return np.zeros(len(observation), int), {"value": np.ones(len(observation), np.float32)}
+
+    given = hr.collectors.signature(CounterEnv, policy, {"episode_length": 3})
+    assert given.columns["value"] == hr.ArraySpec((), np.float32)
+    assert given.columns["observation"] == hr.ArraySpec((3,), np.int64)
