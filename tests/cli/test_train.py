@@ -43,7 +43,8 @@ def test_training_reaches_a_small_goal_and_its_policy_acts(tmp_path):
     threads = torch.get_num_threads()
     out = tmp_path / "run"
     done = train(
-        "CartPole-v1", "--seed", "1", "--goal", "100", "--steps", "40000", "--json", "--out", str(out)
+        "CartPole-v1", "--seed=1", "--goal=100", "--steps=30000", "--json", f"--out={out}",
+        "--hidden-units=64", "--batch-size=64", "--samples-per-insert=16", "--epsilon-frames=5000",
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     result = json.loads(done.output)
