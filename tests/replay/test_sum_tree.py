@@ -14,14 +14,15 @@ CAPACITIES = [1, 2, 15, 16, 17, 255, 256, 257, 4096, 4097, 70_000]
 
 def set_weights(tree, slots, weights):
     nodes, levels = tree
+    slots = np.array(slots, np.int64)
     nodes[slots] = weights
-    refresh(nodes, levels, np.array(slots, np.int64))
+    refresh(nodes, levels, slots, len(slots), np.empty_like(slots))
 
 
 def draw(tree, uniforms):
     nodes, levels = tree
     slots = np.empty(len(uniforms), np.int64)
-    find(nodes, levels, np.asarray(uniforms, np.float64), slots)
+    find(nodes, levels, np.array(uniforms, np.float64), slots)
     return slots
 
 
@@ -54,11 +55,11 @@ def test_sums_and_shares_equal_a_list_of_whole_numbers(given_):
     # Whole numbers add up without rounding, so the borders of all shares are exact.
     capacity, rounds = given_
     model = np.zeros(capacity)
-    nodes, levels = tree = new_tree(capacity)
+    nodes, _ = tree = new_tree(capacity)
     for changes in rounds:
         for slot, weight in changes:
-            model[slot] = nodes[slot] = weight
-        refresh(nodes, levels, np.array([slot for slot, _ in changes], np.int64))
+            model[slot] = weight
+        set_weights(tree, [slot for slot, _ in changes], [model[slot] for slot, _ in changes])
         assert total(nodes) == model.sum()
     if model.sum():
         borders = np.cumsum(model)
