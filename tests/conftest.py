@@ -30,7 +30,7 @@ def pytest_sessionstart(session):
     """Compile the kernels that most tests use: it takes a while the first time, and no test is to be blamed for it."""
     import headrace as hr
 
-    step = {"reward": np.float32(0.0), "terminated": False, "truncated": False, "observation": np.zeros(2, np.float32)}
+    step = {"action": 0, "reward": np.float32(0.0), "terminated": False, "truncated": False, "observation": np.zeros(2, np.float32)}
     table = hr.Table("t", sampler=hr.selectors.Prioritized(), remover=hr.selectors.Fifo(), max_size=8)
     with hr.Replay(hr.Signature.like(step), [table], seed=0) as replay:
         with replay.writer(items=[hr.ItemRule("t", 2, lookahead=1), hr.ItemRule("t", 1)]) as writer:
@@ -43,6 +43,6 @@ def pytest_sessionstart(session):
         replay.delete("t", batch.info.keys[:1])
     with hr.Replay(hr.Signature.like(step), [hr.Table.queue("q", 8)]) as replay:
         with replay.writer(lanes=2, items=[hr.ItemRule("q", 1)]) as writer:
-            writer.append({name: np.stack([value, value]) for name, value in step.items()})
+            writer.append({name: np.stack([np.asarray(value)] * 2) for name, value in step.items()})
             writer.end_episode({"observation": np.zeros((2, 2), np.float32)})
             replay.sample("q", 2)

@@ -51,7 +51,7 @@ class ItemMaker:
         """Of the step that a block committed last, one transition of every lane."""
         for rule in self._every_row:
             keys = self._replay.new_keys(block.lanes)
-            rule.table.offer_rows(keys, block.newest_rows(), rule.priorities, self._pending)
+            rule.table.offer_rows(keys, block.newest_rows, rule.priorities, self._pending)
         for rule in self._cut:
             self._make_of_step(block, rule, 0)
 

@@ -23,7 +23,7 @@ from headrace.replay.table import Table
 from headrace.replay.writer import Writer
 from headrace.spec import Signature
 from headrace.statistics import ReplayStatistics, TableStatistics
-from headrace.store.gather import window_rows
+from headrace.store.gather import window_rows_in
 from headrace.store.pinning import pin_window
 from headrace.store.store import Store
 from headrace.views.sampling import Located, SamplingPlan
@@ -169,14 +169,18 @@ class Replay:
         starts = drawn.integers[kernels.ROW]
         if not drawn.has_sequences:
             return plan.locate(starts, padded=False), None
-        windows = np.broadcast_to(drawn.windows, (len(starts), 3))
-        lengths = windows[:, REAL] + windows[:, INVENTED]
-        longest = int(lengths.max())
+        windows = drawn.windows
+        if windows.ndim == 1:
+            # All items agree: nothing has to be looked up for each.
+            longest, padded = int(windows[REAL] + windows[INVENTED]), bool(windows[INVENTED])
+            counts = np.full(len(starts), windows[REAL], np.uint32)
+        else:
+            counts = np.ascontiguousarray(windows[:, REAL])
+            longest = int((counts + windows[:, INVENTED]).max())
+            padded = bool((counts != longest).any())
         rows = np.empty((len(starts), longest), np.int64)
-        window_rows(
-            self.store.arrays, np.ascontiguousarray(starts), np.ascontiguousarray(windows[:, REAL]), rows
-        )
-        padded = bool((windows[:, REAL] != longest).any())
+        store = self.store
+        window_rows_in(store.memory, store.places, store.arrays.page_rows, starts, counts, rows)
         return plan.locate(rows, padded=padded), (rows >= 0 if padded else None)
 
     def _plan(self, views: Mapping[str, View] | None) -> SamplingPlan:

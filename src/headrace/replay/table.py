@@ -45,7 +45,7 @@ class Table:
         rate_limiter: RateLimiter = MinSize(1),  # noqa: B008 - immutable
         max_times_sampled: int = 0,
     ) -> None:
-        if not name:
+        if type(name) is not str or not name:
             raise ValueError(f"name: expected a non-empty string, got {name!r}")
         for role, selector in (("sampler", sampler), ("remover", remover)):
             if not isinstance(selector, Selector):

@@ -67,6 +67,9 @@ class Writer:
         self._finals = FinalColumns(self._store.signature)
         self._blocks = _blocks(replay, lanes, self._history)
         self._only = self._blocks[0] if len(self._blocks) == 1 else None
+        # Each block beside the first fills pages of its own, and may have ended in the middle of others.
+        self._extra_pages = 2 * (len(self._blocks) - 1)
+        self._store.allow(self._extra_pages)
         self._puts = _puts(self._store.signature, self._store.columns, lanes)
         self._flat = self._store.signature.is_flat
         self._closed = False
@@ -354,6 +357,7 @@ class Writer:
         self._closed = True
         self._replay.open_writers.discard(self)
         with self._lock:
+            self._store.allow(-self._extra_pages)
             for block in self._blocks:
                 for page in block.release():
                     self._store.release(page)
@@ -415,6 +419,7 @@ class Writer:
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):
             self._warn_pending()
+            self._store.allow(-self._extra_pages)
             for block in self._blocks:
                 self._store.drop(block.release())
 

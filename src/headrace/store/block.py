@@ -7,8 +7,8 @@ from collections import deque
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.commit import commit_steps
-from headrace.store.layout import FINAL, NO_LINK, PADDING, STEP_HALF, STEP_MASK, USED, VERSIONED
+from headrace.store.commit import commit_step_in
+from headrace.store.layout import FINAL, NO_LINK, PADDING, USED, VERSIONED
 from headrace.store.pinning import link_final
 from headrace.store.store import Store
 
@@ -27,6 +27,7 @@ class LaneBlock:
     Attributes:
         row: the first row of the step to be written next; valid after `make_room`.
         last: the first row of the step committed last.
+        newest_rows: int64[lanes], the rows of the step committed last; used again by the next.
         version: of the policy that acts; stored with each step.
     """
 
@@ -44,11 +45,9 @@ class LaneBlock:
         self.version = 0
         self.lane_steps = np.zeros(lanes, np.uint32)
         self._episodes = np.full(lanes, -1, np.int64)
-        self._every_lane = np.arange(lanes)
-        self._newest_rows = np.empty(lanes, np.int64)
+        self.newest_rows = np.empty(lanes, np.int64)
+        self._carve = (store.memory, store.places, store.arrays.page_rows)
         self.final_rows: dict[int, int] = {}
-        self._begins = True
-        self._near_wrap = False
 
     # ---- pages -----------------------------------------------------------------------------------------------------
 
@@ -68,7 +67,6 @@ class LaneBlock:
         self._steps_left = self._store.arrays.page_rows // self.lanes
         self.row = page * self._store.arrays.page_rows
         self._reach.append((page, self._committed))
-        self._near_wrap = bool(int(self.lane_steps.max()) + self._store.arrays.page_rows > STEP_MASK)
 
     def release(self) -> list[int]:
         """Forget all pages; returns those that are to be given back."""
@@ -84,58 +82,45 @@ class LaneBlock:
 
     def commit(self) -> None:
         """Take in the step at `row`, one transition of every lane."""
-        arrays = self._store.arrays
-        row, lanes = self.row, self.lanes
-        if lanes == 1:
-            arrays.steps[row] = self.lane_steps[0]
-        else:
-            arrays.steps[row : row + lanes] = self.lane_steps
-        self._advance()
-
-    def newest_rows(self) -> NDArray[np.int64]:
-        """The rows of the step committed last, int64[lanes]; the array is used again."""
-        return np.add(self._every_lane, self.last, out=self._newest_rows)
+        self._commit(self.lane_steps)
+        if self.final_rows:
+            self.final_rows = {}
 
     def commit_marked(self, final: NDArray[np.bool_], idle: NDArray[np.bool_]) -> None:
         """Take in the step at `row`; `final` lanes hold their final row, `idle` lanes hold nothing."""
         words = self.lane_steps.copy()
         words[final] |= np.uint32(FINAL)
         words[idle] = np.uint32(PADDING)
-        self._store.arrays.steps[self.row : self.row + self.lanes] = words
         # The page may have held final rows beside other lanes before.
         self._store.arrays.links[self.row + np.flatnonzero(final)] = NO_LINK
-        self._begins = True
         row = self.row
-        ended = self.final_rows
-        self._advance()
-        for lane in np.flatnonzero(idle).tolist():
-            self.lane_steps[lane] = 0
-            self._begins = True
-            if lane in ended:
-                self.final_rows[lane] = ended[lane]
+        self._commit(words)
+        waiting = set(np.flatnonzero(idle).tolist())
+        self.final_rows = {lane: ended for lane, ended in self.final_rows.items() if lane in waiting}
+        self.lane_steps[idle] = 0
         for lane in np.flatnonzero(final).tolist():
             self._end(lane, row + lane)
 
-    def _advance(self) -> None:
-        arrays = self._store.arrays
-        page = self._page
-        used = int(arrays.pages[page, USED])
-        if self._begins or used == 0:
-            commit_steps(arrays, page, 1, self._episodes, self._store.next_episode)
-            self._begins = False
-            self.final_rows = {}
-        else:
-            arrays.pages[page, USED] = used + 1
+    def _commit(self, words: NDArray[np.uint32]) -> None:
+        store, page = self._store, self._page
+        commit_step_in(
+            *self._carve,
+            page,
+            self.row,
+            words,
+            self.lane_steps,
+            self._episodes,
+            store.next_episode,
+            self.newest_rows,
+        )
         if self.version:
-            self._store.versions[page * arrays.page_rows + used] = self.version
-            arrays.pages[page, VERSIONED] = 1
+            in_page = self.row - page * store.arrays.page_rows
+            store.versions[page * store.arrays.page_rows + in_page // self.lanes] = self.version
+            store.arrays.pages[page, VERSIONED] = 1
         self.last = self.row
         self.row += self.lanes
         self._steps_left -= 1
         self._committed += 1
-        self.lane_steps += np.uint32(1)
-        if self._near_wrap:
-            self.lane_steps[self.lane_steps > STEP_MASK] = STEP_HALF
 
     # ---- ends of episodes ------------------------------------------------------------------------------------------
 
@@ -147,11 +132,9 @@ class LaneBlock:
 
     def commit_final(self) -> None:
         """Take in the row at `row` as the final row of the only lane."""
-        self._store.arrays.steps[self.row] = self.lane_steps[0] | np.uint32(FINAL)
         self._store.arrays.links[self.row] = NO_LINK
         row = self.row
-        self._begins = True
-        self._advance()
+        self._commit(self.lane_steps | np.uint32(FINAL))
         self._end(0, row)
 
     def end_without_final(self, lane: int) -> None:
@@ -181,4 +164,3 @@ class LaneBlock:
     def _end(self, lane: int, row: int) -> None:
         self.lane_steps[lane] = 0
         self.final_rows[lane] = row
-        self._begins = True

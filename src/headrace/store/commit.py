@@ -7,7 +7,9 @@ from numpy.typing import NDArray
 
 from headrace.store.jit import Int, kernel
 from headrace.store.layout import FINAL, LANES, LINKED, PADDING, STARTS, STEP_MASK, USED, StoreArrays
+from headrace.store.memory import open_store
 from headrace.store.pinning import note_link
+from headrace.store.window import step_after
 
 
 @kernel
@@ -39,6 +41,36 @@ def commit_steps(
                 store.start_ids[place] = episodes[lane]
                 store.pages[page, STARTS] += 1
     store.pages[page, USED] = used + steps
+
+
+@kernel
+def commit_step_in(
+    memory: NDArray[np.uint8],
+    places: NDArray[np.int64],
+    page_rows: Int,
+    page: Int,
+    row: Int,
+    words: NDArray[np.uint32],
+    lane_steps: NDArray[np.uint32],
+    episodes: NDArray[np.int64],
+    next_episode: NDArray[np.int64],
+    newest: NDArray[np.int64],
+) -> None:
+    """Take in the vector step at `row`, whose columns are written already; quick to call (`store.memory`).
+
+    Args:
+        words: uint32[lanes], the metadata of its rows.
+        lane_steps: uint32[lanes], the index of each lane's next step; moved on. It may be `words` itself.
+        episodes, next_episode: see `commit_steps`.
+        newest: int64[lanes], written: the rows.
+    """
+    store = open_store(memory, places, page_rows)
+    for lane in range(words.shape[0]):
+        store.steps[row + lane] = words[lane]
+        newest[lane] = row + lane
+    commit_steps(store, page, 1, episodes, next_episode)
+    for lane in range(words.shape[0]):
+        lane_steps[lane] = step_after(np.int64(lane_steps[lane]), 1)
 
 
 @kernel

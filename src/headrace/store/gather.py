@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.jit import kernel
+from headrace.store.jit import Int, kernel
 from headrace.store.layout import LANES, LINKED, NEXT, USED, StoreArrays
+from headrace.store.memory import open_store
 
 # Smaller arrays come from the allocator's own lists, without page faults.
 _POOLED_BYTES = 128 * 1024
@@ -72,6 +73,19 @@ def gather(column: NDArray[Any], rows: NDArray[np.int64], pool: Pool) -> NDArray
     small = rows.size * column.strides[0] < _POOLED_BYTES
     out = np.empty(shape, column.dtype) if small else pool.empty(shape, column.dtype)
     return column.take(rows, 0, out, "clip")
+
+
+@kernel
+def window_rows_in(
+    memory: NDArray[np.uint8],
+    places: NDArray[np.int64],
+    page_rows: Int,
+    starts: NDArray[np.int64],
+    counts: NDArray[np.uint32],
+    rows: NDArray[np.int64],
+) -> None:
+    """`window_rows`, quick to call: the arrays are carved from their memory here."""
+    window_rows(open_store(memory, places, page_rows), starts, counts, rows)
 
 
 @kernel

@@ -128,6 +128,16 @@ class Store:
                 self.arrays.pages[previous, NEXT] = page
             return page
 
+    def allow(self, pages: int) -> None:
+        """Let so many pages more (or, negative, fewer again) be taken than the capacity needs.
+
+        For what is part filled beyond the two pages that every store has: lanes that take several pages side by side,
+        pages that are leased ahead.
+        """
+        with self.lock:
+            if self.capacity is not None:
+                self._row_budget += pages * self.arrays.page_rows
+
     def release(self, page: int) -> None:
         """Give one reference to a page back."""
         with self.lock:
