@@ -6,6 +6,7 @@ queue as pending and are applied, in order, by whoever opens the gate; samples t
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from dataclasses import dataclass
@@ -25,6 +26,25 @@ from headrace.store.pinning import pin_page
 
 if TYPE_CHECKING:
     from headrace.store.store import Store
+
+
+# Seconds. A Ctrl-C between Python's last look for signals and the moment the thread sleeps does not wake it.
+_LONGEST_WAIT = 0.5
+
+
+def wait_on(condition: threading.Condition, clock: Clock, left: float | None) -> None:
+    """Wait until the condition is notified, `left` seconds are over, or a moment has passed: then look, and wait again.
+
+    Ctrl-C ends it within a second (replay L12), and the condition's lock, an RLock that is held once, is held again.
+    """
+    try:
+        clock.wait(condition, _LONGEST_WAIT if left is None else min(left, _LONGEST_WAIT))
+    except BaseException:
+        # It may hit `Condition.wait` where it has given the lock up and would not take it again.
+        with contextlib.suppress(RuntimeError):
+            condition.release()
+        condition.acquire()
+        raise
 
 
 class Pending:
@@ -245,7 +265,7 @@ class LiveTable:
                 left = None if timeout is None else timeout - (self._clock.monotonic() - begin)
                 if left is not None and left <= 0:
                     raise DeadlineExceeded(self._waiting_message(n, self._clock.monotonic() - begin))
-                self._clock.wait(self._changed, left)
+                wait_on(self._changed, self._clock, left)
         finally:
             self._waiting.remove(ticket)
             self._seconds_samples += self._clock.monotonic() - begin
