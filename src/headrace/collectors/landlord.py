@@ -23,6 +23,7 @@ from headrace.store.pinning import link_final
 from headrace.store.window import KNOWN, resolve
 
 _AHEAD = 2
+_EXTRA_PAGES = 2 * _AHEAD
 _ONE_STEP = np.array([1], np.int64)
 
 

@@ -258,8 +258,10 @@ class Session:
         self.tally.add(rows.frames, rows.episodes, rows.stamps.items(), self.newest, batches=closes)
         if rows.closes_rollout:
             self._grants.owe(1)
-            if 0 < self._options.total_frames <= self.tally.frames:
+        with self._changed:
+            if rows.closes_rollout and 0 < self._options.total_frames <= self.tally.frames:
                 self.is_running = False
+            self._changed.notify_all()
 
     def _note_end(self) -> None:
         """The connection has ended: in order, or because the worker is gone."""
