@@ -1,0 +1,179 @@
+"""Batches: shapes, masks, what is told of each draw, and that they are copies (replay B1 to B4)."""
+
+import numpy as np
+import pytest
+
+import headrace as hr
+from headrace.replay.selectors import Fifo, Lifo, Uniform
+
+SIGNATURE = hr.Signature.like(
+    {
+        "n": np.int64(0),
+        "pixels": np.zeros((3, 2), np.uint8),
+        "deep": ({"x": np.float32(0)}, np.zeros(2, np.int16)),
+    }
+)
+
+
+def step(number):
+    return {
+        "n": number,
+        "pixels": np.full((3, 2), number % 256, np.uint8),
+        "deep": ({"x": np.float32(number / 2)}, np.array([number, -number], np.int16)),
+    }
+
+
+def new_replay(sampler=None, **settings):
+    table = hr.Table("t", sampler=sampler or Uniform(), remover=Fifo(), max_size=1000, **settings)
+    return hr.Replay(SIGNATURE, [table], seed=0)
+
+
+def check(data, numbers):
+    """Every leaf says the same number; rows that are no rows are zeros."""
+    numbers = np.asarray(numbers)
+    assert data["n"].tolist() == numbers.tolist()
+    assert data["pixels"].shape == (*numbers.shape, 3, 2)
+    assert (data["pixels"] == (numbers % 256)[..., None, None]).all()
+    assert (data["deep"][0]["x"] == numbers / 2).all()
+    assert (data["deep"][1] == np.stack([numbers, -numbers], -1)).all()
+    assert [leaf.dtype for leaf in (data["pixels"], data["deep"][0]["x"], data["deep"][1])] == [
+        np.uint8,
+        np.float32,
+        np.int16,
+    ]
+
+
+def test_items_of_one_step_have_no_time_axis():
+    # B1
+    with new_replay() as replay:
+        with replay.writer(items=[hr.ItemRule("t", 1)]) as writer:
+            for number in range(10):
+                writer.append(step(number))
+        batch = replay.sample("t", 32)
+        check(batch.data, batch.info.keys.astype(int) - 1)
+        assert batch.mask is None
+
+
+def test_sequences_have_a_time_axis_and_no_mask_without_padding():
+    # B1, B2
+    with new_replay() as replay:
+        with replay.writer(items=[hr.ItemRule("t", 4)]) as writer:
+            for number in range(10):
+                writer.append(step(number))
+        batch = replay.sample("t", 32)
+        check(batch.data, (batch.info.keys.astype(int) - 1)[:, None] + np.arange(4))
+        assert batch.mask is None
+
+
+def test_shorter_items_are_filled_with_zeros_at_the_end():
+    # B1, B2: L is the longest item in this batch, not of the table
+    with new_replay(Lifo(), max_times_sampled=1) as replay:
+        with replay.writer(history=5) as writer:
+            for number in range(1, 6):
+                writer.append(step(number))
+            for length in (5, 1, 3, 2, 2):
+                writer.create_item("t", length)
+        batch = replay.sample("t", 2)
+        check(batch.data, [[4, 5], [4, 5]])
+        assert batch.mask is None
+        batch = replay.sample("t", 2)
+        check(batch.data, [[3, 4, 5], [5, 0, 0]])
+        assert batch.mask.dtype == np.bool_
+        assert batch.mask.tolist() == [[True] * 3, [True, False, False]]
+        check(replay.sample("t", 1).data, [[1, 2, 3, 4, 5]])
+
+
+def test_a_table_that_has_had_sequences_keeps_the_time_axis():
+    # B1: "while the table has only been given items of one step"
+    with new_replay(Lifo(), max_times_sampled=1) as replay, replay.writer(history=2) as writer:
+        writer.append(step(1))
+        writer.append(step(2))
+        writer.create_item("t", 1)
+        check(replay.sample("t", 1).data, [2])
+        writer.create_item("t", 2)
+        check(replay.sample("t", 1).data, [[1, 2]])
+        writer.create_item("t", 1)
+        check(replay.sample("t", 1).data, [[2]])
+
+
+def test_padded_items_carry_a_mask():
+    # B2: invented rows are no rows
+    with new_replay(Fifo(), max_times_sampled=1) as replay:
+        with replay.writer(items=[hr.ItemRule("t", 4, 4, hr.EndOfEpisode.PAD)]) as writer:
+            for number in range(1, 7):
+                writer.append(step(number))
+            writer.end_episode()
+        batch = replay.sample("t", 2)
+        check(batch.data, [[1, 2, 3, 4], [5, 6, 0, 0]])
+        assert batch.mask.tolist() == [[True] * 4, [True, True, False, False]]
+
+
+def test_what_is_told_has_the_dtypes_of_b3():
+    with new_replay() as replay:
+        with replay.writer(items=[hr.ItemRule("t", 1, priority=2.5)]) as writer:
+            for number in range(4):
+                writer.append(step(number))
+        info = replay.sample("t", 7).info
+        told = {
+            "keys": np.uint64,
+            "probabilities": np.float64,
+            "table_size": np.int64,
+            "priorities": np.float64,
+            "times_sampled": np.int64,
+        }
+        for name, dtype in told.items():
+            array = getattr(info, name)
+            assert (array.dtype, array.shape) == (dtype, (7,)), name
+        assert info.table_size.tolist() == [4] * 7
+        assert info.priorities.tolist() == [2.5] * 7
+        # This draw is included.
+        for key in np.unique(info.keys):
+            assert info.times_sampled[info.keys == key].tolist() == list(
+                range(1, (info.keys == key).sum() + 1)
+            )
+
+
+@pytest.mark.parametrize("length", [1, 3])
+def test_a_batch_never_changes_and_changes_nothing(length):
+    # B4: not when it is written to, not when its pages are used again, not by the next sample
+    table = hr.Table("t", sampler=Uniform(), remover=Fifo(), max_size=20)
+    with hr.Replay(SIGNATURE, [table], capacity=64, seed=0) as replay:
+        with replay.writer(items=[hr.ItemRule("t", length)]) as writer:
+            for number in range(1, 31):
+                writer.append(step(number))
+            batch = replay.sample("t", 8)
+            numbers = batch.data["n"].copy()
+            keys = batch.info.keys.copy()
+            told = [getattr(batch.info, name).copy() for name in batch.info.__slots__]
+            for number in range(31, 300):
+                writer.append(step(number))
+            for _ in range(5):
+                replay.sample("t", 8)
+            check(batch.data, numbers)
+            for before, name in zip(told, batch.info.__slots__, strict=True):
+                assert np.array_equal(before, getattr(batch.info, name)), name
+            assert (np.atleast_2d(numbers.T)[0] == keys.astype(int)).all()
+            # Writing to a batch.
+            late = replay.sample("t", 500)
+            late.data["n"][:] = -1
+            late.data["pixels"][:] = 255
+            late.data["deep"][0]["x"][:] = np.nan
+            late.info.keys[:] = 0
+            late.info.times_sampled[:] = 0
+            again = replay.sample("t", 500)
+            check(again.data, again.data["n"])
+            assert (again.data["n"] > 0).all()
+            assert (again.info.times_sampled > 0).all()
+
+
+def test_two_batches_share_no_memory():
+    # B4
+    with new_replay(Fifo()) as replay:
+        with replay.writer(items=[hr.ItemRule("t", 1)]) as writer:
+            writer.append(step(1))
+        one, other = replay.sample("t", 4), replay.sample("t", 4)
+        for name in SIGNATURE.columns:
+            a, b = SIGNATURE.flatten(one.data)[name], SIGNATURE.flatten(other.data)[name]
+            assert not np.shares_memory(a, b)
+            assert not np.shares_memory(a, replay.store.columns[name])
+            assert a.flags.writeable
