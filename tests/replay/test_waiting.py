@@ -421,25 +421,28 @@ def test_after_close_every_call_raises(scene):
 INTERRUPTED = """
 import os, signal, sys, threading, time
 import numpy as np, headrace as hr
-from headrace.testing import FakeClock
+from headrace.clock import SystemClock
 
-class Announcing(FakeClock):
+class InterruptingClock(SystemClock):
+    armed = False
     def wait(self, condition, timeout):
-        # The main thread holds the lock and waits next: the signal comes while it waits, or just before.
-        threading.Thread(target=self.interrupt).start()
+        if self.armed:
+            self.armed = False
+            threading.Thread(target=self.interrupt, args=(condition,)).start()
         return super().wait(condition, timeout)
-    def interrupt(self):
-        self.wait_for_waiters(1)
-        replay.store.lock.acquire()  # It can be had once the main thread waits.
-        replay.store.lock.release()
+    def interrupt(self, condition):
+        with condition:  # Its lock can be had once the main thread has given it up to wait.
+            pass
         os.kill(os.getpid(), signal.SIGINT)
 
-replay = hr.Replay(hr.Signature.like({"n": np.int64(0)}), [hr.Table.queue("t", 1)], clock=Announcing())
+clock = InterruptingClock()
+replay = hr.Replay(hr.Signature.like({"n": np.int64(0)}), [hr.Table.queue("t", 1)], clock=clock)
 writer = replay.writer(history=1)
 for number in range(2):
     writer.append({"n": number})
     writer.create_item("t", 1)
 def interrupted(call):
+    clock.armed = True
     begin = time.monotonic()
     try:
         call()
