@@ -35,6 +35,7 @@ _LAZY_NAMES = {
     "Collector": "headrace.collectors",
     "EndOfEpisode": "headrace.trajectories",
     "Episode": "headrace.trajectories",
+    "FunctionalPolicy": "headrace.weights",
     "ItemRule": "headrace.replay",
     "Replay": "headrace.replay",
     "StepType": "headrace.trajectories",
@@ -58,22 +59,29 @@ _LAZY_MODULES = {
 }
 
 if TYPE_CHECKING:
+    from headrace import collectors as collectors
     from headrace import envs as envs
     from headrace import memories as memories
     from headrace import testing as testing
     from headrace import trajectories as trajectories
     from headrace import views as views
+    from headrace import weights as weights
+    from headrace.collectors import AsyncCollector as AsyncCollector
+    from headrace.collectors import Batch as Batch
+    from headrace.collectors import Collector as Collector
     from headrace.replay import ItemRule as ItemRule
     from headrace.replay import Replay as Replay
     from headrace.replay import Table as Table
     from headrace.replay import rate_limiters as rate_limiters
     from headrace.replay import selectors as selectors
+    from headrace.server.batch_queue import BatchQueue as BatchQueue
     from headrace.trajectories import EndOfEpisode as EndOfEpisode
     from headrace.trajectories import Episode as Episode
     from headrace.trajectories import StepType as StepType
     from headrace.trajectories import Trajectory as Trajectory
     from headrace.trajectories import TrajectoryAccumulator as TrajectoryAccumulator
     from headrace.views import View as View
+    from headrace.weights import FunctionalPolicy as FunctionalPolicy
 
 __all__ = [
     "ArraySpec",

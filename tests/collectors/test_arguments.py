@@ -189,9 +189,7 @@ def test_registered_in_this_process_alone():
     gymnasium.register("HeadraceCounter-v0", entry_point=CounterEnv, kwargs={"episode_length": 3})
     try:
         for kind in KINDS:
-            with kind(
-                "HeadraceCounter-v0", frames_per_batch=5, create_env_kwargs={"copy": 2}
-            ) as collector:
+            with kind("HeadraceCounter-v0", frames_per_batch=5, create_env_kwargs={"copy": 2}) as collector:
                 batch = collector.next(timeout=20)
                 assert batch["t"].tolist() == [[0, 1, 2, 0, 1]] and (batch["observation"][..., 0] == 2).all()
     finally:

@@ -89,9 +89,7 @@ def test_limit(counters, policy, take, kind, limit):
 
 @pytest.mark.parametrize("limit", [None, 0, -3])
 def test_no_limit(counters, take, limit):
-    with hr.Collector(
-        lambda: CounterEnv(5), frames_per_batch=7, max_frames_per_traj=limit
-    ) as collector:
+    with hr.Collector(lambda: CounterEnv(5), frames_per_batch=7, max_frames_per_traj=limit) as collector:
         counters(take(collector, 5), [5])
 
 
@@ -269,9 +267,7 @@ def test_random_frames(kind, rows_by_copy, take):
         assert (observation[:, 2] + 4 * observation[:, 1] >= 10).all(), "called too early"
         return np.full(len(observation), 3), {"value": observation[:, 2].astype(np.float32)}
 
-    with kind(
-        lambda: CounterEnv(4), policy, frames_per_batch=5, init_random_frames=8, seed=3
-    ) as collector:
+    with kind(lambda: CounterEnv(4), policy, frames_per_batch=5, init_random_frames=8, seed=3) as collector:
         batches = take(collector, 5)
     for batch in batches[:2]:
         assert (batch["policy_version"] == -1).all() and "value" not in batch
@@ -343,9 +339,7 @@ def test_torch_shares_memory(take):
 
 def test_set_seed_starts_anew(take):
     # CS1, CS2: copy k gets seed + k; all copies are reset, ids are new, later resets pass no seed.
-    with hr.Collector(
-        lambda: CounterEnv(3), frames_per_batch=8, num_envs=2, seed=5
-    ) as collector:
+    with hr.Collector(lambda: CounterEnv(3), frames_per_batch=8, num_envs=2, seed=5) as collector:
         (first,) = take(collector, 1)
         envs = collector._stepper.environments
         assert [env.seeds[0] for env in envs] == [5, 6]
@@ -378,7 +372,9 @@ def test_same_seed_same_batches(take):
         pytest.param(lambda: None, {"num_envs": 3, "max_frames_per_traj": 6}, id="single"),
         pytest.param(lambda: counter_vector_env([3, 5, 4], "same_step"), {}, id="same_step"),
         pytest.param(lambda: counter_vector_env([3, 5, 4], "next_step"), {}, id="next_step"),
-        pytest.param(lambda: counter_vector_env([3, 5, 4], "disabled", layout="dict"), {}, id="disabled dict"),
+        pytest.param(
+            lambda: counter_vector_env([3, 5, 4], "disabled", layout="dict"), {}, id="disabled dict"
+        ),
     ],
 )
 def test_a_worker_collects_the_same(policy, take, make, options):

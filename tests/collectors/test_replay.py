@@ -300,9 +300,7 @@ def test_extras_are_zero_while_actions_are_random(make_replay, kind, take):
         acted = np.arange(24) >= 16
         assert (data["action"][acted] == 1).all()
         if signature is with_value:
-            np.testing.assert_array_equal(
-                data["value"], np.where(acted, 1.0 + data["observation"][:, 2], 0)
-            )
+            np.testing.assert_array_equal(data["value"], np.where(acted, 1.0 + data["observation"][:, 2], 0))
         # CV2: the stamps in the rows.
         seen = columns["observation"]
         stamps = {tuple(row[1:]): version for row, version in zip(seen, versions, strict=True)}
@@ -358,7 +356,7 @@ def test_set_seed_without_a_replay_keeps_what_followed(take):
 @pytest.mark.parametrize("iterated", [False, True])
 def test_a_closed_gate_stops_the_worker(make_replay, iterated):
     # CV7, CF4: two rollouts wait at most; it goes on when the gate opens.
-    table = once(rate_limiter=hr.rate_limiters.Queue(50))
+    table = once(rate_limiter=hr.rate_limiters.Queue(30))
     replay = make_replay(SIGNATURE, table)
     with hr.AsyncCollector(lambda: CounterEnv(4), frames_per_batch=40, replay_buffer=replay) as collector:
         if iterated:
@@ -368,15 +366,15 @@ def test_a_closed_gate_stops_the_worker(make_replay, iterated):
                 collector.next(timeout=0.3)
         else:
             collector.start()
-            # The second rollout fits in part: no third one is begun.
+            # The first rollout fits in part: no third one is begun.
             wait_for(collector, lambda statistics: statistics.frames == 80)
-        assert replay.table("t").statistics().pending_inserts == 30
-        frames = [len(replay.sample("t", 50, timeout=20).data["reward"]) for _ in range(1 if iterated else 6)]
-        assert sum(frames) >= 50
+        assert replay.table("t").statistics().pending_inserts == 50
+        for _ in range(3 if iterated else 10):
+            replay.sample("t", 30, timeout=20)
         if iterated:
             assert collector.next(timeout=20).frames == 40
         else:
-            assert collector.statistics().frames >= 300
+            assert collector.statistics().frames >= 300 - 40
             assert collector.statistics().running
     # What had not gone in waits in its table still (replay I4).
     seen = []
@@ -481,9 +479,7 @@ def test_many_lanes_for_small_pages(make_replay):
 def test_two_collectors_fill_one_replay(make_replay):
     replay = make_replay(SIGNATURE, once())
     made = [
-        hr.AsyncCollector(
-            lambda: CounterEnv(3), frames_per_batch=30, total_frames=300, replay_buffer=replay
-        )
+        hr.AsyncCollector(lambda: CounterEnv(3), frames_per_batch=30, total_frames=300, replay_buffer=replay)
         for _ in range(2)
     ]
     threads = [threading.Thread(target=run_to_end, args=(collector,)) for collector in made]
