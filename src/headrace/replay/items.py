@@ -42,7 +42,7 @@ COMMON_WORDS = 5
 DEAD = 0xFFFFFFFF  # rows[slot] of an item that left
 
 # The bounds of a weight above 0: 2**32 of the heaviest still have a finite sum.
-LIGHTEST, HEAVIEST = 2.2250738585072014e-308, 1e290
+LIGHTEST, HEAVIEST = 5e-324, 1e290
 
 # Kinds of selectors.
 FIFO, LIFO, UNIFORM, PRIORITIZED, HEAP = range(5)
