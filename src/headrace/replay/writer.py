@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from headrace.errors import Closed, DeadlineExceeded
 from headrace.replay.final_columns import FinalColumns
 from headrace.replay.item_maker import ItemMaker
-from headrace.replay.live_table import NewItems, Pending
+from headrace.replay.live_table import NewItems, Pending, wait_on
 from headrace.replay.rules import ItemRule, check_priority
 from headrace.spec import Signature
 from headrace.store.block import LaneBlock
@@ -385,7 +385,7 @@ class Writer:
                 left = None if timeout is None else timeout - (clock.monotonic() - begin)
                 if left is not None and left <= 0:
                     raise DeadlineExceeded(self._pending_message(timeout), pending=self._pending.count)
-                clock.wait(self._pending.changed, left)
+                wait_on(self._pending.changed, clock, left)
 
     def _pending_message(self, timeout: float | None) -> str:
         waiting = ", ".join(
