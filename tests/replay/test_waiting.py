@@ -604,3 +604,47 @@ def test_a_sample_is_woken_within_milliseconds_of_the_insert():
 def test_main_thread_signal_handler_is_untouched():
     # L12: nothing of the library replaces the handler of Ctrl-C
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+# ---- writers that failed -------------------------------------------------------------------------------------
+
+
+def test_when_the_last_writer_has_failed_a_waiting_sample_ends_with_its_error(scene):
+    # Part 12
+    play = scene(table())
+    with play.writer() as writer:
+        play.put(writer, 1)
+    play.replay.reset("t")
+    waiter = play.start(play.replay.sample, "t", 1)
+    play.replay.writer_failed(hr.WorkerDied("worker 3 died", worker_idx=3))
+    with pytest.raises(hr.WorkerDied, match="worker 3"):
+        waiter.result(10)
+    with pytest.raises(hr.WorkerDied):
+        play.replay.sample("t", 1)
+
+
+def test_while_another_can_write_a_failure_ends_no_wait(scene):
+    # Part 12
+    play = scene(table())
+    writer = play.writer()
+    waiter = play.start(play.replay.sample, "t", 1)
+    play.replay.writer_failed(hr.WorkerDied("worker 3 died", worker_idx=3))
+    assert not waiter.done()
+    play.put(writer, 5)
+    assert waiter.result(10).data["n"].tolist() == [5]
+    writer.close()
+
+
+def test_what_can_be_served_is_served_also_after_a_failure(scene):
+    # Part 12: only what cannot come is not waited for; a new writer can bring it again
+    play = scene(hr.Table.queue("t", 5))
+    with play.writer() as writer:
+        play.put(writer, 1, 2)
+    play.replay.writer_failed(hr.WorkerDied("worker 3 died", worker_idx=3))
+    assert play.replay.sample("t", 2).data["n"].tolist() == [1, 2]
+    with pytest.raises(hr.WorkerDied):
+        play.replay.sample("t", 1)
+    with play.writer() as writer:
+        waiter = play.start(play.replay.sample, "t", 1)
+        play.put(writer, 3)
+        assert waiter.result(10).data["n"].tolist() == [3]

@@ -307,6 +307,14 @@ class Replay:
         pending = sum(live.statistics().pending_inserts for live in self._tables.values())
         return f"Items in tables: {sizes}; pending: {pending}; the rest is held by open writers and views. "
 
+    def writer_opened(self, writer: Writer) -> None:
+        """A writer can bring what samples wait for, whatever failed before."""
+        with self.lock:
+            self.check_open()
+            self.open_writers.add(writer)
+            for live in self._tables.values():
+                live.failure = None
+
     def writer_failed(self, failure: BaseException) -> None:
         """A writer is gone; if no other is open, waits to sample that nothing can serve any more end with its error."""
         with self.lock:

@@ -73,7 +73,7 @@ class Writer:
         self._puts = _puts(self._store.signature, self._store.columns, lanes)
         self._flat = self._store.signature.is_flat
         self._closed = False
-        replay.open_writers.add(self)
+        replay.writer_opened(self)
 
     # ---- steps -----------------------------------------------------------------------------------------------------
 
