@@ -45,7 +45,17 @@ class ItemMaker:
         self._all = made
         # Most rules make an item of each transition at once; for these nothing has to be cut.
         self._every_row = [rule for rule, given in zip(made, rules, strict=True) if given.is_every_row]
+        self._only = self._every_row[0] if len(made) == len(self._every_row) == 1 else None
         self._cut = [rule for rule, given in zip(made, rules, strict=True) if not given.is_every_row]
+
+    def commit_and_make(self, block: LaneBlock) -> None:
+        """Commit a block's step, one transition of every lane, and make the items that it completes."""
+        only = self._only
+        if only is not None and only.table.takes_at_once(block.lanes):
+            only.table.append_step(block, self._replay.new_keys(block.lanes), only.priorities)
+            return
+        block.commit()
+        self.make(block)
 
     def make(self, block: LaneBlock) -> None:
         """Of the step that a block committed last, one transition of every lane."""

@@ -22,9 +22,12 @@ from headrace.replay.items import (
     new_scratch,
 )
 from headrace.replay.selectors import Selector
+from headrace.store.block import LaneBlock
 from headrace.store.store import Store
 
 _SMALLEST = 1024
+# The window of every item that is one row.
+ONE_ROW = np.array([[1, 0, 0]], np.uint32)
 _NO_NUMBERS = np.zeros(0, np.float64)
 
 
@@ -158,6 +161,31 @@ class ItemRing:
             windows = windows[done:] if len(windows) > 1 else windows
             priorities = priorities[done:] if len(priorities) > 1 else priorities
             self._remove_obstacle(stopped)
+
+    def append_step(self, block: LaneBlock, first_key: int, priorities: NDArray[np.float64]) -> int:
+        """Commit a block's step and insert an item of each of its rows; returns how many items left for them."""
+        uniforms = self._random.random(2 * block.lanes + 8) if self._random_victims else _NO_NUMBERS
+        page, row, lane_steps, episodes, next_episode, newest = block.what_to_commit()
+        done, left, stopped = kernels.append_step(
+            *self._carve_with_store,
+            page,
+            row,
+            lane_steps,
+            episodes,
+            next_episode,
+            newest,
+            first_key,
+            ONE_ROW,
+            priorities,
+            self.max_size,
+            uniforms,
+            *self._scratch_arrays,
+        )
+        block.committed()
+        if stopped == kernels.DONE:
+            return int(left)
+        self._remove_obstacle(stopped)
+        return int(left) + self.insert(first_key + done, block.newest_rows[done:], ONE_ROW, priorities, 1)
 
     def _remove_obstacle(self, stopped: int) -> None:
         if stopped == kernels.NO_SLOT:

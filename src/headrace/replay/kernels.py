@@ -36,6 +36,7 @@ from headrace.replay.items import (
     window_of,
 )
 from headrace.replay.sum_tree import find, rebuild, total
+from headrace.store.commit import commit_step
 from headrace.store.jit import Int, kernel
 from headrace.store.layout import REFERENCES, StoreArrays
 from headrace.store.memory import open_store
@@ -98,7 +99,10 @@ def insert(
             if done == rows.shape[0]:
                 stopped = DONE
                 break
-            stopped = _obstacle(items, done, windows, priorities)
+            stopped = NO_SLOT if ring[SPAN] >= items.rows.shape[0] else DONE
+            # Where all are alike, the first speaks for the others.
+            if stopped == DONE and (done == 0 or windows.shape[0] > 1 or priorities.shape[0] > 1):
+                stopped = _obstacle(items, done, windows, priorities)
             if stopped != DONE:
                 break
             slot = _append(items, first_key, done, rows, windows, priorities)
@@ -148,11 +152,40 @@ def insert_into(
 
 
 @kernel
+def append_step(
+    memory: NDArray[np.uint8],
+    places: NDArray[np.int64],
+    page_rows: Int,
+    item_memory: NDArray[np.uint8],
+    item_places: NDArray[np.int64],
+    page: Int,
+    row: Int,
+    lane_steps: NDArray[np.uint32],
+    episodes: NDArray[np.int64],
+    next_episode: NDArray[np.int64],
+    newest: NDArray[np.int64],
+    first_key: Int,
+    windows: NDArray[np.uint32],
+    priorities: NDArray[np.float64],
+    max_size: Int,
+    uniforms: NDArray[np.float64],
+    changed: NDArray[np.int64],
+    parents: NDArray[np.int64],
+    slot: NDArray[np.int64],
+    chance: NDArray[np.float64],
+) -> tuple[Int, Int, Int]:
+    """`commit.commit_step`, and `insert` of an item for each of its rows: the way of most steps, in one call."""
+    store = open_store(memory, places, page_rows)
+    commit_step(store, page, row, lane_steps, lane_steps, episodes, next_episode, newest)
+    items = open_items(item_memory, item_places)
+    scratch = Scratch(changed, parents, slot, chance)
+    return insert(store, items, first_key, newest, windows, priorities, 1, max_size, uniforms, scratch)
+
+
+@kernel
 def _obstacle(items: Items, number: Int, windows: NDArray[np.uint32], priorities: NDArray[np.float64]) -> Int:
-    """What keeps the next item out: DONE if nothing does."""
+    """What the arrays lack for the next item: DONE if nothing."""
     ring = items.ring
-    if ring[SPAN] >= items.rows.shape[0]:
-        return NO_SLOT
     shape = number if windows.shape[0] > 1 else 0
     if windows[shape, REAL] + windows[shape, INVENTED] != 1:
         ring[HAS_SEQUENCES] = 1

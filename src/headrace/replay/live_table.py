@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 
 from headrace.clock import Clock
 from headrace.errors import Closed, DeadlineExceeded
-from headrace.replay.item_ring import ItemRing
+from headrace.replay.item_ring import ONE_ROW, ItemRing
 from headrace.replay.rate_limiters import RateLimiter
 from headrace.replay.selectors import Uniform
 from headrace.replay.table import Table, check_size
 from headrace.statistics import TableStatistics
+from headrace.store.block import LaneBlock
 from headrace.store.pinning import pin_page
 
 if TYPE_CHECKING:
@@ -62,10 +63,6 @@ class Pending:
         self.by_table[table] = self.by_table.get(table, 0) + count
         if count < 0:
             self.changed.notify_all()
-
-
-# The window of every item that is one row.
-ONE_ROW = np.array([[1, 0, 0]], np.uint32)
 
 
 @dataclass
@@ -163,6 +160,22 @@ class LiveTable:
 
     # ---- inserting -------------------------------------------------------------------------------------------------
 
+    def takes_at_once(self, n: int) -> bool:
+        """Whether n items would go in now."""
+        if self._pending:
+            return False
+        limiter = self.limiter
+        return (
+            limiter.never_blocks_inserts or limiter.insertable(self.inserts, self.samples, self.deletes) >= n
+        )
+
+    def append_step(self, block: LaneBlock, first_key: int, priorities: NDArray[np.float64]) -> None:
+        """Commit a block's step and insert an item of each of its rows; the gate is known to be open."""
+        self.deletes += self.ring.append_step(block, first_key, priorities)
+        self.inserts += block.lanes
+        if self._waiting:
+            self._changed.notify_all()
+
     def offer_rows(
         self, first_key: int, rows: NDArray[np.int64], priorities: NDArray[np.float64], writer: Pending
     ) -> None:
@@ -171,7 +184,7 @@ class LiveTable:
         Args:
             rows: the caller's own, used again afterwards.
         """
-        if self.limiter.never_blocks_inserts and not self._pending:
+        if self.takes_at_once(len(rows)):
             self.deletes += self.ring.insert(first_key, rows, ONE_ROW, priorities, 1)
             self.inserts += len(rows)
             if self._waiting:
@@ -183,7 +196,7 @@ class LiveTable:
 
     def offer(self, new: NewItems) -> None:
         """Insert items now, or as soon as the gate lets them in, behind those that wait already."""
-        if self.limiter.never_blocks_inserts and not self._pending:
+        if self.takes_at_once(len(new.rows)):
             self._apply(new)
             if self._waiting:
                 self._changed.notify_all()

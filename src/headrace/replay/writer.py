@@ -15,7 +15,7 @@ from headrace.replay.final_columns import FinalColumns
 from headrace.replay.item_maker import ItemMaker
 from headrace.replay.live_table import NewItems, Pending, wait_on
 from headrace.replay.rules import ItemRule, check_priority
-from headrace.spec import Signature
+from headrace.spec import Signature, check_array
 from headrace.store.block import LaneBlock
 from headrace.store.columns import put_lanes, put_one
 from headrace.store.pinning import pin_window
@@ -72,6 +72,11 @@ class Writer:
         self._store.allow(self._extra_pages)
         self._puts = _puts(self._store.signature, self._store.columns, lanes)
         self._flat = self._store.signature.is_flat
+        # Columns with what a value must be to be written without a look at the table of casts.
+        self._lane_columns = [
+            (name, self._store.columns[name], spec.dtype, (lanes, *spec.shape), spec)
+            for name, spec in self._store.signature.columns.items()
+        ]
         self._closed = False
         replay.writer_opened(self)
 
@@ -98,8 +103,7 @@ class Writer:
         block.make_room()
         self._write(block.row, step)
         with self._lock:
-            block.commit()
-            self._items.make(block)
+            self._items.commit_and_make(block)
 
     def append_marked(
         self, step: Any, final: NDArray[np.bool_], idle: NDArray[np.bool_], given: Sequence[str]
@@ -132,8 +136,7 @@ class Writer:
                 for name, value in values.items():
                     self._store.columns[name][rows] = value[lanes]
                 if final is None or idle is None:
-                    block.commit()
-                    self._items.make(block)
+                    self._items.commit_and_make(block)
                 else:
                     self._blank(block, final[lanes], idle[lanes], given)
                     block.commit_marked(final[lanes], idle[lanes])
@@ -149,14 +152,25 @@ class Writer:
     def _write(self, row: int, step: Any) -> None:
         if self._flat and type(step) is dict and len(step) == len(self._puts):
             try:
-                for name, put in self._puts:
-                    put(row, step[name])
+                if self._lanes > 1:
+                    self._write_lanes(row, step)
+                else:
+                    for name, put in self._puts:
+                        put(row, step[name])
                 return
             except KeyError:
                 pass  # `flatten` says what is missing.
         values = self._store.signature.flatten(step)
         for name, put in self._puts:
             put(row, values[name])
+
+    def _write_lanes(self, row: int, step: dict[str, Any]) -> None:
+        rows = slice(row, row + self._lanes)
+        for name, column, dtype, shape, spec in self._lane_columns:
+            value = step[name]
+            if type(value) is not np.ndarray or value.dtype is not dtype or value.shape != shape:
+                value = check_array(value, spec, name, (self._lanes,))
+            column[rows] = value
 
     def end_episode(self, final: Any = None, lane: int | None = None) -> None:
         """The episode of a lane is over; the next step appended to it begins another.

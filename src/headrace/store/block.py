@@ -86,6 +86,25 @@ class LaneBlock:
         if self.final_rows:
             self.final_rows = {}
 
+    def what_to_commit(
+        self,
+    ) -> tuple[int, int, NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """The step at `row`, as a kernel that commits it takes it: page, row, steps, episodes, counter, newest rows."""
+        return (
+            self._page,
+            self.row,
+            self.lane_steps,
+            self._episodes,
+            self._store.next_episode,
+            self.newest_rows,
+        )
+
+    def committed(self) -> None:
+        """A kernel has taken in the step at `row`: turn to the next."""
+        self._turn()
+        if self.final_rows:
+            self.final_rows = {}
+
     def commit_marked(self, final: NDArray[np.bool_], idle: NDArray[np.bool_]) -> None:
         """Take in the step at `row`; `final` lanes hold their final row, `idle` lanes hold nothing."""
         words = self.lane_steps.copy()
@@ -113,6 +132,10 @@ class LaneBlock:
             store.next_episode,
             self.newest_rows,
         )
+        self._turn()
+
+    def _turn(self) -> None:
+        store, page = self._store, self._page
         if self.version:
             in_page = self.row - page * store.arrays.page_rows
             store.versions[page * store.arrays.page_rows + in_page // self.lanes] = self.version

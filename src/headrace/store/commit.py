@@ -56,7 +56,23 @@ def commit_step_in(
     next_episode: NDArray[np.int64],
     newest: NDArray[np.int64],
 ) -> None:
-    """Take in the vector step at `row`, whose columns are written already; quick to call (`store.memory`).
+    """`commit_step`, quick to call: the arrays are carved from their memory here."""
+    store = open_store(memory, places, page_rows)
+    commit_step(store, page, row, words, lane_steps, episodes, next_episode, newest)
+
+
+@kernel
+def commit_step(
+    store: StoreArrays,
+    page: Int,
+    row: Int,
+    words: NDArray[np.uint32],
+    lane_steps: NDArray[np.uint32],
+    episodes: NDArray[np.int64],
+    next_episode: NDArray[np.int64],
+    newest: NDArray[np.int64],
+) -> None:
+    """Take in the vector step at `row`, whose columns are written already.
 
     Args:
         words: uint32[lanes], the metadata of its rows.
@@ -64,7 +80,6 @@ def commit_step_in(
         episodes, next_episode: see `commit_steps`.
         newest: int64[lanes], written: the rows.
     """
-    store = open_store(memory, places, page_rows)
     for lane in range(words.shape[0]):
         store.steps[row + lane] = words[lane]
         newest[lane] = row + lane

@@ -68,10 +68,10 @@ def gather(column: NDArray[Any], rows: NDArray[np.int64], pool: Pool) -> NDArray
     `mode="clip"` lets NumPy copy whole rows straight into place, at about the speed of memory; with `"raise"` it goes
     through a buffer. Rows from the window function are always in range.
     """
-    shape = rows.shape + column.shape[1:]
     # A column is contiguous: its first stride is the size of a row.
-    small = rows.size * column.strides[0] < _POOLED_BYTES
-    out = np.empty(shape, column.dtype) if small else pool.empty(shape, column.dtype)
+    if rows.size * column.strides[0] < _POOLED_BYTES:
+        return column.take(rows, 0, None, "clip")
+    out = pool.empty(rows.shape + column.shape[1:], column.dtype)
     return column.take(rows, 0, out, "clip")
 
 

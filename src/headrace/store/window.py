@@ -45,6 +45,9 @@ def walk(store: StoreArrays, row: Int, offset: Int) -> tuple[Int, Int]:
     page = row // store.page_rows
     in_page = row - page * store.page_rows
     lanes = pages[page, LANES]
+    place = in_page + offset * lanes
+    if 0 <= place < pages[page, USED] * lanes:
+        return row + offset * lanes, 0  # In the same page, as nearly always; the rest is divisions.
     step = in_page // lanes
     lane = in_page - step * lanes
     step += offset
