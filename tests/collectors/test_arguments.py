@@ -117,7 +117,8 @@ def test_environments_are_built_once_a_copy():
 
     with hr.Collector(make, frames_per_batch=6, num_envs=3, create_env_kwargs={"copy": 7}) as collector:
         batch = collector.next()
-    assert len(built) == 3 and [env.closed for env in built] == [1, 1, 1]
+    assert len(built) == 3
+    assert [env.closed for env in built] == [1, 1, 1]
     assert (batch["observation"][..., 0] == 7).all()
 
 
@@ -145,7 +146,8 @@ def test_rounding_up_is_told_once(kind, take):
     with pytest.warns(UserWarning, match=r"10 .* 12 frames") as told:
         collector = kind(lambda: CounterEnv(3), frames_per_batch=10, num_envs=3, total_frames=20)
     with collector:
-        assert len(told) == 1 and told[0].filename == __file__
+        assert len(told) == 1
+        assert told[0].filename == __file__
         assert len(collector) == 2
         assert [batch.shape for batch in collector] == [(3, 4), (3, 4)]
         assert collector.statistics().frames == 24
@@ -159,7 +161,8 @@ def test_the_end(kind):
         first = next(iter(collector))
         rest = list(collector)  # Goes on where iteration stands.
         assert [batch["t"][0, 0] for batch in (first, *rest)] == [0, 2, 1]
-        assert list(collector) == [] and collector.next() is None
+        assert list(collector) == []
+        assert collector.next() is None
         assert collector.statistics().batches == 3
     with pytest.raises(hr.Closed):
         collector.next()
@@ -191,7 +194,8 @@ def test_registered_in_this_process_alone():
         for kind in KINDS:
             with kind("HeadraceCounter-v0", frames_per_batch=5, create_env_kwargs={"copy": 2}) as collector:
                 batch = collector.next(timeout=20)
-                assert batch["t"].tolist() == [[0, 1, 2, 0, 1]] and (batch["observation"][..., 0] == 2).all()
+                assert batch["t"].tolist() == [[0, 1, 2, 0, 1]]
+                assert (batch["observation"][..., 0] == 2).all()
     finally:
         del gymnasium.registry["HeadraceCounter-v0"]
 

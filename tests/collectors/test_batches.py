@@ -26,7 +26,8 @@ def same(one, other):
     """Byte for byte, in every column."""
     assert list(one) == list(other)
     for a, b in zip(optree.tree_leaves(dict(one)), optree.tree_leaves(dict(other)), strict=True):
-        assert a.dtype == b.dtype and a.shape == b.shape
+        assert a.dtype == b.dtype
+        assert a.shape == b.shape
         assert a.tobytes() == b.tobytes()
 
 
@@ -59,7 +60,8 @@ def test_vector_environments(counters, policy, take, mode, lengths, ending):
         if ending == "both":
             np.testing.assert_array_equal(batch["terminated"], batch["truncated"])
         elif ending == "truncated":
-            assert not batch["terminated"].any() and ended.any()
+            assert not batch["terminated"].any()
+            assert ended.any()
     if mode != "next_step":
         assert all(batch["mask"].all() for batch in batches)
 
@@ -114,8 +116,10 @@ def test_example_of_the_page(take):
     # Part 15: E = 3, B = 4.
     with hr.Collector(lambda: CounterEnv(3), frames_per_batch=4) as collector:
         one, two = take(collector, 2)
-    assert one["t"].tolist() == [[0, 1, 2, 0]] and one["episode_id"].tolist() == [[0, 0, 0, 1]]
-    assert two["t"].tolist() == [[1, 2, 0, 1]] and two["episode_id"].tolist() == [[1, 1, 2, 2]]
+    assert one["t"].tolist() == [[0, 1, 2, 0]]
+    assert one["episode_id"].tolist() == [[0, 0, 0, 1]]
+    assert two["t"].tolist() == [[1, 2, 0, 1]]
+    assert two["episode_id"].tolist() == [[1, 1, 2, 2]]
 
 
 def test_alignment(take):
@@ -123,7 +127,8 @@ def test_alignment(take):
     with hr.Collector(in_turn(counter_env_fns([4, 7])), frames_per_batch=40, num_envs=2) as collector:
         (batch,) = take(collector, 1)
     same_trajectory = batch["episode_id"][:, :-1] == batch["episode_id"][:, 1:]
-    assert same_trajectory.any() and not same_trajectory.all()
+    assert same_trajectory.any()
+    assert not same_trajectory.all()
     np.testing.assert_array_equal(
         batch["next_observation"][:, :-1][same_trajectory], batch["observation"][:, 1:][same_trajectory]
     )
@@ -197,7 +202,8 @@ def test_trees_of_actions(take, space):
     with hr.Collector(make, policy, frames_per_batch=6, num_envs=2) as collector:
         (batch,) = take(collector, 1)
     turn, jump = ("turn", "jump") if isinstance(space, spaces.Dict) else (0, 1)
-    assert batch["action"][turn].dtype == np.float32 and (batch["action"][turn] == 0.5).all()
+    assert batch["action"][turn].dtype == np.float32
+    assert (batch["action"][turn] == 0.5).all()
     assert batch["action"][jump].tolist() == [[0, 0, 0], [1, 1, 1]]
     with hr.Collector(make, frames_per_batch=6, num_envs=2, seed=0) as collector:
         (batch,) = take(collector, 1)
@@ -270,10 +276,12 @@ def test_random_frames(kind, rows_by_copy, take):
     with kind(lambda: CounterEnv(4), policy, frames_per_batch=5, init_random_frames=8, seed=3) as collector:
         batches = take(collector, 5)
     for batch in batches[:2]:
-        assert (batch["policy_version"] == -1).all() and "value" not in batch
+        assert (batch["policy_version"] == -1).all()
+        assert "value" not in batch
     assert len(set(np.concatenate([b["action"][0] for b in batches[:2]]).tolist())) > 1
     for batch in batches[2:]:
-        assert (batch["policy_version"] == 0).all() and (batch["action"] == 3).all()
+        assert (batch["policy_version"] == 0).all()
+        assert (batch["action"] == 3).all()
         np.testing.assert_array_equal(batch["value"], batch["t"])
     steps = np.concatenate([batch["t"][0] for batch in batches])
     np.testing.assert_array_equal(steps, np.arange(25) % 4)
@@ -324,7 +332,8 @@ def test_access(take):
         _ = batch.rewards
     with pytest.raises(TypeError):
         batch["reward"] = 3
-    assert "[2, 5]" in repr(batch) and "policy versions" in repr(batch)
+    assert "[2, 5]" in repr(batch)
+    assert "policy versions" in repr(batch)
 
 
 def test_torch_shares_memory(take):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.collectors.channel import Channel, Proceed, Rows, Stop
 from headrace.collectors.grants import Grants
-from headrace.collectors.rollout import EpisodeLedger
+from headrace.collectors.rollout import EpisodeLedger, rollout_layout
 from headrace.collectors.statistics import Tally
 
 
@@ -112,6 +112,21 @@ def test_tally():
     for _ in range(200):
         tally.add(1, [(1.0, 1)], [], 3, batches=1)
     assert tally.record(running=False, paused=False).episode_return_mean == 1.0  # Of the last 100.
+
+
+def test_both_processes_place_a_rollout_alike():
+    # The order of a set of strings differs from process to process.
+    names = [f"observation/{letter}" for letter in "badcfe"]
+    signature = hr.Signature(
+        {
+            "observation": {name[-1]: hr.ArraySpec((), np.int64) for name in names},
+            "action": hr.ArraySpec((), np.int64),
+        }
+    )
+    layout = rollout_layout(signature, frozenset(names), 3, 2)
+    assert [name for name in layout.places if name.startswith("final:")] == [
+        f"final:{n}" for n in sorted(names)
+    ]
 
 
 def test_messages_travel_whole():

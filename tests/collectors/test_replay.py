@@ -65,7 +65,7 @@ def check_transitions(data, lengths, limit=None):
             one_copy["reward"][order], 4 * known["step"] + one_copy["action"][order]
         )
         if "next_observation" in data:
-            np.testing.assert_array_equal(one_copy["next_observation"][order], expected + [0, 0, 1])
+            np.testing.assert_array_equal(one_copy["next_observation"][order], [*expected, 0, 0, 1])
 
 
 def stored_rows(replay):
@@ -150,7 +150,8 @@ def test_free_running(make_replay, kind):
     ) as collector:
         run_to_end(collector)
         statistics = collector.statistics()
-        assert statistics.frames >= 4000 and statistics.batches >= 40
+        assert statistics.frames >= 4000
+        assert statistics.batches >= 40
         assert statistics.episodes > 100
     assert len(replay.table("t")) == 600
     data = all_items(replay, hr.views.transition())
@@ -329,7 +330,7 @@ def test_set_seed_cuts_without_a_flag(make_replay, kind, take):
     seen = np.concatenate([batch["observation"] for batch in batches], axis=1)
     following = np.concatenate([batch["next_observation"] for batch in batches], axis=1)
     assert not flags.any()
-    np.testing.assert_array_equal(following, seen + [0, 0, 1])  # Never what the reset showed.
+    np.testing.assert_array_equal(following, [*seen, 0, 0, 1])  # Never what the reset showed.
     np.testing.assert_array_equal(steps, seen[..., 2])
     begins = steps == 0
     assert begins.sum(axis=1).tolist() == [2, 2]
@@ -349,7 +350,7 @@ def test_set_seed_without_a_replay_keeps_what_followed(take):
         batches += take(collector, 6)
     seen = np.concatenate([batch["observation"] for batch in batches], axis=1)
     following = np.concatenate([batch["next_observation"] for batch in batches], axis=1)
-    np.testing.assert_array_equal(following, seen + [0, 0, 1])
+    np.testing.assert_array_equal(following, [*seen, 0, 0, 1])
     assert seen[..., 1].max() == 1
 
 
@@ -449,7 +450,8 @@ def test_a_full_store(make_replay, take):
         inserts = replay.table("t").statistics().inserts
         replay.reset("t")
         assert take(collector, 1)[0]["t"][0, 0] == 0
-        assert 0 < collector.statistics().frames_discarded <= 40 and inserts <= 200
+        assert 0 < collector.statistics().frames_discarded <= 40
+        assert inserts <= 200
     replay.reset("t")
     for iterated in (False, True):
         with hr.AsyncCollector(lambda: CounterEnv(4), frames_per_batch=40, replay_buffer=replay) as collector:
@@ -492,5 +494,6 @@ def test_two_collectors_fill_one_replay(make_replay):
     data = all_items(replay)
     assert len(data["reward"]) == 600
     unique, counts = np.unique(data["observation"], axis=0, return_counts=True)
-    assert len(unique) == 300 and (counts == 2).all()
+    assert len(unique) == 300
+    assert (counts == 2).all()
     nothing_is_held_but_items(replay)

@@ -74,7 +74,8 @@ def test_forms(kind):
             collector.update_policy_weights_(positional, **named)
             assert collector.policy_version == version
             batch = until_stamp(collector, version)
-            assert (batch["w"] == expected).all() and (batch["bias"] == expected).all()
+            assert (batch["w"] == expected).all()
+            assert (batch["bias"] == expected).all()
         policy.params = weights(6.0)
         collector.update_policy_weights_()
         assert (until_stamp(collector, 6)["w"] == 6).all()
@@ -99,7 +100,8 @@ def test_what_is_refused_changes_nothing(kind):
             collector.update_policy_weights_(policy=object())
         assert collector.policy_version == 0
         batch = collector.next(timeout=20)
-        assert (batch["w"] == 0).all() and (batch["policy_version"] == 0).all()
+        assert (batch["w"] == 0).all()
+        assert (batch["policy_version"] == 0).all()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -183,7 +185,8 @@ def test_weights_before_the_start_act_from_the_first_row(make_replay):
     ) as collector:
         collector.update_policy_weights_({"number": np.array(4.0)})
         batch = collector.next(timeout=20)
-        assert (batch["policy_version"] == 1).all() and (batch["number"] == 4).all()
+        assert (batch["policy_version"] == 1).all()
+        assert (batch["number"] == 4).all()
 
 
 def test_no_set_is_ever_torn_and_none_has_two_numbers():

@@ -1,9 +1,36 @@
-"""Running environments with a policy: inline and in a worker process."""
+"""Running environments with a policy: inline and in a worker process.
 
-from headrace.collectors.async_collector import AsyncCollector
-from headrace.collectors.batch import Batch
-from headrace.collectors.collector import Collector
-from headrace.collectors.signatures import signature
-from headrace.collectors.statistics import CollectorStatistics
+Names are imported at first use: a worker process imports this package too, and needs neither tables nor their kernels.
+"""
 
-__all__ = ["AsyncCollector", "Batch", "Collector", "CollectorStatistics", "signature"]
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headrace.collectors.async_collector import AsyncCollector as AsyncCollector
+    from headrace.collectors.batch import Batch as Batch
+    from headrace.collectors.collector import Collector as Collector
+    from headrace.collectors.signatures import signature as signature
+    from headrace.collectors.statistics import CollectorStatistics as CollectorStatistics
+    from headrace.collectors.statistics import WorkerStatistics as WorkerStatistics
+
+_MODULES = {
+    "AsyncCollector": "async_collector",
+    "Batch": "batch",
+    "Collector": "collector",
+    "CollectorStatistics": "statistics",
+    "WorkerStatistics": "statistics",
+    "signature": "signatures",
+}
+
+__all__ = ["AsyncCollector", "Batch", "Collector", "CollectorStatistics", "WorkerStatistics", "signature"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'headrace.collectors' has no attribute {name!r}")
+    found = getattr(importlib.import_module(f"headrace.collectors.{_MODULES[name]}"), name)
+    globals()[name] = found
+    return found

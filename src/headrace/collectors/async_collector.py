@@ -16,7 +16,7 @@ import cloudpickle
 from headrace.collectors.batch import Batch
 from headrace.collectors.channel import Pause, Seed
 from headrace.collectors.collector import number_of_batches
-from headrace.collectors.options import CollectorOptions, steps_of
+from headrace.collectors.options import CollectorOptions
 from headrace.collectors.publisher import Publisher
 from headrace.collectors.session import Session
 from headrace.collectors.sources import given_weights
@@ -113,7 +113,7 @@ class AsyncCollector:
             num_envs=options.num_envs,
             policy=options.policy,
             policy_factory=options.policy_factory,
-            steps_of=partial(steps_of, options.frames_per_batch),
+            frames_per_batch=options.frames_per_batch,
             random_frames=options.random_frames,
             max_frames_per_traj=options.max_frames_per_traj,
             seeds_of=None if options.seed is None else partial(environment_seeds, options.seed),

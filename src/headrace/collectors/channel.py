@@ -64,9 +64,16 @@ class Slots(Message):
 
 
 class Failed(Message):
-    """Worker to collector: an exception ends it. `error` is cloudpickle of it, or empty; `text` its traceback."""
+    """Worker to collector: an exception ends it.
+
+    Attributes:
+        error: cloudpickle of it, or empty.
+        summary: its type and text.
+        text: its traceback.
+    """
 
     error: bytes
+    summary: str
     text: str
 
 

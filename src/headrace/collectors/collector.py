@@ -11,7 +11,8 @@ import numpy as np
 from headrace.collectors.batch import Batch
 from headrace.collectors.loop import CollectingLoop
 from headrace.collectors.options import CollectorOptions
-from headrace.collectors.replay_rows import ReplayRows, check_columns, check_filled
+from headrace.collectors.replay_columns import check_columns, check_filled
+from headrace.collectors.replay_rows import ReplayRows
 from headrace.collectors.rollout import EpisodeLedger, RolloutBuffer, rollout_layout, rollout_signature
 from headrace.collectors.sources import WeightCheck, given_weights
 from headrace.collectors.statistics import CollectorStatistics, Tally

@@ -77,7 +77,7 @@ class CollectorOptions:
 
     def steps(self, num_envs: int) -> int:
         """T: steps of `num_envs` copies that make a batch (collectors CR1)."""
-        return steps_of(self.frames_per_batch, num_envs)
+        return -(-self.frames_per_batch // num_envs)
 
     def warn_of_rounding(self, num_envs: int, *, stacklevel: int) -> None:
         """Warn where a batch has more frames than were asked for (collectors CR1)."""
@@ -95,11 +95,6 @@ class CollectorOptions:
         if self.items is not None:
             return list(self.items)
         return [ItemRule(name, length=1) for name in self.replay_buffer.table_names]
-
-
-def steps_of(frames_per_batch: int, num_envs: int) -> int:
-    """Steps of `num_envs` copies that make so many frames, rounded up."""
-    return -(-frames_per_batch // num_envs)
 
 
 def _is_int(value: object) -> bool:

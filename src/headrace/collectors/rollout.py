@@ -213,7 +213,7 @@ def rollout_layout(
     layout = ArenaLayout(offset)
     for name, spec in signature.columns.items():
         layout.add(name, (steps + 1, num_envs, *spec.shape), spec.dtype)
-    for name in observed:
+    for name in sorted(observed):  # The order of a set differs from process to process.
         layout.add(
             f"final:{name}", (steps * num_envs, *signature.columns[name].shape), signature.columns[name].dtype
         )

@@ -270,25 +270,27 @@ class Session:
             if not self._has_stopped and not self.is_closed:
                 self._death = _Death(exitcode, time.monotonic())
                 self.is_running = False
+                if self.ready is not None:
+                    _log_end(self._died())
             self._has_stopped = True
             self._changed.notify_all()
-        if self._death is not None and self.ready is not None:
-            self._tell_of(self._died())
+        if self._death is not None:
+            self._end_waits(self._died())
 
     def _note_failure(self, error: BaseException) -> None:
         """What the worker reported could not be taken in."""
         with self._changed:
+            if not self.is_closed:
+                _log_end(error)
             self._failure = error
             self._has_stopped = True
             self.is_running = False
             self._changed.notify_all()
         self._process.channel.shutdown()
-        if not self.is_closed:
-            self._tell_of(error)
+        self._end_waits(error)
 
-    def _tell_of(self, failure: BaseException) -> None:
-        """Log it, and end the waits of learners for rows that only this collector could write (collectors CF8)."""
-        _log.error("collecting has ended: %s", failure, exc_info=failure.__cause__)
+    def _end_waits(self, failure: BaseException) -> None:
+        """End the waits of learners for rows that only this collector could write (collectors CF8)."""
         if self._replay is not None:
             self._replay.writer_failed(failure)
 
@@ -434,12 +436,17 @@ class Session:
         self._failure_told = True
         if raise_on_error:
             raise failure
-        _log.error("%s", failure)
+        _log.error("%s", str(failure))
 
     def abandon(self) -> None:
         """Shut down at once after a failure that is being raised."""
         self._failure_told = True
         self.shutdown(1.0, close_env=True, raise_on_error=False)
+
+
+def _log_end(failure: BaseException) -> None:
+    # As text: a record that is kept must not keep the failure, and with it all that waited for the worker.
+    _log.error("collecting has ended: %s", str(failure), exc_info=failure.__cause__)
 
 
 def _rebuilt(failed: Failed) -> BaseException:
@@ -450,6 +457,6 @@ def _rebuilt(failed: Failed) -> BaseException:
         loaded = None
     error = loaded if isinstance(loaded, BaseException) else None
     if error is None:
-        error = RuntimeError(failed.text.strip().splitlines()[-1])
+        error = RuntimeError(failed.summary)
     error.add_note(f"in the worker:\n{failed.text}")
     return error

@@ -25,7 +25,7 @@ from headrace.collectors.channel import Channel, Failed, Paused, Ready, Rollout,
 from headrace.collectors.leased_rows import LeasedRows
 from headrace.collectors.loop import CollectingLoop
 from headrace.collectors.orders import Ending, Orders
-from headrace.collectors.replay_rows import check_columns, check_filled
+from headrace.collectors.replay_columns import check_columns, check_filled
 from headrace.collectors.rollout import RolloutBuffer, rollout_layout, rollout_signature
 from headrace.collectors.sources import WeightCheck
 from headrace.envs import make_stepper, new_columns
@@ -55,7 +55,7 @@ class Task:
     Attributes:
         create_env_fn, num_envs: the environments.
         policy, policy_factory: who acts; both None act at random.
-        steps_of: from the number of copies to T.
+        frames_per_batch: of all copies, before it is rounded up to whole steps.
         random_frames: frames begun before which actions are random.
         max_frames_per_traj: see `Collector`.
         seeds_of: from the number of copies to their seeds; None leaves them unseeded.
@@ -67,7 +67,7 @@ class Task:
     num_envs: int
     policy: Any
     policy_factory: Callable[[], Any] | None
-    steps_of: Callable[[int], int]
+    frames_per_batch: int
     random_frames: int
     max_frames_per_traj: int | None
     seeds_of: Callable[[int], list[int]] | None
@@ -97,7 +97,7 @@ class Worker:
         self._loop = CollectingLoop(
             stepper, self._policy, max_frames_per_traj=task.max_frames_per_traj, refresh=self._refresh
         )
-        self._steps = task.steps_of(stepper.num_envs)
+        self._steps = -(-task.frames_per_batch // stepper.num_envs)
         self._observed = frozenset(stepper.observation_signature.columns)
         # The observations that the next rollout begins with.
         self._first: Columns = new_columns(stepper.observation_signature, stepper.num_envs)
@@ -340,4 +340,4 @@ def _tell(channel: Channel, error: BaseException) -> None:
     except Exception:
         pickled = b""
     with suppress(Disconnected):  # Then nobody is left to be told.
-        channel.send(Failed(error=pickled, text=text))
+        channel.send(Failed(error=pickled, summary=f"{type(error).__name__}: {error}", text=text))

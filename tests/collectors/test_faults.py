@@ -1,0 +1,553 @@
+"""What fails: environments, policies, workers, learners; and that nothing is left behind."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import weakref
+from pathlib import Path
+
+import cloudpickle
+import numpy as np
+import pytest
+
+import headrace as hr
+from headrace.testing import CounterEnv
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+SIGNATURE = hr.collectors.signature(lambda: CounterEnv(3))
+
+
+class OwnError(Exception):
+    def __init__(self, left, right):
+        super().__init__(f"{left} and {right}")
+        self.left = left
+
+
+class Failing(CounterEnv):
+    """Fails at one of its steps."""
+
+    def __init__(self, at, how="raise", length=1000):
+        super().__init__(length)
+        self.at, self.how, self.steps = at, how, 0
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps == self.at:
+            if self.how == "raise":
+                raise ZeroDivisionError("by intent")
+            if self.how == "own":
+                raise OwnError("a", "b")
+            if self.how == "exit":
+                os._exit(7)
+            if self.how == "hang":
+                os.write(2, b"hangs\n")
+                time.sleep(1000)
+        return super().step(action)
+
+
+def descriptors():
+    return set(os.listdir("/proc/self/fd"))
+
+
+def is_gone(pid, within=2.0):
+    """Whether a process that is no child of ours ends in time."""
+    end = time.monotonic() + within
+    while time.monotonic() < end:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except OSError:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left():
+    gc.collect()
+    memory, before = set(os.listdir("/dev/shm")), descriptors()
+    yield
+    gc.collect()
+    assert set(os.listdir("/dev/shm")) <= memory
+    assert len(descriptors()) <= len(before)
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    assert not [pid for pid in children if not is_gone(pid)]
+
+
+# ---- inline ------------------------------------------------------------------------------------------------------------
+
+
+def test_inline_it_is_raised_as_it_is_and_collection_goes_on():
+    # CX1: with a note; the rollout is dropped and counted, the next request resets all copies under new ids.
+    with hr.Collector(lambda: Failing(13), frames_per_batch=10, num_envs=2) as collector:
+        first, second = collector.next(), collector.next()
+        with pytest.raises(ZeroDivisionError) as raised:
+            collector.next()
+        assert "environment 0" in raised.value.__notes__[0]
+        assert "step" in raised.value.__notes__[0]
+        assert collector.statistics().frames_discarded == 4
+        with pytest.raises(ZeroDivisionError):  # The other copy.
+            collector.next()
+        third = collector.next()
+    assert second["t"][:, -1].tolist() == [9, 9]
+    assert third["t"][:, 0].tolist() == [0, 0]
+    assert set(np.unique(third["episode_id"])).isdisjoint(np.unique(first["episode_id"]))
+    assert collector.statistics().frames == 30
+
+
+def test_inline_a_policy_that_fails():
+    calls = []
+
+    def policy(observation):
+        calls.append(1)
+        if len(calls) in (1, 8):
+            raise OwnError(1, 2)
+        return np.zeros(len(observation), int)
+
+    with hr.Collector(lambda: CounterEnv(4), policy, frames_per_batch=5) as collector:
+        for discarded in (0, 1):
+            with pytest.raises(OwnError) as raised:
+                for _ in range(3):
+                    collector.next()
+            assert "policy" in raised.value.__notes__[0]
+            assert collector.statistics().frames_discarded == discarded
+        assert collector.next()["t"].tolist() == [[0, 1, 2, 3, 0]]
+
+
+def test_inline_a_failure_with_a_replay(make_replay):
+    # What was handed out is in the replay, what was dropped is not, and the last observation before is not lost.
+    fifo = hr.selectors.Fifo()
+    table = hr.Table("t", sampler=fifo, remover=fifo, max_size=100, max_times_sampled=1)
+    replay = make_replay(SIGNATURE, table)
+    with hr.Collector(
+        lambda: Failing(8),
+        frames_per_batch=5,
+        replay_buffer=replay,
+        items=[hr.ItemRule("t", 1, lookahead=1)],
+    ) as collector:
+        collector.next()
+        with pytest.raises(ZeroDivisionError):
+            collector.next()
+        assert len(replay.table("t")) == 4
+        collector.next()
+    data = replay.sample("t", 9, views=hr.views.transition(), timeout=0).data
+    assert data["observation"][:, 1:].tolist() == [[0, n] for n in range(5)] + [[1, n] for n in range(4)]
+    np.testing.assert_array_equal(data["next_observation"], data["observation"] + [0, 0, 1])
+
+
+# ---- constructors ------------------------------------------------------------------------------------------------------
+
+
+def broken():
+    raise OwnError("x", "y")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"create_env_fn": broken},
+        {"create_env_fn": lambda: CounterEnv(3), "policy_factory": broken},
+        {"create_env_fn": lambda: CounterEnv(3), "policy": lambda observation: broken()},
+    ],
+)
+def test_building_fails_in_the_worker(arguments):
+    # CX4: its own type (here one that cannot be rebuilt from its text), the remote traceback; no process is left.
+    with pytest.raises((OwnError, RuntimeError), match="x and y") as raised:
+        hr.AsyncCollector(frames_per_batch=5, **arguments)
+    assert "in broken" in "".join(raised.value.__notes__)
+
+
+def test_building_raises_its_own_type():
+    def make():
+        raise KeyError("gone")
+
+    for _ in range(5):
+        with pytest.raises(KeyError, match="gone") as raised:
+            hr.AsyncCollector(make, frames_per_batch=5)
+        assert "in make" in "".join(raised.value.__notes__)
+
+
+def test_building_takes_too_long():
+    def make():
+        time.sleep(1000)
+
+    begin = time.monotonic()
+    with pytest.raises(hr.DeadlineExceeded, match="worker 0"):
+        hr.AsyncCollector(make, frames_per_batch=5, start_timeout=0.5)
+    assert time.monotonic() - begin < 4
+
+
+def test_a_worker_that_dies_while_it_builds():
+    def make():
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.raises(hr.WorkerDied, match="SIGKILL") as raised:
+        hr.AsyncCollector(make, frames_per_batch=5)
+    assert raised.value.exitcode == -9
+    assert raised.value.worker_idx == 0
+
+
+# ---- while collecting --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("how", "exitcode"), [("raise", 1), ("own", 1), ("exit", 7)])
+def test_complete_rollouts_come_first(how, exitcode, caplog):
+    # CX2.
+    collector = hr.AsyncCollector(lambda: Failing(13, how), frames_per_batch=5)
+    with pytest.raises(hr.WorkerDied) as raised:
+        batches = []
+        while True:
+            batches.append(collector.next(timeout=20))
+    assert [batch["t"][0, 0] for batch in batches] == [0, 5]
+    died = raised.value
+    assert (died.worker_idx, died.exitcode) == (0, exitcode)
+    assert "worker 0" in str(died)
+    assert "ago" in str(died)
+    if how == "raise":
+        assert type(died.__cause__) is ZeroDivisionError
+        assert "in step" in "".join(died.__cause__.__notes__)
+        assert "ZeroDivisionError: by intent" in str(died)
+    elif how == "own":
+        assert "a and b" in str(died.__cause__)
+    for call in (collector.next, collector.update_policy_weights_, lambda: collector.set_seed(1)):
+        with pytest.raises(hr.WorkerDied):
+            call()
+    statistics = collector.statistics()
+    assert statistics.workers_alive == 0
+    assert (
+        statistics.workers[0].last_error in str(died)
+        if died.__cause__
+        else "exit" in statistics.workers[0].last_error
+    )
+    assert "worker 0" in caplog.text  # CF8: at once.
+    collector.shutdown()  # It was told already.
+    with pytest.raises(hr.Closed):
+        collector.next()
+
+
+def test_a_failure_that_nobody_heard_of_is_told_by_shutdown():
+    # CQ7.
+    for raises in (True, False):
+        collector = hr.AsyncCollector(lambda: Failing(8), frames_per_batch=5)
+        session = collector._session
+        with session._changed:
+            assert session._changed.wait_for(lambda: session._death is not None, 20)
+        if raises:
+            with pytest.raises(hr.WorkerDied):
+                collector.shutdown()
+        else:
+            collector.shutdown(raise_on_error=False)
+        assert collector.statistics().frames_discarded == 5
+        collector.shutdown()
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.002, 0.011, 0.029, 0.053])
+@pytest.mark.parametrize("mode", ["iterated", "free", "both"])
+def test_kill_at_any_moment(make_replay, mode, delay):
+    # CX2, CX6, CF8: noticed within 2 s; no half-written row; the replay goes on, also with another collector.
+    table = hr.Table("t", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=400)
+    replay = make_replay(SIGNATURE, table, capacity=4000)
+    rules = [hr.ItemRule("t", 1, lookahead=1)]
+    options = {"frames_per_batch": 30, "num_envs": 3}
+    if mode != "iterated":
+        options |= {"replay_buffer": replay, "items": rules}
+    collector = hr.AsyncCollector(lambda: CounterEnv(5), **options)
+    if mode == "free":
+        collector.start()
+        replay.sample("t", 1, timeout=20)
+    else:
+        collector.next(timeout=20)
+    threading.Event().wait(delay)  # Any moment will do; each is another one.
+    os.kill(collector.worker_pid, signal.SIGKILL)
+    killed = time.monotonic()
+    with pytest.raises(hr.WorkerDied, match="SIGKILL") as raised:
+        if mode == "free":
+            wait_for_rows(replay)
+        else:
+            while True:
+                batch = collector.next(timeout=20)
+                assert batch.shape == (3, 10)
+                np.testing.assert_array_equal(batch["next_observation"], batch["observation"] + [0, 0, 1])
+    assert time.monotonic() - killed < 2
+    assert raised.value.exitcode == -9
+    collector.shutdown(raise_on_error=False)
+    if mode == "iterated":
+        return
+    replay.table("t").configure(rate_limiter=hr.rate_limiters.MinSize(1))
+    if len(replay.table("t")):
+        data = replay.sample("t", 500, views=hr.views.transition(), timeout=0).data
+        np.testing.assert_array_equal(data["next_observation"], data["observation"] + [0, 0, 1])
+        np.testing.assert_array_equal(data["reward"], 4 * data["observation"][:, 2] + data["action"])
+    with hr.AsyncCollector(
+        lambda: CounterEnv(5), replay_buffer=replay, items=rules, frames_per_batch=30
+    ) as other:
+        other.start()
+        inserts = replay.table("t").statistics().inserts
+        session = other._session
+        with session._changed:
+            assert session._changed.wait_for(
+                lambda: replay.table("t").statistics().inserts > inserts + 50, 20
+            )
+    replay.reset("t")
+    assert replay.statistics().store.pages == 0
+
+
+def wait_for_rows(replay):
+    """A sample that only more rows could serve."""
+    replay.table("t").configure(rate_limiter=hr.rate_limiters.SampleToInsertRatio(0.001, 1, 5.0))
+    while True:
+        replay.sample("t", 1, timeout=20)
+
+
+def test_a_hung_environment_is_killed_in_time(capfd):
+    # CQ7: asked, terminated, killed; then WorkerDied.
+    collector = hr.AsyncCollector(lambda: Failing(8, "hang"), frames_per_batch=5)
+    collector.next(timeout=20)
+    errors = ""
+    while "hangs" not in errors:
+        errors += capfd.readouterr().err
+    begin = time.monotonic()
+    with pytest.raises(hr.WorkerDied, match="in time"):
+        collector.shutdown(timeout=1.0)
+    assert time.monotonic() - begin < 1.5
+    assert is_gone(collector.worker_pid, 0.1)
+
+
+def test_shutdown_ends_a_wait_in_another_thread():
+    collector = hr.AsyncCollector(lambda: Failing(3, "hang"), frames_per_batch=5)
+    raised = []
+
+    def wait():
+        try:
+            collector.next()
+        except hr.Closed as closed:
+            raised.append(closed)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    collector.shutdown(timeout=0.5, raise_on_error=False)
+    thread.join(5)
+    assert len(raised) == 1
+
+
+def test_nothing_comes_in_time():
+    # CB10: nothing is lost.
+    gate_read, gate_write = os.pipe()
+    os.set_inheritable(gate_read, True)
+    path = f"/proc/{os.getpid()}/fd/{gate_read}"
+
+    class Waiting(CounterEnv):
+        def step(self, action):
+            if self.step_count == 2:
+                with open(path, "rb", buffering=0) as gate:
+                    gate.read(1)
+            return super().step(action)
+
+    try:
+        with hr.AsyncCollector(lambda: Waiting(9), frames_per_batch=5) as collector:
+            with pytest.raises(hr.DeadlineExceeded, match="worker 0"):
+                collector.next(timeout=0.2)
+            os.write(gate_write, b"xxxx")
+            assert collector.next(timeout=20)["t"].tolist() == [[0, 1, 2, 3, 4]]
+    finally:
+        os.close(gate_read)
+        os.close(gate_write)
+
+
+# ---- forgotten ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_forgotten_collector(make_replay):
+    # CX9.
+    collector = hr.AsyncCollector(lambda: CounterEnv(3), frames_per_batch=5)
+    collector.next(timeout=20)
+    pid, gone = collector.worker_pid, weakref.ref(collector)
+    with pytest.warns(ResourceWarning, match="not shut down"):
+        del collector
+        gc.collect()
+    assert gone() is None
+    assert is_gone(pid, 0.1)
+
+
+def test_many_rounds_leave_nothing(make_replay):
+    replay = make_replay(SIGNATURE)
+    before = None
+    for round_number in range(6):
+        with hr.AsyncCollector(
+            lambda: CounterEnv(3),
+            hr.weights.FunctionalPolicy(lambda p, o: np.zeros(len(o), int), {"w": np.zeros(3)}),
+            frames_per_batch=5,
+            replay_buffer=replay if round_number % 2 else None,
+        ) as collector:
+            collector.update_policy_weights_({"w": np.ones(3)})
+            collector.next(timeout=20)
+        del collector
+        gc.collect()
+        before = before or len(descriptors())
+        assert len(descriptors()) <= before
+
+
+# ---- whole processes ---------------------------------------------------------------------------------------------------
+
+
+def script(tmp_path, body):
+    """A user's script, without a main guard, whose classes and lambdas are its own."""
+    file = tmp_path / "script.py"
+    head = """
+        import os, signal, sys, time
+        import numpy as np
+        import headrace as hr
+        from headrace.testing import CounterEnv
+
+        class Env(CounterEnv):
+            hang = False
+            def step(self, action):
+                print("noise", flush=True)
+                if self.hang:
+                    time.sleep(1000)
+                return super().step(action)
+
+        scale = 2
+
+        def policy(observation):
+            return (observation[:, 2] * scale) % 4
+
+        def start(**options):
+            collector = hr.AsyncCollector(lambda: Env(3), policy, frames_per_batch=5, **options)
+            os.write(1, b"pid %d\\n" % collector.worker_pid)
+            return collector
+    """
+    file.write_text(textwrap.dedent(head) + textwrap.dedent(body))
+    environment = os.environ | {"PYTHONWARNINGS": "default"}
+    return subprocess.Popen(
+        [sys.executable, str(file)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+
+
+def read_until(process, word):
+    """The rest of the first line of its output that begins with a word."""
+    for line in process.stdout:
+        if line.startswith(word):
+            return line.removeprefix(word).strip()
+    raise AssertionError(process.stderr.read())
+
+
+def end_of(process, timeout=10):
+    out, errors = process.communicate(timeout=timeout)
+    return process.returncode, out, errors
+
+
+def test_a_script_without_main_guard(tmp_path):
+    # CD6, and an environment that prints.
+    process = script(
+        tmp_path,
+        """
+        with start(total_frames=20) as collector:
+            print("steps", [batch["t"].tolist() for batch in collector][-1])
+        """,
+    )
+    code, out, errors = end_of(process, 30)
+    assert code == 0, errors
+    assert "steps [[0, 1, 2, 0, 1]]" in out
+    assert "noise" in out
+    assert errors == ""
+
+
+def test_an_interpreter_that_ends_without_shutdown(tmp_path):
+    # CX9.
+    process = script(
+        tmp_path,
+        """
+        collector = start()
+        collector.next()
+        """,
+    )
+    pid = int(read_until(process, "pid"))
+    code, _, errors = end_of(process, 10)
+    assert code == 0
+    assert "ResourceWarning" in errors
+    assert is_gone(pid, 0.5)
+
+
+@pytest.mark.parametrize("hang", [False, True])
+def test_death_of_the_learner(tmp_path, hang):
+    # CX8: within 2 s, also in the middle of a step that never ends.
+    process = script(
+        tmp_path,
+        f"""
+        collector = start()
+        collector.next()
+        Env.hang = {hang}
+        more = start()
+        print("ready", flush=True)
+        time.sleep(1000)
+        """,
+    )
+    pids = [int(read_until(process, "pid")), int(read_until(process, "pid"))]
+    read_until(process, "ready")
+    process.kill()
+    assert all(is_gone(pid, 2.0) for pid in pids)
+    process.communicate(timeout=5)
+
+
+def test_death_of_a_learner_whose_child_lives_on(tmp_path):
+    # CX8: a forked child has inherited the learner's end of the connection.
+    process = script(
+        tmp_path,
+        """
+        collector = start()
+        if os.fork() == 0:
+            sys.stdout.close(), os.close(1), os.close(2)
+            time.sleep(6)
+            os._exit(0)
+        print("ready", flush=True)
+        time.sleep(1000)
+        """,
+    )
+    pid = int(read_until(process, "pid"))
+    read_until(process, "ready")
+    process.kill()
+    assert is_gone(pid, 2.0)
+    process.communicate(timeout=10)
+
+
+def test_ctrl_c(tmp_path):
+    # CX7: as from a terminal, to the whole group.
+    process = script(
+        tmp_path,
+        """
+        Env.hang = True
+        try:
+            with start() as collector:
+                try:
+                    print("waiting", flush=True)
+                    collector.next()
+                except KeyboardInterrupt:
+                    print("interrupted", time.monotonic(), flush=True)
+                    collector.shutdown(timeout=0.5, raise_on_error=False)
+                    raise
+        except KeyboardInterrupt:
+            print("left", flush=True)
+        """,
+    )
+    pid = int(read_until(process, "pid"))
+    read_until(process, "waiting")
+    time.sleep(0.2)  # It says so just before it waits.
+    pressed = time.monotonic()
+    os.kill(pid, signal.SIGINT)
+    process.send_signal(signal.SIGINT)
+    assert float(read_until(process, "interrupted")) - pressed < 0.5
+    code, out, errors = end_of(process)
+    assert code == 0 and "left" in out, errors
+    assert "Traceback" not in errors
+    assert is_gone(pid, 0.5)
