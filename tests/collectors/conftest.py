@@ -39,7 +39,7 @@ def check_counters(batches, lengths, limit=None, action=None):
         terminated = known["step"] + 1 == own
         seen = np.stack([np.full(count, copy), known["episode"], known["step"]], axis=1)
         np.testing.assert_array_equal(rows["observation"], seen)
-        np.testing.assert_array_equal(rows["next_observation"], [*seen, 0, 0, 1])
+        np.testing.assert_array_equal(rows["next_observation"], np.add(seen, [0, 0, 1]))
         np.testing.assert_array_equal(rows["reward"], 4 * known["step"] + rows["action"])
         np.testing.assert_array_equal(rows["terminated"], terminated)
         np.testing.assert_array_equal(rows["truncated"], cut)

@@ -35,7 +35,9 @@ def same(one, other):
 @pytest.mark.parametrize("lengths", [[3], [1], [3, 5, 4], [[3, 1, 2], 7]])
 def test_single_environments(counters, policy, take, lengths, frames):
     fns = in_turn(counter_env_fns(lengths))
-    with pytest.warns(UserWarning) if frames % len(lengths) else contextlib.nullcontext():
+    with (
+        pytest.warns(UserWarning, match="no multiple") if frames % len(lengths) else contextlib.nullcontext()
+    ):
         collector = hr.Collector(fns, policy, frames_per_batch=frames, num_envs=len(lengths))
     with collector:
         batches = take(collector, 7)
@@ -79,7 +81,7 @@ def test_next_step_has_the_share_of_the_closed_form(take):
 @pytest.mark.parametrize("limit", [1, 2, 3, 5])
 @pytest.mark.parametrize("kind", ["single", *MODES])
 def test_limit(counters, policy, take, kind, limit):
-    # CR5: also for environments of the three modes, over batch borders; where the end falls together both flags are true.
+    # CR5: also for environments of the three modes, over batch borders; where both ends meet both flags are true.
     lengths = [3, 5, 4]
     made = in_turn(counter_env_fns(lengths)) if kind == "single" else counter_vector_env(lengths, kind)
     num_envs = 3 if kind == "single" else 1
@@ -102,7 +104,7 @@ def test_limit_needs_a_reset_by_mask():
         """Not known to take a mask: gymnasium asks for that in the mode DISABLED only."""
 
         num_envs = 1
-        metadata = {"autoreset_mode": env.metadata["autoreset_mode"]}
+        metadata = env.metadata
         single_observation_space, single_action_space = env.single_observation_space, env.single_action_space
         observation_space, action_space = env.observation_space, env.action_space
 

@@ -80,7 +80,7 @@ def nothing_is_left():
     assert not [pid for pid in children if not is_gone(pid)]
 
 
-# ---- inline ------------------------------------------------------------------------------------------------------------
+# ---- inline --------------------------------------------------------------------------------------------------------
 
 
 def test_inline_it_is_raised_as_it_is_and_collection_goes_on():
@@ -112,7 +112,7 @@ def test_inline_a_policy_that_fails():
 
     with hr.Collector(lambda: CounterEnv(4), policy, frames_per_batch=5) as collector:
         for discarded in (0, 1):
-            with pytest.raises(OwnError) as raised:
+            with pytest.raises(OwnError) as raised:  # noqa: PT012 - the last call raises
                 for _ in range(3):
                     collector.next()
             assert "policy" in raised.value.__notes__[0]
@@ -141,7 +141,7 @@ def test_inline_a_failure_with_a_replay(make_replay):
     np.testing.assert_array_equal(data["next_observation"], data["observation"] + [0, 0, 1])
 
 
-# ---- constructors ------------------------------------------------------------------------------------------------------
+# ---- constructors --------------------------------------------------------------------------------------------------
 
 
 def broken():
@@ -193,15 +193,15 @@ def test_a_worker_that_dies_while_it_builds():
     assert raised.value.worker_idx == 0
 
 
-# ---- while collecting --------------------------------------------------------------------------------------------------
+# ---- while collecting ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("how", "exitcode"), [("raise", 1), ("own", 1), ("exit", 7)])
 def test_complete_rollouts_come_first(how, exitcode, caplog):
     # CX2.
     collector = hr.AsyncCollector(lambda: Failing(13, how), frames_per_batch=5)
-    with pytest.raises(hr.WorkerDied) as raised:
-        batches = []
+    batches = []
+    with pytest.raises(hr.WorkerDied) as raised:  # noqa: PT012 - the last call raises
         while True:
             batches.append(collector.next(timeout=20))
     assert [batch["t"][0, 0] for batch in batches] == [0, 5]
@@ -237,7 +237,7 @@ def test_a_failure_that_nobody_heard_of_is_told_by_shutdown():
         collector = hr.AsyncCollector(lambda: Failing(8), frames_per_batch=5)
         session = collector._session
         with session._changed:
-            assert session._changed.wait_for(lambda: session._death is not None, 20)
+            assert session._changed.wait_for(lambda session=session: session._death is not None, 20)
         if raises:
             with pytest.raises(hr.WorkerDied):
                 collector.shutdown()
@@ -266,7 +266,7 @@ def test_kill_at_any_moment(make_replay, mode, delay):
     threading.Event().wait(delay)  # Any moment will do; each is another one.
     os.kill(collector.worker_pid, signal.SIGKILL)
     killed = time.monotonic()
-    with pytest.raises(hr.WorkerDied, match="SIGKILL") as raised:
+    with pytest.raises(hr.WorkerDied, match="SIGKILL") as raised:  # noqa: PT012 - the last call raises
         if mode == "free":
             wait_for_rows(replay)
         else:
@@ -360,7 +360,7 @@ def test_nothing_comes_in_time():
         os.close(gate_write)
 
 
-# ---- forgotten ---------------------------------------------------------------------------------------------------------
+# ---- forgotten -----------------------------------------------------------------------------------------------------
 
 
 def test_a_forgotten_collector(make_replay):
@@ -368,7 +368,7 @@ def test_a_forgotten_collector(make_replay):
     collector = hr.AsyncCollector(lambda: CounterEnv(3), frames_per_batch=5)
     collector.next(timeout=20)
     pid, gone = collector.worker_pid, weakref.ref(collector)
-    with pytest.warns(ResourceWarning, match="not shut down"):
+    with pytest.warns(ResourceWarning, match="not shut down"):  # noqa: PT031 - both make it garbage
         del collector
         gc.collect()
     assert gone() is None
@@ -393,7 +393,7 @@ def test_many_rounds_leave_nothing(make_replay):
         assert len(descriptors()) <= before
 
 
-# ---- whole processes ---------------------------------------------------------------------------------------------------
+# ---- whole processes -----------------------------------------------------------------------------------------------
 
 
 def script(tmp_path, body):
@@ -548,6 +548,7 @@ def test_ctrl_c(tmp_path):
     process.send_signal(signal.SIGINT)
     assert float(read_until(process, "interrupted")) - pressed < 0.5
     code, out, errors = end_of(process)
-    assert code == 0 and "left" in out, errors
+    assert code == 0, errors
+    assert "left" in out
     assert "Traceback" not in errors
     assert is_gone(pid, 0.5)

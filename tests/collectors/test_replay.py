@@ -65,7 +65,7 @@ def check_transitions(data, lengths, limit=None):
             one_copy["reward"][order], 4 * known["step"] + one_copy["action"][order]
         )
         if "next_observation" in data:
-            np.testing.assert_array_equal(one_copy["next_observation"][order], [*expected, 0, 0, 1])
+            np.testing.assert_array_equal(one_copy["next_observation"][order], np.add(expected, [0, 0, 1]))
 
 
 def stored_rows(replay):
@@ -330,7 +330,7 @@ def test_set_seed_cuts_without_a_flag(make_replay, kind, take):
     seen = np.concatenate([batch["observation"] for batch in batches], axis=1)
     following = np.concatenate([batch["next_observation"] for batch in batches], axis=1)
     assert not flags.any()
-    np.testing.assert_array_equal(following, [*seen, 0, 0, 1])  # Never what the reset showed.
+    np.testing.assert_array_equal(following, np.add(seen, [0, 0, 1]))  # Never what the reset showed.
     np.testing.assert_array_equal(steps, seen[..., 2])
     begins = steps == 0
     assert begins.sum(axis=1).tolist() == [2, 2]
@@ -350,7 +350,7 @@ def test_set_seed_without_a_replay_keeps_what_followed(take):
         batches += take(collector, 6)
     seen = np.concatenate([batch["observation"] for batch in batches], axis=1)
     following = np.concatenate([batch["next_observation"] for batch in batches], axis=1)
-    np.testing.assert_array_equal(following, [*seen, 0, 0, 1])
+    np.testing.assert_array_equal(following, np.add(seen, [0, 0, 1]))
     assert seen[..., 1].max() == 1
 
 
@@ -394,7 +394,7 @@ def test_pause(make_replay):
         collector.start()
         replay.sample("t", 50, timeout=20)
         for _ in range(3):
-            with pytest.raises(KeyError, match="mine"), collector.pause():
+            with pytest.raises(KeyError, match="mine"), collector.pause():  # noqa: PT012 - left by the last line
                 assert collector.statistics().paused
                 inserts = replay.table("t").statistics().inserts
                 assert collector.statistics().frames == inserts
@@ -455,7 +455,7 @@ def test_a_full_store(make_replay, take):
     replay.reset("t")
     for iterated in (False, True):
         with hr.AsyncCollector(lambda: CounterEnv(4), frames_per_batch=40, replay_buffer=replay) as collector:
-            with pytest.raises(hr.StoreFull):
+            with pytest.raises(hr.StoreFull):  # noqa: PT012 - the last call raises
                 if iterated:
                     take(collector, 10)
                 else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from headrace.collectors.batch import Batch
 from headrace.collectors.channel import Lease, Rows
 from headrace.collectors.rollout import EpisodeLedger, by_env, make_batch
+from headrace.errors import Closed, StoreFull
 from headrace.replay.cutting import cut_block, cut_finals, new_windows, room_for
 from headrace.replay.live_table import NewItems, Pending
 from headrace.replay.rules import ItemRule
@@ -22,6 +24,8 @@ from headrace.store.layout import FINAL, LINKED, NEXT, STEP_MASK, USED, VERSIONE
 from headrace.store.pinning import link_final
 from headrace.store.window import KNOWN, resolve
 
+_log = logging.getLogger(__name__)
+_LOOK_SECONDS = 0.05
 _AHEAD = 2
 _EXTRA_PAGES = 2 * _AHEAD
 _ONE_STEP = np.array([1], np.int64)
@@ -45,6 +49,7 @@ class Landlord:
         num_envs: lanes of the worker.
         send: sends a message to the worker.
         all_applied: called under the replay's lock when the last item that waited for a rate limiter is in its table.
+        is_worker_alive: whether it makes sense to wait for a page for it.
 
     Raises:
         ValueError: more lanes than a page has rows.
@@ -57,6 +62,7 @@ class Landlord:
         num_envs: int,
         send: Callable[[Lease], None],
         all_applied: Callable[[], None],
+        is_worker_alive: Callable[[], bool],
     ) -> None:
         self._replay = replay
         self._store = replay.store
@@ -79,6 +85,12 @@ class Landlord:
         self._finals: deque[int] = deque()
         self._pending = _PendingItems(replay.lock, all_applied)
         self._segments: list[Segment] = []
+        self._is_worker_alive = is_worker_alive
+        self._has_begun = self._is_closed = False
+        # Nobody tells when items leave; it is looked for.
+        self._room = threading.Condition(replay.lock)
+        # The worker fills one page of rows and one of final rows; the others are leased so that it need not wait.
+        self._store.allow(_EXTRA_PAGES)
 
     @property
     def has_pending(self) -> bool:
@@ -97,9 +109,43 @@ class Landlord:
                 self._lease_rows()
             while len(self._finals) < _AHEAD:
                 self._lease_finals()
+            self._has_begun = True
+            self._replay.writer_opened(self)
+
+    def _acquire(self, lanes: int, previous: int = -1) -> int | None:
+        """Take a page; once collecting has begun wait for one: a full table blocks its writers (collectors CF4).
+
+        None if the worker, for which it was meant, is gone.
+        """
+        told = False
+        while True:
+            try:
+                page = self._store.acquire(lanes, previous)
+            except StoreFull as error:
+                if not self._has_begun:
+                    raise
+                if not told:
+                    _log.warning("the worker waits: %s", error)
+                told = True
+                self._room.wait(_LOOK_SECONDS)
+                self._check_open()
+                if not self._is_worker_alive():
+                    return None
+                continue
+            if self._is_closed:
+                self._store.release(page)
+            self._check_open()
+            return int(page)
+
+    def _check_open(self) -> None:
+        self._replay.check_open()
+        if self._is_closed:
+            raise Closed("the collector is shut down")
 
     def _lease_rows(self) -> None:
-        page = self._store.acquire(self._num_envs, self._last_leased)
+        page = self._acquire(self._num_envs, self._last_leased)
+        if page is None:
+            return
         # From here on the worker may write versions; should it die, the store has to clear them.
         self._store.arrays.pages[page, VERSIONED] = 1
         self._last_leased = page
@@ -108,16 +154,19 @@ class Landlord:
         self._send(Lease(page=page, finals=False))
 
     def _lease_finals(self) -> None:
-        page = self._store.acquire(1)
+        page = self._acquire(1)
+        if page is None:
+            return
         self._finals.append(page)
         self._send(Lease(page=page, finals=True))
 
     def commit(self, rows: Rows) -> None:
         """Make what a worker wrote part of the store, and items of it.
 
+        Where no page is free for what comes next, this waits for one; what was written is in.
+
         Raises:
-            StoreFull: no page could be leased for what comes next; what was written is in.
-            Closed: the replay is closed.
+            Closed: the replay or this landlord is closed.
         """
         self._check(rows)
         with self._replay.lock:
@@ -261,6 +310,12 @@ class Landlord:
     def close(self) -> None:
         """Give all pages back; items keep what they hold."""
         with self._replay.lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self._room.notify_all()
+            self._replay.writer_closed(self)
+            self._store.allow(-_EXTRA_PAGES)
             if self._replay.is_closed:
                 return
             for page in (*self._reach, *self._finals):

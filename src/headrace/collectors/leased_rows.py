@@ -56,7 +56,7 @@ class LeasedRows:
         self._steps_in_page = page_rows // num_envs
         self._need_page = need_page
         self._page, self._step = -1, self._steps_in_page
-        self._ahead: tuple[int, int] | None = None
+        self._ahead = -1
         self._finals_page, self._finals_used = -1, page_rows
         self._lane_steps = np.zeros(num_envs, np.uint32)
         self._returns = np.zeros(num_envs)
@@ -73,44 +73,58 @@ class LeasedRows:
 
     def begin(self, first: Columns) -> None:
         """Take the first page; these are the observations of its first step."""
-        self._page, self._step = self._need_page(False), 0
+        self._enter(self._need_page(False))
         for name, column in self.row.items():
             column[...] = first[name]
 
     @property
     def row(self) -> Columns:
         """The observations of the step that comes next."""
-        return self._row(self._page, self._step)
+        return self._rows[self._step]
 
     @property
     def next_row(self) -> Columns:
         """Where the observations that follow are to be written; in the next page where this one ends."""
         if self._step + 1 < self._steps_in_page:
-            return self._row(self._page, self._step + 1)
-        if self._ahead is None:
-            self._ahead = (self._need_page(False), 0)
-        return self._row(*self._ahead)
-
-    def _row(self, page: int, step: int) -> dict[str, NDArray[Any]]:
-        first = page * self._page_rows + step * self._num_envs
+            return self._rows[self._step + 1]
+        if self._ahead < 0:
+            self._ahead = self._need_page(False)
+        first = self._ahead * self._page_rows
         return {name: self._columns[name][first : first + self._num_envs] for name in self._observed}
+
+    def _enter(self, page: int) -> None:
+        """Go on in this page. Views of its rows are made once: the loop asks for them at every step."""
+        self._page, self._step, self._ahead = page, 0, -1
+        first = page * self._page_rows
+        rows = slice(first, first + self._steps_in_page * self._num_envs)
+        blocks = {
+            name: column[rows].reshape(self._steps_in_page, self._num_envs, *column.shape[1:])
+            for name, column in self._columns.items()
+        }
+        observed = {name: blocks[name] for name in self._observed}
+        self._rows = [
+            {name: block[step] for name, block in observed.items()} for step in range(self._steps_in_page)
+        ]
+        self._other_blocks = [(name, blocks[name]) for name in self._others]
+        self._word_block = self._words[rows].reshape(self._steps_in_page, self._num_envs)
+        self._near_wrap = int(self._lane_steps.max()) + self._steps_in_page > STEP_MASK
 
     def record(
         self, actions: Columns, extras: Columns, result: StepResult, finals: Indices, version: int
     ) -> None:
         """Write what was done at this step and what followed; see `Sink.record`."""
-        first = self._page * self._page_rows + self._step * self._num_envs
-        rows = slice(first, first + self._num_envs)
+        step = self._step
+        first = self._page * self._page_rows + step * self._num_envs
         given = {**actions, **extras, "reward": result.reward}
         given["terminated"], given["truncated"] = result.terminated, result.truncated
-        for name in self._others:
-            self._columns[name][rows] = given.get(name, 0)
-        words = self._words[rows]
+        for name, block in self._other_blocks:
+            block[step] = given.get(name, 0)
+        words = self._word_block[step]
         words[:] = self._lane_steps
         self._lane_steps += np.uint32(1)
         self._returns += result.reward
         self._lengths += 1
-        self._versions[self._page * self._page_rows + self._step] = version
+        self._versions[self._page * self._page_rows + step] = version
         frames = self._num_envs - len(result.reset_steps)
         if result.reset_steps.size:
             self._finish_in_lane(result.reset_steps, first, words)
@@ -119,7 +133,7 @@ class LeasedRows:
             self._episodes += zip(self._returns[ended].tolist(), self._lengths[ended].tolist(), strict=True)
             if finals.size:
                 self._finish_beside(finals, first, result.last_observation)
-        if int(self._lane_steps.max()) > STEP_MASK:
+        if self._near_wrap:
             self._lane_steps[self._lane_steps > STEP_MASK] = STEP_HALF
         self._stamps[version] = self._stamps.get(version, 0) + frames
         self._new_frames += frames
@@ -207,8 +221,7 @@ class LeasedRows:
             seconds=seconds,
         )
         if turns:
-            self._page, self._step = self._ahead or (self._need_page(False), 0)
-            self._ahead = None
+            self._enter(self._ahead if self._ahead >= 0 else self._need_page(False))
         self._cuts = NO_COPIES
         self._begin_report()
         return message

@@ -163,12 +163,8 @@ class Session:
             ready.num_envs,
             self._send_quietly,
             self._grants.settle,
+            lambda: self._process.is_alive,
         )
-        # A collector that failed before has ended the waits of learners; this one can serve them again.
-        with self._replay.lock:
-            for name in self._replay.table_names:
-                if not isinstance(self._replay.live_table(name).failure, Closed):
-                    self._replay.live_table(name).failure = None
         self._landlord.begin(ready.observed)
 
     def begin(self, *, running: bool) -> None:
@@ -282,7 +278,7 @@ class Session:
         with self._changed:
             if not self.is_closed:
                 _log_end(error)
-            self._failure = error
+                self._failure = error
             self._has_stopped = True
             self.is_running = False
             self._changed.notify_all()
@@ -292,7 +288,7 @@ class Session:
     def _end_waits(self, failure: BaseException) -> None:
         """End the waits of learners for rows that only this collector could write (collectors CF8)."""
         if self._replay is not None:
-            self._replay.writer_failed(failure)
+            self._replay.writer_failed(self._landlord, failure)
 
     def _died(self) -> WorkerDied:
         assert self._death is not None
