@@ -443,7 +443,7 @@ def test_start_is_called_once(make_replay):
 
 def test_a_full_store(make_replay, take):
     # Neither hangs: inline it is raised and can be tried again, from a worker the next call and waits raise it.
-    replay = make_replay(SIGNATURE, once(), capacity=100)
+    replay = make_replay(SIGNATURE, capacity=100)
     with hr.Collector(lambda: CounterEnv(4), frames_per_batch=40, replay_buffer=replay) as collector:
         with pytest.raises(hr.StoreFull):
             take(collector, 10)
@@ -453,6 +453,7 @@ def test_a_full_store(make_replay, take):
         assert 0 < collector.statistics().frames_discarded <= 40
         assert inserts <= 200
     replay.reset("t")
+    replay.table("t").configure(rate_limiter=hr.rate_limiters.MinSize(5000))
     for iterated in (False, True):
         with hr.AsyncCollector(lambda: CounterEnv(4), frames_per_batch=40, replay_buffer=replay) as collector:
             with pytest.raises(hr.StoreFull):  # noqa: PT012 - the last call raises
@@ -460,7 +461,7 @@ def test_a_full_store(make_replay, take):
                     take(collector, 10)
                 else:
                     collector.start()
-                    replay.sample("t", 500, timeout=20)
+                    replay.sample("t", 1, timeout=20)
             with pytest.raises(hr.StoreFull):
                 collector.update_policy_weights_({})
         nothing_is_held_but_items(replay)
