@@ -30,7 +30,13 @@ def pytest_sessionstart(session):
     """Compile the kernels that most tests use: it takes a while the first time, and no test is to be blamed for it."""
     import headrace as hr
 
-    step = {"action": 0, "reward": np.float32(0.0), "terminated": False, "truncated": False, "observation": np.zeros(2, np.float32)}
+    step = {
+        "action": 0,
+        "reward": np.float32(0.0),
+        "terminated": False,
+        "truncated": False,
+        "observation": np.zeros(2, np.float32),
+    }
     table = hr.Table("t", sampler=hr.selectors.Prioritized(), remover=hr.selectors.Fifo(), max_size=8)
     with hr.Replay(hr.Signature.like(step), [table], seed=0) as replay:
         with replay.writer(items=[hr.ItemRule("t", 2, lookahead=1), hr.ItemRule("t", 1)]) as writer:

@@ -609,6 +609,10 @@ def test_main_thread_signal_handler_is_untouched():
 # ---- writers that failed -------------------------------------------------------------------------------------
 
 
+class Gone:
+    """A writer that was never opened here."""
+
+
 def test_when_the_last_writer_has_failed_a_waiting_sample_ends_with_its_error(scene):
     # Part 12
     play = scene(table())
@@ -616,7 +620,7 @@ def test_when_the_last_writer_has_failed_a_waiting_sample_ends_with_its_error(sc
         play.put(writer, 1)
     play.replay.reset("t")
     waiter = play.start(play.replay.sample, "t", 1)
-    play.replay.writer_failed(hr.WorkerDied("worker 3 died", worker_idx=3))
+    play.replay.writer_failed(Gone(), hr.WorkerDied("worker 3 died", worker_idx=3))
     with pytest.raises(hr.WorkerDied, match="worker 3"):
         waiter.result(10)
     with pytest.raises(hr.WorkerDied):
@@ -628,7 +632,7 @@ def test_while_another_can_write_a_failure_ends_no_wait(scene):
     play = scene(table())
     writer = play.writer()
     waiter = play.start(play.replay.sample, "t", 1)
-    play.replay.writer_failed(hr.WorkerDied("worker 3 died", worker_idx=3))
+    play.replay.writer_failed(Gone(), hr.WorkerDied("worker 3 died", worker_idx=3))
     assert not waiter.done()
     play.put(writer, 5)
     assert waiter.result(10).data["n"].tolist() == [5]
@@ -640,7 +644,7 @@ def test_what_can_be_served_is_served_also_after_a_failure(scene):
     play = scene(hr.Table.queue("t", 5))
     with play.writer() as writer:
         play.put(writer, 1, 2)
-    play.replay.writer_failed(hr.WorkerDied("worker 3 died", worker_idx=3))
+    play.replay.writer_failed(Gone(), hr.WorkerDied("worker 3 died", worker_idx=3))
     assert play.replay.sample("t", 2).data["n"].tolist() == [1, 2]
     with pytest.raises(hr.WorkerDied):
         play.replay.sample("t", 1)

@@ -459,3 +459,39 @@ def test_versions_of_an_earlier_use_are_gone():
     for step in range(12):
         row = append(store, fresh, step)
         assert store.versions[row // 4 * 4 + row % 4] == 0
+
+
+def test_a_full_store_waits_for_a_batch_that_is_being_copied():
+    """replay C4: pages that are free but for a reader are worth the wait; a reader of this thread is not."""
+    store = make_store(capacity=8, page_rows=4)
+    pages = []
+    while True:
+        try:
+            pages.append(store.acquire(1))
+        except StoreFull:
+            break
+    reading, may_end = threading.Event(), threading.Event()
+
+    def read():
+        with store.reading():
+            reading.set()
+            may_end.wait(10)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    assert reading.wait(10)
+    store.release(pages[0])
+    taken: list[int] = []
+    writer = threading.Thread(target=lambda: taken.append(store.acquire(1)))
+    writer.start()
+    while not store._waits_for_readers:
+        assert writer.is_alive()
+    assert not taken
+    may_end.set()
+    writer.join(10)
+    reader.join(10)
+    assert taken == [pages[0]]
+    with store.reading():
+        store.release(pages[1])
+        with pytest.raises(StoreFull):
+            store.acquire(1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -24,7 +23,6 @@ from headrace.store.layout import FINAL, LINKED, NEXT, STEP_MASK, USED, VERSIONE
 from headrace.store.pinning import link_final
 from headrace.store.window import KNOWN, resolve
 
-_log = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.05
 _AHEAD = 2
 _EXTRA_PAGES = 2 * _AHEAD
@@ -50,6 +48,7 @@ class Landlord:
         send: sends a message to the worker.
         all_applied: called under the replay's lock when the last item that waited for a rate limiter is in its table.
         is_worker_alive: whether it makes sense to wait for a page for it.
+        may_wait: whether the learner goes on while this waits: not where it waits for a batch itself.
 
     Raises:
         ValueError: more lanes than a page has rows.
@@ -63,6 +62,7 @@ class Landlord:
         send: Callable[[Lease], None],
         all_applied: Callable[[], None],
         is_worker_alive: Callable[[], bool],
+        may_wait: Callable[[], bool],
     ) -> None:
         self._replay = replay
         self._store = replay.store
@@ -86,7 +86,8 @@ class Landlord:
         self._pending = _PendingItems(replay.lock, all_applied)
         self._segments: list[Segment] = []
         self._is_worker_alive = is_worker_alive
-        self._has_begun = self._is_closed = False
+        self._may_wait = may_wait
+        self._is_closed = False
         # Nobody tells when items leave; it is looked for.
         self._room = threading.Condition(replay.lock)
         # The worker fills one page of rows and one of final rows; the others are leased so that it need not wait.
@@ -109,24 +110,23 @@ class Landlord:
                 self._lease_rows()
             while len(self._finals) < _AHEAD:
                 self._lease_finals()
-            self._has_begun = True
             self._replay.writer_opened(self)
 
     def _acquire(self, lanes: int, previous: int = -1) -> int | None:
-        """Take a page; once collecting has begun wait for one: a full table blocks its writers (collectors CF4).
+        """Take a page, or wait for one as long as the learner may still let items leave: then a full store only blocks.
 
         None if the worker, for which it was meant, is gone.
+
+        Raises:
+            StoreFull: no page is free, and nobody will free one.
+            Closed: the replay or this landlord is closed.
         """
-        told = False
         while True:
             try:
-                page = self._store.acquire(lanes, previous)
-            except StoreFull as error:
-                if not self._has_begun:
+                page: int = self._store.acquire(lanes, previous)
+            except StoreFull:
+                if not (self._may_wait() and self._replay.items_may_leave()):
                     raise
-                if not told:
-                    _log.warning("the worker waits: %s", error)
-                told = True
                 self._room.wait(_LOOK_SECONDS)
                 self._check_open()
                 if not self._is_worker_alive():
@@ -135,7 +135,7 @@ class Landlord:
             if self._is_closed:
                 self._store.release(page)
             self._check_open()
-            return int(page)
+            return page
 
     def _check_open(self) -> None:
         self._replay.check_open()
@@ -163,9 +163,8 @@ class Landlord:
     def commit(self, rows: Rows) -> None:
         """Make what a worker wrote part of the store, and items of it.
 
-        Where no page is free for what comes next, this waits for one; what was written is in.
-
         Raises:
+            StoreFull: no page could be leased for what comes next; what was written is in.
             Closed: the replay or this landlord is closed.
         """
         self._check(rows)

@@ -164,6 +164,7 @@ class Session:
             self._send_quietly,
             self._grants.settle,
             lambda: self._process.is_alive,
+            lambda: self.is_running,
         )
         self._landlord.begin(ready.observed)
 
@@ -287,7 +288,7 @@ class Session:
 
     def _end_waits(self, failure: BaseException) -> None:
         """End the waits of learners for rows that only this collector could write (collectors CF8)."""
-        if self._replay is not None:
+        if self._landlord is not None:
             self._replay.writer_failed(self._landlord, failure)
 
     def _died(self) -> WorkerDied:

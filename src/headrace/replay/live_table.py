@@ -335,6 +335,16 @@ class LiveTable:
             self.settle()
         return drawn
 
+    @property
+    def has_waiting(self) -> bool:
+        """Whether somebody waits to sample."""
+        return bool(self._waiting)
+
+    @property
+    def gives_room(self) -> bool:
+        """Whether sampling lets items leave, or lets items in for which others leave."""
+        return self._num_pending > 0 or (self.max_times > 0 and len(self.ring) > 0)
+
     # ---- changing --------------------------------------------------------------------------------------------------
 
     def update(self, keys: NDArray[np.uint64], priorities: NDArray[np.float64]) -> int:

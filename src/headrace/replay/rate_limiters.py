@@ -15,6 +15,8 @@ import math
 import warnings
 from dataclasses import dataclass
 
+from headrace.checks import check_count
+
 _INFINITE = math.inf
 # Beyond this a float does not tell n from n + 1, and no table has so many items.
 _COUNTABLE = 2.0**50
@@ -88,8 +90,7 @@ class MinSize(RateLimiter):
     """
 
     def __init__(self, n: int) -> None:
-        if n < 1:
-            raise ValueError(f"MinSize: expected n >= 1, got {n}")
+        n = check_count("MinSize: n", n, 1)
         _fill(self, 1.0, n, -_INFINITE, _INFINITE)
 
 
@@ -102,8 +103,7 @@ class Queue(RateLimiter):
     """
 
     def __init__(self, n: int) -> None:
-        if n < 1:
-            raise ValueError(f"{type(self).__name__}: expected n >= 1, got {n}")
+        n = check_count(f"{type(self).__name__}: n", n, 1)
         _fill(self, 1.0, 1, 0.0, float(n))
 
 
@@ -140,8 +140,7 @@ class SampleToInsertRatio(RateLimiter):
         spi, size = float(samples_per_insert), min_size_to_sample
         if not 0 < spi < _INFINITE:
             raise ValueError(f"samples_per_insert: expected a finite number > 0, got {samples_per_insert}")
-        if size < 1:
-            raise ValueError(f"min_size_to_sample: expected >= 1, got {size}")
+        size = check_count("min_size_to_sample", size, 1)
         if isinstance(error_buffer, tuple):
             low, high = map(float, error_buffer)
         else:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from headrace.checks import check_count
 from headrace.clock import SYSTEM_CLOCK, Clock
-from headrace.errors import Closed
+from headrace.errors import Closed, SpecError
 from headrace.replay import kernels
 from headrace.replay.batch import SampledBatch, SampleInfo
 from headrace.replay.items import INVENTED, LOOKAHEAD, REAL, kept_rows
@@ -63,6 +64,11 @@ class Replay:
         seed: int | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
+        if not isinstance(signature, Signature):
+            raise TypeError(
+                f"signature: expected a Signature, got {type(signature).__name__}; Signature.like(example) makes one"
+            )
+        capacity = None if capacity is None else check_count("capacity", capacity, 1)
         descriptions = _checked_tables(tables)
         self.store = Store(signature, capacity)
         self.store.who_holds = self._who_holds
@@ -77,7 +83,7 @@ class Replay:
         self._given: frozenset[str] = frozenset()
         self._plans: dict[Any, SamplingPlan] = {}
         self._latest_plan: tuple[Any, Any, SamplingPlan] | None = None
-        self.open_writers: weakref.WeakSet[Writer] = weakref.WeakSet()
+        self._open_writers: weakref.WeakSet[object] = weakref.WeakSet()
         self.is_closed = False
 
     @property
@@ -137,24 +143,21 @@ class Replay:
             Closed: the replay is closed.
         """
         live = self.live_table(table)
-        if batch_size < 1:
-            raise ValueError(f"batch_size: expected >= 1, got {batch_size}")
+        batch_size = check_count("batch_size", batch_size, 1)
         plan = self._plan(views)
-        with self.lock:
-            if self.is_closed:
-                self.check_open()
-            live.wait_to_sample(batch_size, timeout)
-            reader = self.store.begin_reading()
-            try:
+        reader = -1
+        try:
+            with self.lock:
+                if self.is_closed:
+                    self.check_open()
+                live.wait_to_sample(batch_size, timeout)
+                reader = self.store.begin_reading()
                 drawn = live.draw(batch_size)
                 located, mask = self._locate(plan, drawn)
-            except BaseException:
-                self.store.end_reading(reader)
-                raise
-        try:
             data = plan.present(located)
         finally:
-            self.store.end_reading(reader)
+            if reader >= 0:
+                self.store.end_reading(reader)
         integers, floats = drawn.integers, drawn.floats
         info = SampleInfo(
             drawn.keys,
@@ -184,6 +187,8 @@ class Replay:
         return plan.locate(rows, padded=padded), (rows >= 0 if padded else None)
 
     def _plan(self, views: Mapping[str, View] | None) -> SamplingPlan:
+        if views is not None and not isinstance(views, Mapping):
+            raise TypeError(f"views: expected a dict of View, got {type(views).__name__}")
         latest = self._latest_plan
         # The dict may have been changed since. Comparing it with a copy is quick: its values are the same objects.
         if latest is not None and latest[0] is views and latest[1] == views:
@@ -196,12 +201,25 @@ class Replay:
         return plan
 
     def note_given(self, columns: Iterable[str]) -> None:
-        """Final rows are given values of these columns: they are known before acting (views V2)."""
-        given = self._given.union(columns)
-        if given != self._given:
-            with self.lock:
-                self._given = given
-                self._plans, self._latest_plan = {}, None
+        """Final rows are given values of these columns: they are known before acting (views V2).
+
+        All final rows of a replay are given the same columns. So a view can tell data from the zeros that fill a final
+        row up, whatever episode they belong to.
+
+        Raises:
+            SpecError: other columns than before.
+        """
+        given = frozenset(columns)
+        if given == self._given:
+            return
+        with self.lock:
+            if self._given:
+                raise SpecError(
+                    f"final: expected the columns {', '.join(sorted(self._given))}, as in earlier final rows of this "
+                    f"replay, got {', '.join(sorted(given))}"
+                )
+            self._given = given
+            self._plans, self._latest_plan = {}, None
 
     # ---- items -----------------------------------------------------------------------------------------------------
 
@@ -297,7 +315,8 @@ class Replay:
         """One frozen record of all tables and the store, taken at one instant."""
         with self.lock:
             return ReplayStatistics(
-                {name: live.statistics() for name, live in self._tables.items()}, self.store.statistics()
+                MappingProxyType({name: live.statistics() for name, live in self._tables.items()}),
+                self.store.statistics(),
             )
 
     def _who_holds(self) -> str:
@@ -307,20 +326,36 @@ class Replay:
         pending = sum(live.statistics().pending_inserts for live in self._tables.values())
         return f"Items in tables: {sizes}; pending: {pending}; the rest is held by open writers and views. "
 
-    def writer_opened(self, writer: Writer) -> None:
-        """A writer can bring what samples wait for, whatever failed before."""
+    def writer_opened(self, writer: object) -> None:
+        """A writer, or whoever takes in what another process writes, can bring what samples wait for."""
         with self.lock:
             self.check_open()
-            self.open_writers.add(writer)
+            self._open_writers.add(writer)
+            # Whatever failed before.
             for live in self._tables.values():
                 live.failure = None
 
-    def writer_failed(self, failure: BaseException) -> None:
+    def writer_closed(self, writer: object) -> None:
+        """A writer will bring nothing more."""
+        with self.lock:
+            self._open_writers.discard(writer)
+
+    def writer_failed(self, writer: object, failure: BaseException) -> None:
         """A writer is gone; if no other is open, waits to sample that nothing can serve any more end with its error."""
         with self.lock:
-            if not self.open_writers:
+            self._open_writers.discard(writer)
+            if not self._open_writers and not self.is_closed:
                 for live in self._tables.values():
                     live.fail(failure)
+
+    def items_may_leave(self) -> bool:
+        """Whether learners can be expected to let items leave: by sampling, while none of them waits for more.
+
+        Where one waits, room and items wait for each other for ever.
+        """
+        with self.lock:
+            tables = self._tables.values()
+            return not any(live.has_waiting for live in tables) and any(live.gives_room for live in tables)
 
     # ---- closing ---------------------------------------------------------------------------------------------------
 
@@ -407,6 +442,8 @@ def estimate_bytes(signature: Signature, steps: int, tables: Iterable[Table] = (
 
 
 def _checked_tables(tables: Iterable[Table]) -> list[Table]:
+    if isinstance(tables, Table):
+        raise TypeError("tables: expected a list of Table, got one; put it into a list")
     descriptions = list(tables)
     if not descriptions:
         raise ValueError("tables: expected at least one Table, got none")

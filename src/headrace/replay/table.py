@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from headrace.checks import check_count
 from headrace.replay.rate_limiters import MinSize, Queue, RateLimiter, Stack
 from headrace.replay.selectors import Fifo, Lifo, Selector
 
@@ -52,12 +53,7 @@ class Table:
                 raise TypeError(
                     f"table {name!r}: {role}: expected a selector such as Fifo(), got {selector!r}"
                 )
-        if not isinstance(rate_limiter, RateLimiter):
-            raise TypeError(
-                f"table {name!r}: rate_limiter: expected one such as MinSize(1), got {rate_limiter!r}"
-            )
-        if max_times_sampled < 0:
-            raise ValueError(f"table {name!r}: max_times_sampled: expected >= 0, got {max_times_sampled}")
+        max_times_sampled = check_count(f"table {name!r}: max_times_sampled", max_times_sampled, 0)
         check_size(name, max_size, rate_limiter)
         fields = {
             "name": name,
@@ -109,8 +105,11 @@ def check_size(name: str, max_size: int, rate_limiter: RateLimiter) -> None:
     Raises:
         ValueError: with the numbers.
     """
-    if max_size < 1:
-        raise ValueError(f"table {name!r}: max_size: expected >= 1, got {max_size}")
+    if not isinstance(rate_limiter, RateLimiter):
+        raise TypeError(
+            f"table {name!r}: rate_limiter: expected one such as MinSize(1), got {rate_limiter!r}"
+        )
+    check_count(f"table {name!r}: max_size", max_size, 1)
     if rate_limiter.min_size > max_size:
         raise ValueError(
             f"table {name!r}: the rate limiter waits for {rate_limiter.min_size} items, but max_size is {max_size}: "

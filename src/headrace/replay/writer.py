@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.checks import check_count
 from headrace.errors import Closed, DeadlineExceeded
 from headrace.replay.final_columns import FinalColumns
 from headrace.replay.item_maker import ItemMaker
@@ -50,11 +51,11 @@ class Writer:
         max_pending: int,
         timeout: float | None,
     ) -> None:
-        if lanes < 1:
-            raise ValueError(f"lanes: expected >= 1, got {lanes}")
-        if max_pending < 1:
-            raise ValueError(f"max_pending: expected >= 1, got {max_pending}")
         self._closed = True  # Until everything below has succeeded.
+        lanes = check_count("lanes", lanes, 1)
+        max_pending = check_count("max_pending", max_pending, 1)
+        history = None if history is None else check_count("history", history, 1)
+        items = _checked_rules(items)
         self._replay = replay
         self._store = replay.store
         self._lock = replay.lock
@@ -185,9 +186,9 @@ class Writer:
             SpecError: `final` does not fit; nothing changed.
         """
         self._check_open()
-        lanes = np.arange(self._lanes) if lane is None else np.array([lane])
-        if lane is not None and not 0 <= lane < self._lanes:
-            raise ValueError(f"lane: expected 0 to {self._lanes - 1}, got {lane}")
+        lanes = np.arange(self._lanes) if lane is None else np.array([check_count("lane", lane, 0)])
+        if lane is not None:
+            self._block_of(lane)
         empty = [int(each) for each in lanes if not self._open_steps(int(each))]
         if empty:
             raise ValueError(
@@ -268,10 +269,11 @@ class Writer:
         return int(block.lane_steps[inner])
 
     def _block_of(self, lane: int) -> tuple[LaneBlock, int]:
+        inner = lane
         for block in self._blocks:
-            if lane < block.lanes:
-                return block, lane
-            lane -= block.lanes
+            if inner < block.lanes:
+                return block, inner
+            inner -= block.lanes
         raise ValueError(f"lane: expected 0 to {self._lanes - 1}, got {lane}")
 
     # ---- items -----------------------------------------------------------------------------------------------------
@@ -289,13 +291,10 @@ class Writer:
         self._check_open()
         live = self._replay.live_table(table)
         check_priority(priority)
-        if not 0 <= lane < self._lanes:
-            raise ValueError(f"lane: expected 0 to {self._lanes - 1}, got {lane}")
-        if length < 1:
-            raise ValueError(f"length: expected >= 1, got {length}")
+        length = check_count("length", length, 1)
         if self._pending.count >= self._max_pending:
             self._wait_for_room()
-        block, inner = self._block_of(lane)
+        block, inner = self._block_of(check_count("lane", lane, 0))
         with self._lock:
             tail = block.tail(inner)
             start = (
@@ -369,7 +368,7 @@ class Writer:
 
     def _release(self) -> None:
         self._closed = True
-        self._replay.open_writers.discard(self)
+        self._replay.writer_closed(self)
         with self._lock:
             self._store.allow(-self._extra_pages)
             for block in self._blocks:
@@ -441,6 +440,15 @@ class Writer:
         rules = ", ".join(repr(rule) for rule in self._items.rules)
         state = "closed" if self._closed else "open"
         return f"<Writer of {self._lanes} lanes, {state}, items: [{rules}]>"
+
+
+def _checked_rules(items: Sequence[ItemRule]) -> list[ItemRule]:
+    if isinstance(items, ItemRule):
+        raise TypeError("items: expected a list of ItemRule, got one; put it into a list")
+    for rule in items:
+        if not isinstance(rule, ItemRule):
+            raise TypeError(f"items: expected an ItemRule, got {rule!r}")
+    return list(items)
 
 
 def _history(history: int | None, items: Sequence[ItemRule], lanes: int, capacity: int | None) -> int:

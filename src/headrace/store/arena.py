@@ -23,6 +23,7 @@ from numpy.typing import DTypeLike, NDArray
 # Python names this constant only from 3.14 on; without it Linux may refuse to reserve more than there is memory.
 _NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if os.uname().sysname == "Linux" else 0)
 _ALIGNMENT = 4096
+_WORTH_HUGE_PAGES = 4 << 20
 
 
 class Arena:
@@ -42,8 +43,11 @@ class Arena:
     @classmethod
     def private(cls, nbytes: int) -> Arena:
         """Memory of this process alone."""
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE
-        return cls(mmap.mmap(-1, nbytes, flags=flags), nbytes)
+        mapping = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE)
+        if nbytes >= _WORTH_HUGE_PAGES and hasattr(mmap, "MADV_HUGEPAGE"):
+            # Random reads of a large table spend much of their time in looking up small pages.
+            mapping.madvise(mmap.MADV_HUGEPAGE)
+        return cls(mapping, nbytes)
 
     @classmethod
     def shared(cls, nbytes: int) -> Arena:

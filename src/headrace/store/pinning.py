@@ -8,7 +8,6 @@ neighbours at the next turn, and `Store` uses it again once no reader can still 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headrace.store.jit import Int, kernel
 from headrace.store.layout import (
@@ -59,13 +58,6 @@ def pin_window(store: StoreArrays, row: Int, count: Int, change: Int) -> None:
         if count <= 0:
             return
         page = following
-
-
-@kernel
-def unpin_rows(store: StoreArrays, rows: NDArray[np.int64]) -> None:
-    """Give back one reference for each of these windows of one row."""
-    for index in range(rows.shape[0]):
-        pin_page(store, rows[index] // store.page_rows, -1)
 
 
 @kernel

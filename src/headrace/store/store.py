@@ -31,6 +31,9 @@ from headrace.store.layout import (
 )
 from headrace.store.pinning import pin_page, take_freed
 
+# A reader may end between a look at it and the wait for it: then the next look is so far away.
+_LOOK_SECONDS = 0.05
+
 
 class Store:
     """The pages that hold the steps of one signature. Each step is written once, whatever reads it.
@@ -96,7 +99,9 @@ class Store:
         self._never_used = 0
         self._free: list[int] = []
         self._limbo: deque[tuple[int, int]] = deque()
-        self._readers: dict[int, None] = {}
+        self._readers: dict[int, int] = {}
+        self._reader_ended = threading.Condition(self.lock)
+        self._waits_for_readers = 0
         self._next_reader = 0
         self._dropped: deque[int] = deque()
         self.next_episode = np.zeros(1, np.int64)
@@ -112,10 +117,10 @@ class Store:
         with self.lock:
             self._reclaim()
             charge = lanes * (self.arrays.page_rows // lanes)
-            if self._charged + charge > self._row_budget or (
-                not self._free and self._never_used == self.num_pages
-            ):
-                raise StoreFull(self._full_message())
+            while not self._has_room(charge):
+                if not self._wait_for_readers():
+                    raise StoreFull(self._full_message())
+                self._reclaim()
             page = self._free.pop() if self._free else self._take_new()
             self._charged += charge
             self._charges[page] = charge
@@ -146,6 +151,24 @@ class Store:
     def drop(self, pages: Sequence[int]) -> None:
         """Give references back from a finalizer, which may run anywhere, also under the lock: they go a turn later."""
         self._dropped.extend(pages)
+
+    def _has_room(self, charge: int) -> bool:
+        within = self._charged + charge <= self._row_budget
+        return within and (bool(self._free) or self._never_used < self.num_pages)
+
+    def _wait_for_readers(self) -> bool:
+        """Whether pages are free but for readers in other threads, after waiting for one of these to end.
+
+        A reader copies one batch, so that is a matter of milliseconds. tests/store/test_store.py shows it.
+        """
+        if not self._limbo or not self._readers or threading.get_ident() in self._readers.values():
+            return False
+        self._waits_for_readers += 1
+        try:
+            self._reader_ended.wait(_LOOK_SECONDS)
+        finally:
+            self._waits_for_readers -= 1
+        return True
 
     def _take_new(self) -> int:
         self._never_used += 1
@@ -202,12 +225,15 @@ class Store:
         self._reclaim()
         reader = self._next_reader
         self._next_reader = reader + 1
-        self._readers[reader] = None
+        self._readers[reader] = threading.get_ident()
         return reader
 
     def end_reading(self, reader: int) -> None:
-        """Close a guard; needs no lock."""
+        """Close a guard; needs no lock, but where somebody waits for it."""
         del self._readers[reader]
+        if self._waits_for_readers:
+            with self.lock:
+                self._reader_ended.notify_all()
 
     def hold(self, pages: Sequence[int], array: NDArray[Any]) -> NDArray[Any]:
         """The same memory as `array`, read-only, with these pages held until the last array over it is garbage."""

@@ -77,6 +77,9 @@ class SamplingPlan:
         self._carve = (store.memory, store.places, store.arrays.page_rows)
         self._pool = Pool()
         names = {name: View(name) for name in store.signature.columns} if views is None else views
+        for name, view in names.items():
+            if not isinstance(view, View):
+                raise TypeError(f"views: {name!r}: expected a View, got {view!r}")
         sources = [
             source_of(store.signature, name, view, given_at_the_end)
             for name, view in names.items()

@@ -88,9 +88,11 @@ def source_of(signature: Signature, name: str, view: View, given_at_the_end: fro
     columns = _columns(signature, name, path)
     specs = {leaf: METADATA.get(column) or signature.columns[column] for leaf, column in columns.items()}
     _check_space(name, view, specs)
-    acting_gives = not any(
-        path == pre or path.startswith((f"{pre}/", pre if pre.endswith("_") else f"{pre}/")) for pre in _PRE
-    ) and not any(column in given_at_the_end for column in columns.values())
+    acting_gives = not (_is_pre(path) or any(column in given_at_the_end for column in columns.values()))
+    if given_at_the_end and path.split("/")[0] == "observation":
+        # Final rows there are, but they were not given the observation: what stands in them is no data.
+        acting_gives = not any(column in given_at_the_end for column in columns.values())
+    _check_flags(name, view, acting_gives)
     next_of = (view.n_step, view.gamma) if isinstance(view, TransitionView) and view.part == "next" else None
     return Source(
         name=name,
@@ -100,6 +102,23 @@ def source_of(signature: Signature, name: str, view: View, given_at_the_end: fro
         fills=_fills(signature, name, path, view.fill, specs),
         build=_builder(signature, path, columns),
     )
+
+
+def _is_pre(path: str) -> bool:
+    """Whether a column of this name is known before acting, whatever final rows are given (views V2)."""
+    return any(path == pre or path.startswith(pre if pre.endswith("_") else f"{pre}/") for pre in _PRE)
+
+
+def _check_flags(name: str, view: View, acting_gives: bool) -> None:
+    """Refuse what stored rows cannot show, and a view for acting that looks ahead (views V8)."""
+    if view.agent is not None:
+        raise ValueError(
+            f"view {name!r}: agent={view.agent!r}: the rows of a replay belong to one agent each"
+        )
+    if view.used_for_compute_actions and max(view.offsets) > (-1 if acting_gives else 0):
+        raise ValueError(
+            f"view {name!r}: used_for_compute_actions=True, but it looks at what is not known when acting: {view!r}"
+        )
 
 
 def _columns(signature: Signature, name: str, path: str) -> dict[str, str]:

@@ -1,0 +1,24 @@
+"""Numbers from users, checked once and named in the error."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+
+def check_count(name: str, value: Any, least: int) -> int:
+    """An integer of at least `least`, as a Python int.
+
+    Raises:
+        TypeError: no integer (a bool is none).
+        ValueError: too small.
+
+    >>> check_count("lanes", 3, 1)
+    3
+    """
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name}: expected an integer >= {least}, got {value!r}")
+    number = operator.index(value)
+    if number < least:
+        raise ValueError(f"{name}: expected an integer >= {least}, got {number}")
+    return number
