@@ -40,6 +40,9 @@ def transition(n_step: int = 1, gamma: float = 0.99, frame_stack: int = 1) -> di
     t + m; `terminated`, `truncated` of row t + m - 1; `discount` gamma**m, 0 after termination; `n` is m. A learner
     uses `reward + discount * value(next_observation)`.
 
+    A row whose next observation is not stored yet gives n = 0 and nothing to learn from: give the items of such a table
+    `ItemRule(..., lookahead=n_step)`, and none is drawn before what it needs is there.
+
     Args:
         n_step: the most transitions that are put together.
         gamma: the discount of one step.
