@@ -396,42 +396,53 @@ def test_many_rounds_leave_nothing(make_replay):
 # ---- whole processes -----------------------------------------------------------------------------------------------
 
 
-def script(tmp_path, body):
-    """A user's script, without a main guard, whose classes and lambdas are its own."""
-    file = tmp_path / "script.py"
-    head = """
-        import os, signal, sys, time
-        import numpy as np
-        import headrace as hr
-        from headrace.testing import CounterEnv
+@pytest.fixture
+def script(tmp_path):
+    """Runs a user's script, without a main guard, whose classes and lambdas are its own."""
+    started = []
 
-        class Env(CounterEnv):
-            hang = False
-            def step(self, action):
-                print("noise", flush=True)
-                if self.hang:
-                    time.sleep(1000)
-                return super().step(action)
+    def run(body):
+        file = tmp_path / "script.py"
+        head = """
+            import os, signal, sys, time
+            import numpy as np
+            import headrace as hr
+            from headrace.testing import CounterEnv
 
-        scale = 2
+            class Env(CounterEnv):
+                hang = False
+                def step(self, action):
+                    print("noise", flush=True)
+                    if self.hang:
+                        time.sleep(1000)
+                    return super().step(action)
 
-        def policy(observation):
-            return (observation[:, 2] * scale) % 4
+            scale = 2
 
-        def start(**options):
-            collector = hr.AsyncCollector(lambda: Env(3), policy, frames_per_batch=5, **options)
-            os.write(1, b"pid %d\\n" % collector.worker_pid)
-            return collector
-    """
-    file.write_text(textwrap.dedent(head) + textwrap.dedent(body))
-    environment = os.environ | {"PYTHONWARNINGS": "default"}
-    return subprocess.Popen(
-        [sys.executable, str(file)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
+            def policy(observation):
+                return (observation[:, 2] * scale) % 4
+
+            def start(**options):
+                collector = hr.AsyncCollector(lambda: Env(3), policy, frames_per_batch=5, **options)
+                os.write(1, b"pid %d\\n" % collector.worker_pid)
+                return collector
+        """
+        file.write_text(textwrap.dedent(head) + textwrap.dedent(body))
+        environment = os.environ | {"PYTHONWARNINGS": "default"}
+        process = subprocess.Popen(
+            [sys.executable, str(file)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        )
+        started.append(process)
+        return process
+
+    yield run
+    for process in started:
+        process.kill()
+        process.communicate(timeout=10)
 
 
 def read_until(process, word):
@@ -447,10 +458,9 @@ def end_of(process, timeout=10):
     return process.returncode, out, errors
 
 
-def test_a_script_without_main_guard(tmp_path):
+def test_a_script_without_main_guard(script):
     # CD6, and an environment that prints.
     process = script(
-        tmp_path,
         """
         with start(total_frames=20) as collector:
             print("steps", [batch["t"].tolist() for batch in collector][-1])
@@ -463,10 +473,9 @@ def test_a_script_without_main_guard(tmp_path):
     assert errors == ""
 
 
-def test_an_interpreter_that_ends_without_shutdown(tmp_path):
+def test_an_interpreter_that_ends_without_shutdown(script):
     # CX9.
     process = script(
-        tmp_path,
         """
         collector = start()
         collector.next()
@@ -480,10 +489,9 @@ def test_an_interpreter_that_ends_without_shutdown(tmp_path):
 
 
 @pytest.mark.parametrize("hang", [False, True])
-def test_death_of_the_learner(tmp_path, hang):
+def test_death_of_the_learner(script, hang):
     # CX8: within 2 s, also in the middle of a step that never ends.
     process = script(
-        tmp_path,
         f"""
         collector = start()
         collector.next()
@@ -500,10 +508,9 @@ def test_death_of_the_learner(tmp_path, hang):
     process.communicate(timeout=5)
 
 
-def test_death_of_a_learner_whose_child_lives_on(tmp_path):
+def test_death_of_a_learner_whose_child_lives_on(script):
     # CX8: a forked child has inherited the learner's end of the connection.
     process = script(
-        tmp_path,
         """
         collector = start()
         if os.fork() == 0:
@@ -521,10 +528,9 @@ def test_death_of_a_learner_whose_child_lives_on(tmp_path):
     process.communicate(timeout=10)
 
 
-def test_ctrl_c(tmp_path):
+def test_ctrl_c(script):
     # CX7: as from a terminal, to the whole group.
     process = script(
-        tmp_path,
         """
         Env.hang = True
         try:
