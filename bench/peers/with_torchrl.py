@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -101,10 +101,11 @@ def _sequences(size: int) -> Run:
 
 
 def _has_sum_trees() -> bool:
-    """Its sum trees are compiled, and are missing where the wheel was built for another torch."""
-    return importlib.util.find_spec("torchrl._torchrl") is not None and hasattr(
-        importlib.import_module("torchrl._torchrl"), "SumSegmentTreeFp32"
-    )
+    """Its sum trees are compiled, and are missing or cannot be loaded where the wheel was built for another torch."""
+    try:
+        return hasattr(importlib.import_module("torchrl._torchrl"), "SumSegmentTreeFp32")
+    except ImportError:
+        return False
 
 
 WORK: dict[str, Callable[..., Run]] = {

@@ -16,7 +16,7 @@ from headrace.collectors.channel import Rows
 from headrace.envs.protocol import NO_COPIES, Indices, StepResult
 from headrace.spec import Signature
 from headrace.store.arena import Arena
-from headrace.store.layout import FINAL, LINKED, NO_LINK, STEP_HALF, STEP_MASK, plan
+from headrace.store.layout import FINAL, LINKED, NO_LINK, STEP_HALF, STEP_MASK, columns, plan
 
 Columns = Mapping[str, NDArray[Any]]
 
@@ -43,9 +43,7 @@ class LeasedRows:
         need_page: Callable[[bool], int],
     ) -> None:
         arrays = plan(signature, num_pages, page_rows).arrays(arena)
-        self._columns: dict[str, NDArray[Any]] = {
-            name: arrays[f"column:{name}"] for name in signature.columns
-        }
+        self._columns = columns(arrays, signature)
         self._words: NDArray[np.uint32] = arrays["steps"]  # type: ignore[assignment]
         self._links: NDArray[np.uint32] = arrays["links"]  # type: ignore[assignment]
         self._versions: NDArray[np.int32] = arrays["versions"]  # type: ignore[assignment]

@@ -1,7 +1,7 @@
 """One stretch of memory that holds every array of a table's items.
 
 A kernel is given the stretch and a list of places, and carves the arrays itself: numba takes 40 ns for each array that
-it is given, and there are seventeen.
+it is given, and there are fifteen.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ItemMemory(NamedTuple):
     Attributes:
         items: the arrays.
         memory: uint8[...], the whole stretch.
-        places: int64[17, 2]: where each array begins and ends in it.
+        places: int64[15, 2]: where each array begins and ends in it.
     """
 
     items: Items
@@ -55,9 +55,8 @@ def new_items(
     """Empty arrays for `capacity` items."""
     has_heap = HEAP in (sampler.kind, remover.kind)
     layout = ArenaLayout(alignment=_LINE)
-    layout.add("keys", (capacity,), np.uint64)
-    layout.add("rows", (capacity,), np.uint32)
-    layout.add("times", (capacity,), np.uint32)
+    # Key, row and times of an item side by side: a draw reads all three, from one place of memory.
+    layout.add("records", (capacity, 4), np.uint32)
     layout.add("priorities", (capacity if with_priorities else 0,), np.float64)
     layout.add("windows", ((capacity if with_windows else 0) * WINDOW_WORDS,), np.uint32)
     layout.add("touches", (capacity if has_heap else 0,), np.int64)
@@ -95,40 +94,41 @@ def _begin(items: Items, sampler: Selector, remover: Selector, capacity: int) ->
 @opening
 def open_items(memory: NDArray[np.uint8], places: NDArray[np.int64]) -> Items:
     """Carve the arrays of a table from its memory."""
-    ring = memory[places[8, 0] : places[8, 1]].view(np.int64)
-    common = memory[places[6, 0] : places[6, 1]].view(np.float64)
-    rows = memory[places[1, 0] : places[1, 1]].view(np.uint32)
+    ring = memory[places[6, 0] : places[6, 1]].view(np.int64)
+    common = memory[places[4, 0] : places[4, 1]].view(np.float64)
+    records = memory[places[0, 0] : places[0, 1]]
+    halves = records.view(np.uint32)
     return Items(
-        memory[places[0, 0] : places[0, 1]].view(np.uint64),
-        rows,
-        memory[places[2, 0] : places[2, 1]].view(np.uint32),
-        memory[places[3, 0] : places[3, 1]].view(np.float64),
-        memory[places[4, 0] : places[4, 1]]
+        records.view(np.uint64)[0::2],
+        halves[2::4],
+        halves[3::4],
+        memory[places[1, 0] : places[1, 1]].view(np.float64),
+        memory[places[2, 0] : places[2, 1]]
         .view(np.uint32)
-        .reshape(((places[4, 1] - places[4, 0]) // 12, WINDOW_WORDS)),
-        memory[places[5, 0] : places[5, 1]].view(np.int64),
+        .reshape(((places[2, 1] - places[2, 0]) // 12, WINDOW_WORDS)),
+        memory[places[3, 0] : places[3, 1]].view(np.int64),
         common,
-        memory[places[7, 0] : places[7, 1]].view(np.uint32),
+        memory[places[5, 0] : places[5, 1]].view(np.uint32),
         ring,
         Index(
             ring[SAMPLER_KIND],
             common[SAMPLER_EXPONENT],
-            memory[places[9, 0] : places[9, 1]].view(np.float64),
-            memory[places[10, 0] : places[10, 1]].view(np.int64),
+            memory[places[7, 0] : places[7, 1]].view(np.float64),
+            memory[places[8, 0] : places[8, 1]].view(np.int64),
             Heap(
-                memory[places[11, 0] : places[11, 1]].view(np.int64),
-                memory[places[12, 0] : places[12, 1]].view(np.int64),
+                memory[places[9, 0] : places[9, 1]].view(np.int64),
+                memory[places[10, 0] : places[10, 1]].view(np.int64),
                 common[SAMPLER_SIGN],
             ),
         ),
         Index(
             ring[REMOVER_KIND],
             common[REMOVER_EXPONENT],
-            memory[places[13, 0] : places[13, 1]].view(np.float64),
-            memory[places[14, 0] : places[14, 1]].view(np.int64),
+            memory[places[11, 0] : places[11, 1]].view(np.float64),
+            memory[places[12, 0] : places[12, 1]].view(np.int64),
             Heap(
-                memory[places[15, 0] : places[15, 1]].view(np.int64),
-                memory[places[16, 0] : places[16, 1]].view(np.int64),
+                memory[places[13, 0] : places[13, 1]].view(np.int64),
+                memory[places[14, 0] : places[14, 1]].view(np.int64),
                 common[REMOVER_SIGN],
             ),
         ),

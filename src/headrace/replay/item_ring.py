@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,9 @@ from headrace.replay.items import (
 from headrace.replay.selectors import Selector
 from headrace.store.block import LaneBlock
 from headrace.store.store import Store
+
+if TYPE_CHECKING:
+    from headrace.replay.quick import QuickBatches
 
 _SMALLEST = 1024
 # The window of every item that is one row.
@@ -273,6 +276,10 @@ class ItemRing:
             uniforms = self._random.random(len(keys) - drawn) if self._random_draws else _NO_NUMBERS
             drawn = kernels.draw_from(*self._carve, drawn, uniforms, keys, integers, floats)
         return self._windows_of(integers[kernels.SLOT]), 0
+
+    def draw_quick(self, quick: QuickBatches) -> tuple[NDArray[np.uint8], int]:
+        """Draw a batch and copy it; see `QuickBatches.sample`."""
+        return quick.sample(self._carve, self._random, self._random_draws)
 
     def draw_distinct(
         self,

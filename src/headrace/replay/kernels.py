@@ -37,7 +37,7 @@ from headrace.replay.items import (
 )
 from headrace.replay.sum_tree import find, rebuild, total
 from headrace.store.commit import commit_step
-from headrace.store.jit import Int, kernel
+from headrace.store.jit import Int, kernel, prefetch
 from headrace.store.layout import REFERENCES, StoreArrays
 from headrace.store.memory import open_store
 
@@ -326,6 +326,8 @@ def choose(
             slots[place] = slot
             chances[place] = 1.0
         return count
+    for place in range(uniforms.shape[0]):
+        prefetch(items.rows, slot_at(items, min(np.int64(uniforms[place] * ring[SPAN]), ring[SPAN] - 1)))
     picked = 0
     for place in range(uniforms.shape[0]):
         slot = slot_at(items, min(np.int64(uniforms[place] * ring[SPAN]), ring[SPAN] - 1))

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from headrace.clock import Clock
 from headrace.errors import Closed, DeadlineExceeded
 from headrace.replay.item_ring import ONE_ROW, ItemRing
+from headrace.replay.items import INVENTED
 from headrace.replay.rate_limiters import RateLimiter
 from headrace.replay.selectors import Uniform
 from headrace.replay.table import Table, check_size
@@ -26,6 +27,7 @@ from headrace.store.block import LaneBlock
 from headrace.store.pinning import pin_page
 
 if TYPE_CHECKING:
+    from headrace.replay.quick import QuickBatches
     from headrace.store.store import Store
 
 
@@ -332,6 +334,22 @@ class LiveTable:
         if self._pending or self._waiting:
             # What goes in now may bring another window for all; these items keep theirs.
             drawn.windows = drawn.windows.copy()
+            self.settle()
+        return drawn
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether a draw takes nothing out and all items have as many rows: `draw_quick` may be used."""
+        ring = self.ring
+        return not (
+            self.max_times or self._without_replacement or ring.has_windows or ring.window[INVENTED]
+        )
+
+    def draw_quick(self, quick: QuickBatches, n: int) -> tuple[NDArray[np.uint8], int]:
+        """Draw a batch that `wait_to_sample` has admitted, and copy it; see `QuickBatches.sample`."""
+        drawn = self.ring.draw_quick(quick)
+        self.samples += n
+        if self._pending or self._waiting:
             self.settle()
         return drawn
 

@@ -18,13 +18,14 @@ from headrace.replay import kernels
 from headrace.replay.batch import SampledBatch, SampleInfo
 from headrace.replay.items import INVENTED, LOOKAHEAD, REAL, kept_rows
 from headrace.replay.live_table import Draw, LiveTable
+from headrace.replay.quick import LARGEST, QuickBatches
 from headrace.replay.rate_limiters import RateLimiter
 from headrace.replay.rules import ItemRule
 from headrace.replay.table import Table
 from headrace.replay.writer import Writer
 from headrace.spec import Signature
 from headrace.statistics import ReplayStatistics, TableStatistics
-from headrace.store.gather import window_rows_in
+from headrace.store.gather import Pool, window_rows_in
 from headrace.store.pinning import pin_window
 from headrace.store.store import Store
 from headrace.views.sampling import Located, SamplingPlan
@@ -82,6 +83,8 @@ class Replay:
         self._next_key = 1
         self._given: frozenset[str] = frozenset()
         self._plans: dict[Any, SamplingPlan] = {}
+        self._quick: dict[tuple[SamplingPlan, int, int, bool], QuickBatches | None] = {}
+        self._pool = Pool()
         self._latest_plan: tuple[Any, Any, SamplingPlan] | None = None
         self._open_writers: weakref.WeakSet[object] = weakref.WeakSet()
         self.is_closed = False
@@ -151,6 +154,10 @@ class Replay:
                 if self.is_closed:
                     self.check_open()
                 live.wait_to_sample(batch_size, timeout)
+                if plan.quick is not None and live.is_quick:
+                    quick = self._quick_batches(plan, live, batch_size)
+                    if quick is not None:
+                        return quick.present(*live.draw_quick(quick, batch_size))
                 reader = self.store.begin_reading()
                 drawn = live.draw(batch_size)
                 located, mask = self._locate(plan, drawn)
@@ -167,6 +174,18 @@ class Replay:
             integers[kernels.TIMES],
         )
         return SampledBatch(data, info, mask)
+
+    def _quick_batches(self, plan: SamplingPlan, live: LiveTable, batch_size: int) -> QuickBatches | None:
+        length, sequences = int(live.ring.window[REAL]), live.ring.has_sequences
+        key = (plan, batch_size, length, sequences)
+        try:
+            return self._quick[key]
+        except KeyError:
+            pass
+        assert plan.quick is not None
+        made = QuickBatches(self.store, self._pool, plan.quick, batch_size, length, sequences=sequences)
+        found = self._quick[key] = made if made.nbytes <= LARGEST else None
+        return found
 
     def _locate(self, plan: SamplingPlan, drawn: Draw) -> tuple[Located, NDArray[np.bool_] | None]:
         starts = drawn.integers[kernels.ROW]
@@ -219,7 +238,7 @@ class Replay:
                     f"replay, got {', '.join(sorted(given))}"
                 )
             self._given = given
-            self._plans, self._latest_plan = {}, None
+            self._plans, self._latest_plan, self._quick = {}, None, {}
 
     # ---- items -----------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.store.commit import commit_step_in
-from headrace.store.layout import FINAL, NO_LINK, PADDING, USED, VERSIONED
+from headrace.store.layout import ENDED, FINAL, NO_LINK, PADDING, USED, VERSIONED
 from headrace.store.pinning import link_final
 from headrace.store.store import Store
 
@@ -162,6 +162,8 @@ class LaneBlock:
 
     def end_without_final(self, lane: int) -> None:
         """The lane's episode is over and nothing is known of its last observation."""
+        # The word alone says so: the next observation is found without a look at the row that would hold it.
+        self._store.arrays.steps[self.last + lane] |= np.uint32(ENDED)
         self._end(lane, self.last + lane)
 
     def make_room_for_finals(self) -> tuple[int, int]:

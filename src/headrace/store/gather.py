@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from headrace.store.jit import Int, kernel
 from headrace.store.layout import LANES, LINKED, NEXT, USED, StoreArrays
 from headrace.store.memory import open_store
+from headrace.store.window import follow
 
 # Smaller arrays come from the allocator's own lists, without page faults.
 _POOLED_BYTES = 128 * 1024
@@ -116,3 +117,37 @@ def window_rows(
                 in_page -= pages[page, USED] * pages[page, LANES]
                 page = pages[page, NEXT]
             row = page * store.page_rows + in_page
+
+
+@kernel
+def rows_of_one_length(
+    store: StoreArrays, starts: NDArray[np.int64], length: Int, rows: NDArray[np.int64]
+) -> None:
+    """The rows of windows that all have `length` rows, each in one episode.
+
+    Within a window only the step to its last row can lead to a final row that stands beside the lane.
+
+    Args:
+        rows: int64[B * length], written.
+    """
+    pages = store.pages
+    for item in range(starts.shape[0]):
+        row = starts[item]
+        place, stop = item * length, (item + 1) * length
+        rows[place] = row
+        place += 1
+        if place == stop:
+            continue
+        page = row // store.page_rows
+        lanes = pages[page, LANES]
+        end = page * store.page_rows + pages[page, USED] * lanes
+        while place < stop - 1:
+            row += lanes
+            if row >= end:
+                row -= pages[page, USED] * lanes + page * store.page_rows
+                page = pages[page, NEXT]
+                row += page * store.page_rows
+                end = page * store.page_rows + pages[page, USED] * lanes
+            rows[place] = row
+            place += 1
+        rows[place] = follow(store, row, 1)

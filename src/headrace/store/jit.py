@@ -19,6 +19,9 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
 
 import numba
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -53,6 +56,36 @@ def kernel(function: F) -> F:
 def opening(function: F) -> F:
     """A function that carves arrays out of memory: written into the kernels that call it, since those return none."""
     return cast(F, numba.njit(inline="always")(function))
+
+
+def _prefetch(array: Any, place: Int) -> None:  # noqa: ARG001 -- what the hint is in plain Python: nothing
+    """Ask the processor for `array[place]`, which is soon to be read or changed; any place is fine, also none.
+
+    A loop over random places that also computes waits for nearly each of them; one that asks for all of them first has
+    a dozen on their way at a time (bench/README.md has the figures).
+    """
+
+
+@intrinsic
+def _prefetch_compiled(_context: Any, array: Any, place: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array_type, place_type = signature.args
+        view = context.make_array(array_type)(context, builder, arguments[0])
+        number = context.cast(builder, arguments[1], place_type, types.intp)
+        stride = cgutils.unpack_tuple(builder, view.strides, array_type.ndim)[0]
+        byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+        address = builder.gep(builder.bitcast(view.data, byte), [builder.mul(number, stride)])
+        hint = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(ir.VoidType(), [byte, word, word, word]), "llvm.prefetch.p0"
+        )
+        # For reading, to be kept in all caches, as data.
+        builder.call(hint, [address, word(0), word(3), word(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, place), generate
+
+
+prefetch: Callable[[Any, Int], None] = _prefetch if numba.config.DISABLE_JIT else _prefetch_compiled
 
 
 def _cache_folder() -> str:

@@ -4,20 +4,22 @@ The arena is cut into pages of `page_rows` rows. A page belongs to one writer of
 a block `[steps, lanes]`, time first: the next step of a lane is `lanes` rows on, and the N rows of one vector step are
 one slice. Pages of one writer are linked, so a lane goes on from page to page.
 
-Each row has one 32-bit word of metadata (`steps`): the index of its step in its episode and three flags. Episode ids
+Each row has one 32-bit word of metadata (`steps`): the index of its step in its episode and four flags. Episode ids
 stand once for each episode and page (`start_rows`, `start_ids`), policy versions once for each vector step.
 """
 
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.spec import Signature
 from headrace.store.arena import ArenaLayout
+from headrace.store.records import columns_of, record_layout
 
 # The words of `pages[page]`.
 LANES = 0  # environments side by side; 0 while the page is free
@@ -31,11 +33,12 @@ VERSIONED = 7  # whether versions were written
 PAGE_WORDS = 8
 
 # The bits of `steps[row]`.
-STEP_BITS = 29
+STEP_BITS = 28
 STEP_MASK = (1 << STEP_BITS) - 1
 # A step index past the mask goes on in the upper half, so that "how far back does the episode reach" stays at least
-# 2**28 for ever. tests/store/test_window.py::test_step_index_past_its_bits shows it.
+# 2**27 for ever. tests/store/test_window.py::test_step_index_past_its_bits shows it.
 STEP_HALF = 1 << (STEP_BITS - 1)
+ENDED = 1 << 28  # the last row of an episode of which no final observation is known
 FINAL = 1 << 29  # holds the final observation; no transition starts here
 LINKED = 1 << 30  # the last transition of an episode whose final row stands elsewhere: links[row] - 1
 PADDING = 1 << 31  # nothing was written here (a lane that waited)
@@ -75,9 +78,18 @@ def plan(signature: Signature, num_pages: int, page_rows: int) -> ArenaLayout:
     layout.add("start_rows", (rows,), np.uint32)
     layout.add("start_ids", (rows,), np.int64)
     layout.add("versions", (rows,), np.int32)
+    records = record_layout(signature)
+    layout.add("records", (rows, records.nbytes), np.uint8)
     for name, spec in signature.columns.items():
-        layout.add(f"column:{name}", (rows, *spec.shape), spec.dtype)
+        if name not in records.offsets:
+            layout.add(f"column:{name}", (rows, *spec.shape), spec.dtype)
     return layout
+
+
+def columns(arrays: Mapping[str, NDArray[Any]], signature: Signature) -> dict[str, NDArray[Any]]:
+    """Each column's array, `dtype[rows, ...]`, from the arrays of a plan."""
+    small = columns_of(arrays["records"], record_layout(signature), signature)
+    return {name: small[name] if name in small else arrays[f"column:{name}"] for name in signature.columns}
 
 
 def rows_of_a_page(row_nbytes: int, capacity: int | None) -> int:

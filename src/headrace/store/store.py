@@ -25,6 +25,7 @@ from headrace.store.layout import (
     USED,
     VERSIONED,
     StoreArrays,
+    columns,
     plan,
     reserved_pages,
     rows_of_a_page,
@@ -47,7 +48,8 @@ class Store:
         page_rows: rows of one page; by default about 1 MiB of them.
 
     Attributes:
-        columns: each column's array, `dtype[rows, ...]`.
+        columns: each column's array, `dtype[rows, ...]`; small ones stand side by side in records (`store.records`).
+        records: uint8[...], those records as bytes.
         lock: held while pages or references change.
         memory, places: the arena as bytes and where its arrays lie, for kernels (`store.memory`).
         who_holds: tells what holds the rows, for the message of a full store.
@@ -86,9 +88,8 @@ class Store:
         names = [name for name in StoreArrays._fields if name != "page_rows"]
         self.arrays = StoreArrays(**{name: arrays[name] for name in names}, page_rows=page_rows)
         self.versions: NDArray[np.int32] = arrays["versions"]
-        self.columns: dict[str, NDArray[Any]] = {
-            name: arrays[f"column:{name}"] for name in self.signature.columns
-        }
+        self.columns: dict[str, NDArray[Any]] = columns(arrays, self.signature)
+        self.records: NDArray[np.uint8] = arrays["records"].reshape(-1)
 
     def _begin_empty(self) -> None:
         # A page is at most 1/32 of the capacity. The oldest page of what is held may be part free and the newest part

@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.jit import Bool, Int, kernel
+from headrace.store.jit import Bool, Int, kernel, prefetch
 from headrace.store.layout import (
+    ENDED,
     FINAL,
     LANES,
     LINKED,
@@ -88,11 +89,13 @@ def follow(store: StoreArrays, row: Int, offset: Int) -> Int:
     word = np.int64(store.steps[row])
     if offset < 0:
         return _follow_back(store, row, word, -offset)
-    if word & FINAL:
+    if word & (FINAL | ENDED):
         return -1
     if word & LINKED:
         return np.int64(store.links[row]) - 1 if offset == 1 else -1
     target, missing = walk(store, row, offset)
+    if offset == 1:
+        return target if missing == 0 else -1
     if missing == 0 and _is_step(np.int64(store.steps[target]), step_after(word & STEP_MASK, offset)):
         return target
     # Not in the lane itself: it may be the final row that stands beside it. Between the two there may be a start of
@@ -180,6 +183,8 @@ def resolve(
     furthest = offsets[0]
     for place in range(offsets.shape[0]):
         furthest = max(furthest, offsets[place])
+    for index in range(starts.shape[0]):
+        prefetch(store.steps, starts[index])
     for index in range(starts.shape[0]):
         start = starts[index]
         for place in range(offsets.shape[0]):

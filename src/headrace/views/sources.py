@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from headrace import trees
 from headrace.errors import SpecError
 from headrace.spec import ArraySpec, Signature
+from headrace.store.window import EDGE, UNKNOWN
 from headrace.views.transition import TransitionView
 from headrace.views.view import View, fill_value
 
@@ -54,9 +55,9 @@ class Source:
     build: Callable[[dict[str, Any]], Any] | None
 
     @property
-    def shows_edge(self) -> bool:
-        """Whether the nearest value stands where there is none."""
-        return isinstance(self.view.fill, str) and self.view.fill == "edge"
+    def covers(self) -> int:
+        """The fill stands where no more is known than this (`store.window`): "edge" shows the nearest value there is."""
+        return UNKNOWN if isinstance(self.view.fill, str) and self.view.fill == "edge" else EDGE
 
     @property
     def is_plain(self) -> bool:

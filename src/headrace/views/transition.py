@@ -90,10 +90,10 @@ def add_up_in(
     counts: NDArray[np.int64],
     last: NDArray[np.int64],
     following: NDArray[np.int64],
-) -> None:
+) -> Int:
     """`add_up`, quick to call: the arrays are carved from their memory here."""
     store = open_store(memory, places, page_rows)
-    add_up(store, rows, rewards, terminated, n_step, gamma, returns, discounts, counts, last, following)
+    return add_up(store, rows, rewards, terminated, n_step, gamma, returns, discounts, counts, last, following)
 
 
 @kernel
@@ -109,7 +109,7 @@ def add_up(
     counts: NDArray[np.int64],
     last: NDArray[np.int64],
     following: NDArray[np.int64],
-) -> None:
+) -> Int:
     """The n-step transition from each row (trajectories A13); row -1 stands for an invented one.
 
     Args:
@@ -118,7 +118,11 @@ def add_up(
         returns, discounts, counts: [M], written: R, D and m.
         last: int64[M], written: the row of the last transition used, or -1.
         following: int64[M], written: the row of the next observation.
+
+    Returns:
+        How many of `last` are -1.
     """
+    missing = 0
     for index in range(rows.shape[0]):
         row = rows[index]
         total = 0.0
@@ -141,3 +145,5 @@ def add_up(
         discounts[index] = 0.0 if ends or count == 0 else scale
         counts[index] = count
         following[index] = row
+        missing += count == 0
+    return missing

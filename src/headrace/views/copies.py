@@ -1,0 +1,117 @@
+"""What views copy: views that show the same rows do so together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.store.copier import Copier
+from headrace.store.gather import Pool
+from headrace.store.store import Store
+from headrace.views.located import Located, places_of
+from headrace.views.sources import METADATA, Source
+from headrace.views.transition import TransitionView
+
+Places = Callable[[Located], tuple[NDArray[np.int64], NDArray[np.bool_] | None]]
+"""Tells the rows to copy, and where the fill stands instead."""
+
+
+class Target(NamedTuple):
+    """Where the copy of a column goes.
+
+    Attributes:
+        name: of the view.
+        leaf: its place in the view's tree; "" for a view of one column.
+        column: of the store.
+        fill: a row's worth of what stands where there is no value.
+    """
+
+    name: str
+    leaf: str
+    column: str
+    fill: NDArray[Any]
+
+
+class Copies:
+    """What a dict of views copies: columns, from sets of rows.
+
+    Args:
+        store, pool: of the columns, and of the buffers for the copies.
+        sources: the views. Metadata and sums of rewards are no copies.
+    """
+
+    def __init__(self, store: Store, pool: Pool, sources: Sequence[Source]) -> None:
+        sets = _sets(sources)
+        self._places = [places for places, _ in sets]
+        self._targets = [target for _, targets in sets for target in targets]
+        self._set_of = [number for number, (_, targets) in enumerate(sets) for _ in targets]
+        self._names = [target.name for target in self._targets]
+        self._has_trees = any(target.leaf for target in self._targets)
+        columns = [target.column for target in self._targets]
+        self._copier = Copier(store, pool, list(zip(self._set_of, columns, strict=True)))
+
+    def present(self, located: Located, out: dict[str, Any]) -> None:
+        """Write the copies under their views' names; the leaves of a tree into a dict there."""
+        if not self._targets:
+            return
+        found = [places(located) for places in self._places]
+        copies = self._copier.copy([rows for rows, _ in found])
+        if any([unfit is not None for _, unfit in found]):
+            self._fill([unfit for _, unfit in found], copies)
+        if not self._has_trees:
+            out.update(zip(self._names, copies, strict=True))
+            return
+        for target, values in zip(self._targets, copies, strict=True):
+            if target.leaf:
+                out[target.name][target.leaf] = values
+            else:
+                out[target.name] = values
+
+    def _fill(self, unfit: Sequence[NDArray[np.bool_] | None], copies: Sequence[NDArray[Any]]) -> None:
+        for target, number, values in zip(self._targets, self._set_of, copies, strict=True):
+            where = unfit[number]
+            if where is not None:
+                values[where] = target.fill
+
+
+def _sets(sources: Sequence[Source]) -> list[tuple[Places, list[Target]]]:
+    """The sets of rows that these views show, and what is copied from each."""
+    found: dict[Any, tuple[Places, list[Target]]] = {}
+    for source in sources:
+        view = source.view
+        if isinstance(view, TransitionView) and view.part in ("reward", "discount", "n"):
+            continue
+        key, places = _places(source)
+        targets = [
+            Target(source.name, leaf, column, source.fills[leaf])
+            for leaf, column in source.columns.items()
+            if column not in METADATA
+        ]
+        if targets:
+            found.setdefault(key, (places, []))[1].extend(targets)
+    return list(found.values())
+
+
+def _places(source: Source) -> tuple[Any, Places]:
+    """Which set of rows a view shows, and how it is told of a batch."""
+    view = source.view
+    if isinstance(view, TransitionView) and view.part == "last":
+        sums = (view.n_step, view.gamma)
+        return ("last", sums), lambda located: _last(located, sums)
+    if source.is_plain:
+        return "plain", _plain
+    return (source.window, view.has_window, source.covers), lambda located: places_of(source, located)
+
+
+def _plain(located: Located) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
+    """The rows themselves."""
+    return located.rows, (located.rows < 0 if located.padded else None)
+
+
+def _last(located: Located, sums: tuple[int, float]) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
+    """The rows of the last transitions that were put together (views V18)."""
+    last = located.sums[sums].last.reshape(located.rows.shape)
+    return last, (last < 0 if located.sums[sums].missing else None)
