@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from headrace.replay.heap import Heap, heap_moved, heap_push, heap_remove
 from headrace.replay.sum_tree import refresh
-from headrace.store.jit import Float, Int, kernel
+from headrace.store.jit import Float, Int, kernel, prefetch
 from headrace.store.layout import StoreArrays
 from headrace.store.pinning import pin_page, pin_window
 from headrace.store.window import follow
@@ -145,6 +145,25 @@ def weight(exponent: Float, priority: Float) -> Float:
         return 0.0
     raised = priority if exponent == 1.0 else priority**exponent
     return min(max(raised, LIGHTEST), HEAVIEST)
+
+
+@kernel
+def ask_for(items: Items, slot: Int) -> None:
+    """Have the processor fetch an item, which is looked at soon."""
+    prefetch(items.rows, slot)
+    prefetch(items.priorities, slot)
+
+
+@kernel
+def likely_slot(items: Items, key: Int) -> Int:
+    """The slot of a key if keys rise evenly along the ring; the oldest item's if there is no such key."""
+    last: Int = items.ring[SPAN] - 1
+    if last < 1:
+        return items.ring[FIRST]
+    low, high = items.keys[items.ring[FIRST]], items.keys[slot_at(items, last)]
+    if key < low or key > high:
+        return items.ring[FIRST]
+    return slot_at(items, np.int64(np.float64(key - low) * (np.float64(last) / np.float64(high - low))))
 
 
 @kernel

@@ -26,10 +26,12 @@ from headrace.replay.items import (
     Index,
     Items,
     Scratch,
+    ask_for,
     find_slot,
     index_insert,
     index_refresh,
     index_update,
+    likely_slot,
     priority_of,
     remove_slot,
     slot_at,
@@ -258,9 +260,20 @@ def find_keys(items: Items, keys: NDArray[np.uint64], slots: NDArray[np.int64]) 
 
 @kernel
 def update(items: Items, keys: NDArray[np.uint64], priorities: NDArray[np.float64], scratch: Scratch) -> Int:
-    """Set priorities; of two entries for one key the last wins (replay P2). Returns how many named an item."""
+    """Set priorities; of two entries for one key the last wins (replay P2).
+
+    Returns:
+        How many entries named an item; -1 if a priority is negative or not finite, and nothing has changed (replay P1).
+    """
+    for index in range(priorities.shape[0]):
+        if not 0.0 <= priorities[index] < np.inf:
+            return -1
     slots = scratch.changed
     found = 0
+    for index in range(keys.shape[0]):
+        slot = likely_slot(items, keys[index])
+        ask_for(items, slot)
+        prefetch(items.sampler.nodes, slot)
     for index in range(keys.shape[0]):
         slot = find_slot(items, keys[index])
         if slot < 0:
@@ -314,6 +327,8 @@ def choose(
             return 0
         find(index.nodes, index.levels, uniforms, slots)
         whole = total(index.nodes)
+        for place in range(count):
+            ask_for(items, slots[place])
         for place in range(count):
             chances[place] = index.nodes[slots[place]] / whole
         return count

@@ -341,9 +341,7 @@ class LiveTable:
     def is_quick(self) -> bool:
         """Whether a draw takes nothing out and all items have as many rows: `draw_quick` may be used."""
         ring = self.ring
-        return not (
-            self.max_times or self._without_replacement or ring.has_windows or ring.window[INVENTED]
-        )
+        return not (self.max_times or self._without_replacement or ring.has_windows or ring.window[INVENTED])
 
     def draw_quick(self, quick: QuickBatches, n: int) -> tuple[NDArray[np.uint8], int]:
         """Draw a batch that `wait_to_sample` has admitted, and copy it; see `QuickBatches.sample`."""
@@ -366,8 +364,10 @@ class LiveTable:
     # ---- changing --------------------------------------------------------------------------------------------------
 
     def update(self, keys: NDArray[np.uint64], priorities: NDArray[np.float64]) -> int:
-        """Set priorities; see `Replay.update_priorities`."""
+        """Set priorities; see `Replay.update_priorities`. Returns -1 if one is bad: then nothing has changed."""
         applied = self.ring.update(keys, priorities)
+        if applied < 0:
+            return applied
         self.updates += applied
         self.ignored_updates += len(keys) - applied
         return applied

@@ -28,7 +28,8 @@ from headrace.statistics import ReplayStatistics, TableStatistics
 from headrace.store.gather import Pool, window_rows_in
 from headrace.store.pinning import pin_window
 from headrace.store.store import Store
-from headrace.views.sampling import Located, SamplingPlan
+from headrace.views.located import Located
+from headrace.views.sampling import SamplingPlan
 from headrace.views.view import View
 
 
@@ -263,14 +264,15 @@ class Replay:
             raise ValueError(
                 f"update_priorities: expected as many priorities as keys, got {len(values)} and {len(wanted)}"
             )
-        if not (np.isfinite(values) & (values >= 0)).all():
+        with self.lock:
+            self.check_open()
+            applied = live.update(wanted, values)
+        if applied < 0:
             bad = values[~(np.isfinite(values) & (values >= 0))][0]
             raise ValueError(
                 f"update_priorities: expected finite priorities >= 0, got {bad}; nothing was changed"
             )
-        with self.lock:
-            self.check_open()
-            return live.update(wanted, values)
+        return applied
 
     def delete(self, table: str, keys: ArrayLike) -> int:
         """Remove items; keys that are gone are ignored and counted. Returns how many there were."""

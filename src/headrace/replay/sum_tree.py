@@ -4,7 +4,9 @@ Every node has 16 children, so a tree over a million slots has five levels and a
 always the sum of its children, computed anew when one of them changes; nothing is added to or subtracted from a running
 sum, so the probabilities stay exact however many updates there were and however far the weights lie apart (replay S8).
 
-The levels lie one after the other in one array, the leaves first; `levels[i]` is where level i begins.
+The levels lie one after the other in one array, the leaves first; `levels[i]` is where level i begins. Above the leaves
+each node also has the running sums of its children: a draw that goes down compares with 16 of them at once. They stand
+behind the levels, in the same order, and the total is the last number of all.
 Source: proportional sampling of T. Schaul et al., "Prioritized Experience Replay" (2016), appendix B.2.1.
 """
 
@@ -13,10 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.jit import Float, Int, kernel
-
-# A level of so many nodes is in the cache after a few draws.
-_FITS_THE_CACHE = 1 << 15
+from headrace.store.jit import Float, Int, kernel, prefetch
 
 WIDTH = 16
 SHIFT = 4
@@ -27,7 +26,8 @@ def tree_levels(capacity: int) -> NDArray[np.int64]:
     sizes = [max(1, -(-capacity // WIDTH)) * WIDTH]
     while sizes[-1] > WIDTH:
         sizes.append(-(-sizes[-1] // WIDTH // WIDTH) * WIDTH)
-    return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    total_at = sum(sizes) + sum(sizes[1:])
+    return np.array([*np.cumsum([0, *sizes[:-1]]), total_at], np.int64)
 
 
 def new_tree(capacity: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -53,6 +53,58 @@ def _sum_children(nodes: NDArray[np.float64], first: Int) -> Float:
 
 
 @kernel
+def _running_sums(nodes: NDArray[np.float64], first: Int, sums: Int) -> Float:
+    """Write the running sums of the children from `first` on to `sums` and after; returns the last."""
+    below = 0.0
+    for group in range(0, WIDTH, WIDTH // 4):
+        # Within a group they do not wait for the sum of all before it.
+        a = nodes[first + group]
+        b = a + nodes[first + group + 1]
+        c = b + nodes[first + group + 2]
+        d = c + nodes[first + group + 3]
+        nodes[sums + group] = below + a
+        nodes[sums + group + 1] = below + b
+        nodes[sums + group + 2] = below + c
+        below += d
+        nodes[sums + group + 3] = below
+    return below
+
+
+@kernel
+def _sums_at(levels: NDArray[np.int64], level: Int) -> Int:
+    """Where the running sums of a level above the leaves begin."""
+    top = levels.shape[0] - 2
+    return levels[top] + WIDTH + levels[level] - levels[1]
+
+
+@kernel
+def _renew(nodes: NDArray[np.float64], levels: NDArray[np.int64], level: Int, parent: Int) -> None:
+    """Compute the parent number `parent` of this level's nodes anew."""
+    first = parent << SHIFT
+    if level == 0:
+        whole = _sum_children(nodes, first)
+    else:
+        whole = _running_sums(nodes, levels[level] + first, _sums_at(levels, level) + first)
+    nodes[levels[level + 1] + parent] = whole
+
+
+@kernel
+def _ask_for(nodes: NDArray[np.float64], levels: NDArray[np.int64], level: Int, parent: Int) -> None:
+    """Have the processor fetch what `_renew` looks at: two lines of the cache, and two more above the leaves."""
+    first = parent << SHIFT
+    prefetch(nodes, levels[level] + first)
+    prefetch(nodes, levels[level] + first + WIDTH // 2)
+    if level > 0:
+        prefetch(nodes, _sums_at(levels, level) + first)
+        prefetch(nodes, _sums_at(levels, level) + first + WIDTH // 2)
+
+
+@kernel
+def _num_parents(levels: NDArray[np.int64], level: Int) -> Int:
+    return 1 if level == levels.shape[0] - 2 else (levels[level + 1] - levels[level]) >> SHIFT
+
+
+@kernel
 def refresh(
     nodes: NDArray[np.float64],
     levels: NDArray[np.int64],
@@ -63,11 +115,21 @@ def refresh(
     """Recompute the parents of the first `count` leaves of `changed`, whose weights stand in the tree already.
 
     Neighbours share parents: runs of equal parents are computed once, so a run of n slots costs about n / 16 nodes.
+    Where a level has fewer parents than changed, all are computed.
 
     Args:
         parents: scratch, as long as `changed`.
     """
     for level in range(levels.shape[0] - 1):
+        everything = _num_parents(levels, level)
+        if everything <= count:
+            for parent in range(everything):
+                _renew(nodes, levels, level, parent)
+                parents[parent] = parent
+            count = everything
+            continue
+        for index in range(count):
+            _ask_for(nodes, levels, level, (changed[index] if level == 0 else parents[index]) >> SHIFT)
         kept = 0
         last = -1
         for index in range(count):
@@ -75,7 +137,7 @@ def refresh(
             if parent == last:
                 continue
             last = parent
-            nodes[levels[level + 1] + parent] = _sum_children(nodes, levels[level] + (parent << SHIFT))
+            _renew(nodes, levels, level, parent)
             parents[kept] = parent
             kept += 1
         count = kept
@@ -85,8 +147,8 @@ def refresh(
 def rebuild(nodes: NDArray[np.float64], levels: NDArray[np.int64]) -> None:
     """Recompute every parent."""
     for level in range(levels.shape[0] - 1):
-        for parent in range((levels[level + 1] - levels[level]) >> SHIFT):
-            nodes[levels[level + 1] + parent] = _sum_children(nodes, levels[level] + (parent << SHIFT))
+        for parent in range(_num_parents(levels, level)):
+            _renew(nodes, levels, level, parent)
 
 
 @kernel
@@ -106,32 +168,45 @@ def find(
     for index in range(count):
         remaining[index] = uniforms[index] * nodes[-1]
         slots[index] = 0
-    for level in range(levels.shape[0] - 2, -1, -1):
-        if levels[level + 1] - levels[level] > _FITS_THE_CACHE:
-            _touch(nodes, levels[level], slots)
+    for level in range(levels.shape[0] - 2, 0, -1):
+        sums = _sums_at(levels, level)
+        below = levels[level - 1] if level == 1 else _sums_at(levels, level - 1)
         for index in range(count):
-            first = levels[level] + (slots[index] << SHIFT)
-            child, remaining[index] = _descend(nodes, first, remaining[index])
-            slots[index] = (slots[index] << SHIFT) + child
+            first = slots[index] << SHIFT
+            child = _child(nodes, sums + first, remaining[index])
+            if child == WIDTH:
+                child = _nearest(nodes, levels[level] + first, WIDTH - 1)
+                remaining[index] = 0.0
+            elif child > 0:
+                remaining[index] -= nodes[sums + first + child - 1]
+            slots[index] = first + child
+            # What is looked at next: two lines of the cache.
+            prefetch(nodes, below + (slots[index] << SHIFT))
+            prefetch(nodes, below + (slots[index] << SHIFT) + WIDTH // 2)
+    for index in range(count):
+        first = slots[index] << SHIFT
+        child, remaining[index] = _descend(nodes, first, remaining[index])
+        slots[index] = first + child
 
 
 @kernel
-def _touch(nodes: NDArray[np.float64], start: Int, parents: NDArray[np.int64]) -> None:
-    """Read the nodes that are looked at next, in a loop so short that the processor waits for many of them at once."""
-    touched = 0.0
-    for index in range(parents.shape[0]):
-        first = start + (parents[index] << SHIFT)
-        touched += nodes[first] + nodes[first + WIDTH // 2]
-    if touched < 0.0:  # Never: but then nothing of this can be left out.
-        nodes[0] = touched
+def _child(nodes: NDArray[np.float64], first: Int, remaining: Float) -> Int:
+    """How many of the running sums from `first` on are not above `remaining`: the child in whose share it falls.
+
+    Comparisons are added up instead of jumped over: a jump that cannot be predicted costs more than all of them. A
+    child of weight 0 has the running sum of the one before it and is passed by. `WIDTH`: rounding has led past all of them.
+    """
+    count = 0
+    for place in range(first, first + WIDTH):
+        count += nodes[place] <= remaining
+    return count
 
 
 @kernel
 def _descend(nodes: NDArray[np.float64], first: Int, remaining: Float) -> tuple[Int, Float]:
-    """The child in whose share `remaining` falls, and what remains there.
+    """The leaf in whose share `remaining` falls, and what remains there.
 
-    First the group of four, then the child in it: comparisons are added up instead of jumped over, since a jump that
-    cannot be predicted costs more than all the sums. The sums are those of `_sum_children`.
+    First the group of four, then the child in it: as in `_child`, without jumps. The sums are those of `_sum_children`.
     """
     sum_0 = nodes[first] + nodes[first + 1] + nodes[first + 2] + nodes[first + 3]
     sum_1 = nodes[first + 4] + nodes[first + 5] + nodes[first + 6] + nodes[first + 7]

@@ -27,7 +27,7 @@ class _Places(NamedTuple):
 
     Attributes:
         table: for `copy_fields`.
-        block: the copies side by side as one structured value: NumPy makes arrays of its fields twice as fast as others.
+        block: the copies side by side as one structured value: NumPy makes arrays of its fields at half the cost.
         numbers: of the columns, in the order of the fields of `block`.
     """
 

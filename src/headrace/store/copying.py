@@ -12,7 +12,7 @@ from headrace.store.records import COUNT, OFFSET, ROWS, TO, UNIT, WIDTH
 
 
 @opening
-def _words(stretch: NDArray[np.uint8], unit: Int) -> NDArray[np.uint8]:
+def words(stretch: NDArray[np.uint8], unit: Int) -> NDArray[np.uint8]:
     """As much of a stretch of bytes as whole words of `unit` bytes fill."""
     return stretch[: stretch.shape[0] // unit * unit]
 
@@ -43,13 +43,13 @@ def copy_fields(
         some = rows[table[field, ROWS] : table[field, ROWS] + table[field, COUNT]]
         stride = nbytes // unit
         if unit == 8:
-            source, target = _words(records, 8).view(np.int64), _words(out, 8).view(np.int64)
+            source, target = words(records, 8).view(np.int64), words(out, 8).view(np.int64)
             _copy(source, stride, some, first, width, target, to)
         elif unit == 4:
-            source, target = _words(records, 4).view(np.int32), _words(out, 4).view(np.int32)
+            source, target = words(records, 4).view(np.int32), words(out, 4).view(np.int32)
             _copy(source, stride, some, first, width, target, to)
         elif unit == 2:
-            source, target = _words(records, 2).view(np.int16), _words(out, 2).view(np.int16)
+            source, target = words(records, 2).view(np.int16), words(out, 2).view(np.int16)
             _copy(source, stride, some, first, width, target, to)
         else:
             _copy(records, stride, some, first, width, out, to)

@@ -44,11 +44,20 @@ _OPTIONS: dict[str, Any] = {
 
 def kernel(function: F) -> F:
     """Compile `function` at its first call: no interpreter lock, cached on disk, NumPy's division rules."""
+    return _compile(function, _OPTIONS)
+
+
+def kernel_apart(function: F) -> F:
+    """As `kernel`, for what only some calls need: it is not inlined, and does not weigh on the others."""
+    return _compile(function, {**_OPTIONS, "forceinline": False})
+
+
+def _compile(function: F, options: dict[str, Any]) -> F:
     settings: Any = numba.config
     before = settings.CACHE_DIR
     settings.CACHE_DIR = _CACHE_FOLDER
     try:
-        return cast(F, numba.njit(**_OPTIONS)(function))
+        return cast(F, numba.njit(**options)(function))
     finally:
         settings.CACHE_DIR = before
 
@@ -58,7 +67,7 @@ def opening(function: F) -> F:
     return cast(F, numba.njit(inline="always")(function))
 
 
-def _prefetch(array: Any, place: Int) -> None:  # noqa: ARG001 -- what the hint is in plain Python: nothing
+def _prefetch(array: Any, place: Int) -> None:
     """Ask the processor for `array[place]`, which is soon to be read or changed; any place is fine, also none.
 
     A loop over random places that also computes waits for nearly each of them; one that asks for all of them first has
@@ -72,10 +81,11 @@ def _prefetch_compiled(_context: Any, array: Any, place: Any) -> Any:
         array_type, place_type = signature.args
         view = context.make_array(array_type)(context, builder, arguments[0])
         number = context.cast(builder, arguments[1], place_type, types.intp)
-        stride = cgutils.unpack_tuple(builder, view.strides, array_type.ndim)[0]
+        tools: Any = cgutils
+        stride = tools.unpack_tuple(builder, view.strides, array_type.ndim)[0]
         byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
         address = builder.gep(builder.bitcast(view.data, byte), [builder.mul(number, stride)])
-        hint = cgutils.get_or_insert_function(
+        hint = tools.get_or_insert_function(
             builder.module, ir.FunctionType(ir.VoidType(), [byte, word, word, word]), "llvm.prefetch.p0"
         )
         # For reading, to be kept in all caches, as data.
@@ -85,7 +95,8 @@ def _prefetch_compiled(_context: Any, array: Any, place: Any) -> Any:
     return types.void(array, place), generate
 
 
-prefetch: Callable[[Any, Int], None] = _prefetch if numba.config.DISABLE_JIT else _prefetch_compiled
+_config: Any = numba.config
+prefetch: Callable[[Any, Int], None] = cast(Any, _prefetch if _config.DISABLE_JIT else _prefetch_compiled)
 
 
 def _cache_folder() -> str:

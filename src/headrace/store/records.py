@@ -69,9 +69,7 @@ def columns_of(
     for name, offset in layout.offsets.items():
         spec = signature.columns[name]
         within = np.empty(spec.shape, spec.dtype).strides
-        columns[name] = np.ndarray(
-            (rows, *spec.shape), spec.dtype, records, offset, (layout.nbytes, *within)
-        )
+        columns[name] = np.ndarray((rows, *spec.shape), spec.dtype, records, offset, (layout.nbytes, *within))
     return columns
 
 

@@ -59,7 +59,7 @@ class Copies:
             return
         found = [places(located) for places in self._places]
         copies = self._copier.copy([rows for rows, _ in found])
-        if any([unfit is not None for _, unfit in found]):
+        if any(unfit is not None for _, unfit in found):
             self._fill([unfit for _, unfit in found], copies)
         if not self._has_trees:
             out.update(zip(self._names, copies, strict=True))

@@ -56,7 +56,7 @@ class Source:
 
     @property
     def covers(self) -> int:
-        """The fill stands where no more is known than this (`store.window`): "edge" shows the nearest value there is."""
+        """The fill stands where no more is known than this (`store.window`); "edge" shows the nearest value."""
         return UNKNOWN if isinstance(self.view.fill, str) and self.view.fill == "edge" else EDGE
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,7 +83,7 @@ def add_up_in(
     page_rows: Int,
     rows: NDArray[np.int64],
     rewards: NDArray[np.floating],
-    terminated: NDArray[np.bool_],
+    terminated: NDArray[Any],
     n_step: Int,
     gamma: Float,
     returns: NDArray[np.floating],
@@ -93,7 +94,9 @@ def add_up_in(
 ) -> Int:
     """`add_up`, quick to call: the arrays are carved from their memory here."""
     store = open_store(memory, places, page_rows)
-    return add_up(store, rows, rewards, terminated, n_step, gamma, returns, discounts, counts, last, following)
+    return add_up(
+        store, rows, rewards, terminated, n_step, gamma, returns, discounts, counts, last, following
+    )
 
 
 @kernel
@@ -101,7 +104,7 @@ def add_up(
     store: StoreArrays,
     rows: NDArray[np.int64],
     rewards: NDArray[np.floating],
-    terminated: NDArray[np.bool_],
+    terminated: NDArray[Any],
     n_step: Int,
     gamma: Float,
     returns: NDArray[np.floating],
@@ -114,7 +117,7 @@ def add_up(
 
     Args:
         rows: int64[M].
-        rewards, terminated: columns of the store.
+        rewards, terminated: columns of the store, the flags as bools or as bytes.
         returns, discounts, counts: [M], written: R, D and m.
         last: int64[M], written: the row of the last transition used, or -1.
         following: int64[M], written: the row of the next observation.

@@ -1,0 +1,187 @@
+"""A batch in one call equals a batch by the general way, number by number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import headrace as hr
+from headrace.replay.live_table import LiveTable
+from headrace.views import View, transition
+
+SIGNATURE = hr.Signature.like(
+    {
+        "observation": np.zeros(3, np.float32),
+        "action": np.int16(0),
+        "reward": np.float64(0),
+        "terminated": np.bool_(False),
+        "truncated": np.bool_(False),
+        "wide": np.zeros(40, np.float32),
+        "extra": np.zeros((2, 2), np.uint8),
+    }
+)
+PLAIN = {name: View(name) for name in ("reward", "observation", "action", "terminated", "extra")}
+QUICK_VIEWS: list[dict[str, View]] = [
+    PLAIN,
+    {**PLAIN, "next_observation": View("observation", shift=1)},
+    {
+        "a": View("observation", shift="-2:1", fill="edge"),
+        "b": View("action", shift=-1, fill=7),
+        "c": View("action"),
+    },
+    {
+        "a": View("reward", shift=[2, 0]),
+        "b": View("reward", shift=[2, 0], fill="edge"),
+        "again": View("reward"),
+    },
+    transition(),
+    transition(3, 0.9),
+    transition(2, 0.5, frame_stack=3),
+]
+OTHER_VIEWS: list[dict[str, View] | None] = [
+    None,
+    {"wide": View("wide"), "reward": View("reward")},
+    {"observation": View("observation", shift=1, mask=True)},
+    {"t": View("t"), "action": View("action")},
+    {"action": View("action", every=2)},
+]
+
+
+def filled(
+    seed: int, lanes: int, ends: list[int], length: int, lookahead: int, sampler: Any, capacity: int | None
+) -> hr.Replay:
+    """Two hundred steps, in episodes that end as told: not at all, with a final row, without one."""
+    table = hr.Table("t", sampler=sampler, remover=hr.selectors.Fifo(), max_size=120)
+    replay = hr.Replay(SIGNATURE, [table], seed=seed, capacity=capacity)
+    random = np.random.default_rng(seed)
+    writer = replay.writer(lanes=lanes, items=[hr.ItemRule("t", length, lookahead=lookahead)])
+    leading = (lanes,) if lanes > 1 else ()
+    for time in range(200 // lanes):
+        step = {
+            name: (random.integers(0, 100, leading + spec.shape)).astype(spec.dtype)
+            for name, spec in SIGNATURE.columns.items()
+        }
+        writer.append(step)
+        end = ends[time % len(ends)]
+        if end:
+            final = None if end == 2 else {"observation": random.random(leading + (3,)).astype(np.float32)}
+            writer.end_episode(final)
+    return replay
+
+
+def assert_equal(ours: Any, expected: Any) -> None:
+    assert list(ours.data) == list(expected.data)
+    for name, values in expected.data.items():
+        assert ours.data[name].dtype == values.dtype
+        assert ours.data[name].shape == values.shape, name
+        np.testing.assert_array_equal(ours.data[name], values, err_msg=name)
+    for name in ("keys", "probabilities", "table_size", "priorities", "times_sampled"):
+        mine, other = getattr(ours.info, name), getattr(expected.info, name)
+        assert mine.dtype == other.dtype
+        np.testing.assert_array_equal(mine, other, err_msg=name)
+    assert ours.mask is None
+    assert expected.mask is None
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    lanes=st.integers(1, 5),
+    ends=st.lists(st.integers(0, 2), min_size=1, max_size=12),
+    length=st.integers(1, 3),
+    lookahead=st.integers(0, 2),
+    prioritized=st.booleans(),
+    capacity=st.sampled_from([None, 500]),
+    views=st.sampled_from(QUICK_VIEWS),
+)
+def test_one_call_equals_the_general_way(
+    seed: int,
+    lanes: int,
+    ends: list[int],
+    length: int,
+    lookahead: int,
+    prioritized: bool,
+    capacity: int | None,
+    views: dict[str, View],
+) -> None:
+    """The same seed and the same calls give the same batches (replay S10), whichever way they are made."""
+    sampler = hr.selectors.Prioritized(0.5) if prioritized else hr.selectors.Uniform()
+    batches = []
+    for general in (False, True):
+        with pytest.MonkeyPatch.context() as patch:
+            if general:
+                patch.setattr(LiveTable, "is_quick", False)
+            with filled(seed, lanes, ends, length, lookahead, sampler, capacity) as replay:
+                if not replay.can_sample("t", 1):
+                    return
+                first = replay.sample("t", 40, views=views)
+                if prioritized:
+                    replay.update_priorities("t", first.info.keys, np.arange(40) / 3)
+                    replay.delete("t", first.info.keys[:10])
+                if not replay.can_sample("t", 1):
+                    return
+                batches.append((first, replay.sample("t", 7, views=views), replay.table("t").statistics()))
+    for ours, expected in zip(batches[0][:2], batches[1][:2], strict=True):
+        assert_equal(ours, expected)
+    assert batches[0][2] == batches[1][2]
+
+
+@pytest.mark.parametrize("views", QUICK_VIEWS)
+def test_views_of_small_columns_are_one_call(views: dict[str, View]) -> None:
+    with filled(0, 2, [0, 0, 1], 1, 0, hr.selectors.Uniform(), None) as replay:
+        assert replay._plan(views).quick is not None
+
+
+@pytest.mark.parametrize("views", OTHER_VIEWS)
+def test_other_views_take_the_general_way(views: dict[str, View] | None) -> None:
+    with filled(0, 2, [0, 0, 1], 1, 0, hr.selectors.Uniform(), None) as replay:
+        assert replay._plan(views).quick is None
+        assert len(replay.sample("t", 5, views=views).info.keys) == 5
+
+
+def test_items_that_leave_or_differ_take_the_general_way() -> None:
+    def is_quick(table: hr.Table, *rules: hr.ItemRule) -> bool:
+        with hr.Replay(SIGNATURE, [table]) as replay, replay.writer(items=rules) as writer:
+            for _ in range(5):
+                writer.append(SIGNATURE.zeros())
+            return replay.live_table("t").is_quick
+
+    def table(**changes: Any) -> hr.Table:
+        settings: dict[str, Any] = {
+            "sampler": hr.selectors.Uniform(),
+            "remover": hr.selectors.Fifo(),
+            "max_size": 9,
+        }
+        return hr.Table("t", **{**settings, **changes})
+
+    assert is_quick(table(), hr.ItemRule("t", 2))
+    assert not is_quick(table(), hr.ItemRule("t", 2), hr.ItemRule("t", 1))
+    assert not is_quick(table(max_times_sampled=2), hr.ItemRule("t", 1))
+    assert not is_quick(table(sampler=hr.selectors.Uniform(replacement=False)), hr.ItemRule("t", 1))
+
+
+def test_a_batch_is_a_copy_and_its_arrays_are_each_others_no_neighbours() -> None:
+    """Replay B4: writing to one array changes neither the store nor another array of the batch."""
+    views = {"a": View("observation"), "b": View("observation"), "c": View("observation", shift=1)}
+    with filled(3, 1, [0], 1, 1, hr.selectors.Uniform(), None) as replay:
+        batch = replay.sample("t", 16, views=views)
+        again = {name: values.copy() for name, values in batch.data.items()}
+        batch.data["a"][:] = -1
+        assert (batch.data["b"] == again["b"]).all()
+        assert (batch.data["c"] == again["c"]).all()
+        assert (replay.store.columns["observation"] >= 0).all()
+        later = [replay.sample("t", 16, views=views) for _ in range(3)]
+        assert (batch.data["b"] == again["b"]).all()
+        assert later[0].data["a"].base is not later[1].data["a"].base
+
+
+def test_large_batches_are_not_copied_under_the_lock() -> None:
+    with filled(3, 1, [0], 1, 1, hr.selectors.Uniform(), None) as replay:
+        plan, live = replay._plan(PLAIN), replay.live_table("t")
+        assert replay._quick_batches(plan, live, 256) is not None
+        assert replay._quick_batches(plan, live, 100_000) is None
+        assert len(replay.sample("t", 100_000, views=PLAIN).info.keys) == 100_000
