@@ -60,6 +60,7 @@ _LAZY_MODULES = {
 
 if TYPE_CHECKING:
     from headrace import collectors as collectors
+    from headrace import datasets as datasets
     from headrace import envs as envs
     from headrace import memories as memories
     from headrace import testing as testing
