@@ -26,6 +26,7 @@ class NpzArchive:
 
     Attributes:
         names: of its arrays.
+        comment: of the archive.
 
     Raises:
         FileNotFoundError: no such file.
@@ -46,6 +47,7 @@ class NpzArchive:
             self._zip.close()
             raise DatasetError(f"{self.path}: expected an npz file, got an archive with {foreign[0]!r:.80}")
         self.names = [name.removesuffix(".npy") for name in entries]
+        self.comment = self._zip.comment
 
     def read(self, name: str) -> Array:
         """One array.

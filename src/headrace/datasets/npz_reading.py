@@ -12,7 +12,7 @@ from headrace.datasets.dataset import EpisodeDataset
 from headrace.datasets.header import Header
 from headrace.datasets.npz_archive import NpzArchive
 from headrace.datasets.npz_foreign import header_of_foreign
-from headrace.datasets.npz_writing import HEADER, LENGTHS
+from headrace.datasets.npz_writing import HEADER, LENGTHS, MARK
 from headrace.errors import DatasetError, SpecError
 from headrace.trajectories.episode import Episode
 
@@ -32,7 +32,7 @@ class NpzDataset(EpisodeDataset):
     def __init__(self, path: Path) -> None:
         with NpzArchive(path) as archive:
             self._path = archive.path
-            if HEADER in archive.names:
+            if HEADER in archive.names or archive.comment == MARK:
                 self._header, self._arrays = _read_own(archive)
             else:
                 self._header, self._arrays = header_of_foreign(archive)

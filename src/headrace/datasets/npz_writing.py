@@ -18,6 +18,8 @@ Array = np.ndarray[Any, Any]
 
 LENGTHS = "episode_lengths"
 HEADER = "headrace"
+# The archive's comment. A damaged name of the header must not make a foreign file of one of ours.
+MARK = b"headrace episodes"
 
 # A column is held in memory up to so many bytes, and then goes on in a file.
 _IN_MEMORY = 1 << 20
@@ -54,6 +56,7 @@ class NpzWriter:
         """Write the file."""
         lengths = np.array(self._header.lengths, np.int64)
         with zipfile.ZipFile(self._path, "w", self._compression, compresslevel=_LEVEL) as archive:
+            archive.comment = MARK
             for name, rows in self._columns.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
                     rows.write_to(entry, self._header)

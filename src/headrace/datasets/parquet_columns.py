@@ -15,6 +15,9 @@ Array = np.ndarray[Any, Any]
 
 EPISODE, STEP, FINAL = "episode_id", "step", "is_final"
 KEY = "headrace"
+# The id of the field FINAL. Damage that loses the description must not make a foreign file of one of ours.
+_FIELD_ID = "PARQUET:field_id"
+_MARK = "1212498244"
 
 
 def schema_of(structure: Structure) -> pa.Schema:
@@ -23,9 +26,17 @@ def schema_of(structure: Structure) -> pa.Schema:
     Raises:
         SpecError: a dtype that Arrow does not have, with its path.
     """
-    fields = [pa.field(EPISODE, pa.int64()), pa.field(STEP, pa.int64()), pa.field(FINAL, pa.bool_())]
+    fields = [pa.field(EPISODE, pa.int64()), pa.field(STEP, pa.int64())]
+    fields.append(pa.field(FINAL, pa.bool_(), metadata={_FIELD_ID: _MARK}))
     fields += [pa.field(column.path, _type_of(column)) for column in structure.columns.values()]
     return pa.schema(fields)
+
+
+def is_marked(schema: pa.Schema) -> bool:
+    """Whether `schema_of` made it."""
+    place = schema.get_field_index(FINAL)
+    metadata = (schema.field(place).metadata if place >= 0 else None) or {}
+    return bool(metadata.get(_FIELD_ID.encode()) == _MARK.encode())
 
 
 def to_arrow(column: Column, array: Array, rows: int) -> pa.Array:

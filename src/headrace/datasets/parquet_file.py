@@ -22,6 +22,7 @@ class ParquetRows:
 
     Attributes:
         schema: of its columns.
+        metadata: what the footer says beside that, key to value.
         num_rows: how many.
 
     Raises:
@@ -38,6 +39,7 @@ class ParquetRows:
             footer = self._file.metadata
             sizes = [footer.row_group(index).num_rows for index in range(footer.num_row_groups)]
             self.schema: pa.Schema = self._file.schema_arrow
+            self.metadata: dict[bytes, bytes] = footer.metadata or {}
         except (pa.ArrowException, OSError, ValueError, TypeError) as error:
             raise DatasetError(f"{self.path}: expected a Parquet file, whole: {error}") from error
         self._starts = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))

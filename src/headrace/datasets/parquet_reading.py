@@ -9,7 +9,7 @@ import numpy as np
 
 from headrace.datasets.dataset import EpisodeDataset
 from headrace.datasets.header import EpisodeFacts, Header
-from headrace.datasets.parquet_columns import EPISODE, FINAL, KEY, STEP, schema_of, to_numpy
+from headrace.datasets.parquet_columns import EPISODE, FINAL, KEY, STEP, is_marked, schema_of, to_numpy
 from headrace.datasets.parquet_file import ParquetRows
 from headrace.datasets.parquet_foreign import ForeignParquetDataset
 from headrace.datasets.structure import Column
@@ -23,7 +23,7 @@ def open_parquet(path: Path) -> EpisodeDataset:
     """See `load_parquet`."""
     rows = ParquetRows(path)
     try:
-        if KEY.encode() in (rows.schema.metadata or {}):
+        if is_marked(rows.schema) or KEY.encode() in {**rows.metadata, **(rows.schema.metadata or {})}:
             return ParquetDataset(rows)
         return ForeignParquetDataset(rows)
     except BaseException:
@@ -44,7 +44,7 @@ class ParquetDataset(EpisodeDataset):
     def __init__(self, rows: ParquetRows) -> None:
         self._rows = rows
         try:
-            self._header = header = Header.from_json(rows.schema.metadata[KEY.encode()].decode())
+            self._header = header = Header.from_json(_description(rows))
             expected = schema_of(header.structure)
         except (SpecError, UnicodeDecodeError) as error:
             raise DatasetError(f"{rows.path}: {error}") from error
@@ -91,6 +91,14 @@ def check_written(path: Path, header: Header) -> None:
     with ParquetDataset(ParquetRows(path)) as written:
         if written._header.to_json() != header.to_json():
             raise DatasetError(f"{path}: the header was not written as it is")
+
+
+def _description(rows: ParquetRows) -> str:
+    """The header's text, which stands in the schema and beside it: a damaged key must not make a file a foreign one."""
+    found = [(place or {}).get(KEY.encode(), b"").decode() for place in (rows.schema.metadata, rows.metadata)]
+    if found[0] != found[1]:
+        raise SpecError(f"expected the same description under the key {KEY!r} in the schema and the footer")
+    return found[0]
 
 
 def _check_place(table: Any, index: int) -> None:
