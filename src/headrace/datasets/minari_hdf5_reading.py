@@ -235,9 +235,7 @@ def _strings(dataset: Any, array: Array) -> Array:
     else:
         texts = [text.decode() if isinstance(text, bytes) else text for text in array.ravel().tolist()]
         array = np.array(texts, "U").reshape(array.shape)
-    # Minari may have appended longer strings than were noted.
-    is_wide_enough = wanted is not None and wanted.itemsize >= array.dtype.itemsize
-    return array.astype(wanted, copy=False) if is_wide_enough else array
+    return array if wanted is None else array.astype(wanted, copy=False)
 
 
 def _steps(file: Any, name: str, with_final: bool) -> int | None:

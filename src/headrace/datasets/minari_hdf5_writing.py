@@ -108,7 +108,7 @@ class Hdf5Writer:
         creation.set_chunk(_chunk(array.shape, array.dtype.itemsize))
         creation.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
         if self._compression is None:
-            creation.set_fletcher32()  # What gzip finds, a damaged chunk, this finds too.
+            creation.set_fletcher32()  # Damage of a chunk, which gzip finds, this finds too.
         else:
             creation.set_shuffle()
             creation.set_deflate(_GZIP_LEVEL)
@@ -121,9 +121,10 @@ class Hdf5Writer:
             path,
             data=data,
             dtype=dtype,
-            chunks=_chunk(array.shape, array.dtype.itemsize),
-            maxshape=_limits(array.shape, None),
+            chunks=_chunk(data.shape, data.dtype.itemsize),
+            maxshape=_limits(data.shape, None),
             compression=self._compression,
+            fletcher32=self._compression is None,
         )
         dataset.attrs[DTYPE_ATTRIBUTE] = array.dtype.str
 
@@ -158,16 +159,16 @@ def _limits(shape: tuple[int, ...], unlimited: Any) -> tuple[Any, ...]:
 
 
 def _encoded(array: Array, where: str) -> tuple[Array, Any]:
-    """Strings and the HDF5 type that keeps them: of any length, for Minari may append longer ones."""
+    """Strings as UTF-8 of the length of the longest.
+
+    HDF5 has strings of any length too. But it ends them at a NUL, does not compress them, and keeps them in a place
+    without checksums, whose damage can hang its reader.
+    """
     if array.dtype.kind == "S":
         return array, array.dtype
     try:
-        if not any("\0" in text for text in array.ravel().tolist()):
-            for text in array.ravel().tolist():
-                text.encode()
-            return array.astype(object), h5py.string_dtype()
-        encoded = np.char.encode(array, "utf-8")  # Only a fixed length lets a NUL through.
+        encoded = np.char.encode(array, "utf-8")
     except UnicodeEncodeError as error:
         raise SpecError(f"{where}: expected strings that can be written as UTF-8: {error}") from error
-    dtype = h5py.string_dtype("utf-8", encoded.dtype.itemsize)
+    dtype = h5py.string_dtype("utf-8", max(1, encoded.dtype.itemsize))
     return encoded.astype(dtype), dtype
