@@ -141,12 +141,11 @@ def test_only_before_the_first_batch(scripted):
 
 def test_other_tables_and_sizes(scripted):
     """LT4: another batch size is fine, another table is not; nor is anything else."""
-    with Loader(scripted(), "t", 3, prefetch=1) as loader:
+    replay = scripted()
+    with Loader(replay, "t", 3, prefetch=1) as loader:
         next(loader)
+        replay.wait_for_draws(2)
         state = loader.state_dict()
-        while not state["batches"]:
-            next(loader)
-            state = loader.state_dict()
     with Loader(scripted(), "other", 3) as loader:
         with pytest.raises(ValueError, match="expected that of table 'other', got that of table 't'"):
             loader.load_state_dict(state)
