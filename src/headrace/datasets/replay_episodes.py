@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -82,6 +83,10 @@ class ReplayEpisodes(Iterator[Episode]):
             _log.info("%d episodes of the replay are not complete and were left out", self.left_out)
         self._is_done = True
         raise StopIteration
+
+    def __length_hint__(self) -> int:
+        """At most so many episodes are still to come; a bar of progress uses it."""
+        return operator.length_hint(self._begins)
 
     def _copy(self, begin: _Begin) -> Episode | None:
         """The episode, in arrays of its own; None if it is not complete."""
