@@ -43,13 +43,13 @@ class ArrowEpisodes:
         folders = [entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name.isdecimal()]
         self.names = sorted(folders, key=int)
 
-    def steps(self, with_final: bool) -> list[int | None]:
-        """How many transitions each episode has, from its flags; None where they cannot be read.
+    def steps(self) -> list[int | None]:
+        """How many transitions each episode has, from its flags; None where they cannot be read."""
+        return [counted and counted[0] for counted in map(self._count, self.names)]
 
-        Args:
-            with_final: whether to leave out the last transition of episodes without a final observation.
-        """
-        return [self._steps(name, with_final) for name in self.names]
+    def without_final(self) -> int:
+        """How many episodes have T observations instead of T+1."""
+        return sum(counted is not None and counted[0] == counted[1] for counted in map(self._count, self.names))
 
     def read(self, index: int) -> Recorded:
         """The parts of one episode.
@@ -78,14 +78,14 @@ class ArrowEpisodes:
                 reset={"seed": noted.get("seed"), "options": noted.get("options")},
             )
 
-    def _steps(self, name: str, with_final: bool) -> int | None:
+    def _count(self, name: str) -> tuple[int, int] | None:
+        """Transitions and rows of an episode."""
         try:
             table = self._table(name, _FLAGS)
             flags = {flag: one_column(arrow_leaf(_combined(table, flag), flag)) for flag in _FLAGS}
-            steps = _count_steps(flags, self._noted(name).get("total_steps"))
+            return _count_steps(flags, self._noted(name).get("total_steps")), len(table)
         except DAMAGE:
             return None  # Reading it says what is wrong.
-        return max(0, steps - 1) if with_final and steps == len(table) else steps
 
     def _table(self, name: str, columns: tuple[str, ...] | None) -> Any:
         """All rows of an episode: Minari cuts a long one into batches, and a very long one into files."""

@@ -22,7 +22,7 @@ from headrace.datasets.minari_hdf5_writing import DTYPE_ATTRIBUTE, MAIN_FILE
 from headrace.datasets.minari_jpeg import decode_jpeg_rows, is_jpeg
 from headrace.datasets.minari_layout import index_name, layout_of
 from headrace.datasets.minari_metadata import Metadata
-from headrace.datasets.minari_recorded import Recorded, damage_named, one_column
+from headrace.datasets.minari_recorded import DAMAGE, Recorded, damage_named, one_column
 from headrace.datasets.structure import Column, Structure, describe
 from headrace.errors import DatasetError, SpecError
 from headrace.trees import join
@@ -60,14 +60,18 @@ class Hdf5Episodes:
         matches.sort(key=lambda match: int(match[1]))
         self.names = [match[0].decode() for match in matches]
 
-    def steps(self, with_final: bool) -> list[int | None]:
-        """How many transitions each episode has, from the shapes of its arrays; None where they cannot be read.
-
-        Args:
-            with_final: whether to leave out the last transition of episodes without a final observation.
-        """
+    def steps(self) -> list[int | None]:
+        """How many transitions each episode has, from the shape of its rewards; None where it cannot be read."""
         with self._opened() as file:
-            return [_steps(file, name, with_final) for name in self.names]
+            return [_rows(file, f"{name}/rewards") for name in self.names]
+
+    def without_final(self) -> int:
+        """How many episodes have T observations instead of T+1."""
+        with self._opened() as file:
+            return sum(
+                rows is not None and rows == _rows(file, f"{name}/observations")
+                for name, rows in zip(self.names, self.steps(), strict=True)
+            )
 
     def read(self, index: int) -> Recorded:
         """The parts of one episode.
@@ -238,20 +242,15 @@ def _strings(dataset: Any, array: Array) -> Array:
     return array if wanted is None else array.astype(wanted, copy=False)
 
 
-def _steps(file: Any, name: str, with_final: bool) -> int | None:
+def _rows(file: Any, path: str) -> int | None:
+    """How many rows a dataset has, or the first one in a group; None where it cannot be read."""
     try:
-        steps = h5py.h5d.open(file.id, f"{name}/rewards".encode()).shape[0]
-        if with_final and _first_rows(file[name]["observations"]) == steps:
-            return max(0, int(steps) - 1)
-        return int(steps)
-    except (OSError, RuntimeError, ValueError, LookupError, TypeError):
-        return None  # Reading it says what is wrong.
-
-
-def _first_rows(node: Any) -> int:
-    while isinstance(node, h5py.Group):
-        node = node[next(iter(node))]
-    return int(node.shape[0])
+        node = h5py.h5o.open(file.id, path.encode())
+        while isinstance(node, h5py.h5g.GroupID):
+            node = h5py.h5o.open(node, next(iter(node)))
+        return int(node.shape[0])
+    except DAMAGE:
+        return None  # Reading the episode says what is wrong.
 
 
 def _number(name: str) -> int:

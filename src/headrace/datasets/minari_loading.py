@@ -21,12 +21,11 @@ class RecordedEpisodes(Protocol):
     file: Path
     names: list[str]
 
-    def steps(self, with_final: bool) -> list[int | None]:
-        """How many transitions each episode has; None where they cannot be read.
+    def steps(self) -> list[int | None]:
+        """How many transitions each episode has, counted in its arrays; None where they cannot be read."""
 
-        Args:
-            with_final: whether to leave out the last transition of episodes without a final observation.
-        """
+    def without_final(self) -> int:
+        """How many episodes have T observations instead of T+1."""
 
     def read(self, index: int) -> Recorded:
         """The parts of one episode.
@@ -56,7 +55,7 @@ class MinariEpisodes(EpisodeDataset):
         metadata = read_metadata(folder)
         self._episodes = _open(folder, metadata)
         self._missing_final = missing_final
-        steps = self._episodes.steps(missing_final == "drop")
+        steps = self._episodes.steps()
         total_steps = sum(filter(None, steps))
         if None in steps:
             unreadable = self._episodes.names[steps.index(None)]
@@ -65,6 +64,8 @@ class MinariEpisodes(EpisodeDataset):
             warnings.warn(
                 f"{metadata.file}: total_steps is {noted}, and the episodes have {total_steps}", stacklevel=3
             )
+        if missing_final == "drop":
+            total_steps -= self._episodes.without_final()
         super().__init__(
             num_episodes=len(steps),
             total_steps=total_steps,
