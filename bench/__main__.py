@@ -13,6 +13,7 @@ from bench import (
     footprint,
     frames,
     import_time,
+    loaders,
     machine,
     others,
     peers,
@@ -25,7 +26,19 @@ from bench.case import Case
 from bench.measure import Plan
 from bench.report import Report
 
-_TOPICS = (import_time, append, uniform, prioritized, frames, sequences, footprint, threads, collect, others)
+_TOPICS = (
+    import_time,
+    append,
+    uniform,
+    prioritized,
+    frames,
+    sequences,
+    footprint,
+    threads,
+    loaders,
+    collect,
+    others,
+)
 
 _WIDTH_OF_FILES = 160
 

@@ -60,7 +60,9 @@ _LAZY_MODULES = {
 
 if TYPE_CHECKING:
     from headrace import collectors as collectors
+    from headrace import datasets as datasets
     from headrace import envs as envs
+    from headrace import loaders as loaders
     from headrace import memories as memories
     from headrace import testing as testing
     from headrace import trajectories as trajectories

@@ -1,4 +1,4 @@
-"""The command line: `headrace collect`, `headrace train`. One file a command, loaded when it is named.
+"""The command line: `headrace collect`, `export`, `inspect`, `train`. One file a command, loaded when it is named.
 
 Exit codes: 0 done, 2 wrong use, 1 failed.
 """
@@ -15,6 +15,8 @@ from headrace.errors import HeadraceError
 # that help and wrong use are answered at once.
 _COMMANDS = {
     "collect": "headrace.cli.collect",
+    "export": "headrace.cli.export",
+    "inspect": "headrace.cli.inspect",
     "train": "headrace.cli.train",
 }
 

@@ -287,6 +287,10 @@ class LiveTable:
             if self._waiting:
                 self._changed.notify_all()
 
+    def forget_waiting(self) -> None:
+        """In a forked child: the threads that wait are not here, so nobody has to wait behind them."""
+        self._waiting.clear()
+
     def fail(self, failure: BaseException) -> None:
         """End every wait to sample with this error, now and later."""
         self.failure = failure

@@ -16,6 +16,7 @@ from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.errors import Closed, SpecError
 from headrace.replay import kernels
 from headrace.replay.batch import SampledBatch, SampleInfo
+from headrace.replay.forking import REPLAYS
 from headrace.replay.items import INVENTED, LOOKAHEAD, REAL, kept_rows
 from headrace.replay.live_table import Draw, LiveTable
 from headrace.replay.quick import LARGEST, QuickBatches
@@ -89,6 +90,7 @@ class Replay:
         self._latest_plan: tuple[Any, Any, SamplingPlan] | None = None
         self._open_writers: weakref.WeakSet[object] = weakref.WeakSet()
         self.is_closed = False
+        REPLAYS.add(self)
 
     @property
     def signature(self) -> Signature:
@@ -401,6 +403,33 @@ class Replay:
         for row, window in zip(rows, np.broadcast_to(windows, (len(rows), 3)), strict=True):
             kept = kept_rows(self.store.arrays, int(row), int(window[REAL]), int(window[LOOKAHEAD]))
             pin_window(self.store.arrays, int(row), kept, -1)
+
+    # ---- other processes -------------------------------------------------------------------------------------------
+
+    def before_fork(self) -> None:
+        """Keep the lock until `os.fork` has returned; nobody else may hold it in the child."""
+        self.lock.acquire()
+        self.store.before_fork()
+
+    def after_fork_in_parent(self) -> None:
+        """Go on as before."""
+        self.store.after_fork_in_parent()
+        self.lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """Become a copy: what either process does, the other does not see. Other threads, and their waits, are gone."""
+        self.store.after_fork_in_child()
+        for live in self._tables.values():
+            live.forget_waiting()
+        # Their pools have locks, too.
+        self._plans, self._latest_plan = {}, None
+        self.lock.release()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError(
+            "a Replay lives in the process that made it and cannot be pickled or copied; other processes reach it "
+            "through a server: Client(address).replay(name)"
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -11,6 +11,7 @@ can grow. It lives in one of three places, and the code above does not know whic
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import tempfile
@@ -22,8 +23,22 @@ from numpy.typing import DTypeLike, NDArray
 
 # Python names this constant only from 3.14 on; without it Linux may refuse to reserve more than there is memory.
 _NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if os.uname().sysname == "Linux" else 0)
+# Nor this one; Linux and macOS agree on it.
+_FIXED = 0x10
 _ALIGNMENT = 4096
 _WORTH_HUGE_PAGES = 4 << 20
+
+# Python's own mmap takes no address.
+_c_mmap = ctypes.CDLL(None, use_errno=True).mmap
+_c_mmap.restype = ctypes.c_void_p
+_c_mmap.argtypes = (
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_long,
+)
 
 
 class Arena:
@@ -89,6 +104,19 @@ class Arena:
     def array(self, offset: int, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[np.generic]:
         """An array over the bytes from `offset` on; it keeps the mapping alive as long as it lives."""
         return np.ndarray(shape, dtype, buffer=self._mapping, offset=offset)
+
+    def make_private(self) -> None:
+        """Lay a private mapping over a shared one, at the same address: what is written from here on stays here.
+
+        For a forked child, which would otherwise write into its parent's memory. Private memory is copied by the fork.
+        """
+        if self._descriptor is None:
+            return
+        address = ctypes.addressof(ctypes.c_char.from_buffer(self._mapping))
+        flags = mmap.MAP_PRIVATE | _FIXED | _NORESERVE
+        found = _c_mmap(address, self.nbytes, mmap.PROT_READ | mmap.PROT_WRITE, flags, self._descriptor, 0)
+        if found != address:
+            raise OSError(ctypes.get_errno(), "mmap: expected a private mapping over the shared one")
 
     def sync(self) -> None:
         """Write everything to the disk (a file's pages; memory has nothing to do)."""

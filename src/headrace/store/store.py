@@ -106,6 +106,7 @@ class Store:
         self._next_reader = 0
         self._dropped: deque[int] = deque()
         self.next_episode = np.zeros(1, np.int64)
+        self._at_fork: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
     # ---- pages -----------------------------------------------------------------------------------------------------
 
@@ -254,6 +255,30 @@ class Store:
         first = page * self.arrays.page_rows
         rows = self.columns[column][first + start * lanes : first + stop * lanes]
         return self.hold([page], rows.reshape(stop - start, lanes, *rows.shape[1:]))
+
+    # ---- forks -----------------------------------------------------------------------------------------------------
+
+    def before_fork(self) -> None:
+        """Copy what tells of pages: the parent may change it before the child has memory of its own. Needs the lock."""
+        freed = self.arrays.freed
+        self._at_fork = self.arrays.pages[: self._never_used].copy(), freed[: freed[-1]].copy()
+
+    def after_fork_in_parent(self) -> None:
+        """Drop that copy."""
+        self._at_fork = None
+
+    def after_fork_in_child(self) -> None:
+        """Stand on memory of this process's own, as it was at the fork. Rows are copied when they are written."""
+        self.arena.make_private()
+        if self._at_fork is not None:
+            pages, freed = self._at_fork
+            self.arrays.pages[: len(pages)] = pages
+            self.arrays.freed[: len(freed)] = freed
+            self.arrays.freed[-1] = len(freed)
+        self._at_fork = None
+        # They were in other threads.
+        self._readers.clear()
+        self._waits_for_readers = 0
 
     # ---- sizes -----------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from headrace.testing.envs import counter_observation as counter_observation
 from headrace.testing.envs import counter_transitions as counter_transitions
 from headrace.testing.envs import counter_vector_env as counter_vector_env
 from headrace.testing.envs import in_turn as in_turn
+from headrace.testing.forks import in_forked_child as in_forked_child
 
 __all__ = [
     "CounterEnv",
@@ -17,5 +18,6 @@ __all__ = [
     "counter_observation",
     "counter_transitions",
     "counter_vector_env",
+    "in_forked_child",
     "in_turn",
 ]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from headrace.errors import SpecError
-from headrace.trees import build, compile_tree, leaves
+from headrace.trees import build, compile_tree, entries, kind_of, leaves
 
 Array = np.ndarray[Any, Any]
 
@@ -230,12 +230,21 @@ def _mapping(value: Mapping[str, Any] | None, path: str, steps: int) -> dict[str
 def _equal(one: Any, other: Any) -> bool:
     if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
         return _equal_arrays(one, other)
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(_equal(one[key], other[key]) for key in one)
-    if isinstance(one, tuple | list) and type(one) is type(other):
-        return len(one) == len(other) and all(map(_equal, one, other))
+    kind = kind_of(type(one))
+    if kind not in ("", "none"):
+        return _equal_containers(one, other, kind)
     # NaN in seeds and options is equal to itself, as it is in the arrays.
     return bool(one == other) or (isinstance(one, float) and one != one and other != other)
+
+
+def _equal_containers(one: Any, other: Any, kind: str) -> bool:
+    if kind_of(type(other)) != kind:
+        return False
+    # The class of a record that came out of a file may be another one of the same name.
+    if kind in ("namedtuple", "dataclass") and type(one).__name__ != type(other).__name__:
+        return False
+    ours, theirs = entries(one, kind), entries(other, kind)
+    return ours.keys() == theirs.keys() and all(_equal(ours[name], theirs[name]) for name in ours)
 
 
 def _equal_arrays(one: Any, other: Any) -> bool:

@@ -1,0 +1,29 @@
+"""`headrace inspect PATH`: what is in a dataset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("inspect")
+@click.argument("source", metavar="PATH")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with every episode.")
+@click.option(
+    "--png",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Draw the returns to this file and, for images, a contact sheet.",
+)
+def command(source: str, as_json: bool, png: Path | None) -> None:
+    """Show what is in a dataset: its episodes, their returns and lengths, what a step holds.
+
+    PATH is a npz or Parquet file, the folder or the id of a Minari dataset, or the folder of a saved replay.
+
+    \b
+      headrace inspect expert.parquet
+      headrace inspect cartpole/expert-v0 --png expert.png
+    """  # noqa: D301 - click reads this backspace
+    from headrace.cli import inspecting
+
+    inspecting.run(source, as_json=as_json, png=png)

@@ -1,0 +1,132 @@
+"""A picture of a dataset: returns by episode and, where it has images, some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.datasets.structure import Column, Structure
+from headrace.trajectories.episode import Episode
+
+if TYPE_CHECKING:
+    from headrace.cli.inspecting import EpisodeRow
+
+Image = NDArray[np.uint8]
+
+_EPISODES, _IMAGES = 4, 8
+_LEAST_SIDE = 8
+# Gray, colour, and stacks of a few frames.
+_CHANNELS = (1, 3, 4)
+
+
+class ContactSheet:
+    """Images of the first episodes, evenly spaced over each.
+
+    Args:
+        structure: of the episodes.
+        path: of the images among their arrays.
+
+    Attributes:
+        path: as given.
+        rows: for each episode its images, `uint8[H, W]` or `uint8[H, W, 3]`.
+    """
+
+    def __init__(self, structure: Structure, path: str) -> None:
+        self.path = path
+        self.rows: list[list[Image]] = []
+        self._structure = structure
+
+    @classmethod
+    def of(cls, structure: Structure) -> ContactSheet | None:
+        """A sheet of the first observation that is an image; None where there is none."""
+        for path, column in structure.columns.items():
+            if is_image(column):
+                return cls(structure, path)
+        return None
+
+    def add(self, episode: Episode) -> None:
+        """Take images of an episode, if there is still room."""
+        if len(self.rows) == _EPISODES:
+            return
+        images = self._structure.flatten(episode)[self.path]
+        steps = np.unique(np.linspace(0, len(images) - 1, _IMAGES).round().astype(int))
+        self.rows.append([as_picture(images[step]) for step in steps])
+
+
+def is_image(column: Column) -> bool:
+    """Whether an array is one of images: uint8, of two axes, or of three of which the first or last are channels."""
+    if column.part != "observations" or column.dtype != np.uint8 or len(column.shape) not in (2, 3):
+        return False
+    sides = column.shape
+    if len(sides) == 3:
+        if sides[-1] not in _CHANNELS and sides[0] not in _CHANNELS:
+            return False
+        sides = sides[:2] if sides[-1] in _CHANNELS else sides[1:]
+    return min(sides) >= _LEAST_SIDE
+
+
+def as_picture(image: Image) -> Image:
+    """One image as gray `[H, W]` or colour `[H, W, 3]`; of a stack of frames the newest."""
+    if image.ndim == 2:
+        return image
+    if image.shape[-1] not in _CHANNELS:
+        image = np.moveaxis(image, 0, -1)
+    return image if image.shape[-1] == 3 else image[..., -1]
+
+
+def draw(path: Path, title: str, rows: Sequence[EpisodeRow], sheet: ContactSheet | None) -> None:
+    """Returns and lengths by episode, and the contact sheet below them.
+
+    Args:
+        path: of the file; its suffix says what kind of picture.
+        title: above it.
+        rows: of all episodes.
+        sheet: images, or None.
+
+    Raises:
+        ImportError: matplotlib is missing.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError('--png needs matplotlib: pip install "headrace[plot]"') from error
+    heights = [4.0] if sheet is None else [4.0, 1.3 * len(sheet.rows)]
+    # Figure and canvas by hand: pyplot would choose a display.
+    figure = Figure(figsize=(10, sum(heights)), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    places: Any = figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights)
+    _draw_returns(places[0, 0], title, rows)
+    if sheet is not None:
+        _draw_sheet(places[1, 0], sheet)
+    figure.savefig(path)
+
+
+def _draw_returns(figure: Any, title: str, rows: Sequence[EpisodeRow]) -> None:
+    numbers = [row.episode for row in rows]
+    figure.suptitle(title, parse_math=False)
+    left, right = figure.subplots(1, 2)
+    for end in ("terminated", "truncated", "terminated truncated", "unfinished"):
+        ended = [row for row in rows if row.end == end]
+        if ended:
+            left.plot([row.episode for row in ended], [row.return_ for row in ended], ".", label=end)
+    left.set(xlabel="episode", ylabel="return")
+    left.legend(loc="best")
+    right.plot(numbers, [row.length for row in rows], ".", color="gray")
+    right.set(xlabel="episode", ylabel="steps")
+    for axes in (left, right):
+        axes.grid(alpha=0.3)
+
+
+def _draw_sheet(figure: Any, sheet: ContactSheet) -> None:
+    figure.suptitle(sheet.path, parse_math=False)
+    grid = figure.subplots(len(sheet.rows), _IMAGES, squeeze=False)
+    for place, axes in np.ndenumerate(grid):
+        axes.set_axis_off()
+        row, column = place
+        if column < len(sheet.rows[row]):
+            axes.imshow(sheet.rows[row][column], cmap="gray", vmin=0, vmax=255)

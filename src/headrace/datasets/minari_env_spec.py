@@ -1,0 +1,80 @@
+"""The environment that a dataset comes from: its gymnasium EnvSpec, as Minari stores it (datasets K8)."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+from typing import Any
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec
+
+_logger = logging.getLogger(__name__)
+
+
+def env_spec_of(value: Any, name: str) -> EnvSpec | None:
+    """An EnvSpec from itself, from its JSON, or from the id of a registered environment; None stays None.
+
+    Args:
+        value: one of them.
+        name: of the argument, for errors.
+
+    Raises:
+        TypeError: something else.
+        ValueError: an id that is not registered, or JSON that is no spec.
+    """
+    if value is None or isinstance(value, EnvSpec):
+        return value
+    if not isinstance(value, str):
+        raise TypeError(f"{name}: expected an EnvSpec, its JSON or an id, got {type(value).__name__}")
+    if value.lstrip().startswith("{"):
+        return env_spec_from_json(value, name)
+    try:
+        return gymnasium.spec(value)
+    except gymnasium.error.Error as error:
+        raise ValueError(f"{name}: no environment {value!r} is registered with gymnasium: {error}") from error
+
+
+def env_spec_from_json(text: str, name: str) -> EnvSpec:
+    """The spec that `EnvSpec.to_json` wrote, by this gymnasium or an earlier one.
+
+    Raises:
+        ValueError: no such JSON.
+    """
+    try:
+        data = json.loads(text)
+        # gymnasium 0.29, under which many of Minari's datasets were made, had fields that 1.0 refuses.
+        fields = {field.name for field in dataclasses.fields(EnvSpec) if field.init}
+        known = {key: value for key, value in data.items() if key in fields}
+        return EnvSpec.from_json(json.dumps({"additional_wrappers": [], **known}))
+    except (ValueError, TypeError, AttributeError, gymnasium.error.Error) as error:
+        raise ValueError(f"{name}: expected the JSON of a gymnasium EnvSpec: {error}") from error
+
+
+def env_spec_to_json(spec: EnvSpec, name: str) -> str:
+    """The JSON from which Minari's `recover_environment` makes the environment again.
+
+    Raises:
+        ValueError: the spec has parts that are no JSON, such as functions.
+    """
+    try:
+        text = spec.to_json()
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{name}: the spec of {spec.id!r} cannot be written as JSON: {error}") from error
+    env_spec_from_json(text, name)
+    return text
+
+
+def spaces_of(spec: EnvSpec) -> tuple[gymnasium.Space[Any], gymnasium.Space[Any]] | None:
+    """The spaces of observations and actions of the environment, or None where it cannot be made here."""
+    try:
+        env = gymnasium.make(spec)
+    except Exception as error:
+        # It may need a package, a display or a licence that is not here: every library has its own error.
+        _logger.info("%s cannot be made here (%s); its spaces are inferred from the data", spec.id, error)
+        return None
+    try:
+        return env.observation_space, env.action_space
+    finally:
+        env.close()

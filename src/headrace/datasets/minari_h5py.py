@@ -1,0 +1,10 @@
+"""h5py, or what to install where it is missing (datasets G10)."""
+
+from __future__ import annotations
+
+try:
+    import h5py
+except ImportError as missing:
+    raise ImportError('Minari datasets in HDF5 need h5py: pip install "headrace[minari]"') from missing
+
+__all__ = ["h5py"]

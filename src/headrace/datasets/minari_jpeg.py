@@ -1,0 +1,58 @@
+"""Images that Minari stored as JPEG (datasets K11)."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+_START = b"\xff\xd8\xff"
+_END = b"\xff\xd9"
+
+
+def is_jpeg(row: Any) -> bool:
+    r"""Whether a row of bytes is one JPEG file: metadata alone does not tell (Minari 0.5.3 wrote both kinds).
+
+    >>> is_jpeg(np.zeros(4, np.uint8)), is_jpeg(b"\xff\xd8\xff...\xff\xd9")
+    (False, True)
+    """
+    raw = bytes(row)
+    return raw.startswith(_START) and raw.rstrip(b"\0").endswith(_END)
+
+
+def decode_jpeg_rows(rows: Sequence[Any], shape: tuple[int, ...] | None) -> Array:
+    """The images of JPEG files: uint8 `[len(rows), height, width]`, or with three colours.
+
+    Args:
+        rows: each the bytes of one file.
+        shape: that each image must have; None takes what they have.
+
+    Raises:
+        ValueError: a row that is no image, or images of another shape; with the row.
+        ImportError: Pillow is missing.
+    """
+    images: list[Array] = []
+    for number, row in enumerate(rows):
+        image = _decode(bytes(row), number)
+        expected = shape if shape is not None else images[0].shape if images else image.shape
+        if image.size != np.prod(expected, dtype=np.int64) or image.shape[:2] != expected[:2]:
+            raise ValueError(f"row {number}: expected an image {list(expected)}, got {list(image.shape)}")
+        images.append(image.reshape(expected))
+    return np.stack(images)
+
+
+def _decode(raw: bytes, number: int) -> Array:
+    try:
+        from PIL import Image
+    except ImportError as missing:
+        raise ImportError('images in JPEG need Pillow: pip install "headrace[minari]"') from missing
+    try:
+        with Image.open(io.BytesIO(raw), formats=["JPEG"]) as image:
+            return np.asarray(image, np.uint8)
+    # What Pillow raises on damaged files; it refuses huge ones with an error of its own.
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        raise ValueError(f"row {number}: expected an image in JPEG: {error}") from error

@@ -1,0 +1,54 @@
+"""A dataset of any format, by its path or its Minari id."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from headrace.datasets.dataset import EpisodeDataset
+from headrace.datasets.minari import load_minari
+from headrace.datasets.minari_ids import DATA_FOLDER, check_id
+from headrace.datasets.npz import load_npz
+from headrace.datasets.parquet import load_parquet
+from headrace.errors import DatasetError
+
+_PARQUET, _ZIP = b"PAR1", b"PK"
+
+
+def open_dataset(source: str | os.PathLike[str]) -> EpisodeDataset:
+    """Open a dataset; what a file is, its first bytes tell.
+
+    Args:
+        source: a npz or Parquet file, the folder of a Minari dataset, or a Minari id.
+
+    Raises:
+        FileNotFoundError: no such path, and no such id.
+        DatasetError: it is no dataset, or a damaged one.
+    """
+    path = Path(source)
+    if path.is_dir():
+        return load_minari(path)
+    if not path.exists():
+        return _by_id(os.fspath(source))
+    with path.open("rb") as file:
+        begin = file.read(len(_PARQUET))
+    if begin == _PARQUET:
+        return load_parquet(path)
+    if begin.startswith(_ZIP):
+        return load_npz(path)
+    raise DatasetError(
+        f"{path.absolute()}: expected a npz or a Parquet file, or the folder of a Minari dataset"
+    )
+
+
+def holds_minari(folder: Path) -> bool:
+    """Whether a folder is that of a Minari dataset, or the data folder in it."""
+    return any((place / "metadata.json").exists() for place in (folder, folder / DATA_FOLDER))
+
+
+def _by_id(name: str) -> EpisodeDataset:
+    try:
+        check_id(name)
+    except ValueError:
+        raise FileNotFoundError(f"no such file or folder: {Path(name).absolute()}") from None
+    return load_minari(name)

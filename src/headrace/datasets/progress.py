@@ -1,0 +1,74 @@
+"""Telling how far an export is (datasets G9)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+# f(done, total): episodes done so far; the total is None where the source has no length.
+Report = Callable[[int, int | None], None]
+
+
+@contextmanager
+def counting(progress: bool | Report | None, total: int | None) -> Iterator[Callable[[], None]]:
+    """Gives a function to call after each episode.
+
+    Args:
+        progress: None (or False) tells nothing; True shows a bar where standard error is a terminal; a callable gets
+            `(done, total)`, with `done` rising by one. An exception from it comes out of the call.
+        total: how many episodes there will be, if that is known.
+
+    Raises:
+        TypeError: another kind of `progress`, before anything is done.
+
+    >>> seen = []
+    >>> with counting(lambda done, total: seen.append((done, total)), 2) as one_more:
+    ...     one_more()
+    ...     one_more()
+    >>> seen
+    [(1, 2), (2, 2)]
+    """
+    with _bar(total) if progress is True else _given(progress) as report:
+        done = 0
+
+        def one_more() -> None:
+            nonlocal done
+            done += 1
+            report(done, total)
+
+        yield one_more
+
+
+def check_progress(progress: Any) -> None:
+    """Refuses what is no `progress` (see `counting`) before any file is touched.
+
+    Raises:
+        TypeError: neither None nor a bool nor a callable.
+    """
+    if not (progress is None or isinstance(progress, bool) or callable(progress)):
+        raise TypeError(
+            f"progress: expected None, True or a callable f(done, total), got {type(progress).__name__}"
+        )
+
+
+@contextmanager
+def _given(progress: bool | Report | None) -> Iterator[Report]:
+    check_progress(progress)
+    yield progress if callable(progress) else _nothing
+
+
+def _nothing(done: int, total: int | None) -> None:
+    """Nobody wants to know."""
+
+
+@contextmanager
+def _bar(total: int | None) -> Iterator[Report]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("episodes"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda done, _total: bar.update(task, completed=done)

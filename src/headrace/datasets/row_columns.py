@@ -1,0 +1,145 @@
+"""From the stored rows of one episode to an `Episode`, by the signature: steps with final rows, or frames."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace import trees
+from headrace.errors import SpecError
+from headrace.spec import ArraySpec, Signature
+from headrace.trajectories.episode import Episode
+from headrace.trajectories.frames import StepType, Trajectory
+
+Rows = Mapping[str, NDArray[Any]]
+
+_STEP = ("observation", "action", "reward", "terminated", "truncated")
+_EXTRAS = "extras"
+_OF_TRANSITIONS = _STEP[1:]
+
+
+class EpisodeMaker(Protocol):
+    """Makes an episode of its rows."""
+
+    def __call__(self, rows: Rows, final_columns: Collection[str] | None, /) -> Episode | None:
+        """The episode, or None if it is not complete.
+
+        Args:
+            rows: column to `[rows, ...]`.
+            final_columns: the columns of which the last row holds a value, if it is a final row; None if it is not.
+        """
+        ...
+
+
+def episode_maker(signature: Signature) -> EpisodeMaker:
+    """How rows of this signature become an episode (datasets G2).
+
+    Args:
+        signature: of one step.
+
+    Raises:
+        SpecError: neither the columns of the step writers nor those of a `Trajectory`, or a reward or a flag that is
+            no single number.
+
+    >>> signature = Signature.like(dict(observation=0.0, action=0, reward=0.0, terminated=False, truncated=False))
+    >>> rows = {name: np.zeros(3, spec.dtype) for name, spec in signature.columns.items()}
+    >>> episode_maker(signature)(rows, ["observation"])
+    Episode(2 steps, unfinished, return 0)
+    """
+    tree = signature.tree
+    if getattr(tree, "_fields", ()) == Trajectory._fields:
+        _check_single(tree._asdict(), ("step_type", "next_step_type", "reward", "discount"))
+        return _Frames(signature)
+    if not isinstance(tree, Mapping) or not set(_STEP) <= set(tree):
+        raise SpecError(
+            f"expected a replay with the columns {', '.join(_STEP)} (and {_EXTRAS}), or of a Trajectory, got "
+            f"{', '.join(signature.columns)}"
+        )
+    _check_single(tree, ("reward", "terminated", "truncated"))
+    return _Steps(signature)
+
+
+def _check_single(tree: Mapping[str, Any], names: Collection[str]) -> None:
+    for name in names:
+        if not isinstance(tree[name], ArraySpec) or tree[name].shape:
+            raise SpecError(f"{name}: expected one number a step, got {tree[name]!r}")
+
+
+class _Steps:
+    """Rows of the step writers: the final row holds the last observation."""
+
+    def __init__(self, signature: Signature) -> None:
+        self._signature = signature
+        tree = signature.tree
+        self._further = [name for name in tree if name not in (*_STEP, _EXTRAS)]
+        extras = tree.get(_EXTRAS, {})
+        both = [name for name in self._further if isinstance(extras, Mapping) and name in extras]
+        if both or not isinstance(extras, Mapping):
+            found = f"{both} in both places" if both else repr(extras)
+            raise SpecError(
+                f"extras: expected a mapping whose names are no columns of their own, got {found}"
+            )
+        self._observed = [name for name in signature.columns if name.partition("/")[0] == "observation"]
+
+    def __call__(self, rows: Rows, final_columns: Collection[str] | None) -> Episode | None:
+        if final_columns is None:
+            return None
+        missing = [name for name in self._observed if name not in final_columns]
+        if missing:
+            raise SpecError(
+                f"expected final rows with the last observation, but they lack {', '.join(missing)}"
+            )
+        # A final row that was given an action or a reward is no transition for it.
+        kept = {
+            name: column
+            if name in final_columns and name.partition("/")[0] not in _OF_TRANSITIONS
+            else column[:-1]
+            for name, column in rows.items()
+        }
+        tree = _without_lists(self._signature.unflatten(kept))
+        observations, actions, rewards, terminations, truncations = (tree[name] for name in _STEP)
+        extras = {**{name: tree[name] for name in self._further}, **tree.get(_EXTRAS, {})}
+        return Episode(observations, actions, rewards, terminations, truncations, extras=extras)
+
+
+class _Frames:
+    """Frames of a `Trajectory`: the boundary frame holds the last observation."""
+
+    def __init__(self, signature: Signature) -> None:
+        self._signature = signature
+
+    def __call__(self, rows: Rows, _final_columns: Collection[str] | None) -> Episode | None:
+        frames = self._signature.unflatten(rows)
+        actions = self._signature.unflatten({name: column[:-1] for name, column in rows.items()}).action
+        step_type = frames.step_type
+        steps = len(step_type) - 1
+        if steps < 1 or step_type[0] != StepType.FIRST or step_type[-1] != StepType.LAST:
+            return None
+        end = np.arange(steps) == steps - 1
+        terminated = bool(frames.discount[steps - 1] == 0)
+        has_info = any(name.partition("/")[0] == "policy_info" for name in rows)
+        return Episode(
+            _without_lists(frames.observation),
+            _without_lists(actions),
+            frames.reward[:-1],
+            end & terminated,
+            end & (not terminated),
+            extras={"policy_info": _without_lists(frames.policy_info)} if has_info else None,
+        )
+
+
+def _without_lists(tree: Any) -> Any:
+    """Lists of arrays as tuples: in a signature a list is a container, in an episode it would be an array."""
+    node = trees.compile_tree(tree, lambda value: isinstance(value, np.ndarray))
+    return trees.build(_as_tuples(node), {leaf.path: leaf.value for leaf in trees.leaves(node)})
+
+
+def _as_tuples(node: trees.Node) -> trees.Node:
+    if isinstance(node, trees.Leaf):
+        return node
+    kind, cls = ("tuple", tuple) if node.kind == "list" else (node.kind, node.cls)
+    children = tuple(map(_as_tuples, node.children))
+    return trees.Branch(kind, cls, node.path, node.names, children, node.order)

@@ -1,0 +1,81 @@
+"""The containers of a tree as JSON, with anything at the leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from headrace import trees
+from headrace.errors import SpecError
+
+_NONE = {"kind": "none"}
+
+
+def node_to_json(node: trees.Node, leaf_to_json: Callable[[Any], Any]) -> Any:
+    """A tree as dicts, lists, strings and integers.
+
+    Args:
+        node: of `trees.compile_tree`.
+        leaf_to_json: called with the value of each leaf.
+
+    >>> root = trees.compile_tree({"a": (1, 2)}, lambda value: isinstance(value, int))
+    >>> node_to_json(root, str)
+    {'kind': 'dict', 'children': {'a': {'kind': 'tuple', 'children': [{'leaf': '1'}, {'leaf': '2'}]}}}
+    """
+    if isinstance(node, trees.Leaf):
+        return {"leaf": leaf_to_json(node.value)}
+    children = {
+        name: node_to_json(child, leaf_to_json) for name, child in zip(node.names, node.children, strict=True)
+    }
+    match node.kind:
+        case "none":
+            return _NONE
+        case "tuple" | "list":
+            return {"kind": node.kind, "children": list(children.values())}
+        case "dict":
+            return {"kind": "dict", "children": {name: children[name] for name in node.order}}
+        case kind:
+            return {"kind": kind, "name": node.cls.__name__, "children": children}
+
+
+def node_from_json(
+    data: Any, leaf_from_json: Callable[[Any, str], Any], path: str = "", depth: int = 0
+) -> trees.Node:
+    """The tree that `node_to_json` described.
+
+    Named tuples and dataclasses come back as themselves where they were given to `register_container`, otherwise as a
+    new class with the same name and fields.
+
+    Args:
+        data: what was read.
+        leaf_from_json: called with what was written of a leaf, and its path.
+
+    Raises:
+        SpecError: anything that `node_to_json` does not write.
+    """
+    if not isinstance(data, dict) or depth > trees.MAX_DEPTH:
+        raise SpecError(f"{path or 'the tree'}: expected an array or a container, got {data!r:.80}")
+    if "leaf" in data:
+        return trees.Leaf(path or trees.BARE, leaf_from_json(data["leaf"], path or trees.BARE))
+    kind, children = data.get("kind"), data.get("children")
+    if kind == "none":
+        return trees.Branch("none", type(None), path, (), (), ())
+    if kind in ("tuple", "list") and isinstance(children, list):
+        named = {str(index): child for index, child in enumerate(children)}
+    elif kind in ("dict", "namedtuple", "dataclass") and isinstance(children, dict):
+        named = children
+    else:
+        raise SpecError(f"{path or 'the tree'}: expected a container with its children, got {data!r:.80}")
+    order = tuple(named)
+    if any(not name or "/" in name for name in order):
+        raise SpecError(f"{path or 'the tree'}: expected names without '/', got {order!r:.80}")
+    names = tuple(sorted(order)) if kind == "dict" else order
+    built = tuple(
+        node_from_json(named[name], leaf_from_json, trees.join(path, name), depth + 1) for name in names
+    )
+    return trees.Branch(kind, _container(kind, data, order), path, names, built, order)
+
+
+def _container(kind: str, data: dict[str, Any], names: tuple[str, ...]) -> type:
+    plain = {"dict": dict, "tuple": tuple, "list": list}.get(kind)
+    return plain or trees.record_class(kind, str(data.get("name")), names)

@@ -1,0 +1,63 @@
+"""Dealing one stream out to workers that are forked copies (loaders LP4, LP5).
+
+Every worker draws the whole stream, from its own copy of the replay, and keeps its share. So all workers see the same
+draws, whatever the sampler, and together they deliver each batch once.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from headrace.loaders.drawing import Drawn
+from headrace.loaders.stream import Stream
+
+# Seconds that a fork waits for the draw in progress. A turn ends sooner, unless `sample` does not heed its timeout.
+_LONGEST_DRAW = 10.0
+
+
+class DealtStream(Stream):
+    """A stream whose forked copies can be told to deliver only a share.
+
+    What is drawn and not ready yet would be missing in the copy, so a fork waits for the draw in progress.
+    """
+
+    _worker, _workers = 0, 1
+    _next = 0
+    _unfinished = _torn = False
+
+    def deal(self, worker: int, workers: int) -> None:
+        """From here on deliver only batches worker, worker + workers, ... of the stream; of what is ready, too."""
+        self._worker, self._workers, self._next = worker, workers, 0
+        ready, self._ready = self._ready, deque()
+        for drawn in ready:
+            self._accept(drawn)
+
+    def is_next_kept(self) -> bool:
+        """Whether the next batch belongs to this worker."""
+        return self._next % self._workers == self._worker
+
+    def _accept(self, drawn: Drawn) -> None:
+        if self.is_next_kept():
+            self._ready.append(drawn)
+        self._next += 1
+
+    def before_fork(self) -> None:
+        """Wait for the draw in progress, and begin none."""
+        self._unfinished = not self.hold(_LONGEST_DRAW)
+
+    def after_fork_in_parent(self) -> None:
+        """Draw on."""
+        self.release()
+
+    def after_fork_in_child(self) -> None:
+        """Begin anew, without the thread."""
+        super().after_fork_in_child()
+        self._torn = self._torn or self._unfinished
+
+    def _ask(self) -> None:
+        if self._torn:
+            raise RuntimeError(
+                f"this process was forked while a call of `sample` had not returned for {_LONGEST_DRAW:g} s, so its "
+                "copy of the stream is not whole; fork before the first batch, or when batches come"
+            )
+        super()._ask()

@@ -1,0 +1,104 @@
+"""Batches of `jax.Array`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.loaders.leaves import map_leaves
+from headrace.replay.batch import SampleInfo
+
+try:
+    import jax
+except ImportError as error:
+    raise ImportError('Loader(to="jax") needs JAX: pip install "headrace[jax]"') from error
+
+
+@dataclass(slots=True)
+class JaxBatch:
+    """A `SampledBatch` of JAX arrays; it can be pickled.
+
+    Attributes:
+        data: the sample's tree, of arrays `[B, ...]` or `[B, L, ...]`.
+        info: what is known of the items, in NumPy.
+        mask: bool[B, L], or None.
+    """
+
+    data: Any
+    info: SampleInfo
+    mask: Any = None
+
+    def to(self, device: Any) -> JaxBatch:
+        """The batch on another device: a `jax.Device`, or a platform's name."""
+        wanted = jax_device(device)
+        data, mask = map_leaves(lambda array: jax.device_put(array, wanted), (self.data, self.mask))
+        return JaxBatch(data, self.info, mask)
+
+
+class ToJax:
+    """JAX arrays on a device; 64-bit columns follow JAX's own setting (loaders LD5).
+
+    Raises:
+        ValueError: a device that is not there.
+    """
+
+    def __init__(self, device: Any) -> None:
+        self._device = None if device is None else jax_device(device)
+
+    def convert(self, sample: Any) -> JaxBatch:
+        """Begins the copies.
+
+        Raises:
+            OverflowError: an integer that does not fit the type that JAX narrows it to.
+        """
+        arrays: list[NDArray[Any]] = []
+
+        def take(leaf: Any) -> None:
+            array = np.asarray(leaf)
+            check_fits(array, jax.dtypes.canonicalize_dtype(array.dtype))
+            arrays.append(array)
+
+        map_leaves(take, (sample.data, sample.mask))
+        # One call for all: each has a cost of its own. JAX may read the sample's memory in place, and keeps it alive.
+        placed = iter(jax.device_put(arrays, self._device))
+        data, mask = map_leaves(lambda _: next(placed), (sample.data, sample.mask))
+        return JaxBatch(data, sample.info, mask)
+
+    def deliver(self, converted: JaxBatch) -> JaxBatch:
+        """Nothing to do: JAX waits where it must."""
+        return converted
+
+
+def jax_device(device: Any) -> Any:
+    """A `jax.Device` from itself or from the name of its platform.
+
+    Raises:
+        ValueError: a platform that is not there.
+    """
+    if not isinstance(device, str):
+        if isinstance(device, jax.Device):
+            return device
+        raise ValueError(f"device: expected a jax.Device or a platform such as 'cpu', got {device!r}")
+    try:
+        return jax.devices(device)[0]
+    except RuntimeError as error:
+        raise ValueError(f"device: expected a platform that JAX has here, got {device!r}: {error}") from error
+
+
+def check_fits(array: NDArray[Any], narrowed: np.dtype[Any]) -> None:
+    """Refuses integers that would be wrapped.
+
+    Raises:
+        OverflowError: with the values' range.
+    """
+    if array.dtype.kind not in "iu" or narrowed.itemsize >= array.dtype.itemsize or not array.size:
+        return
+    limits, least, most = np.iinfo(narrowed), array.min(), array.max()
+    if least < limits.min or most > limits.max:
+        raise OverflowError(
+            f"to='jax': values from {least} to {most} of dtype {array.dtype} do not fit {narrowed}, to which JAX "
+            "narrows them; set jax_enable_x64, or store a smaller dtype"
+        )

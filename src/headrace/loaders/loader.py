@@ -1,0 +1,225 @@
+"""A table as a stream of batches for a learner."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import weakref
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, ClassVar, Literal, Self
+
+from headrace.checks import check_count
+from headrace.clock import SYSTEM_CLOCK, Clock
+from headrace.errors import Closed
+from headrace.loaders.conversion import conversion_to
+from headrace.loaders.dealing import DealtStream
+from headrace.loaders.ending import end_at_exit
+from headrace.loaders.state import read_state, state_of
+from headrace.loaders.stream import Stream
+from headrace.loaders.workers import (
+    STREAMS,
+    check_can_travel,
+    place_among_workers,
+    replay_of_this_process,
+)
+
+
+class Loader:
+    """One stream of batches without an end, drawn ahead in the background, as the learner's arrays.
+
+    A batch is `replay.sample(table, batch_size)` with its arrays converted: `.data`, `.info`, `.mask`. What is drawn
+    ahead counts as sampled, and was drawn with the priorities of that time; `prefetch=0` draws when asked.
+
+    With `to="torch"` the loader is also a `torch.utils.data.IterableDataset`.
+
+    Args:
+        replay: anything with the `Replay` interface; only its `sample` is called.
+        table: its name.
+        batch_size: items in a batch.
+        views: what to present, as for `sample`.
+        prefetch: so many batches are kept ready by a thread, once the first is asked for; 0 draws in the caller.
+        to: "numpy", "torch" or "jax"; `info` stays NumPy.
+        device: where the arrays go: any torch device, a `jax.Device` or a platform's name; None for the CPU, or JAX's
+            default.
+        timeout: seconds that `next` waits for a batch; None waits for ever.
+        snapshot: for data that does not change while it is read: forked workers of a `DataLoader` each deliver a
+            share of the one stream, from their copies of the replay.
+        clock: tells the time to deadlines; tests give one that they move.
+
+    Raises:
+        ValueError: batch_size < 1, prefetch < 0, timeout < 0, an unknown `to`, a device that is not there or not for
+            NumPy.
+        ImportError: the framework is not installed.
+
+    >>> import headrace as hr
+    >>> import numpy as np
+    >>> table = hr.Table("t", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=100)
+    >>> replay = hr.Replay(hr.Signature.like({"observation": np.zeros(3, np.float32)}), [table], seed=0)
+    >>> with replay.writer(items=[hr.ItemRule("t", length=1)]) as writer:
+    ...     for _ in range(5):
+    ...         writer.append({"observation": np.ones(3, np.float32)})
+    >>> with Loader(replay, "t", batch_size=2) as loader:
+    ...     for batch in loader:
+    ...         batch.data["observation"].shape
+    ...         break
+    (2, 3)
+    >>> replay.close()
+    """
+
+    __signature__: ClassVar[inspect.Signature]
+
+    def __new__(cls, *args: Any, to: str = "numpy", **kwargs: Any) -> Self:  # noqa: ARG004 - those of __init__
+        """The class for torch is another one, in a module that may import it."""
+        if cls is Loader and to == "torch":
+            from headrace.loaders.torch_loader import TorchLoader
+
+            return object.__new__(TorchLoader)  # type: ignore[return-value]
+        return object.__new__(cls)
+
+    def __init__(
+        self,
+        replay: Any,
+        table: str,
+        batch_size: int,
+        *,
+        views: Mapping[str, Any] | None = None,
+        prefetch: int = 2,
+        to: Literal["numpy", "torch", "jax"] = "numpy",
+        device: Any = None,
+        timeout: float | None = None,
+        snapshot: bool = False,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        if timeout is not None and not timeout >= 0:
+            raise ValueError(f"timeout: expected None or seconds >= 0, got {timeout}")
+        self._replay = replay
+        self._arguments = (table, check_count("batch_size", batch_size, 1))
+        self._options = {
+            "views": views,
+            "prefetch": check_count("prefetch", prefetch, 0),
+            "to": to,
+            "device": device,
+            "timeout": timeout,
+            "snapshot": snapshot,
+            "clock": clock,
+        }
+        self._timeout = timeout
+        self._begin(DealtStream if snapshot else Stream)
+
+    def _begin(self, stream_class: type[Stream]) -> None:
+        """A stream of this process. Its thread knows the stream, not the loader, so that the loader can be dropped."""
+        options = self._options
+        conversion = conversion_to(options["to"], options["device"])
+        draw = functools.partial(_draw, self._replay, *self._arguments, options["views"])
+        self._stream = stream_class(draw, conversion, options["prefetch"], options["clock"])
+        self._pid = os.getpid()
+        STREAMS.add(self._stream)
+        end_at_exit(self._stream)
+        self._closes = weakref.finalize(self, self._stream.close)
+        self._closes.atexit = False
+
+    def _stream_here(self) -> Stream:
+        """The stream of this process: in a forked child another one than the parent's."""
+        if self._pid == os.getpid():
+            return self._stream
+        if isinstance(self._stream, DealtStream):
+            self._stream.deal(*place_among_workers())
+            self._pid = os.getpid()
+        elif not self._stream.is_closed:
+            self._replay = replay_of_this_process(self._replay)
+            self._closes.detach()
+            self._begin(Stream)
+        return self._stream
+
+    # ---- batches ---------------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Self:
+        """The stream, which goes on where it stands.
+
+        Raises:
+            Closed: the loader is closed.
+            RuntimeError: in a worker process, and the replay lives in another.
+        """
+        if self._stream_here().is_closed:
+            raise Closed("the loader is closed")
+        return self
+
+    def __next__(self) -> Any:
+        """The next batch; whatever `sample` raises comes from here, after the batches drawn before.
+
+        Raises:
+            DeadlineExceeded: nothing came within `timeout`; nothing was taken, and the next call waits again.
+            StopIteration: the loader or the replay was closed.
+        """
+        return self._stream_here().take(self._timeout)
+
+    # ---- state -----------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """How many batches were delivered, and those drawn beyond them, in NumPy; a plain dict that can be pickled.
+
+        Waits for the draw in progress. Nothing more is drawn until the next batch is asked for, so what
+        `replay.save(directory)` writes right after this goes with it.
+        """
+        stream = self._stream_here()
+        stream.hold()
+        try:
+            return state_of(self._arguments[0], *stream.pending())
+        finally:
+            stream.release()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Begin with the batches of a state, then draw.
+
+        Raises:
+            RuntimeError: the first batch was already asked for.
+            ValueError: no state, or one of another table.
+            Closed: the loader is closed.
+        """
+        stream = self._stream_here()
+        if stream.is_closed:
+            raise Closed("the loader is closed")
+        stream.begin_with(*read_state(state, self._arguments[0]))
+
+    # ---- closing ---------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End the loops over this loader and its thread. From any thread; a second call does nothing.
+
+        Batches that are ready stay in `state_dict`.
+        """
+        self._stream.close()
+        self._stream.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        check_can_travel(self._replay, snapshot=bool(self._options["snapshot"]))
+        return _rebuild, (type(self), self._replay, self._arguments, self._options)
+
+    def __repr__(self) -> str:
+        table, batch_size = self._arguments
+        state = "closed" if self._stream.is_closed else "open"
+        kind, delivered = self._options["to"], self._stream.delivered
+        return f"<Loader of {batch_size} from {table!r} to {kind}: {delivered} delivered, {state}>"
+
+
+# That of `__new__` tells nothing.
+_signature = inspect.signature(Loader.__init__)
+Loader.__signature__ = _signature.replace(parameters=list(_signature.parameters.values())[1:])
+
+
+def _draw(replay: Any, table: str, batch_size: int, views: Mapping[str, Any] | None, turn: float) -> Any:
+    return replay.sample(table, batch_size, views=views, timeout=turn)
+
+
+def _rebuild(cls: type[Loader], replay: Any, arguments: tuple[str, int], options: dict[str, Any]) -> Loader:
+    return cls(replay, *arguments, **options)

@@ -1,0 +1,314 @@
+"""The one stream of batches behind a loader: who draws, what is ready, who waits.
+
+One draw is under way at a time, by the prefetching thread or, without prefetching, by whoever asks for a batch; so the
+order of the stream is the order of the draws. The lock is never held while `sample` runs.
+What the rate limiter said when a turn of drawing ended without a batch is kept for the learner whose own time is up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+from collections import deque
+from typing import Any
+
+from headrace.clock import Clock
+from headrace.errors import DeadlineExceeded
+from headrace.loaders.conversion import Conversion
+from headrace.loaders.drawing import TURN, Draw, Drawn, Outcome
+from headrace.replay.live_table import wait_on
+
+# Seconds that a learner whose time is up still waits for the draw in progress, to tell the table's reason.
+_GRACE = 1.0
+
+
+class _Taker:
+    """Somebody who asks for a batch."""
+
+    __slots__ = ("deadline", "refusals")
+
+    def __init__(self, deadline: float, refusals: int) -> None:
+        self.deadline = deadline
+        # How many there had been when it asked.
+        self.refusals = refusals
+
+
+# Instead of a batch: nothing is ready, and the caller is to draw.
+_YOUR_TURN = object()
+
+
+class Stream:
+    """Batches in the order of their draws. Thread-safe, and told of forks (`replay.forking.Forked`).
+
+    Args:
+        draw: gives a sample.
+        conversion: to the learner's arrays.
+        prefetch: how many batches are kept ready; 0 draws in the caller.
+        clock: for deadlines.
+    """
+
+    def __init__(self, draw: Draw, conversion: Conversion, prefetch: int, clock: Clock) -> None:
+        self._draw = draw
+        self._conversion = conversion
+        self._prefetch = prefetch
+        self._clock = clock
+        self._ready: deque[Drawn] = deque()
+        self.delivered = 0
+        self._began = self._closed = self._ended = False
+        self._failure: BaseException | None = None
+        self._begin_threads()
+
+    def _begin_threads(self) -> None:
+        """What has to do with threads that are there; a forked child begins anew."""
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        # The thread that draws.
+        self._drawer: int | None = None
+        # Whether the thread is to draw: from the first batch on, and not between a state and the next batch.
+        self._asked = False
+        # Nobody begins to draw while this is above 0.
+        self._holds = 0
+        self._takers: set[_Taker] = set()
+        # Turns that ended without a batch: how many, when the latest did, and why.
+        self._refusals = 0
+        self._refused_at = -math.inf
+        self._refusal: DeadlineExceeded | None = None
+
+    # ---- the learner's side ----------------------------------------------------------------------------------------
+
+    def take(self, timeout: float | None) -> Any:
+        """The next batch.
+
+        Raises:
+            DeadlineExceeded: nothing came within `timeout` seconds; nothing was taken.
+            StopIteration: the stream was closed, or the replay was, and every batch drawn before is delivered.
+        """
+        deadline = math.inf if timeout is None else self._clock.monotonic() + timeout
+        taker = _Taker(deadline, self._refusals)
+        try:
+            self._takers.add(taker)
+            while True:
+                with self._changed:
+                    batch = self._wait_for_batch(taker, timeout)
+                if batch is not _YOUR_TURN:
+                    return batch
+                self._draw_one(Exception)
+        finally:
+            with self._changed:
+                self._takers.discard(taker)
+                if self._drawer == threading.get_ident():
+                    # Ctrl-C came between being told to draw and drawing.
+                    self._drawer = None
+                    self._changed.notify_all()
+
+    def _wait_for_batch(self, taker: _Taker, timeout: float | None) -> Any:
+        self._ask()
+        while not self._closed:
+            if self._ready:
+                return self._deliver()
+            if self._failure is not None:
+                self._raise_failure(self._failure)
+            if self._ended:
+                break
+            left = self._time_left(taker, timeout)
+            if self._prefetch == 0 and self._may_draw():
+                self._drawer = threading.get_ident()
+                return _YOUR_TURN
+            wait_on(self._changed, self._clock, left)
+        raise StopIteration
+
+    def _ask(self) -> None:
+        self._began = self._asked = True
+        if self._prefetch and self._thread is None and not (self._closed or self._ended):
+            # Told to end when the program does (`ending`), and a daemon in case that `sample` does not return then.
+            thread = threading.Thread(target=self._prefetch_batches, name="headrace-loader", daemon=True)
+            thread.start()
+            self._thread = thread
+        self._changed.notify_all()
+
+    def _raise_failure(self, failure: BaseException) -> None:
+        self._failure = None
+        self._changed.notify_all()
+        try:
+            raise failure
+        finally:
+            # Its traceback leads here.
+            del failure
+
+    def _deliver(self) -> Any:
+        """The first batch that is ready. All that can fail comes first, then it is taken."""
+        first = self._ready[0]
+        try:
+            if first.converted is None:
+                first.converted = self._conversion.convert(first.sample)
+            batch = self._conversion.deliver(first.converted)
+        except Exception:
+            # It will not convert the next time either. Ctrl-C, on the other hand, loses nothing.
+            self._ready.popleft()
+            raise
+        self._ready.popleft()
+        self.delivered += 1
+        self._changed.notify_all()
+        return batch
+
+    def _time_left(self, taker: _Taker, timeout: float | None) -> float | None:
+        if timeout is None:
+            return None
+        left = taker.deadline - self._clock.monotonic()
+        if left > 0:
+            return left
+        if self._was_refused(taker):
+            raise DeadlineExceeded(f"no batch within {timeout:g} s: {self._refusal}") from self._refusal
+        if left <= -_GRACE:
+            raise DeadlineExceeded(f"no batch within {timeout:g} s: `sample` has not returned yet")
+        return left + _GRACE
+
+    def _was_refused(self, taker: _Taker) -> bool:
+        """Whether a turn of drawing ended without a batch when this one's time was up."""
+        return self._refusals > taker.refusals and self._refused_at >= taker.deadline
+
+    # ---- drawing ---------------------------------------------------------------------------------------------------
+
+    def _prefetch_batches(self) -> None:
+        """The thread."""
+        while True:
+            with self._changed:
+                while not (self._closed or self._ended or self._wants_more()):
+                    self._changed.wait()
+                if self._closed or self._ended:
+                    return
+                self._drawer = threading.get_ident()
+            self._draw_one(BaseException)
+
+    def _wants_more(self) -> bool:
+        return self._asked and self._may_draw() and len(self._ready) < self._prefetch
+
+    def _may_draw(self) -> bool:
+        return self._drawer is None and not self._holds and self._failure is None
+
+    def _draw_one(self, kept: type[BaseException]) -> None:
+        """One turn of drawing; `_drawer` was set for it. Errors of the kind `kept` wait for the learner."""
+        outcome = Outcome()
+        try:
+            outcome.draw(self._draw, self._turn(), self._clock)
+            if outcome.drawn is not None and self._prefetch and self.is_next_kept():
+                # An error comes again where the learner is to have the batch, in its turn.
+                with contextlib.suppress(Exception):
+                    outcome.drawn.converted = self._conversion.convert(outcome.drawn.sample)
+        except kept as error:
+            outcome.failure = error
+        finally:
+            with self._changed:
+                self._settle(outcome)
+            # An error's traceback leads here.
+            del outcome
+
+    def _settle(self, outcome: Outcome) -> None:
+        self._drawer = None
+        self._failure = outcome.failure
+        self._ended = outcome.ended
+        if outcome.refusal is not None:
+            self._refusals += 1
+            self._refused_at = self._clock.monotonic()
+            self._refusal = outcome.refusal
+        if outcome.drawn is not None:
+            self._accept(outcome.drawn)
+        self._changed.notify_all()
+
+    def _turn(self) -> float:
+        """Seconds of the next one: not longer than somebody waits who has no answer yet."""
+        with self._changed:
+            now = self._clock.monotonic()
+            times = [taker.deadline - now for taker in self._takers if not self._was_refused(taker)]
+            return max(0.0, min([TURN, *times]))
+
+    def is_next_kept(self) -> bool:
+        """Whether this stream delivers the batch that is drawn next."""
+        return True
+
+    def _accept(self, drawn: Drawn) -> None:
+        self._ready.append(drawn)
+
+    # ---- stopping and going on -------------------------------------------------------------------------------------
+
+    def hold(self, timeout: float | None = None) -> bool:
+        """Wait for the draw in progress; nobody begins another until `release`. Returns whether it ended in time."""
+        deadline = None if timeout is None else self._clock.monotonic() + timeout
+        with self._changed:
+            self._holds += 1
+            try:
+                while self._drawer is not None:
+                    left = None if deadline is None else deadline - self._clock.monotonic()
+                    if self._drawer == threading.get_ident() or (left is not None and left <= 0):
+                        return False
+                    wait_on(self._changed, self._clock, left)
+            except BaseException:
+                self._holds -= 1
+                raise
+            return True
+
+    def release(self) -> None:
+        """After `hold`: who waits for a batch may have it drawn again."""
+        with self._changed:
+            self._holds -= 1
+            self._changed.notify_all()
+
+    def pending(self) -> tuple[int, list[Any]]:
+        """How many batches were delivered, and the samples drawn beyond them. The stream must be held.
+
+        No more are drawn until the next batch is asked for.
+        """
+        with self._changed:
+            # Whoever waits for a batch in another thread has asked for it.
+            self._asked = bool(self._takers)
+            return self.delivered, [drawn.sample for drawn in self._ready]
+
+    def begin_with(self, delivered: int, samples: list[Any]) -> None:
+        """Go on where another stream stood.
+
+        Raises:
+            RuntimeError: batches of this stream have been asked for.
+        """
+        with self._changed:
+            if self._began:
+                raise RuntimeError(
+                    "load_state_dict: expected a loader whose first batch was not asked for yet"
+                )
+            self.delivered = delivered
+            self._ready = deque(map(Drawn, samples))
+
+    def close(self) -> None:
+        """End the loops and the thread. What is ready stays for `pending`, without its copies elsewhere."""
+        with self._changed:
+            self._closed = True
+            for drawn in self._ready:
+                drawn.converted = None
+            self._changed.notify_all()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until the thread is gone; it ends after `close`, when `sample` returns."""
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    # ---- forks -----------------------------------------------------------------------------------------------------
+
+    def before_fork(self) -> None:
+        """Nothing to do: a child draws from elsewhere, or not at all (loaders LP2, LP3)."""
+
+    def after_fork_in_parent(self) -> None:
+        """Nothing to do."""
+
+    def after_fork_in_child(self) -> None:
+        """Begin anew, without the thread, with what was ready. An error that was is the parent's."""
+        self._failure = None
+        for drawn in self._ready:
+            # Copies on a device are of no use here.
+            drawn.converted = None
+        self._begin_threads()

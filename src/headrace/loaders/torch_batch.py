@@ -1,0 +1,142 @@
+"""Batches of torch tensors, on the CPU without a copy, on CUDA through pinned memory and a stream of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.loaders.conversion import Conversion
+from headrace.loaders.leaves import map_leaves
+from headrace.replay.batch import SampleInfo
+
+try:
+    import torch
+except ImportError as error:
+    raise ImportError('Loader(to="torch") needs torch: pip install "headrace[torch]"') from error
+
+
+@dataclass(slots=True)
+class TorchBatch:
+    """A `SampledBatch` of tensors; it can be pickled.
+
+    Attributes:
+        data: the sample's tree, of tensors `[B, ...]` or `[B, L, ...]`.
+        info: what is known of the items, in NumPy.
+        mask: bool[B, L], or None.
+    """
+
+    data: Any
+    info: SampleInfo
+    mask: torch.Tensor | None = None
+
+    def to(self, device: str | torch.device, *, non_blocking: bool = False) -> TorchBatch:
+        """The batch on another device; `non_blocking` as for `torch.Tensor.to`."""
+        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> TorchBatch:
+        """The batch in page-locked memory; `DataLoader(pin_memory=True)` calls this."""
+        return self._map(torch.Tensor.pin_memory)
+
+    def tensors(self) -> list[torch.Tensor]:
+        """Those of the data, then the mask."""
+        found: list[torch.Tensor] = []
+        self._map(found.append)
+        return found
+
+    def _map(self, function: Callable[[torch.Tensor], Any]) -> TorchBatch:
+        mask = None if self.mask is None else function(self.mask)
+        return TorchBatch(map_leaves(function, self.data), self.info, mask)
+
+
+def torch_conversion(device: Any) -> Conversion:
+    """The way to a device.
+
+    Raises:
+        ValueError: a device that torch does not know, or a CUDA device that this machine has not.
+    """
+    if device is None:
+        return ToTorch()
+    try:
+        wanted = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(
+            f"device: expected a torch device such as 'cpu' or 'cuda:0', got {device!r}"
+        ) from error
+    if wanted.type == "cpu":
+        return ToTorch()
+    if wanted.type != "cuda":
+        return ToDevice(wanted)
+    if (wanted.index or 0) >= torch.cuda.device_count():
+        raise ValueError(
+            f"device: {device!s} is not on this machine; it has {torch.cuda.device_count()} CUDA devices"
+        )
+    return ToCuda(wanted)
+
+
+class ToTorch:
+    """Tensors over the sample's own memory (loaders LD4)."""
+
+    def convert(self, sample: Any) -> TorchBatch:
+        """No copy is made."""
+        mask = None if sample.mask is None else as_tensor(sample.mask)
+        return TorchBatch(map_leaves(as_tensor, sample.data), sample.info, mask)
+
+    def deliver(self, converted: TorchBatch) -> TorchBatch:
+        """Nothing to do."""
+        return converted
+
+
+class ToDevice:
+    """Tensors on a device without streams of its own here."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._on_cpu = ToTorch()
+
+    def convert(self, sample: Any) -> TorchBatch:
+        """Copies to the device."""
+        return self._on_cpu.convert(sample).to(self._device)
+
+    def deliver(self, converted: TorchBatch) -> TorchBatch:
+        """Nothing to do."""
+        return converted
+
+
+class ToCuda:
+    """Tensors on a CUDA device, copied on a side stream while the learner's stream computes."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._on_cpu = ToTorch()
+        # Made at the first batch: until then the loader may still be forked, and CUDA may not.
+        self._side: torch.cuda.Stream | None = None
+
+    def convert(self, sample: Any) -> tuple[TorchBatch, torch.cuda.Event]:
+        """Begins the copy. The pinned memory is kept by torch until it is done."""
+        if self._side is None:
+            self._side = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
+        pinned = self._on_cpu.convert(sample).pin_memory()
+        with torch.cuda.stream(self._side):
+            return pinned.to(self._device, non_blocking=True), self._side.record_event()
+
+    def deliver(self, converted: tuple[TorchBatch, torch.cuda.Event]) -> TorchBatch:
+        """Lets the learner's stream wait for the copy; the learner itself does not wait."""
+        batch, copied = converted
+        current = torch.cuda.current_stream(self._device)
+        current.wait_event(copied)
+        for tensor in batch.tensors():
+            # Its memory came from the side stream, which must not use it again before this stream is done with it.
+            tensor.record_stream(current)
+        return batch
+
+
+def as_tensor(array: NDArray[Any]) -> torch.Tensor:
+    """A writable tensor of the same shape and dtype, over the array's memory where torch can."""
+    array = np.asarray(array)
+    if not array.flags.writeable or any(stride < 0 for stride in array.strides):
+        array = array.copy()
+    return torch.from_numpy(array)

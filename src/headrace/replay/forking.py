@@ -1,0 +1,69 @@
+"""What has locks or threads survives `os.fork`: it is told before, and after on both sides.
+
+A forked child has the memory of its parent, but only the thread that forked. A lock that another thread held stays held
+for ever, and what that thread was doing stays half done. So those who follow forks bring themselves to rest before, and
+begin anew in the child.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from typing import Protocol
+
+
+class Forked(Protocol):
+    """What is told of forks; called by the thread that forks."""
+
+    def before_fork(self) -> None:
+        """Come to rest: no thread may be in the middle of anything until one of the other two is called."""
+
+    def after_fork_in_parent(self) -> None:
+        """Go on."""
+
+    def after_fork_in_child(self) -> None:
+        """Go on without the other threads."""
+
+
+class ForkFollowers:
+    """Objects that are told of forks as long as they live.
+
+    Of two collections the one made last is brought to rest first: it may need the other for that.
+    """
+
+    def __init__(self) -> None:
+        # A plain dict: copying it and changing it are one step each, so no lock has to be held over a fork.
+        self._followers: dict[int, weakref.ref[Forked]] = {}
+        self._forking = threading.local()
+        os.register_at_fork(
+            before=self._before, after_in_parent=self._after_in_parent, after_in_child=self._after_in_child
+        )
+
+    def add(self, follower: Forked) -> None:
+        """Tell this one from now on, until it is garbage."""
+        place, followers = id(follower), self._followers
+        followers[place] = weakref.ref(follower, lambda _: followers.pop(place, None))
+
+    def _before(self) -> None:
+        alive = [follower for each in tuple(self._followers.values()) if (follower := each()) is not None]
+        # By age: two threads that fork at the same time take the locks in one order.
+        self._forking.told = alive
+        for follower in alive:
+            follower.before_fork()
+
+    def _after_in_parent(self) -> None:
+        for follower in self._told():
+            follower.after_fork_in_parent()
+
+    def _after_in_child(self) -> None:
+        for follower in self._told():
+            follower.after_fork_in_child()
+
+    def _told(self) -> list[Forked]:
+        told: list[Forked] = self._forking.told
+        self._forking.told = []
+        return told
+
+
+REPLAYS = ForkFollowers()

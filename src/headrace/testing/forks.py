@@ -1,0 +1,69 @@
+"""What becomes of things in a forked child."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import select
+import signal
+import traceback
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+
+def in_forked_child(function: Callable[[], Result], timeout: float = 30.0) -> Result:
+    """Forks, calls `function` in the child, and returns what came of it here; the child is gone then.
+
+    Args:
+        function: what it returns is pickled.
+        timeout: seconds after which the child is killed.
+
+    Raises:
+        RuntimeError: with the traceback of what it raised there.
+        TimeoutError: it hung.
+
+    >>> in_forked_child(lambda: os.getpid() != os.getppid())
+    True
+    """
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _run(function, theirs)
+    os.close(theirs)
+    try:
+        succeeded, result = _receive(ours, timeout)
+    except BaseException:
+        os.kill(child, signal.SIGKILL)
+        raise
+    finally:
+        os.close(ours)
+        os.waitpid(child, 0)
+    if not succeeded:
+        raise RuntimeError(f"in the child:\n{result}")
+    return result  # type: ignore[no-any-return]
+
+
+def _run(function: Callable[[], Any], out: int) -> None:
+    """In the child; does not return."""
+    try:
+        try:
+            message = pickle.dumps((True, function()))
+        except BaseException:
+            message = pickle.dumps((False, traceback.format_exc()))
+        with os.fdopen(out, "wb") as stream:
+            stream.write(message)
+    finally:
+        # Nothing of the parent's test is to run here.
+        os._exit(0)
+
+
+def _receive(ours: int, timeout: float) -> tuple[bool, Any]:
+    received = b""
+    while select.select([ours], [], [], timeout)[0]:
+        piece = os.read(ours, 1 << 16)
+        if not piece:
+            return pickle.loads(received)  # type: ignore[no-any-return]
+        received += piece
+    raise TimeoutError(f"the child said nothing for {timeout} s")

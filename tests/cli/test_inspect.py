@@ -1,0 +1,144 @@
+"""`headrace inspect` (datasets X3)."""
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import headrace as hr
+from headrace.cli import inspect_picture, main
+from headrace.datasets import save_minari, save_npz, save_parquet
+from headrace.datasets.structure import Column
+
+PNG = b"\x89PNG\r\n"
+
+
+def inspect(*arguments):
+    return CliRunner().invoke(main, ["inspect", *map(str, arguments)])
+
+
+def episode(steps, number=0, observations=None):
+    end = np.arange(steps) == steps - 1
+    return hr.Episode(
+        np.arange(steps + 1.0) if observations is None else observations,
+        np.arange(steps),
+        np.full(steps, float(number)),
+        end & (number % 2 == 0),
+        end & (number % 2 == 1),
+        seed=number,
+    )
+
+
+@pytest.mark.parametrize("save", [save_npz, save_parquet])
+def test_contents_for_machines(tmp_path, save):
+    path = save(
+        [episode(n + 1, n) for n in range(30)], tmp_path / "x.npz", metadata={"by": "me", "nan": np.nan}
+    )
+    done = inspect(path, "--json")
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.output, parse_constant=pytest.fail)
+    assert (told["episodes"], told["steps"], told["terminated"], told["truncated"]) == (30, 465, 15, 15)
+    assert told["kind"] == save.__name__.removeprefix("save_")
+    assert told["length"] == {"mean": 15.5, "min": 1, "max": 30}
+    assert told["return"]["max"] == 29 * 30
+    assert told["columns"]["observations"] == "float64[]"
+    assert told["metadata"]["by"] == "me"
+    assert told["observation_space"] is None
+    assert told["contents"][3] == {
+        "episode": 3, "id": None, "seed": 3, "length": 4, "return": 12.0, "terminated": False, "truncated": True
+    }  # fmt: skip
+    assert len(told["contents"]) == 30
+
+
+def test_what_a_person_sees(tmp_path):
+    path = save_npz([episode(n + 1, n) for n in range(30)], tmp_path / "[x]", metadata={"by": "[me]"})
+    done = inspect(path)
+    assert done.exit_code == 0, done.output
+    for word in (
+        "30",
+        "465",
+        "terminated",
+        "truncated",
+        "return",
+        "length",
+        "observations",
+        "[me]",
+        "and 10 more",
+    ):
+        assert word in done.output
+    assert "[x].npz" in done.output.replace("\n", "")
+
+
+def test_spaces_of_minari(tmp_path):
+    pytest.importorskip("h5py")
+    save_minari([episode(3)], "line-v0", root=tmp_path)
+    done = inspect(tmp_path / "line-v0")
+    assert done.exit_code == 0, done.output
+    assert "Box" in done.output
+    assert "Discrete" in done.output
+    assert "Discrete" in json.loads(inspect(tmp_path / "line-v0", "--json").output)["action_space"]
+
+
+@pytest.mark.parametrize("shape", [(), (84, 84), (32, 32, 3), (4, 20, 30), (16, 16, 1)])
+def test_a_picture(tmp_path, shape):
+    images = np.random.default_rng(0).integers(0, 255, (6, *shape), dtype=np.uint8)
+    path = save_npz([episode(5, n, {"camera": images}) for n in range(6)], tmp_path / "a$x")
+    done = inspect(path, "--png", tmp_path / "x.png", "--json")
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "x.png").read_bytes().startswith(PNG)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "found"),
+    [
+        ((84, 84), "u1", True),
+        ((84, 84, 3), "u1", True),
+        ((4, 84, 84), "u1", True),
+        ((84, 84, 3), "f4", False),
+        ((3, 4), "u1", False),
+        ((84, 84, 7), "u1", False),
+        ((128,), "u1", False),
+    ],
+)
+def test_what_counts_as_an_image(shape, dtype, found):
+    assert inspect_picture.is_image(Column("observations/x", np.dtype(dtype), shape)) is found
+    assert not inspect_picture.is_image(Column("infos/x", np.dtype(dtype), shape))
+
+
+def test_of_a_stack_the_newest_frame_is_shown():
+    stack = np.arange(4, dtype=np.uint8)[:, None, None] * np.ones((4, 20, 30), np.uint8)
+    assert inspect_picture.as_picture(stack).tolist() == np.full((20, 30), 3).tolist()
+    colour = np.zeros((20, 30, 3), np.uint8)
+    assert inspect_picture.as_picture(colour) is colour
+
+
+def test_a_sheet_has_the_ends_of_the_first_episodes():
+    images = np.arange(21, dtype=np.uint8)[:, None, None] * np.ones((21, 10, 10), np.uint8)
+    one = episode(20, observations=images)
+    sheet = inspect_picture.ContactSheet.of(hr.datasets.structure.Structure.of(one))
+    for _ in range(9):
+        sheet.add(one)
+    assert [[image[0, 0] for image in row] for row in sheet.rows] == [[0, 3, 6, 9, 11, 14, 17, 20]] * 4
+    short = inspect_picture.ContactSheet.of(hr.datasets.structure.Structure.of(one))
+    short.add(episode(2, observations=images[:3]))
+    assert len(short.rows[0]) == 3
+
+
+def test_exit_codes(tmp_path):
+    path = save_npz([episode(3)], tmp_path / "x.npz")
+    assert inspect(tmp_path / "nothing").exit_code == 2
+    assert inspect().exit_code == 2
+    done = inspect(path, "--png", tmp_path / "no" / "folder.png")
+    assert (done.exit_code, "folder.png" in done.output.replace("\n", "")) == (1, True)
+    path.write_bytes(path.read_bytes()[:100])
+    done = inspect(path)
+    assert (done.exit_code, done.output.startswith("Error: DatasetError: ")) == (1, True)
+
+
+def test_a_replay_without_complete_episodes_is_1(tmp_path, monkeypatch):
+    step = {"observation": 0.0, "action": 0, "reward": 1.0, "terminated": False, "truncated": False}
+    replay = hr.Replay(hr.Signature.like(step), [hr.Table.queue("t", 100)])
+    monkeypatch.setattr(hr.Replay, "load", lambda path: replay, raising=False)
+    done = inspect(tmp_path)
+    assert (done.exit_code, "no complete episode" in done.output.replace("\n", " ")) == (1, True)
