@@ -68,7 +68,7 @@ def filled(
         writer.append(step)
         end = ends[time % len(ends)]
         if end:
-            final = None if end == 2 else {"observation": random.random(leading + (3,)).astype(np.float32)}
+            final = None if end == 2 else {"observation": random.random((*leading, 3)).astype(np.float32)}
             writer.end_episode(final)
     return replay
 

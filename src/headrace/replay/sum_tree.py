@@ -194,7 +194,8 @@ def _child(nodes: NDArray[np.float64], first: Int, remaining: Float) -> Int:
     """How many of the running sums from `first` on are not above `remaining`: the child in whose share it falls.
 
     Comparisons are added up instead of jumped over: a jump that cannot be predicted costs more than all of them. A
-    child of weight 0 has the running sum of the one before it and is passed by. `WIDTH`: rounding has led past all of them.
+    child of weight 0 has the running sum of the one before it and is passed by. `WIDTH` says that rounding has led past
+    all of them.
     """
     count = 0
     for place in range(first, first + WIDTH):
