@@ -67,7 +67,8 @@ class SamplingPlan:
         self._numbers = [
             (column, source) for source in sources for column in source.columns.values() if column in METADATA
         ]
-        self._copies = Copies(store, Pool(), sources)
+        self._pool = Pool()
+        self._copies = Copies(store, self._pool, sources)
         self._parts = [
             (source.name, (source.view.n_step, source.view.gamma), source.view.part)
             for source in sources
