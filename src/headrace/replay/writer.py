@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -11,11 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.checks import check_count
+from headrace.ends import EndOfEpisode
 from headrace.errors import Closed, DeadlineExceeded
+from headrace.replay.cutting import END_NUMBERS
 from headrace.replay.final_columns import FinalColumns
-from headrace.replay.item_maker import ItemMaker
+from headrace.replay.item_maker import ItemMaker, Made
 from headrace.replay.live_table import NewItems, Pending, wait_on
-from headrace.replay.rules import ItemRule, check_priority
+from headrace.replay.rules import Rule, check_priority, checked_rules
 from headrace.spec import Signature, check_array
 from headrace.store.block import LaneBlock
 from headrace.store.columns import put_lanes, put_one
@@ -46,7 +48,7 @@ class Writer:
         self,
         replay: Replay,
         lanes: int,
-        items: Sequence[ItemRule],
+        items: Sequence[Rule],
         history: int | None,
         max_pending: int,
         timeout: float | None,
@@ -55,7 +57,7 @@ class Writer:
         lanes = check_count("lanes", lanes, 1)
         max_pending = check_count("max_pending", max_pending, 1)
         history = None if history is None else check_count("history", history, 1)
-        items = _checked_rules(items)
+        items = checked_rules(items)
         self._replay = replay
         self._store = replay.store
         self._lock = replay.lock
@@ -72,7 +74,6 @@ class Writer:
         self._extra_pages = 2 * (len(self._blocks) - 1)
         self._store.allow(self._extra_pages)
         self._puts = _puts(self._store.signature, self._store.columns, lanes)
-        self._flat = self._store.signature.is_flat
         # Columns with what a value must be to be written without a look at the table of casts.
         self._lane_columns = [
             (name, self._store.columns[name], spec.dtype, (lanes, *spec.shape), spec)
@@ -87,7 +88,8 @@ class Writer:
         """Store one step of every lane, and make the items whose windows it completes.
 
         Args:
-            step: a tree of the signature: one step for one lane; every leaf with a leading axis for several.
+            step: a tree of the signature, or a dict of its columns: one step for one lane; every leaf with a leading
+                axis for several.
 
         Raises:
             SpecError: the step does not fit; nothing is stored and the writer goes on.
@@ -114,7 +116,7 @@ class Writer:
         Args:
             step: as for `append`.
             final: bool[lanes]: the lane's episode ends with this row; only the columns `given` are kept of it.
-            idle: bool[lanes]: nothing is stored of the lane, whose episode has ended.
+            idle: bool[lanes]: nothing is stored of the lane, whose episode has ended with a final row.
             given: names of columns.
         """
         if self._closed or self._replay.is_closed or self._pending.count >= self._max_pending:
@@ -125,7 +127,7 @@ class Writer:
     def _append_blocks(
         self, step: Any, final: NDArray[np.bool_] | None, idle: NDArray[np.bool_] | None, given: Sequence[str]
     ) -> None:
-        values = self._store.signature.validate(step, (self._lanes,))
+        values = self._checked(step)
         for block in self._blocks:
             block.make_room()
         first = 0
@@ -150,8 +152,15 @@ class Writer:
             blank = idle if name in given else final | idle
             column[block.row + np.flatnonzero(blank)] = 0
 
+    def _checked(self, step: Any) -> dict[str, NDArray[Any]]:
+        specs = self._store.signature.columns
+        if type(step) is dict and step.keys() == specs.keys():
+            return {name: check_array(step[name], spec, name, (self._lanes,)) for name, spec in specs.items()}
+        return self._store.signature.validate(step, (self._lanes,))
+
     def _write(self, row: int, step: Any) -> None:
-        if self._flat and type(step) is dict and len(step) == len(self._puts):
+        # A dict of columns is taken for any signature: no key of a tree has the "/" of their names.
+        if type(step) is dict and len(step) == len(self._puts):
             try:
                 if self._lanes > 1:
                     self._write_lanes(row, step)
@@ -220,21 +229,45 @@ class Writer:
                 self._end_in_block(block, lanes[here] - first, picked)
             first += block.lanes
 
-    def cut_open_lanes(self) -> None:
-        """End the episodes that are under way, without a final row: what comes next has nothing to do with them."""
-        open_lanes = [lane for lane in range(self._lanes) if self._open_steps(lane)]
-        if open_lanes:
-            self.end_lanes(np.array(open_lanes, np.int64), None)
+    def cut_open_lanes(self, end: EndOfEpisode | None = None) -> None:
+        """End the episodes that are under way, without a final row: what comes next has nothing to do with them.
+
+        Args:
+            end: what becomes of the rows that fill no window, in place of what the rules say.
+        """
+        with self._lock:
+            for block, lanes in self._open_lanes():
+                rows = block.last + lanes
+                self._end_without_finals(block, lanes)
+                self._items.make_last(block, rows, lanes, None if end is None else END_NUMBERS[end])
+                self._items.end_streams(block, lanes)
+
+    def drop_open_lanes(self) -> None:
+        """As `cut_open_lanes`, and no further item is made of these episodes."""
+        with self._lock:
+            for block, lanes in self._open_lanes():
+                self._end_without_finals(block, lanes)
+                self._items.end_streams(block, lanes)
+
+    def _open_lanes(self) -> Iterator[tuple[LaneBlock, NDArray[np.int64]]]:
+        for block in self._blocks:
+            lanes = np.flatnonzero(block.lane_steps)
+            if len(lanes):
+                yield block, lanes
+
+    @staticmethod
+    def _end_without_finals(block: LaneBlock, lanes: NDArray[np.int64]) -> None:
+        for lane in lanes.tolist():
+            block.end_without_final(lane)
 
     def _end_in_block(
         self, block: LaneBlock, lanes: NDArray[np.int64], values: Mapping[str, NDArray[Any]] | None
     ) -> None:
         if values is None:
             with self._lock:
-                rows = np.array([block.tail(int(lane)) for lane in lanes], np.int64)
-                for lane in lanes:
-                    block.end_without_final(int(lane))
-                self._items.make_last(rows, lanes)
+                rows = block.last + lanes
+                self._end_without_finals(block, lanes)
+                self._items.make_last(block, rows, lanes)
         elif block.lanes == 1:
             block.make_room()
             self._fill_finals(block.row, 1, values, 0)
@@ -256,7 +289,7 @@ class Writer:
                 self._fill_finals(first, len(some), values, done)
                 rows = block.last + some
                 block.commit_finals(some, first)
-                self._items.make_last(rows, some)
+                self._items.make_last(block, rows, some)
             done += len(some)
 
     def _fill_finals(self, row: int, count: int, values: Mapping[str, NDArray[Any]], start: int) -> None:
@@ -311,6 +344,18 @@ class Writer:
             live.offer(NewItems(key, np.array([start]), windows, np.array([float(priority)]), self._pending))
         return key
 
+    def record_items(self) -> None:
+        """From now on `take_made` tells which items calls made."""
+        self._items.made = []
+
+    def take_made(self) -> list[Made]:
+        """The items that were made since the last call of this (or of `record_items`), in order."""
+        made = self._items.made
+        if not made:
+            return []
+        self._items.made = []
+        return made
+
     # ---- waiting and closing ---------------------------------------------------------------------------------------
 
     @property
@@ -349,6 +394,17 @@ class Writer:
         self._wait_while(lambda: self._pending.count > 0, timeout)
         if self._pending.refused:
             raise Closed(f"the replay was closed: {self._pending.refused} items of this writer were refused")
+
+    def wait_pending(self, most: int, timeout: float | None) -> None:
+        """Return when no more than `most` items are pending.
+
+        Raises:
+            DeadlineExceeded: not within `timeout` seconds; they stay pending.
+            Closed: the replay was closed.
+        """
+        if self._pending.count > most:
+            self._wait_while(lambda: self._pending.count > most, timeout)
+            self._check_open()
 
     def close(self, timeout: float | None = None) -> None:
         """Flush, then give up what only this writer holds. A second call does nothing.
@@ -442,16 +498,7 @@ class Writer:
         return f"<Writer of {self._lanes} lanes, {state}, items: [{rules}]>"
 
 
-def _checked_rules(items: Sequence[ItemRule]) -> list[ItemRule]:
-    if isinstance(items, ItemRule):
-        raise TypeError("items: expected a list of ItemRule, got one; put it into a list")
-    for rule in items:
-        if not isinstance(rule, ItemRule):
-            raise TypeError(f"items: expected an ItemRule, got {rule!r}")
-    return list(items)
-
-
-def _history(history: int | None, items: Sequence[ItemRule], lanes: int, capacity: int | None) -> int:
+def _history(history: int | None, items: Sequence[Rule], lanes: int, capacity: int | None) -> int:
     """How many of its newest rows a lane keeps in reach (replay I2)."""
     longest = max((rule.reach for rule in items), default=0)
     if history is None:
