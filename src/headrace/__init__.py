@@ -29,6 +29,8 @@ __version__ = "0.1.0.dev0"
 # Imported at first use: the public name and the module that has it. A name added here is also added under
 # TYPE_CHECKING below, for type checkers and editors (tests/test_public_names.py compares the two).
 _LAZY_NAMES = {
+    "AddEpisodeObserver": "headrace.trajectories",
+    "AddTrajectoryObserver": "headrace.trajectories",
     "AsyncCollector": "headrace.collectors",
     "Batch": "headrace.collectors",
     "BatchQueue": "headrace.server.batch_queue",
@@ -75,6 +77,8 @@ if TYPE_CHECKING:
     from headrace.replay import rate_limiters as rate_limiters
     from headrace.replay import selectors as selectors
     from headrace.server.batch_queue import BatchQueue as BatchQueue
+    from headrace.trajectories import AddEpisodeObserver as AddEpisodeObserver
+    from headrace.trajectories import AddTrajectoryObserver as AddTrajectoryObserver
     from headrace.trajectories import EndOfEpisode as EndOfEpisode
     from headrace.trajectories import Episode as Episode
     from headrace.trajectories import StepType as StepType

@@ -46,7 +46,11 @@ class FrameReader:
 
     def __init__(self, signature: Signature) -> None:
         root = trees.compile_tree(signature.tree, lambda node: isinstance(node, ArraySpec))
-        if not isinstance(root, trees.Branch) or root.names != Trajectory._fields or root.kind != "namedtuple":
+        if (
+            not isinstance(root, trees.Branch)
+            or root.names != Trajectory._fields
+            or root.kind != "namedtuple"
+        ):
             raise SpecError(
                 f"py_client: expected a signature of frames, hr.Signature.like(hr.Trajectory(...)), got {signature!r}"
             )
@@ -112,7 +116,8 @@ class FrameReader:
     def _checked_step_types(self, columns: Columns) -> tuple[int, int]:
         try:
             first, following = (
-                int(check_array(columns[name], self._specs[name], name)) for name in ("step_type", "next_step_type")
+                int(check_array(columns[name], self._specs[name], name))
+                for name in ("step_type", "next_step_type")
             )
         except SpecError as error:
             raise self.explained(error, columns) from None
