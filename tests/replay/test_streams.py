@@ -59,6 +59,7 @@ def test_random_streams(length: int, stride: int, lanes: int, capacity: int | No
     made = [0] * lanes
     since_end = [0] * lanes
     waiting = [False] * lanes
+    waited = [False] * lanes
     number = 0
 
     def due() -> list[list[int]]:
@@ -83,6 +84,9 @@ def test_random_streams(length: int, stride: int, lanes: int, capacity: int | No
             idle[:] = final[:] = False
             writer.append(step(numbers if lanes > 1 else int(numbers[0])))
         for lane in range(lanes):
+            if idle[lane] and waited[lane]:
+                streams[lane], made[lane] = [], 0  # It waits longer than for a reset.
+            waited[lane] = bool(idle[lane])
             if idle[lane]:
                 continue
             if not (final[lane] and length == 1):

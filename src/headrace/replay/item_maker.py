@@ -146,6 +146,7 @@ class ItemMaker:
         if rule.cut.end == CONTINUE:
             words = self._arrays.steps[block.newest_rows].astype(np.int64)
             lanes = np.flatnonzero((words & PADDING) == 0)
+            rule.streams_of(block).wait(np.flatnonzero(words & PADDING))
             self._extend_streams(block, rule, lanes, block.newest_rows[lanes])
             return
         out = new_windows(room_for(block.lanes, ends, rule.cut))

@@ -97,9 +97,11 @@ class ItemRule:
     @property
     def reach(self) -> int:
         """Rows that a writer must keep for the rule."""
-        # A window over a seam may begin with a final row beside the lane: then the row before it is needed too, and in
-        # lanes that waited there is a row of nothing.
-        return self.length + (2 if self.end is EndOfEpisode.CONTINUE else self.lookahead)
+        if self.end is EndOfEpisode.CONTINUE:
+            # Each episode has two rows or more, and its lane may wait for one step. A window that begins with a final
+            # row beside the lane needs the row before it.
+            return 2 * self.length + 2
+        return self.length + self.lookahead
 
 
 @dataclass(frozen=True)

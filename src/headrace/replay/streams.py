@@ -28,15 +28,22 @@ class Streams:
         self._length, self._stride = length, stride
         self._newest = np.zeros((length, lanes), np.int64)
         self._counts = np.zeros(lanes, np.int64)
+        self._waited = np.zeros(lanes, np.bool_)
 
     def extend(self, lanes: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """One more row of some lanes; returns the first rows of the windows that these complete, by lane."""
         counts = self._counts[lanes]
         self._newest[counts % self._length, lanes] = rows
         self._counts[lanes] = counts + 1
+        self._waited[lanes] = False
         starts = counts + 1 - self._length
         due = self._is_due(starts)
         return self._newest[starts[due] % self._length, lanes[due]]
+
+    def wait(self, lanes: NDArray[np.int64]) -> None:
+        """These lanes hold nothing in this step. After the second in turn their rows may be out of reach."""
+        self.end(lanes[self._waited[lanes]])
+        self._waited[lanes] = True
 
     def end(self, lanes: NDArray[np.int64]) -> None:
         """These lanes' streams are over; what comes next begins others."""
