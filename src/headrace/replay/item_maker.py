@@ -55,6 +55,7 @@ class _Rule:
     Attributes:
         given: the priorities of the items that it makes next, where they are not those of the rule.
         streams: of each block, where windows go on over the ends of episodes.
+        out: by lanes, room for the windows that one step completes.
     """
 
     number: int
@@ -63,6 +64,7 @@ class _Rule:
     priorities: NDArray[np.float64]
     given: NDArray[np.float64] | None = None
     streams: dict[LaneBlock, Streams] = field(default_factory=dict)
+    out: dict[int, Windows] = field(default_factory=dict)
 
     def take_priorities(self, count: int) -> NDArray[np.float64]:
         if self.given is None:
@@ -70,6 +72,11 @@ class _Rule:
         taken, self.given = self.given[:count], self.given[count:]
         assert len(taken) == count, "a priority was given for every item"
         return taken
+
+    def out_of(self, lanes: int) -> Windows:
+        if lanes not in self.out:
+            self.out[lanes] = new_windows(lanes)
+        return self.out[lanes]
 
     def streams_of(self, block: LaneBlock) -> Streams:
         if block not in self.streams:
@@ -103,6 +110,7 @@ class ItemMaker:
         # Most rules make an item of each transition at once; for these nothing has to be cut.
         self._every_row = [rule for rule, given in zip(made, rules, strict=True) if given.is_every_row]
         self._only = self._every_row[0] if len(made) == len(self._every_row) == 1 else None
+        self._only_cut = made[0] if len(made) == 1 and made[0].cut.end not in (CONTINUE, WHOLE) else None
         self._not_every_row = [
             rule for rule, given in zip(made, rules, strict=True) if not given.is_every_row
         ]
@@ -113,7 +121,7 @@ class ItemMaker:
         Args:
             priorities: rule's number to float64[m]; m items are made before the next call of this.
         """
-        self._only = None
+        self._only = self._only_cut = None
         for number, values in priorities.items():
             self._all[number].given = values
 
@@ -125,6 +133,12 @@ class ItemMaker:
             only.table.append_step(block, key, only.priorities)
             if self.made is not None:
                 self.made.append(Made(0, key, block.lanes))
+            return
+        cut = self._only_cut
+        if cut is not None and cut.table.takes_at_once(block.lanes):
+            key = self._replay.new_keys(0)
+            made = cut.table.append_and_cut(block, cut.cut, cut.out_of(block.lanes), key, cut.priorities)
+            self._new_keys(cut, made)
             return
         block.commit()
         self.make(block)
@@ -203,7 +217,7 @@ class ItemMaker:
 
     def _new_keys(self, rule: _Rule, count: int) -> int:
         key = self._replay.new_keys(count)
-        if self.made is not None:
+        if self.made is not None and count:
             self.made.append(Made(rule.number, key, count))
         return key
 
