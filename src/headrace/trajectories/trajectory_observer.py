@@ -102,14 +102,14 @@ class AddTrajectoryObserver(Observer):
         if not self._cached:
             return ""
         pads = self._pads_short and self._cached < self._length
-        dropped = 0 if pads else self._rows_in_no_window(self._end)
+        cached, dropped = self._cached, 0 if pads else self._rows_in_no_window(self._end)
         writer.cut_open_lanes(EndOfEpisode.PAD if pads else self._end)
         self._made(_keys(writer.take_made(), len(self._tables)))
         self._run_ended(dropped)
         if not dropped:
             return ""
         return (
-            f"{dropped} frames of an unfinished episode were dropped: they are in no item. {self._advice()}"
+            f"{dropped} of {cached} frames of an unfinished episode are in no item; dropped. {self._advice()}"
         )
 
     def _drop_run(self, writer: Writer) -> None:
@@ -130,8 +130,8 @@ class AddTrajectoryObserver(Observer):
         if self._end is not EndOfEpisode.TILE:
             keeping.append("tile_end_of_episodes=True" if self._pads_short else "pad_end_of_episodes=True")
         if self._stride > self._length:
-            keeping.append(f"a stride_length of at most {self._length}, the sequence_length,")
-        return f"{' with '.join(keeping)} would keep them"
+            keeping.append(f"a stride_length of at most sequence_length={self._length}")
+        return f"To keep them: {' and '.join(keeping)}"
 
     def __repr__(self) -> str:
         return self._describe(
