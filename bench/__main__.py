@@ -14,6 +14,7 @@ from bench import (
     frames,
     import_time,
     machine,
+    observers,
     others,
     peers,
     prioritized,
@@ -25,7 +26,19 @@ from bench.case import Case
 from bench.measure import Plan
 from bench.report import Report
 
-_TOPICS = (import_time, append, uniform, prioritized, frames, sequences, footprint, threads, collect, others)
+_TOPICS = (
+    import_time,
+    append,
+    uniform,
+    prioritized,
+    frames,
+    sequences,
+    footprint,
+    observers,
+    threads,
+    collect,
+    others,
+)
 
 _WIDTH_OF_FILES = 160
 

@@ -113,7 +113,7 @@ class AddEpisodeObserver(Observer):
         )
         if not self._bypasses:
             raise ValueError(message)
-        warnings.warn(message, stacklevel=5)
+        warnings.warn(message, stacklevel=4)
 
     def _end_run(self, writer: Writer) -> str:
         self._ignores = False
