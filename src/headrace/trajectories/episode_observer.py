@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.checks import check_count
-from headrace.trajectories.frames import StepType
-from headrace.trajectories.observer import Observer, checked_priority
-from headrace.trajectories.observer_frames import Columns
+from headrace.trajectories.observer import AFTER, Observer, checked_priority
+from headrace.trajectories.observer_frames import FIRST, Columns
 
 if TYPE_CHECKING:
     from headrace.replay.replay import Replay
@@ -85,7 +84,7 @@ class AddEpisodeObserver(Observer):
         return self._writer_of(history=self._most)
 
     def _take(self, writer: Writer, columns: Columns, next_step_type: int) -> None:
-        is_boundary = next_step_type == StepType.FIRST
+        is_boundary = next_step_type == FIRST
         if self._ignores or self._cached == self._most:
             self._frames.check(columns)
             self._check_replay()
@@ -104,8 +103,8 @@ class AddEpisodeObserver(Observer):
     def _give_up(self, writer: Writer, next_step_type: int) -> None:
         """The frame that was given is one too many: write nothing of this episode (trajectories E2)."""
         self._drop_run(writer)
-        self._ignores = next_step_type != StepType.FIRST
-        self._expect_after(next_step_type)
+        self._ignores = next_step_type != FIRST
+        self._expected = AFTER[next_step_type]
         message = (
             f"an episode has more than max_sequence_length={self._most} frames, and nothing of it is written. An "
             "episode of T transitions has T + 1 frames, the boundary included: set max_sequence_length to the longest "

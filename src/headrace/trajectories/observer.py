@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 from headrace.errors import Closed, DeadlineExceeded, SpecError
 from headrace.replay.rules import check_priority
 from headrace.trajectories.frames import StepType
-from headrace.trajectories.observer_frames import Columns, FrameReader
+from headrace.trajectories.observer_frames import FIRST, LAST, MID, Columns, FrameReader
 
 if TYPE_CHECKING:
     from headrace.replay.replay import Replay
@@ -29,8 +29,10 @@ MAX_PENDING = 1000
 # A writer that never waits by itself: an observer waits when it has taken the frame (trajectories O10).
 _NEVER_WAITS = 1 << 62
 _NO_RUN = -1
+# By the next_step_type of a frame: which step_type comes after it. The boundary ends the run.
+AFTER = (_NO_RUN, MID, LAST)
 # Invented rows are boundary frames (trajectories M2).
-_PADDING = {"step_type": int(StepType.LAST), "next_step_type": int(StepType.FIRST)}
+_PADDING = {"step_type": LAST, "next_step_type": FIRST}
 
 
 @dataclass(frozen=True)
@@ -127,29 +129,33 @@ class Observer(ABC):
             DeadlineExceeded: the tables were full for `timeout` seconds; the frame was taken, do not send it again.
             Closed: the observer is closed.
         """
-        # As `_alone`, without its cost.
-        if not self._in_use.acquire(blocking=False):
+        # As `_alone` and `_open_writer`, without their cost: this is called at every step.
+        if not self._in_use.acquire(False):
             raise _in_use()
         try:
-            writer = self._open_writer()
+            writer = self._writer
+            if writer is None:
+                raise _closed()
             columns = self._frames.read(trajectory)
             step_type, next_step_type = self._frames.step_types(columns)
-            pending = writer.pending
-            warning = ""
+            pending, warning = writer.pending, ""
             if step_type != self._expected and self._expected != _NO_RUN:
                 warning = self._restart(writer, columns, step_type)
             try:
                 self._take(writer, columns, next_step_type)
             except SpecError as error:
                 raise self._frames.explained(error, columns) from None
-            self._expect_after(next_step_type)
-            return self._done(writer, pending, warning)
+            self._expected = AFTER[next_step_type]
+            if warning or pending >= MAX_PENDING:
+                self._warn_and_wait(writer, pending, warning)
+            keys, self._keys = self._keys, []
+            return keys
         finally:
             self._in_use.release()
 
     def _restart(self, writer: Writer, columns: Columns, step_type: int) -> str:
         """A frame that does not continue the run: the first of another, or a mistake (trajectories O6)."""
-        if step_type != StepType.FIRST:
+        if step_type != FIRST:
             expected, got = StepType(self._expected).name, StepType(step_type).name
             raise ValueError(
                 f"step_type: expected {expected}, the next_step_type of the frame before, or FIRST, which begins "
@@ -185,7 +191,9 @@ class Observer(ABC):
             else:
                 self._drop_run(writer)
             self._expected = _NO_RUN
-            return self._done(writer, pending, warning)
+            self._warn_and_wait(writer, pending, warning)
+            keys, self._keys = self._keys, []
+            return keys
 
     def flush(self, timeout: float | None = None) -> None:
         """Return when every item made so far is in its tables.
@@ -297,12 +305,8 @@ class Observer(ABC):
 
     def _open_writer(self) -> Writer:
         if self._writer is None:
-            raise Closed("the observer is closed; open() makes it usable again")
+            raise _closed()
         return self._writer
-
-    def _expect_after(self, next_step_type: int) -> None:
-        """A frame was taken; after the boundary any may follow."""
-        self._expected = _NO_RUN if next_step_type == StepType.FIRST else next_step_type
 
     def _check_replay(self) -> None:
         if self._replay.is_closed:
@@ -324,14 +328,11 @@ class Observer(ABC):
         self._items_written += len(keys)
         self._keys += keys
 
-    def _done(self, writer: Writer, pending: int, warning: str) -> list[int]:
-        """Warn and wait if there is reason to; returns the keys that were not told yet."""
-        if warning:
-            _warn(warning, 4)
+    def _warn_and_wait(self, writer: Writer, pending: int, warning: str) -> None:
+        """The end of a call that found so many items pending: if it made more, wait until there was room for them."""
+        _warn(warning, 4)
         if pending >= MAX_PENDING and writer.pending > pending:
             self._wait_for_room(writer, writer.pending - pending)
-        keys, self._keys = self._keys, []
-        return keys
 
     def _wait_for_room(self, writer: Writer, new: int) -> None:
         """Wait until there was room for the items of this call, of which `new` are pending."""
@@ -341,6 +342,10 @@ class Observer(ABC):
             raise DeadlineExceeded(
                 f"{error}. What this call was given was taken: do not send it again", pending=error.pending
             ) from None
+
+
+def _closed() -> Closed:
+    return Closed("the observer is closed; open() makes it usable again")
 
 
 def _in_use() -> ValueError:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from headrace.checks import check_count
 from headrace.ends import EndOfEpisode
 from headrace.replay.rules import ItemRule
-from headrace.trajectories.frames import StepType
 from headrace.trajectories.observer import Observer
-from headrace.trajectories.observer_frames import Columns
+from headrace.trajectories.observer_frames import FIRST, Columns
 from headrace.trajectories.windows import closing_windows, rows_in_no_window
 
 if TYPE_CHECKING:
@@ -93,10 +92,14 @@ class AddTrajectoryObserver(Observer):
         writer.append(columns)
         self._steps_written += 1
         self._cached += 1
-        if next_step_type == StepType.FIRST:
+        if next_step_type == FIRST:
             self._end_run(writer)
         elif made := writer.take_made():
-            self._made(_keys(made, len(self._tables)))
+            if len(made) == 1:  # One table, and so one window.
+                self._items_written += 1
+                self._keys.append(made[0].first_key)
+            else:
+                self._made(_keys(made, len(self._tables)))
 
     def _end_run(self, writer: Writer) -> str:
         if not self._cached:
@@ -160,8 +163,6 @@ def _mode(pad: bool, tile: bool | None) -> tuple[EndOfEpisode, bool]:
 
 def _keys(made: list[Made], tables: int) -> list[int]:
     """The keys of what rules that cut alike made, table by table for each window."""
-    if tables == 1:
-        return [key for each in made for key in each.keys]
     groups = [made[first : first + tables] for first in range(0, len(made), tables)]
     return [
         key for group in groups for keys in zip(*(each.keys for each in group), strict=True) for key in keys
