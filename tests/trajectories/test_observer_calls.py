@@ -213,6 +213,7 @@ def test_o4_accepted_forms(make, form):
         (frame(1, LAST, action="left"), "action"),
         (frame(1, LAST, action=1e300), "action"),
         (frame(1, LAST, action=None), "action"),
+        (frame(1, LAST, action=[[1.0], [1.0, 2.0]]), "action"),
         (frame(1, LAST, observation={"n": 0.5, "camera": np.zeros((2, 2), np.uint8)}), "observation/n"),
         (frame(1, LAST, observation={"n": 1, "camera": np.zeros((2, 3), np.uint8)}), "observation/camera"),
         (frame(1, LAST, observation={"n": 1}), "observation/camera"),

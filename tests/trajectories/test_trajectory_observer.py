@@ -380,7 +380,7 @@ steps = st.one_of(
 )
 def test_any_history_of_frames_resets_and_closes(length, stride, mode, history):
     """W5: each window of each run once and in order, whatever ended the run; and the counts of O11."""
-    with new_replay("a", "b") as replay:
+    with new_replay("a", "b", capacity=400) as replay:  # Small pages: runs go over their ends.
         observer = hr.AddTrajectoryObserver(replay, ["a", "b"], length, stride, **MODES[mode])
         model = Model(length, stride, mode)
         keys = []

@@ -125,35 +125,36 @@ class Observer(ABC):
         Raises:
             SpecError: the frame does not fit the signature, or is a batch; nothing changed.
             ValueError: it cannot follow the frame before it, or has step types of no frame; nothing changed.
-            StoreFull: no room for the frame, and it was not taken; send it again when items have left.
+            StoreFull: no room for the frame, and it was not taken; send it again when items have left. (If it begins
+                an episode in the middle of another, that one is over.)
             DeadlineExceeded: the tables were full for `timeout` seconds; the frame was taken, do not send it again.
             Closed: the observer is closed.
         """
         # As `_alone` and `_open_writer`, without their cost: this is called at every step.
         if not self._in_use.acquire(False):
-            raise _in_use()
+            raise _busy()
         try:
             writer = self._writer
             if writer is None:
                 raise _closed()
             columns = self._frames.read(trajectory)
             step_type, next_step_type = self._frames.step_types(columns)
-            pending, warning = writer.pending, ""
+            pending = writer.pending
             if step_type != self._expected and self._expected != _NO_RUN:
-                warning = self._restart(writer, columns, step_type)
+                self._restart(writer, columns, step_type)
             try:
                 self._take(writer, columns, next_step_type)
             except SpecError as error:
                 raise self._frames.explained(error, columns) from None
             self._expected = AFTER[next_step_type]
-            if warning or pending >= MAX_PENDING:
-                self._warn_and_wait(writer, pending, warning)
+            if pending >= MAX_PENDING:
+                self._wait_for_room(writer, pending)
             keys, self._keys = self._keys, []
             return keys
         finally:
             self._in_use.release()
 
-    def _restart(self, writer: Writer, columns: Columns, step_type: int) -> str:
+    def _restart(self, writer: Writer, columns: Columns, step_type: int) -> None:
         """A frame that does not continue the run: the first of another, or a mistake (trajectories O6)."""
         if step_type != FIRST:
             expected, got = StepType(self._expected).name, StepType(step_type).name
@@ -165,7 +166,7 @@ class Observer(ABC):
         self._check_replay()
         warning = self._interrupt_run(writer)
         self._expected = _NO_RUN
-        return warning
+        _warn(warning, 4)
 
     def reset(self, write_cached_steps: bool = True) -> list[int]:
         """End the current run here; the next frame begins another.
@@ -191,7 +192,8 @@ class Observer(ABC):
             else:
                 self._drop_run(writer)
             self._expected = _NO_RUN
-            self._warn_and_wait(writer, pending, warning)
+            _warn(warning, 3)
+            self._wait_for_room(writer, pending)
             keys, self._keys = self._keys, []
             return keys
 
@@ -296,8 +298,8 @@ class Observer(ABC):
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Refuse a call while another thread, or this one further out, is in one (trajectories U2)."""
-        if not self._in_use.acquire(blocking=False):
-            raise _in_use()
+        if not self._in_use.acquire(False):
+            raise _busy()
         try:
             yield
         finally:
@@ -328,14 +330,11 @@ class Observer(ABC):
         self._items_written += len(keys)
         self._keys += keys
 
-    def _warn_and_wait(self, writer: Writer, pending: int, warning: str) -> None:
-        """The end of a call that found so many items pending: if it made more, wait until there was room for them."""
-        _warn(warning, 4)
-        if pending >= MAX_PENDING and writer.pending > pending:
-            self._wait_for_room(writer, writer.pending - pending)
-
-    def _wait_for_room(self, writer: Writer, new: int) -> None:
-        """Wait until there was room for the items of this call, of which `new` are pending."""
+    def _wait_for_room(self, writer: Writer, pending: int) -> None:
+        """Wait until there was room for what this call made, which found so many items pending (replay I4)."""
+        new = writer.pending - pending
+        if pending < MAX_PENDING or new <= 0:
+            return
         try:
             writer.wait_pending(MAX_PENDING - 1 + new, self._timeout)
         except DeadlineExceeded as error:
@@ -348,7 +347,7 @@ def _closed() -> Closed:
     return Closed("the observer is closed; open() makes it usable again")
 
 
-def _in_use() -> ValueError:
+def _busy() -> ValueError:
     return ValueError("this observer is in use by another call; each thread needs an observer of its own")
 
 

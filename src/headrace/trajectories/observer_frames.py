@@ -160,11 +160,21 @@ class FrameReader:
     def explained(self, error: SpecError, columns: Columns) -> SpecError:
         """The error, or a better one if the frame is a batch (trajectories O5)."""
         for name, spec in self._specs.items():
-            shape = np.shape(columns[name])
+            shape = _shape(columns[name])
             if len(shape) == len(spec.shape) + 1 and shape[0] >= 1 and shape[1:] == spec.shape:
                 got = f"{', '.join(map(str, shape))}"
                 return SpecError(f"{name}: expected {spec!r}, got an array of shape [{got}]: {_BATCHED}")
         return error
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    try:
+        return np.shape(value)
+    except (
+        TypeError,
+        ValueError,
+    ):  # Ragged lists, arrays that are elsewhere: the table of casts tells of them.
+        return ()
 
 
 def _nested_fields(root: trees.Branch) -> list[tuple[str, tuple[str, ...], Reader]]:
