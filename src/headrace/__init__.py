@@ -37,13 +37,19 @@ _LAZY_NAMES = {
     "Collector": "headrace.collectors",
     "EndOfEpisode": "headrace.trajectories",
     "Episode": "headrace.trajectories",
+    "EpisodeRule": "headrace.trajectories",
+    "EpisodeWriter": "headrace.trajectories",
     "FunctionalPolicy": "headrace.weights",
     "ItemRule": "headrace.replay",
+    "NStepRule": "headrace.trajectories",
     "Replay": "headrace.replay",
+    "SequenceWriter": "headrace.trajectories",
     "StepType": "headrace.trajectories",
+    "StepWriter": "headrace.trajectories",
     "Table": "headrace.replay",
     "Trajectory": "headrace.trajectories",
     "TrajectoryAccumulator": "headrace.trajectories",
+    "TransitionWriter": "headrace.trajectories",
     "View": "headrace.views",
 }
 _LAZY_MODULES = {
@@ -81,9 +87,15 @@ if TYPE_CHECKING:
     from headrace.trajectories import AddTrajectoryObserver as AddTrajectoryObserver
     from headrace.trajectories import EndOfEpisode as EndOfEpisode
     from headrace.trajectories import Episode as Episode
+    from headrace.trajectories import EpisodeRule as EpisodeRule
+    from headrace.trajectories import EpisodeWriter as EpisodeWriter
+    from headrace.trajectories import NStepRule as NStepRule
+    from headrace.trajectories import SequenceWriter as SequenceWriter
     from headrace.trajectories import StepType as StepType
+    from headrace.trajectories import StepWriter as StepWriter
     from headrace.trajectories import Trajectory as Trajectory
     from headrace.trajectories import TrajectoryAccumulator as TrajectoryAccumulator
+    from headrace.trajectories import TransitionWriter as TransitionWriter
     from headrace.views import View as View
     from headrace.weights import FunctionalPolicy as FunctionalPolicy
 

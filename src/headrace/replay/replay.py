@@ -20,7 +20,7 @@ from headrace.replay.items import INVENTED, LOOKAHEAD, REAL, unpin_rows
 from headrace.replay.live_table import Draw, LiveTable
 from headrace.replay.padding import fill_padding, read_padding
 from headrace.replay.rate_limiters import RateLimiter
-from headrace.replay.rules import ItemRule
+from headrace.replay.rules import Rule
 from headrace.replay.table import Table
 from headrace.replay.writer import Writer
 from headrace.spec import Signature
@@ -97,7 +97,7 @@ class Replay:
     def writer(
         self,
         lanes: int = 1,
-        items: Sequence[ItemRule] = (),
+        items: Sequence[Rule] = (),
         history: int | None = None,
         max_pending: int = 1000,
         timeout: float | None = None,

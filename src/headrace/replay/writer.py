@@ -229,6 +229,14 @@ class Writer:
         """From now on `take_made` tells which items calls made."""
         self._items.made = []
 
+    def give_priorities(self, priorities: Mapping[int, NDArray[np.float64]]) -> None:
+        """The items that the next call makes have these priorities, in place of those of their rules.
+
+        Args:
+            priorities: rule's number to float64[m], in the order in which its m items are made.
+        """
+        self._items.give_priorities(priorities)
+
     def take_made(self) -> list[Made]:
         """The items that were made since the last call of this (or of `record_items`), in order."""
         made = self._items.made

@@ -12,6 +12,9 @@ from headrace.trajectories.windows import windows
 
 if TYPE_CHECKING:
     from headrace.trajectories.episode_observer import AddEpisodeObserver
+    from headrace.trajectories.named_writers import EpisodeWriter, SequenceWriter, TransitionWriter
+    from headrace.trajectories.step_rules import EpisodeRule, NStepRule
+    from headrace.trajectories.step_writer import StepWriter
     from headrace.trajectories.trajectory_observer import AddTrajectoryObserver
 
 __all__ = [
@@ -19,10 +22,16 @@ __all__ = [
     "AddTrajectoryObserver",
     "EndOfEpisode",
     "Episode",
+    "EpisodeRule",
+    "EpisodeWriter",
     "Fragment",
+    "NStepRule",
+    "SequenceWriter",
     "StepType",
+    "StepWriter",
     "Trajectory",
     "TrajectoryAccumulator",
+    "TransitionWriter",
     "n_step",
     "windows",
 ]
@@ -32,6 +41,12 @@ __all__ = [
 _WRITERS = {
     "AddEpisodeObserver": "headrace.trajectories.episode_observer",
     "AddTrajectoryObserver": "headrace.trajectories.trajectory_observer",
+    "EpisodeRule": "headrace.trajectories.step_rules",
+    "EpisodeWriter": "headrace.trajectories.named_writers",
+    "NStepRule": "headrace.trajectories.step_rules",
+    "SequenceWriter": "headrace.trajectories.named_writers",
+    "StepWriter": "headrace.trajectories.step_writer",
+    "TransitionWriter": "headrace.trajectories.named_writers",
 }
 
 
