@@ -29,19 +29,27 @@ __version__ = "0.1.0.dev0"
 # Imported at first use: the public name and the module that has it. A name added here is also added under
 # TYPE_CHECKING below, for type checkers and editors (tests/test_public_names.py compares the two).
 _LAZY_NAMES = {
+    "AddEpisodeObserver": "headrace.trajectories",
+    "AddTrajectoryObserver": "headrace.trajectories",
     "AsyncCollector": "headrace.collectors",
     "Batch": "headrace.collectors",
     "BatchQueue": "headrace.server.batch_queue",
     "Collector": "headrace.collectors",
     "EndOfEpisode": "headrace.trajectories",
     "Episode": "headrace.trajectories",
+    "EpisodeRule": "headrace.trajectories",
+    "EpisodeWriter": "headrace.trajectories",
     "FunctionalPolicy": "headrace.weights",
     "ItemRule": "headrace.replay",
+    "NStepRule": "headrace.trajectories",
     "Replay": "headrace.replay",
+    "SequenceWriter": "headrace.trajectories",
     "StepType": "headrace.trajectories",
+    "StepWriter": "headrace.trajectories",
     "Table": "headrace.replay",
     "Trajectory": "headrace.trajectories",
     "TrajectoryAccumulator": "headrace.trajectories",
+    "TransitionWriter": "headrace.trajectories",
     "View": "headrace.views",
 }
 _LAZY_MODULES = {
@@ -77,11 +85,19 @@ if TYPE_CHECKING:
     from headrace.replay import rate_limiters as rate_limiters
     from headrace.replay import selectors as selectors
     from headrace.server.batch_queue import BatchQueue as BatchQueue
+    from headrace.trajectories import AddEpisodeObserver as AddEpisodeObserver
+    from headrace.trajectories import AddTrajectoryObserver as AddTrajectoryObserver
     from headrace.trajectories import EndOfEpisode as EndOfEpisode
     from headrace.trajectories import Episode as Episode
+    from headrace.trajectories import EpisodeRule as EpisodeRule
+    from headrace.trajectories import EpisodeWriter as EpisodeWriter
+    from headrace.trajectories import NStepRule as NStepRule
+    from headrace.trajectories import SequenceWriter as SequenceWriter
     from headrace.trajectories import StepType as StepType
+    from headrace.trajectories import StepWriter as StepWriter
     from headrace.trajectories import Trajectory as Trajectory
     from headrace.trajectories import TrajectoryAccumulator as TrajectoryAccumulator
+    from headrace.trajectories import TransitionWriter as TransitionWriter
     from headrace.views import View as View
     from headrace.weights import FunctionalPolicy as FunctionalPolicy
 

@@ -6,8 +6,8 @@ import pytest
 
 import headrace as hr
 from headrace.ends import EndOfEpisode
-from headrace.replay.cutting import CONTINUE, DROP, END_NUMBERS, LAST, PAD, TILE, TRUNCATE
-from headrace.replay.rules import ItemRule, check_priority
+from headrace.replay.cutting import CONTINUE, DROP, END_NUMBERS, LAST, PAD, TILE, TRUNCATE, WHOLE
+from headrace.replay.rules import ItemRule, WholeEpisodes, check_priority, checked_rules
 
 
 def test_a_rule_is_an_immutable_value():
@@ -32,7 +32,7 @@ def test_a_rule_is_an_immutable_value():
         ({"length": 1, "priority": -0.5}, "priority"),
         ({"length": 1, "priority": float("nan")}, "priority"),
         ({"length": 1, "priority": float("inf")}, "priority"),
-        ({"length": 2, "end": EndOfEpisode.CONTINUE}, "CONTINUE"),
+        ({"length": 2, "end": EndOfEpisode.CONTINUE, "lookahead": 1}, "CONTINUE"),
         ({"length": 2, "stride": 3, "end": EndOfEpisode.PAD}, "stride"),
         ({"length": 2, "stride": 3, "end": EndOfEpisode.TRUNCATE}, "stride"),
     ],
@@ -66,7 +66,7 @@ def test_end_is_accepted_as_a_member_only(end: object):
 
 def test_ends_have_numbers_of_their_own():
     assert [END_NUMBERS[end] for end in EndOfEpisode] == [DROP, TRUNCATE, PAD, TILE, LAST, CONTINUE]
-    assert len({DROP, TRUNCATE, PAD, TILE, LAST, CONTINUE}) == 6
+    assert len({DROP, TRUNCATE, PAD, TILE, LAST, CONTINUE, WHOLE}) == 7
 
 
 @pytest.mark.parametrize(
@@ -97,3 +97,18 @@ def test_a_rule_for_a_table_that_is_not_there():
     with hr.Replay(hr.Signature.like({"x": 0}), [table]) as replay:
         with pytest.raises(KeyError, match="'t'"):
             replay.writer(items=[ItemRule("other", 1)])
+
+
+def test_a_function_is_a_priority_for_step_writers_only():
+    """Trajectories A7: a writer of rows does not show them to anybody."""
+    rule = ItemRule("t", 2, priority=lambda rows: 1.0)
+    with pytest.raises(TypeError, match=r"'t'.*StepWriter"):
+        checked_rules([rule])
+
+
+def test_what_is_no_rule_is_refused():
+    with pytest.raises(TypeError, match="list"):
+        checked_rules(WholeEpisodes("t", 3))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="ItemRule"):
+        checked_rules(["t"])  # type: ignore[list-item]
+    assert len(checked_rules([WholeEpisodes("t", 3), ItemRule("t", 1)])) == 2

@@ -15,9 +15,9 @@ from headrace.collectors.batch import Batch
 from headrace.collectors.channel import Lease, Rows
 from headrace.collectors.rollout import EpisodeLedger, by_env, make_batch
 from headrace.errors import Closed, StoreFull
-from headrace.replay.cutting import cut_block, cut_finals, new_windows, room_for
+from headrace.replay.cutting import CONTINUE, cut_block, cut_finals, new_windows, room_for
 from headrace.replay.live_table import NewItems, Pending
-from headrace.replay.rules import ItemRule
+from headrace.replay.rules import ItemRule, checked_rules
 from headrace.store.commit import commit_steps, note_finals
 from headrace.store.layout import FINAL, LINKED, NEXT, STEP_MASK, USED, VERSIONED
 from headrace.store.pinning import link_final
@@ -72,6 +72,12 @@ class Landlord:
                 f"replay_buffer: a page of it has {page_rows} rows, fewer than the {num_envs} environments of the "
                 "worker; give the replay a larger capacity"
             )
+        for rule in checked_rules(rules):
+            if rule.cut.end == CONTINUE:
+                raise ValueError(
+                    f"items: table {rule.table!r}: CONTINUE is for writers in the learner's process: workers hand in "
+                    "whole pages, whose seams are not followed. Use another end, or a Collector"
+                )
         self._rules = [(rule, replay.live_table(rule.table)) for rule in rules]
         self._reach_steps = max((rule.reach for rule in rules), default=1)
         self._num_envs = num_envs

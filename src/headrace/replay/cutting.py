@@ -22,6 +22,8 @@ from headrace.store.window import follow, step_after
 # EndOfEpisode by number, for kernels.
 END_NUMBERS = {end: number for number, end in enumerate(EndOfEpisode)}
 DROP, TRUNCATE, PAD, TILE, LAST, CONTINUE = (END_NUMBERS[end] for end in EndOfEpisode)
+# The whole episode is one window if it has at most `length` rows, and none otherwise.
+WHOLE = len(END_NUMBERS)
 
 
 class Cut(NamedTuple):
@@ -30,7 +32,7 @@ class Cut(NamedTuple):
     Attributes:
         length: rows of a window.
         stride: rows from the start of one window to the next.
-        end: the number of an `EndOfEpisode`.
+        end: the number of an `EndOfEpisode`, or WHOLE. Windows that CONTINUE are not cut here (`streams`).
         lookahead: rows after the window that must be there too, or the end of the episode.
     """
 
@@ -58,6 +60,8 @@ class Windows(NamedTuple):
 
 def room_for(rows: int, ends: int, cut: Cut) -> int:
     """At most so many windows come of `rows` rows in which `ends` episodes end."""
+    if cut.end == WHOLE:
+        return ends
     return 2 * rows + ends * (cut.length + cut.lookahead + 2)
 
 
@@ -125,6 +129,8 @@ def cut_finals(
 @kernel
 def _cut_row(store: StoreArrays, row: Int, lane: Int, word: Int, cut: Cut, out: Windows) -> None:
     """The regular window that this row completes, its lookahead included."""
+    if cut.end == WHOLE:
+        return
     step = word & STEP_MASK
     start = step - (cut.length - 1) - cut.lookahead
     if start < 0 or start % cut.stride != 0:
@@ -145,6 +151,10 @@ def cut_end(store: StoreArrays, row: Int, lane: Int, cut: Cut, out: Windows) -> 
         row = np.int64(store.links[row]) - 1
         word = np.int64(store.steps[row])
     last = word & STEP_MASK
+    if cut.end == WHOLE:
+        if last < cut.length:
+            _emit(store, row, -last, lane, last + 1, 0, last + 1, cut, out)
+        return
     rows = last if cut.length == 1 and word & FINAL else last + 1
     regular = rows - cut.length
     # Regular windows whose lookahead the end of the episode cut short.

@@ -2,29 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.replay.cutting import Cut, Windows, cut_block, cut_finals, new_windows, room_for
+from headrace.replay.cutting import (
+    CONTINUE,
+    WHOLE,
+    Cut,
+    Windows,
+    cut_block,
+    cut_finals,
+    new_windows,
+    room_for,
+)
 from headrace.replay.live_table import LiveTable, NewItems, Pending
-from headrace.replay.rules import ItemRule
+from headrace.replay.rules import Rule
+from headrace.replay.streams import Streams, pin_streams, stream_shape
 from headrace.store.block import LaneBlock
+from headrace.store.layout import FINAL, LINKED, PADDING
 
 if TYPE_CHECKING:
     from headrace.replay.replay import Replay
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    """An `ItemRule` with what is needed of it at every step."""
+class Made(NamedTuple):
+    """Items that one rule made at once.
 
+    Attributes:
+        rule: its number among the writer's.
+        first_key: of the first; the others follow.
+        items: how many.
+    """
+
+    rule: int
+    first_key: int
+    items: int
+
+    @property
+    def keys(self) -> range:
+        """In order."""
+        return range(self.first_key, self.first_key + self.items)
+
+
+@dataclass(eq=False, slots=True)
+class _Rule:
+    """A `Rule` with what is needed of it at every step.
+
+    Attributes:
+        given: the priorities of the items that it makes next, where they are not those of the rule.
+        streams: of each block, where windows go on over the ends of episodes.
+        out: by lanes, room for the windows that one step completes.
+    """
+
+    number: int
     table: LiveTable
     cut: Cut
     priorities: NDArray[np.float64]
+    given: NDArray[np.float64] | None = None
+    streams: dict[LaneBlock, Streams] = field(default_factory=dict)
+    out: dict[int, Windows] = field(default_factory=dict)
+
+    def take_priorities(self, count: int) -> NDArray[np.float64]:
+        if self.given is None:
+            return self.priorities
+        taken, self.given = self.given[:count], self.given[count:]
+        assert len(taken) == count, "a priority was given for every item"
+        return taken
+
+    def out_of(self, lanes: int) -> Windows:
+        if lanes not in self.out:
+            self.out[lanes] = new_windows(lanes)
+        return self.out[lanes]
+
+    def streams_of(self, block: LaneBlock) -> Streams:
+        if block not in self.streams:
+            self.streams[block] = Streams(block.lanes, self.cut.length, self.cut.stride)
+        return self.streams[block]
 
 
 class ItemMaker:
@@ -34,25 +91,54 @@ class ItemMaker:
         replay: whose tables.
         rules: of the writer.
         pending: counts what waits.
+
+    Attributes:
+        made: what was made, in order, for whoever asks; None while nobody does.
     """
 
-    def __init__(self, replay: Replay, rules: Sequence[ItemRule], pending: Pending) -> None:
+    def __init__(self, replay: Replay, rules: Sequence[Rule], pending: Pending) -> None:
         self._replay = replay
         self._arrays = replay.store.arrays
         self._pending = pending
         self.rules = tuple(rules)
-        made = [_Rule(replay.live_table(rule.table), rule.cut, rule.priorities) for rule in rules]
+        self.made: list[Made] | None = None
+        made = [
+            _Rule(number, replay.live_table(rule.table), rule.cut, rule.priorities)
+            for number, rule in enumerate(rules)
+        ]
         self._all = made
         # Most rules make an item of each transition at once; for these nothing has to be cut.
         self._every_row = [rule for rule, given in zip(made, rules, strict=True) if given.is_every_row]
         self._only = self._every_row[0] if len(made) == len(self._every_row) == 1 else None
-        self._cut = [rule for rule, given in zip(made, rules, strict=True) if not given.is_every_row]
+        self._only_cut = made[0] if len(made) == 1 and made[0].cut.end not in (CONTINUE, WHOLE) else None
+        self._not_every_row = [
+            rule for rule, given in zip(made, rules, strict=True) if not given.is_every_row
+        ]
+
+    def give_priorities(self, priorities: Mapping[int, NDArray[np.float64]]) -> None:
+        """The items that these rules make from now on have these priorities, in their order.
+
+        Args:
+            priorities: rule's number to float64[m]; m items are made before the next call of this.
+        """
+        self._only = self._only_cut = None
+        for number, values in priorities.items():
+            self._all[number].given = values
 
     def commit_and_make(self, block: LaneBlock) -> None:
         """Commit a block's step, one transition of every lane, and make the items that it completes."""
         only = self._only
         if only is not None and only.table.takes_at_once(block.lanes):
-            only.table.append_step(block, self._replay.new_keys(block.lanes), only.priorities)
+            key = self._replay.new_keys(block.lanes)
+            only.table.append_step(block, key, only.priorities)
+            if self.made is not None:
+                self.made.append(Made(0, key, block.lanes))
+            return
+        cut = self._only_cut
+        if cut is not None and cut.table.takes_at_once(block.lanes):
+            key = self._replay.new_keys(0)
+            made = cut.table.append_and_cut(block, cut.cut, cut.out_of(block.lanes), key, cut.priorities)
+            self._new_keys(cut, made)
             return
         block.commit()
         self.make(block)
@@ -60,9 +146,9 @@ class ItemMaker:
     def make(self, block: LaneBlock) -> None:
         """Of the step that a block committed last, one transition of every lane."""
         for rule in self._every_row:
-            keys = self._replay.new_keys(block.lanes)
-            rule.table.offer_rows(keys, block.newest_rows, rule.priorities, self._pending)
-        for rule in self._cut:
+            key = self._new_keys(rule, block.lanes)
+            rule.table.offer_rows(key, block.newest_rows, rule.take_priorities(block.lanes), self._pending)
+        for rule in self._not_every_row:
             self._make_of_step(block, rule, 0)
 
     def make_marked(self, block: LaneBlock, ends: int) -> None:
@@ -71,23 +157,69 @@ class ItemMaker:
             self._make_of_step(block, rule, ends)
 
     def _make_of_step(self, block: LaneBlock, rule: _Rule, ends: int) -> None:
+        if rule.cut.end == CONTINUE:
+            words = self._arrays.steps[block.newest_rows].astype(np.int64)
+            lanes = np.flatnonzero((words & PADDING) == 0)
+            rule.streams_of(block).wait(np.flatnonzero(words & PADDING))
+            self._extend_streams(block, rule, lanes, block.newest_rows[lanes])
+            return
         out = new_windows(room_for(block.lanes, ends, rule.cut))
         cut_block(self._arrays, block.last // self._arrays.page_rows, 1, rule.cut, out)
-        self._offer(rule, out)
+        self._offer_windows(rule, out)
 
-    def make_last(self, rows: NDArray[np.int64], lanes: NDArray[np.int64]) -> None:
-        """Of the ends of the episodes whose last rows in their lanes are `rows`."""
+    def make_last(
+        self, block: LaneBlock, rows: NDArray[np.int64], lanes: NDArray[np.int64], end: int | None = None
+    ) -> None:
+        """Of the ends of the episodes whose last rows in their lanes are `rows`.
+
+        Args:
+            block: of the lanes.
+            rows, lanes: int64[m].
+            end: the number of an end that these have in place of their rule's.
+        """
         for rule in self._all:
-            out = new_windows(room_for(len(rows), len(rows), rule.cut))
-            cut_finals(self._arrays, rows, lanes, rule.cut, out)
-            self._offer(rule, out)
+            if rule.cut.end == CONTINUE:
+                linked = (self._arrays.steps[rows].astype(np.int64) & LINKED) != 0
+                finals = self._arrays.links[rows[linked]].astype(np.int64) - 1
+                self._extend_streams(block, rule, lanes[linked], finals)
+                continue
+            cut = rule.cut if end is None or rule.cut.end == WHOLE else rule.cut._replace(end=end)
+            out = new_windows(room_for(len(rows), len(rows), cut))
+            cut_finals(self._arrays, rows, lanes, cut, out)
+            self._offer_windows(rule, out)
 
-    def _offer(self, rule: _Rule, out: Windows) -> None:
+    def end_streams(self, block: LaneBlock, lanes: NDArray[np.int64]) -> None:
+        """What these lanes hold next continues nothing."""
+        for rule in self._all:
+            if rule.cut.end == CONTINUE:
+                rule.streams_of(block).end(lanes)
+
+    def _extend_streams(
+        self, block: LaneBlock, rule: _Rule, lanes: NDArray[np.int64], rows: NDArray[np.int64]
+    ) -> None:
+        if rule.cut.length == 1:
+            # No transition starts at a final row (trajectories W6).
+            starts_here = (self._arrays.steps[rows].astype(np.int64) & FINAL) == 0
+            lanes, rows = lanes[starts_here], rows[starts_here]
+        starts = rule.streams_of(block).extend(lanes, rows)
+        pin_streams(self._arrays, starts, rule.cut.length)
+        self._offer(rule, starts, stream_shape(rule.cut.length))
+
+    def _offer_windows(self, rule: _Rule, out: Windows) -> None:
         count = int(out.total[0])
+        self._offer(rule, out.rows[:count], out.shapes[:count])
+
+    def _offer(self, rule: _Rule, rows: NDArray[np.int64], shapes: NDArray[np.uint32]) -> None:
+        count = len(rows)
         if count:
-            keys = self._replay.new_keys(count)
-            new = NewItems(keys, out.rows[:count], out.shapes[:count], rule.priorities, self._pending)
-            rule.table.offer(new)
+            key = self._new_keys(rule, count)
+            rule.table.offer(NewItems(key, rows, shapes, rule.take_priorities(count), self._pending))
+
+    def _new_keys(self, rule: _Rule, count: int) -> int:
+        key = self._replay.new_keys(count)
+        if self.made is not None and count:
+            self.made.append(Made(rule.number, key, count))
+        return key
 
     def makes_items_of_the_next_step(self, lane_steps: NDArray[np.int64]) -> bool:
         """Whether the next step completes a window of some lane: only then is there an item to wait for (replay I4).
@@ -96,7 +228,11 @@ class ItemMaker:
             lane_steps: int64[lanes], steps of the episode that each lane is in.
         """
         for rule in self._all:
+            if rule.cut.end == CONTINUE:
+                if any(streams.completes_with_the_next_row for streams in rule.streams.values()):
+                    return True
+                continue
             starts = lane_steps - (rule.cut.length + rule.cut.lookahead - 1)
-            if ((starts >= 0) & (starts % rule.cut.stride == 0)).any():
+            if rule.cut.end != WHOLE and ((starts >= 0) & (starts % rule.cut.stride == 0)).any():
                 return True
         return False

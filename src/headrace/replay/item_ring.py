@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.replay import kernels
+from headrace.replay.append_cut import append_and_cut
+from headrace.replay.cutting import Cut, Windows
 from headrace.replay.item_memory import ItemMemory, new_items
 from headrace.replay.items import (
     FIRST,
@@ -189,6 +191,39 @@ class ItemRing:
             return int(left)
         self._remove_obstacle(stopped)
         return int(left) + self.insert(first_key + done, block.newest_rows[done:], ONE_ROW, priorities, 1)
+
+    def append_and_cut(
+        self, block: LaneBlock, cut: Cut, out: Windows, first_key: int, priorities: NDArray[np.float64]
+    ) -> int:
+        """Commit a block's step and insert the items that it completes; returns how many left for them.
+
+        Args:
+            out: written; with room for one window of each lane.
+        """
+        uniforms = self._random.random(2 * block.lanes + 8) if self._random_victims else _NO_NUMBERS
+        page, row, lane_steps, episodes, next_episode, newest = block.what_to_commit()
+        done, left, stopped = append_and_cut(
+            *self._carve_with_store,
+            page,
+            row,
+            lane_steps,
+            episodes,
+            next_episode,
+            newest,
+            *cut,
+            *out,
+            first_key,
+            priorities,
+            self.max_size,
+            uniforms,
+            *self._scratch_arrays,
+        )
+        block.committed()
+        if stopped == kernels.DONE:
+            return int(left)
+        self._remove_obstacle(stopped)
+        rows = out.rows[done : out.total[0]]
+        return int(left) + self.insert(first_key + done, rows, out.shapes[:1], priorities)
 
     def _remove_obstacle(self, stopped: int) -> None:
         if stopped == kernels.NO_SLOT:

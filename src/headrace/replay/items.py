@@ -21,6 +21,7 @@ from headrace.replay.sum_tree import refresh
 from headrace.store.jit import Float, Int, kernel, prefetch
 from headrace.store.layout import StoreArrays
 from headrace.store.pinning import pin_page, pin_window
+from headrace.store.seams import pin_stream
 from headrace.store.window import follow
 
 # The words of `ring`.
@@ -50,6 +51,8 @@ FIFO, LIFO, UNIFORM, PRIORITIZED, HEAP = range(5)
 # The columns of `windows`.
 REAL, INVENTED, LOOKAHEAD = range(3)
 WINDOW_WORDS = 3
+# In place of a lookahead: the window goes on over ends of episodes (`store.seams`).
+STREAM = 0xFFFFFFFF
 
 
 class Index(NamedTuple):
@@ -247,16 +250,23 @@ def kept_rows(store: StoreArrays, row: Int, real: Int, lookahead: Int) -> Int:
 
 
 @kernel
+def unpin_rows(store: StoreArrays, row: Int, real: Int, lookahead: Int) -> None:
+    """Give back the pages of an item: those of its rows, and of the further ones that it keeps."""
+    if lookahead == STREAM:
+        pin_stream(store, row, real, -1)
+    elif real == 1 and lookahead == 0:
+        pin_page(store, row // store.page_rows, -1)
+    else:
+        pin_window(store, row, kept_rows(store, row, real, lookahead), -1)
+
+
+@kernel
 def remove_slot(store: StoreArrays, items: Items, slot: Int) -> None:
     """Take an item out: of both selectors, of the ring, and off its pages."""
     index_remove(items, items.sampler, slot)
     index_remove(items, items.remover, slot)
     row = np.int64(items.rows[slot])
-    real, lookahead = window_of(items, slot, REAL), window_of(items, slot, LOOKAHEAD)
-    if real == 1 and lookahead == 0:
-        pin_page(store, row // store.page_rows, -1)
-    else:
-        pin_window(store, row, kept_rows(store, row, real, lookahead), -1)
+    unpin_rows(store, row, window_of(items, slot, REAL), window_of(items, slot, LOOKAHEAD))
     items.rows[slot] = DEAD
     ring = items.ring
     ring[LIVE] -= 1

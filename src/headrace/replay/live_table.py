@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from headrace.clock import Clock
 from headrace.errors import Closed, DeadlineExceeded
+from headrace.replay.cutting import Cut, Windows
 from headrace.replay.item_ring import ONE_ROW, ItemRing
-from headrace.replay.items import INVENTED
+from headrace.replay.items import INVENTED, LOOKAHEAD, STREAM
 from headrace.replay.rate_limiters import RateLimiter
 from headrace.replay.selectors import Uniform
 from headrace.replay.table import Table, check_size
@@ -177,6 +178,21 @@ class LiveTable:
         self.inserts += block.lanes
         if self._waiting:
             self._changed.notify_all()
+
+    def append_and_cut(
+        self, block: LaneBlock, cut: Cut, out: Windows, first_key: int, priorities: NDArray[np.float64]
+    ) -> int:
+        """Commit a block's step and insert the items that it completes; returns how many. The gate is known to be open.
+
+        Args:
+            out: see `ItemRing.append_and_cut`.
+        """
+        self.deletes += self.ring.append_and_cut(block, cut, out, first_key, priorities)
+        made = int(out.total[0])
+        self.inserts += made
+        if self._waiting and made:
+            self._changed.notify_all()
+        return made
 
     def offer_rows(
         self, first_key: int, rows: NDArray[np.int64], priorities: NDArray[np.float64], writer: Pending

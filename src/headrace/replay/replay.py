@@ -17,17 +17,17 @@ from headrace.errors import Closed, SpecError
 from headrace.replay import kernels
 from headrace.replay.batch import SampledBatch, SampleInfo
 from headrace.replay.forking import REPLAYS
-from headrace.replay.items import INVENTED, LOOKAHEAD, REAL, kept_rows
+from headrace.replay.items import INVENTED, LOOKAHEAD, REAL, unpin_rows
 from headrace.replay.live_table import Draw, LiveTable
+from headrace.replay.padding import fill_padding, read_padding
 from headrace.replay.quick import LARGEST, QuickBatches
 from headrace.replay.rate_limiters import RateLimiter
-from headrace.replay.rules import ItemRule
+from headrace.replay.rules import Rule
 from headrace.replay.table import Table
 from headrace.replay.writer import Writer
 from headrace.spec import Signature
 from headrace.statistics import ReplayStatistics, TableStatistics
 from headrace.store.gather import Pool, window_rows_in
-from headrace.store.pinning import pin_window
 from headrace.store.store import Store
 from headrace.views.located import Located
 from headrace.views.sampling import SamplingPlan
@@ -84,6 +84,7 @@ class Replay:
         self._handles = {name: TableHandle(self, live) for name, live in self._tables.items()}
         self._next_key = 1
         self._given: frozenset[str] = frozenset()
+        self._paddings: dict[str, dict[str, NDArray[Any]]] = {}
         self._plans: dict[Any, SamplingPlan] = {}
         self._quick: dict[tuple[SamplingPlan, int, int, bool], QuickBatches | None] = {}
         self._pool = Pool()
@@ -102,7 +103,7 @@ class Replay:
     def writer(
         self,
         lanes: int = 1,
-        items: Sequence[ItemRule] = (),
+        items: Sequence[Rule] = (),
         history: int | None = None,
         max_pending: int = 1000,
         timeout: float | None = None,
@@ -165,6 +166,8 @@ class Replay:
                 drawn = live.draw(batch_size)
                 located, mask = self._locate(plan, drawn)
             data = plan.present(located)
+            if mask is not None and table in self._paddings:
+                fill_padding(self._paddings[table], self.signature, views, data, mask)
         finally:
             if reader >= 0:
                 self.store.end_reading(reader)
@@ -242,6 +245,22 @@ class Replay:
                 )
             self._given = given
             self._plans, self._latest_plan, self._quick = {}, None, {}
+
+    def note_padding(self, table: str, values: Mapping[str, Any]) -> None:
+        """Invented rows of this table's items hold these values, and zeros in the other columns (trajectories M2).
+
+        Args:
+            table: its name.
+            values: column to the value of one row.
+
+        Raises:
+            KeyError: no such table.
+            SpecError: no such column, or a value that it cannot hold.
+        """
+        self.live_table(table)
+        checked = read_padding(self.signature, values)
+        with self.lock:
+            self._paddings[table] = checked
 
     # ---- items -----------------------------------------------------------------------------------------------------
 
@@ -401,8 +420,7 @@ class Replay:
 
     def _unpin(self, rows: NDArray[np.int64], windows: NDArray[np.uint32]) -> None:
         for row, window in zip(rows, np.broadcast_to(windows, (len(rows), 3)), strict=True):
-            kept = kept_rows(self.store.arrays, int(row), int(window[REAL]), int(window[LOOKAHEAD]))
-            pin_window(self.store.arrays, int(row), kept, -1)
+            unpin_rows(self.store.arrays, int(row), int(window[REAL]), int(window[LOOKAHEAD]))
 
     # ---- other processes -------------------------------------------------------------------------------------------
 
@@ -422,7 +440,7 @@ class Replay:
         for live in self._tables.values():
             live.forget_waiting()
         # Their pools have locks, too.
-        self._plans, self._latest_plan = {}, None
+        self._plans, self._latest_plan, self._quick, self._pool = {}, None, {}, Pool()
         self.lock.release()
 
     def __reduce__(self) -> tuple[Any, ...]:

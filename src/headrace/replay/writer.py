@@ -11,14 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.checks import check_count
+from headrace.ends import EndOfEpisode
 from headrace.errors import Closed, DeadlineExceeded
-from headrace.replay.final_columns import FinalColumns
-from headrace.replay.item_maker import ItemMaker
+from headrace.replay.item_maker import ItemMaker, Made
+from headrace.replay.lane_rows import LaneRows
 from headrace.replay.live_table import NewItems, Pending, wait_on
-from headrace.replay.rules import ItemRule, check_priority
-from headrace.spec import Signature, check_array
-from headrace.store.block import LaneBlock
-from headrace.store.columns import put_lanes, put_one
+from headrace.replay.rules import Rule, check_priority, checked_rules
 from headrace.store.pinning import pin_window
 from headrace.store.window import follow
 
@@ -46,7 +44,7 @@ class Writer:
         self,
         replay: Replay,
         lanes: int,
-        items: Sequence[ItemRule],
+        items: Sequence[Rule],
         history: int | None,
         max_pending: int,
         timeout: float | None,
@@ -55,7 +53,7 @@ class Writer:
         lanes = check_count("lanes", lanes, 1)
         max_pending = check_count("max_pending", max_pending, 1)
         history = None if history is None else check_count("history", history, 1)
-        items = _checked_rules(items)
+        items = checked_rules(items)
         self._replay = replay
         self._store = replay.store
         self._lock = replay.lock
@@ -65,19 +63,10 @@ class Writer:
         self._timeout = timeout
         self._pending = Pending(replay.lock)
         self._items = ItemMaker(replay, items, self._pending)
-        self._finals = FinalColumns(self._store.signature)
-        self._blocks = _blocks(replay, lanes, self._history)
+        self._rows = LaneRows(replay, lanes, self._history, self._items)
+        self._write = self._rows.write
+        self._blocks = self._rows.blocks
         self._only = self._blocks[0] if len(self._blocks) == 1 else None
-        # Each block beside the first fills pages of its own, and may have ended in the middle of others.
-        self._extra_pages = 2 * (len(self._blocks) - 1)
-        self._store.allow(self._extra_pages)
-        self._puts = _puts(self._store.signature, self._store.columns, lanes)
-        self._flat = self._store.signature.is_flat
-        # Columns with what a value must be to be written without a look at the table of casts.
-        self._lane_columns = [
-            (name, self._store.columns[name], spec.dtype, (lanes, *spec.shape), spec)
-            for name, spec in self._store.signature.columns.items()
-        ]
         self._closed = False
         replay.writer_opened(self)
 
@@ -87,7 +76,8 @@ class Writer:
         """Store one step of every lane, and make the items whose windows it completes.
 
         Args:
-            step: a tree of the signature: one step for one lane; every leaf with a leading axis for several.
+            step: a tree of the signature, or a dict of its columns: one step for one lane; every leaf with a leading
+                axis for several.
 
         Raises:
             SpecError: the step does not fit; nothing is stored and the writer goes on.
@@ -99,7 +89,7 @@ class Writer:
             self._wait_to_append()
         block = self._only
         if block is None:
-            self._append_blocks(step, None, None, ())
+            self._rows.append(step)
             return
         block.make_room()
         self._write(block.row, step)
@@ -114,64 +104,36 @@ class Writer:
         Args:
             step: as for `append`.
             final: bool[lanes]: the lane's episode ends with this row; only the columns `given` are kept of it.
-            idle: bool[lanes]: nothing is stored of the lane, whose episode has ended.
+            idle: bool[lanes]: nothing is stored of the lane, whose episode has ended with a final row.
             given: names of columns.
         """
         if self._closed or self._replay.is_closed or self._pending.count >= self._max_pending:
             self._wait_for_room()
         self._replay.note_given(given)
-        self._append_blocks(step, final, idle, given)
+        self._rows.append_marked(step, final, idle, given)
 
-    def _append_blocks(
-        self, step: Any, final: NDArray[np.bool_] | None, idle: NDArray[np.bool_] | None, given: Sequence[str]
+    def append_seam(
+        self,
+        step: Mapping[str, Any],
+        idle: NDArray[np.bool_],
+        ended: NDArray[np.int64],
+        finals: Mapping[str, NDArray[Any]],
     ) -> None:
-        values = self._store.signature.validate(step, (self._lanes,))
-        for block in self._blocks:
-            block.make_room()
-        first = 0
-        with self._lock:
-            for block in self._blocks:
-                lanes = slice(first, first + block.lanes)
-                first += block.lanes
-                rows = slice(block.row, block.row + block.lanes)
-                for name, value in values.items():
-                    self._store.columns[name][rows] = value[lanes]
-                if final is None or idle is None:
-                    self._items.commit_and_make(block)
-                else:
-                    self._blank(block, final[lanes], idle[lanes], given)
-                    block.commit_marked(final[lanes], idle[lanes])
-                    self._items.make_marked(block, int(final[lanes].sum()))
+        """`append` and `end_lanes` in one: both happen, or neither. It never waits for pending items.
 
-    def _blank(
-        self, block: LaneBlock, final: NDArray[np.bool_], idle: NDArray[np.bool_], given: Sequence[str]
-    ) -> None:
-        for name, column in self._store.columns.items():
-            blank = idle if name in given else final | idle
-            column[block.row + np.flatnonzero(blank)] = 0
+        Args:
+            step: column to array `[lanes, ...]`.
+            idle: bool[lanes]: nothing is stored of the lane, which is reset in this step; its episode has ended with a
+                final row.
+            ended: int64[m], rising: the lanes whose episodes this step ends.
+            finals: column to array `[m, ...]`: what the final rows hold beside zeros.
 
-    def _write(self, row: int, step: Any) -> None:
-        if self._flat and type(step) is dict and len(step) == len(self._puts):
-            try:
-                if self._lanes > 1:
-                    self._write_lanes(row, step)
-                else:
-                    for name, put in self._puts:
-                        put(row, step[name])
-                return
-            except KeyError:
-                pass  # `flatten` says what is missing.
-        values = self._store.signature.flatten(step)
-        for name, put in self._puts:
-            put(row, values[name])
-
-    def _write_lanes(self, row: int, step: dict[str, Any]) -> None:
-        rows = slice(row, row + self._lanes)
-        for name, column, dtype, shape, spec in self._lane_columns:
-            value = step[name]
-            if type(value) is not np.ndarray or value.dtype is not dtype or value.shape != shape:
-                value = check_array(value, spec, name, (self._lanes,))
-            column[rows] = value
+        Raises:
+            SpecError, StoreFull: as `append`.
+        """
+        self._check_open()
+        self._replay.note_given(finals)
+        self._rows.append_seam(step, idle, ended, finals)
 
     def end_episode(self, final: Any = None, lane: int | None = None) -> None:
         """The episode of a lane is over; the next step appended to it begins another.
@@ -186,19 +148,7 @@ class Writer:
             SpecError: `final` does not fit; nothing changed.
         """
         self._check_open()
-        lanes = np.arange(self._lanes) if lane is None else np.array([check_count("lane", lane, 0)])
-        if lane is not None:
-            self._block_of(lane)
-        empty = [int(each) for each in lanes if not self._open_steps(int(each))]
-        if empty:
-            raise ValueError(
-                f"end_episode: lanes {empty} have no step since their last episode ended; append one first"
-            )
-        leading = () if lane is not None or self._lanes == 1 else (self._lanes,)
-        values = None if final is None else self._finals.read(final, leading)
-        if values is not None and not leading:
-            values = {name: value[None] for name, value in values.items()}
-        self.end_lanes(lanes, values)
+        self._rows.end_episode(final, lane)
 
     def end_lanes(self, lanes: NDArray[np.int64], values: Mapping[str, NDArray[Any]] | None) -> None:
         """End the episodes of these lanes, whose last step was the last transition.
@@ -208,73 +158,37 @@ class Writer:
             values: column to array [m, ...]: what the final rows hold beside zeros; None makes no final rows.
 
         Raises:
-            StoreFull: no room for the final rows; nothing changed for the lanes that it names.
+            StoreFull: no room for the final rows; nothing changed.
         """
-        if values is not None:
-            self._replay.note_given(values)
-        first = 0
-        for block in self._blocks:
-            here = (lanes >= first) & (lanes < first + block.lanes)
-            if here.any():
-                picked = None if values is None else {name: value[here] for name, value in values.items()}
-                self._end_in_block(block, lanes[here] - first, picked)
-            first += block.lanes
+        self._rows.end_lanes(lanes, values)
 
-    def cut_open_lanes(self) -> None:
-        """End the episodes that are under way, without a final row: what comes next has nothing to do with them."""
-        open_lanes = [lane for lane in range(self._lanes) if self._open_steps(lane)]
-        if open_lanes:
-            self.end_lanes(np.array(open_lanes, np.int64), None)
+    def cut_open_lanes(self, end: EndOfEpisode | None = None) -> None:
+        """End the episodes that are under way, without a final row: what comes next has nothing to do with them.
 
-    def _end_in_block(
-        self, block: LaneBlock, lanes: NDArray[np.int64], values: Mapping[str, NDArray[Any]] | None
-    ) -> None:
-        if values is None:
-            with self._lock:
-                rows = np.array([block.tail(int(lane)) for lane in lanes], np.int64)
-                for lane in lanes:
-                    block.end_without_final(int(lane))
-                self._items.make_last(rows, lanes)
-        elif block.lanes == 1:
-            block.make_room()
-            self._fill_finals(block.row, 1, values, 0)
-            with self._lock:
-                block.commit_final()
-                self._items.make_marked(block, 1)
-        else:
-            self._end_beside(block, lanes, values)
+        Args:
+            end: what becomes of the rows that fill no window, in place of what the rules say.
+        """
+        lanes = self._rows.open_lanes
+        self._rows.cut_lanes(lanes, end)
+        self._rows.end_streams(lanes)
 
-    def _end_beside(
-        self, block: LaneBlock, lanes: NDArray[np.int64], values: Mapping[str, NDArray[Any]]
-    ) -> None:
-        """Final rows of some lanes of a block stand in a page of their own: a step of the block has one row a lane."""
-        done = 0
-        while done < len(lanes):
-            with self._lock:
-                first, room = block.make_room_for_finals()
-                some = lanes[done : done + room]
-                self._fill_finals(first, len(some), values, done)
-                rows = block.last + some
-                block.commit_finals(some, first)
-                self._items.make_last(rows, some)
-            done += len(some)
+    def drop_open_lanes(self, lanes: NDArray[np.int64] | None = None) -> None:
+        """As `cut_open_lanes`, and no further item is made of these episodes.
 
-    def _fill_finals(self, row: int, count: int, values: Mapping[str, NDArray[Any]], start: int) -> None:
-        for name, column in self._store.columns.items():
-            given = values.get(name)
-            column[row : row + count] = 0 if given is None else given[start : start + count]
+        Args:
+            lanes: int64[m], rising; None is all.
+        """
+        open_lanes = self._rows.open_lanes
+        self._rows.drop_lanes(open_lanes if lanes is None else np.intersect1d(lanes, open_lanes))
+        self.end_streams(lanes)
 
-    def _open_steps(self, lane: int) -> int:
-        block, inner = self._block_of(lane)
-        return int(block.lane_steps[inner])
+    def end_streams(self, lanes: NDArray[np.int64] | None = None) -> None:
+        """What these lanes hold next continues nothing: windows over the seams of episodes begin anew.
 
-    def _block_of(self, lane: int) -> tuple[LaneBlock, int]:
-        inner = lane
-        for block in self._blocks:
-            if inner < block.lanes:
-                return block, inner
-            inner -= block.lanes
-        raise ValueError(f"lane: expected 0 to {self._lanes - 1}, got {lane}")
+        Args:
+            lanes: int64[m], rising; None is all.
+        """
+        self._rows.end_streams(np.arange(self._lanes) if lanes is None else lanes)
 
     # ---- items -----------------------------------------------------------------------------------------------------
 
@@ -294,7 +208,7 @@ class Writer:
         length = check_count("length", length, 1)
         if self._pending.count >= self._max_pending:
             self._wait_for_room()
-        block, inner = self._block_of(check_count("lane", lane, 0))
+        block, inner = self._rows.block_of(check_count("lane", lane, 0))
         with self._lock:
             tail = block.tail(inner)
             start = (
@@ -310,6 +224,26 @@ class Writer:
             windows = np.array([[length, 0, 0]], np.uint32)
             live.offer(NewItems(key, np.array([start]), windows, np.array([float(priority)]), self._pending))
         return key
+
+    def record_items(self) -> None:
+        """From now on `take_made` tells which items calls made."""
+        self._items.made = []
+
+    def give_priorities(self, priorities: Mapping[int, NDArray[np.float64]]) -> None:
+        """The items that the next call makes have these priorities, in place of those of their rules.
+
+        Args:
+            priorities: rule's number to float64[m], in the order in which its m items are made.
+        """
+        self._items.give_priorities(priorities)
+
+    def take_made(self) -> list[Made]:
+        """The items that were made since the last call of this (or of `record_items`), in order."""
+        made = self._items.made
+        if not made:
+            return []
+        self._items.made = []
+        return made
 
     # ---- waiting and closing ---------------------------------------------------------------------------------------
 
@@ -350,6 +284,17 @@ class Writer:
         if self._pending.refused:
             raise Closed(f"the replay was closed: {self._pending.refused} items of this writer were refused")
 
+    def wait_pending(self, most: int, timeout: float | None) -> None:
+        """Return when no more than `most` items are pending.
+
+        Raises:
+            DeadlineExceeded: not within `timeout` seconds; they stay pending.
+            Closed: the replay was closed.
+        """
+        if self._pending.count > most:
+            self._wait_while(lambda: self._pending.count > most, timeout)
+            self._check_open()
+
     def close(self, timeout: float | None = None) -> None:
         """Flush, then give up what only this writer holds. A second call does nothing.
 
@@ -370,10 +315,8 @@ class Writer:
         self._closed = True
         self._replay.writer_closed(self)
         with self._lock:
-            self._store.allow(-self._extra_pages)
-            for block in self._blocks:
-                for page in block.release():
-                    self._store.release(page)
+            for page in self._rows.release():
+                self._store.release(page)
 
     def _check_open(self) -> None:
         if self._closed or self._replay.is_closed:
@@ -432,9 +375,7 @@ class Writer:
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):
             self._warn_pending()
-            self._store.allow(-self._extra_pages)
-            for block in self._blocks:
-                self._store.drop(block.release())
+            self._store.drop(self._rows.release())
 
     def __repr__(self) -> str:
         rules = ", ".join(repr(rule) for rule in self._items.rules)
@@ -442,16 +383,7 @@ class Writer:
         return f"<Writer of {self._lanes} lanes, {state}, items: [{rules}]>"
 
 
-def _checked_rules(items: Sequence[ItemRule]) -> list[ItemRule]:
-    if isinstance(items, ItemRule):
-        raise TypeError("items: expected a list of ItemRule, got one; put it into a list")
-    for rule in items:
-        if not isinstance(rule, ItemRule):
-            raise TypeError(f"items: expected an ItemRule, got {rule!r}")
-    return list(items)
-
-
-def _history(history: int | None, items: Sequence[ItemRule], lanes: int, capacity: int | None) -> int:
+def _history(history: int | None, items: Sequence[Rule], lanes: int, capacity: int | None) -> int:
     """How many of its newest rows a lane keeps in reach (replay I2)."""
     longest = max((rule.reach for rule in items), default=0)
     if history is None:
@@ -461,17 +393,3 @@ def _history(history: int | None, items: Sequence[ItemRule], lanes: int, capacit
             f"history: expected at least {max(1, longest)}, the reach of the item rules, got {history}"
         )
     return history
-
-
-def _blocks(replay: Replay, lanes: int, history: int) -> list[LaneBlock]:
-    """The lanes, in as few blocks as pages have room for."""
-    most = replay.store.arrays.page_rows
-    sizes = [most] * (lanes // most) + ([lanes % most] if lanes % most else [])
-    return [LaneBlock(replay.store, size, history) for size in sizes]
-
-
-def _puts(signature: Signature, columns: Mapping[str, NDArray[Any]], lanes: int) -> list[tuple[str, Any]]:
-    specs = signature.columns
-    if lanes == 1:
-        return [(name, put_one(columns[name], spec, name)) for name, spec in specs.items()]
-    return [(name, put_lanes(columns[name], spec, name, lanes)) for name, spec in specs.items()]

@@ -166,6 +166,14 @@ class LaneBlock:
         self._store.arrays.steps[self.last + lane] |= np.uint32(ENDED)
         self._end(lane, self.last + lane)
 
+    def pages_for_finals(self, count: int, ahead: int) -> list[int]:
+        """The lanes of each page that the final rows of `count` lanes take, after `ahead` further steps."""
+        if count == self.lanes:
+            return [self.lanes] * (self._steps_left <= ahead)
+        arrays = self._store.arrays
+        room = 0 if self._final_page < 0 else arrays.page_rows - int(arrays.pages[self._final_page, USED])
+        return [1] * -(-max(0, count - room) // arrays.page_rows)
+
     def make_room_for_finals(self) -> tuple[int, int]:
         """The first free row for final rows beside the lanes, and how many fit."""
         arrays = self._store.arrays

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.store.jit import Int, kernel
-from headrace.store.layout import LANES, LINKED, NEXT, USED, StoreArrays
+from headrace.store.layout import FINAL, LANES, LINKED, NEXT, USED, StoreArrays
 from headrace.store.memory import open_store
+from headrace.store.seams import row_after
 from headrace.store.window import follow
 
 # Smaller arrays come from the allocator's own lists, without page faults.
@@ -93,7 +94,8 @@ def window_rows_in(
 def window_rows(
     store: StoreArrays, starts: NDArray[np.int64], counts: NDArray[np.uint32], rows: NDArray[np.int64]
 ) -> None:
-    """The rows of windows of one episode each: `counts[i]` rows from `starts[i]` on, then -1.
+    """The rows of windows: `counts[i]` rows from `starts[i]` on, then -1. What goes past the end of an episode goes on
+    in the next (`seams.row_after`); only windows of rules that say so do.
 
     Args:
         rows: int64[B, L], written.
@@ -109,8 +111,9 @@ def window_rows(
             rows[item, place] = row
             if place + 1 >= counts[item]:
                 continue
-            if np.int64(store.steps[row]) & LINKED:
-                row = np.int64(store.links[row]) - 1
+            if np.int64(store.steps[row]) & (LINKED | FINAL):
+                row = row_after(store, row)
+                page = row // store.page_rows
                 continue
             in_page = row - page * store.page_rows + pages[page, LANES]
             if in_page >= pages[page, USED] * pages[page, LANES]:

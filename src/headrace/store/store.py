@@ -135,6 +135,22 @@ class Store:
                 self.arrays.pages[previous, NEXT] = page
             return page
 
+    def require(self, lanes: Sequence[int]) -> None:
+        """See to it that pages for blocks of these lanes can be taken. The lock must be held, and held on until then.
+
+        Raises:
+            StoreFull: they cannot; nothing changed.
+        """
+        if not lanes:
+            return
+        rows = self.arrays.page_rows
+        charge = sum(each * (rows // each) for each in lanes)
+        self._reclaim()
+        while not self._has_room(charge, len(lanes)):
+            if not self._wait_for_readers():
+                raise StoreFull(self._full_message())
+            self._reclaim()
+
     def allow(self, pages: int) -> None:
         """Let so many pages more (or, negative, fewer again) be taken than the capacity needs.
 
@@ -154,9 +170,9 @@ class Store:
         """Give references back from a finalizer, which may run anywhere, also under the lock: they go a turn later."""
         self._dropped.extend(pages)
 
-    def _has_room(self, charge: int) -> bool:
+    def _has_room(self, charge: int, pages: int = 1) -> bool:
         within = self._charged + charge <= self._row_budget
-        return within and (bool(self._free) or self._never_used < self.num_pages)
+        return within and len(self._free) + self.num_pages - self._never_used >= pages
 
     def _wait_for_readers(self) -> bool:
         """Whether pages are free but for readers in other threads, after waiting for one of these to end.

@@ -1,5 +1,8 @@
 """Steps into items: windows, frames, episodes, n-step returns, and the actor's accumulator."""
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from headrace.ends import EndOfEpisode
 from headrace.trajectories.accumulator import TrajectoryAccumulator
 from headrace.trajectories.episode import Episode, Fragment
@@ -7,13 +10,52 @@ from headrace.trajectories.frames import StepType, Trajectory
 from headrace.trajectories.n_step import n_step
 from headrace.trajectories.windows import windows
 
+if TYPE_CHECKING:
+    from headrace.trajectories.episode_observer import AddEpisodeObserver
+    from headrace.trajectories.named_writers import EpisodeWriter, SequenceWriter, TransitionWriter
+    from headrace.trajectories.step_rules import EpisodeRule, NStepRule
+    from headrace.trajectories.step_writer import StepWriter
+    from headrace.trajectories.trajectory_observer import AddTrajectoryObserver
+
 __all__ = [
+    "AddEpisodeObserver",
+    "AddTrajectoryObserver",
     "EndOfEpisode",
     "Episode",
+    "EpisodeRule",
+    "EpisodeWriter",
     "Fragment",
+    "NStepRule",
+    "SequenceWriter",
     "StepType",
+    "StepWriter",
     "Trajectory",
     "TrajectoryAccumulator",
+    "TransitionWriter",
     "n_step",
     "windows",
 ]
+
+# What writes to a replay brings its compiled kernels along. An actor that only gathers need not wait for them, so these
+# are imported when their names are first used.
+_WRITERS = {
+    "AddEpisodeObserver": "headrace.trajectories.episode_observer",
+    "AddTrajectoryObserver": "headrace.trajectories.trajectory_observer",
+    "EpisodeRule": "headrace.trajectories.step_rules",
+    "EpisodeWriter": "headrace.trajectories.named_writers",
+    "NStepRule": "headrace.trajectories.step_rules",
+    "SequenceWriter": "headrace.trajectories.named_writers",
+    "StepWriter": "headrace.trajectories.step_writer",
+    "TransitionWriter": "headrace.trajectories.named_writers",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WRITERS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(importlib.import_module(_WRITERS[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

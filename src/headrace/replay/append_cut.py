@@ -1,0 +1,65 @@
+"""The way of most steps whose rule is more than "each row is an item": commit, cut and insert in one call."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.replay.cutting import Cut, Windows, cut_block
+from headrace.replay.item_memory import open_items
+from headrace.replay.items import Scratch
+from headrace.replay.kernels import insert
+from headrace.store.commit import commit_step
+from headrace.store.jit import Int, kernel
+from headrace.store.memory import open_store
+
+
+@kernel
+def append_and_cut(
+    memory: NDArray[np.uint8],
+    places: NDArray[np.int64],
+    page_rows: Int,
+    item_memory: NDArray[np.uint8],
+    item_places: NDArray[np.int64],
+    page: Int,
+    row: Int,
+    lane_steps: NDArray[np.uint32],
+    episodes: NDArray[np.int64],
+    next_episode: NDArray[np.int64],
+    newest: NDArray[np.int64],
+    length: Int,
+    stride: Int,
+    end: Int,
+    lookahead: Int,
+    rows: NDArray[np.int64],
+    shapes: NDArray[np.uint32],
+    lanes: NDArray[np.int64],
+    total: NDArray[np.int64],
+    first_key: Int,
+    priorities: NDArray[np.float64],
+    max_size: Int,
+    uniforms: NDArray[np.float64],
+    changed: NDArray[np.int64],
+    parents: NDArray[np.int64],
+    slot: NDArray[np.int64],
+    chance: NDArray[np.float64],
+) -> tuple[Int, Int, Int]:
+    """`commit.commit_step`, `cutting.cut_block` and `kernels.insert` of one transition of every lane.
+
+    Args:
+        length, stride, end, lookahead: the `Cut`.
+        rows, shapes, lanes, total: the `Windows`, written; with room for one of each lane.
+
+    Returns:
+        As `kernels.insert`; `total[0]` is how many were to go in.
+    """
+    store = open_store(memory, places, page_rows)
+    commit_step(store, page, row, lane_steps, lane_steps, episodes, next_episode, newest)
+    total[0] = 0
+    cut_block(store, page, 1, Cut(length, stride, end, lookahead), Windows(rows, shapes, lanes, total))
+    items = open_items(item_memory, item_places)
+    scratch = Scratch(changed, parents, slot, chance)
+    # No episode ends here, so all windows have the shape of the first.
+    return insert(
+        store, items, first_key, rows[: total[0]], shapes[:1], priorities, 0, max_size, uniforms, scratch
+    )

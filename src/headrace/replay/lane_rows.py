@@ -1,0 +1,300 @@
+"""The rows of a writer: steps of its lanes, final rows, and which items they complete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.checks import check_count
+from headrace.ends import EndOfEpisode
+from headrace.replay.cutting import END_NUMBERS
+from headrace.replay.final_columns import FinalColumns
+from headrace.replay.item_maker import ItemMaker
+from headrace.spec import Signature, check_array
+from headrace.store.block import LaneBlock
+from headrace.store.columns import put_lanes, put_one
+
+if TYPE_CHECKING:
+    from headrace.replay.replay import Replay
+
+
+class LaneRows:
+    """Writes rows and commits them. What does not fit, or finds no room, leaves everything as it was.
+
+    Args:
+        replay: whose store.
+        lanes: how many.
+        history: rows that each keeps in reach.
+        items: makes the items.
+
+    Attributes:
+        blocks: the lanes, in as few blocks as pages have room for.
+    """
+
+    def __init__(self, replay: Replay, lanes: int, history: int, items: ItemMaker) -> None:
+        self._replay = replay
+        self._store = replay.store
+        self._lock = replay.lock
+        self._lanes = lanes
+        self._items = items
+        signature, columns = self._store.signature, self._store.columns
+        self._specs = signature.columns
+        self._finals = FinalColumns(signature)
+        self.blocks = _blocks(replay, lanes, history)
+        # Each block beside the first fills pages of its own, and may have ended in the middle of others.
+        self._extra_pages = 2 * (len(self.blocks) - 1)
+        self._store.allow(self._extra_pages)
+        self._puts = _puts(signature, columns, lanes)
+        # Columns with what a value must be to be written without a look at the table of casts.
+        self._lane_columns = [
+            (name, columns[name], spec.dtype, (lanes, *spec.shape), spec)
+            for name, spec in self._specs.items()
+        ]
+
+    def release(self) -> list[int]:
+        """Forget all pages; returns those that are to be given back."""
+        self._store.allow(-self._extra_pages)
+        return [page for block in self.blocks for page in block.release()]
+
+    # ---- steps -----------------------------------------------------------------------------------------------------
+
+    def write(self, row: int, step: Any) -> None:
+        """Write one step of every lane from `row` on, for the only block, and commit nothing."""
+        # A dict of columns is taken for any signature: no key of a tree has the "/" of their names.
+        if type(step) is dict and len(step) == len(self._puts):
+            try:
+                if self._lanes > 1:
+                    self._write_lanes(row, step)
+                else:
+                    for name, put in self._puts:
+                        put(row, step[name])
+                return
+            except KeyError:
+                pass  # `flatten` says what is missing.
+        values = self._store.signature.flatten(step)
+        for name, put in self._puts:
+            put(row, values[name])
+
+    def _write_lanes(self, row: int, step: dict[str, Any]) -> None:
+        rows = slice(row, row + self._lanes)
+        for name, column, dtype, shape, spec in self._lane_columns:
+            value = step[name]
+            if type(value) is not np.ndarray or value.dtype is not dtype or value.shape != shape:
+                value = check_array(value, spec, name, (self._lanes,))
+            column[rows] = value
+
+    def append(self, step: Any) -> None:
+        """One transition of every lane, in any number of blocks."""
+        values = self._checked(step)
+        for block in self.blocks:
+            block.make_room()
+        with self._lock:
+            for block, lanes in self._lanes_of_blocks():
+                self._fill(block, values, lanes)
+                self._items.commit_and_make(block)
+
+    def append_marked(
+        self, step: Any, final: NDArray[np.bool_], idle: NDArray[np.bool_], given: Sequence[str]
+    ) -> None:
+        """See `Writer.append_marked`."""
+        values = self._checked(step)
+        for block in self.blocks:
+            block.make_room()
+        with self._lock:
+            for block, lanes in self._lanes_of_blocks():
+                self._fill(block, values, lanes)
+                self._commit_marked(block, final[lanes], idle[lanes], given)
+
+    def append_seam(
+        self,
+        step: Mapping[str, Any],
+        idle: NDArray[np.bool_],
+        ended: NDArray[np.int64],
+        finals: Mapping[str, NDArray[Any]],
+    ) -> None:
+        """See `Writer.append_seam`."""
+        values = self._checked(step)
+        written = [(block, lanes) for block, lanes in self._lanes_of_blocks() if not idle[lanes].all()]
+        for block, _ in written:
+            block.make_room()
+        nothing = np.zeros(self._lanes, np.bool_)
+        with self._lock:
+            self._require_finals(ended, 1)
+            for block, lanes in written:
+                self._fill(block, values, lanes)
+                if idle[lanes].any():
+                    self._commit_marked(block, nothing[lanes], idle[lanes], ())
+                else:
+                    self._items.commit_and_make(block)
+            self._end(ended, finals)
+
+    def _checked(self, step: Any) -> dict[str, NDArray[Any]]:
+        specs = self._specs
+        if isinstance(step, dict) and step.keys() == specs.keys():
+            return {name: check_array(step[name], spec, name, (self._lanes,)) for name, spec in specs.items()}
+        return self._store.signature.validate(step, (self._lanes,))
+
+    def _lanes_of_blocks(self) -> Iterator[tuple[LaneBlock, slice]]:
+        first = 0
+        for block in self.blocks:
+            yield block, slice(first, first + block.lanes)
+            first += block.lanes
+
+    def _fill(self, block: LaneBlock, values: Mapping[str, NDArray[Any]], lanes: slice) -> None:
+        rows = slice(block.row, block.row + block.lanes)
+        for name, value in values.items():
+            self._store.columns[name][rows] = value[lanes]
+
+    def _commit_marked(
+        self, block: LaneBlock, final: NDArray[np.bool_], idle: NDArray[np.bool_], given: Sequence[str]
+    ) -> None:
+        for name, column in self._store.columns.items():
+            blank = idle if name in given else final | idle
+            column[block.row + np.flatnonzero(blank)] = 0
+        block.commit_marked(final, idle)
+        self._items.make_marked(block, int(final.sum()))
+
+    # ---- ends of episodes ------------------------------------------------------------------------------------------
+
+    def end_episode(self, final: Any, lane: int | None) -> None:
+        """See `Writer.end_episode`."""
+        lanes = np.arange(self._lanes) if lane is None else np.array([check_count("lane", lane, 0)])
+        if lane is not None:
+            self.block_of(lane)
+        empty = [int(each) for each in lanes if not self._open_steps(int(each))]
+        if empty:
+            raise ValueError(
+                f"end_episode: lanes {empty} have no step since their last episode ended; append one first"
+            )
+        leading = () if lane is not None or self._lanes == 1 else (self._lanes,)
+        values = None if final is None else self._finals.read(final, leading)
+        if values is not None and not leading:
+            values = {name: value[None] for name, value in values.items()}
+        self.end_lanes(lanes, values)
+
+    def end_lanes(self, lanes: NDArray[np.int64], values: Mapping[str, NDArray[Any]] | None) -> None:
+        """See `Writer.end_lanes`."""
+        if values is None:
+            self.cut_lanes(lanes, None)
+            return
+        self._replay.note_given(values)
+        with self._lock:
+            self._require_finals(lanes, 0)
+            self._end(lanes, values)
+
+    def _require_finals(self, lanes: NDArray[np.int64], ahead: int) -> None:
+        needed: list[int] = []
+        for block, inner, _ in self._by_block(lanes):
+            needed += block.pages_for_finals(len(inner), ahead)
+        self._store.require(needed)
+
+    def _end(self, lanes: NDArray[np.int64], values: Mapping[str, NDArray[Any]]) -> None:
+        for block, inner, here in self._by_block(lanes):
+            picked = {name: value[here] for name, value in values.items()}
+            if len(inner) == block.lanes:
+                self._end_inside(block, picked)
+            else:
+                self._end_beside(block, inner, picked)
+
+    def _by_block(
+        self, lanes: NDArray[np.int64]
+    ) -> Iterator[tuple[LaneBlock, NDArray[np.int64], NDArray[np.bool_]]]:
+        """The blocks of these lanes, with the lanes counted in the block, and which of `lanes` they are."""
+        for block, span in self._lanes_of_blocks():
+            here = (lanes >= span.start) & (lanes < span.stop)
+            if here.any():
+                yield block, lanes[here] - span.start, here
+
+    def _end_inside(self, block: LaneBlock, values: Mapping[str, NDArray[Any]]) -> None:
+        """All lanes of a block end: their final rows are its next step."""
+        block.make_room()
+        self._fill_finals(block.row, block.lanes, values, 0)
+        block.commit_marked(np.ones(block.lanes, np.bool_), np.zeros(block.lanes, np.bool_))
+        self._items.make_marked(block, block.lanes)
+
+    def _end_beside(
+        self, block: LaneBlock, lanes: NDArray[np.int64], values: Mapping[str, NDArray[Any]]
+    ) -> None:
+        """Final rows of some lanes of a block stand in a page of their own: a step of the block has one row a lane."""
+        done = 0
+        while done < len(lanes):
+            first, room = block.make_room_for_finals()
+            some = lanes[done : done + room]
+            self._fill_finals(first, len(some), values, done)
+            rows = block.last + some
+            block.commit_finals(some, first)
+            self._items.make_last(block, rows, some)
+            done += len(some)
+
+    def _fill_finals(self, row: int, count: int, values: Mapping[str, NDArray[Any]], start: int) -> None:
+        for name, column in self._store.columns.items():
+            given = values.get(name)
+            column[row : row + count] = 0 if given is None else given[start : start + count]
+
+    def cut_lanes(self, lanes: NDArray[np.int64], end: EndOfEpisode | None) -> None:
+        """The episodes of these lanes end without a final row.
+
+        Args:
+            end: what becomes of the rows that fill no window, in place of what the rules say.
+        """
+        with self._lock:
+            for block, inner, _ in self._by_block(lanes):
+                rows = block.last + inner
+                self._end_without_finals(block, inner)
+                self._items.make_last(block, rows, inner, None if end is None else END_NUMBERS[end])
+
+    def drop_lanes(self, lanes: NDArray[np.int64]) -> None:
+        """The episodes of these lanes end, and nothing more is made of them."""
+        with self._lock:
+            for block, inner, _ in self._by_block(lanes):
+                self._end_without_finals(block, inner)
+
+    def end_streams(self, lanes: NDArray[np.int64]) -> None:
+        """What these lanes hold next continues nothing."""
+        with self._lock:
+            for block, inner, _ in self._by_block(lanes):
+                self._items.end_streams(block, inner)
+
+    @property
+    def open_lanes(self) -> NDArray[np.int64]:
+        """Lanes with an episode under way."""
+        return np.flatnonzero(np.concatenate([block.lane_steps for block in self.blocks]))
+
+    @staticmethod
+    def _end_without_finals(block: LaneBlock, lanes: NDArray[np.int64]) -> None:
+        for lane in lanes.tolist():
+            block.end_without_final(lane)
+
+    def _open_steps(self, lane: int) -> int:
+        block, inner = self.block_of(lane)
+        return int(block.lane_steps[inner])
+
+    def block_of(self, lane: int) -> tuple[LaneBlock, int]:
+        """The block of a lane, and where the lane is in it.
+
+        Raises:
+            ValueError: no such lane.
+        """
+        inner = lane
+        for block in self.blocks:
+            if inner < block.lanes:
+                return block, inner
+            inner -= block.lanes
+        raise ValueError(f"lane: expected 0 to {self._lanes - 1}, got {lane}")
+
+
+def _blocks(replay: Replay, lanes: int, history: int) -> list[LaneBlock]:
+    """The lanes, in as few blocks as pages have room for."""
+    most = replay.store.arrays.page_rows
+    sizes = [most] * (lanes // most) + ([lanes % most] if lanes % most else [])
+    return [LaneBlock(replay.store, size, history) for size in sizes]
+
+
+def _puts(signature: Signature, columns: Mapping[str, NDArray[Any]], lanes: int) -> list[tuple[str, Any]]:
+    specs = signature.columns
+    if lanes == 1:
+        return [(name, put_one(columns[name], spec, name)) for name, spec in specs.items()]
+    return [(name, put_lanes(columns[name], spec, name, lanes)) for name, spec in specs.items()]

@@ -1,0 +1,56 @@
+"""What invented rows hold in tables where zeros would not do (trajectories M2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.errors import SpecError
+from headrace.spec import Signature, check_array
+from headrace.views.view import View
+
+
+def read_padding(signature: Signature, values: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    """The values of one invented row, checked.
+
+    Raises:
+        SpecError: no such column, or a value that it cannot hold.
+    """
+    specs = signature.columns
+    unknown = [name for name in values if name not in specs]
+    if unknown:
+        raise SpecError(f"padding: expected some of the columns {', '.join(specs)}, got {', '.join(unknown)}")
+    return {name: check_array(value, specs[name], name) for name, value in values.items()}
+
+
+def fill_padding(
+    values: Mapping[str, NDArray[Any]],
+    signature: Signature,
+    views: Mapping[str, View] | None,
+    data: Any,
+    mask: NDArray[np.bool_],
+) -> None:
+    """Write them into the invented rows of a batch.
+
+    Args:
+        values: column to the value of one row.
+        signature: of the store.
+        views: what the batch presents; None for the signature's tree. A view that looks at other rows as well fills
+            those by its own rule.
+        data: the batch, changed in place.
+        mask: bool[B, L], True where a row is real.
+    """
+    if views is None:
+        arrays = list(signature.flatten(data).items())
+    else:
+        arrays = [
+            (view.data_col or name, data[name])
+            for name, view in views.items()
+            if name in data and type(view) is View and view.shift == 0 and view.every == 1
+        ]
+    for name, array in arrays:
+        if name in values:
+            array[~mask] = values[name]

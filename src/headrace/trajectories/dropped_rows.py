@@ -1,0 +1,142 @@
+"""How many rows end in no item of any rule: what a step writer reports as dropped (trajectories P2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.ends import EndOfEpisode
+from headrace.replay.rules import ItemRule, Rule, WholeEpisodes
+from headrace.trajectories.windows import regular_windows, rows_in_no_window, windows
+
+CONTINUE = EndOfEpisode.CONTINUE
+_KEEPS_THE_END = (EndOfEpisode.PAD, EndOfEpisode.TRUNCATE, EndOfEpisode.TILE)
+
+
+class DroppedRows:
+    """Counts, when an episode ends, the rows that are in no item.
+
+    Where one rule keeps every row, as most do, there is nothing to count.
+
+    Args:
+        rules: of the writer.
+        lanes: how many.
+    """
+
+    def __init__(self, rules: Sequence[Rule], lanes: int) -> None:
+        self._rules = [rule for rule in rules if not _continues(rule)]
+        self._streams = [
+            [
+                _Stream(rule.length, rule.stride)
+                for rule in rules
+                if isinstance(rule, ItemRule) and _continues(rule)
+            ]
+            for _ in range(lanes)
+        ]
+        self._undecided: list[NDArray[np.bool_]] = [np.zeros(0, np.bool_)] * lanes
+        self._keeps_all = any(_keeps_all(rule) for rule in self._rules)
+        # Rules of one row have no item of a final row, and it is not missed.
+        self._counts_finals = any(rule.reach > 1 for rule in rules)
+
+    def end(self, lane: int, transitions: int) -> int:
+        """An episode ended with its final row; returns how many of its rows are dropped for certain."""
+        if self._keeps_all:
+            return 0
+        rows = transitions + 1 if self._counts_finals else transitions
+        if len(self._rules) == 1 and not self._streams[lane]:
+            return _in_no_item(self._rules[0], transitions, rows)
+        free = np.ones(rows, np.bool_)
+        for rule in self._rules:
+            for start, stop in _windows(rule, transitions, rows):
+                free[start:stop] = False
+        return self._leave_to_streams(lane, free)
+
+    def _leave_to_streams(self, lane: int, free: NDArray[np.bool_]) -> int:
+        streams = self._streams[lane]
+        if not streams:
+            return int(free.sum())
+        undecided = np.concatenate([self._undecided[lane], free])
+        stop = streams[0].count + len(free)
+        first = stop - len(undecided)
+        open_from = stop
+        for stream in streams:
+            stream.count = stop
+            undecided &= ~stream.covers(np.arange(first, stop))
+            open_from = min(open_from, stream.open_from)
+        decided = max(0, open_from - first)
+        self._undecided[lane] = undecided[decided:]
+        return int(undecided[:decided].sum())
+
+    def abandon(self, lane: int, transitions: int) -> int:
+        """The current episode ends here and nothing more is made of it; returns how many of its rows are in no item."""
+        free = np.ones(transitions, np.bool_)
+        for rule in self._rules:
+            if isinstance(rule, ItemRule):
+                kept = rule.length + rule.lookahead
+                for window in range(regular_windows(transitions, kept, rule.stride)):
+                    free[window * rule.stride : window * rule.stride + kept] = False
+        return self._leave_to_streams(lane, free)
+
+    def end_stream(self, lane: int) -> int:
+        """What was left over for windows over the seams is dropped; returns how many rows."""
+        dropped = int(self._undecided[lane].sum())
+        self._undecided[lane] = np.zeros(0, np.bool_)
+        for stream in self._streams[lane]:
+            stream.count = 0
+        return dropped
+
+
+class _Stream:
+    """Which rows of one lane's stream are in windows of a rule."""
+
+    def __init__(self, length: int, stride: int) -> None:
+        self._length, self._stride = length, stride
+        self.count = 0
+
+    @property
+    def open_from(self) -> int:
+        """The first row that a window to come may hold."""
+        return regular_windows(self.count, self._length, self._stride) * self._stride
+
+    def covers(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        # The last window that begins at or before a row, among those that there are.
+        last = self.open_from - self._stride
+        begin = np.minimum(rows // self._stride * self._stride, last)
+        covered: NDArray[np.bool_] = (begin >= 0) & (rows < begin + self._length)
+        return covered
+
+
+def _continues(rule: Rule) -> bool:
+    return isinstance(rule, ItemRule) and rule.end is CONTINUE
+
+
+def _keeps_all(rule: Rule) -> bool:
+    if isinstance(rule, WholeEpisodes):
+        return False
+    if rule.length == 1:
+        return rule.stride == 1 and rule.lookahead > 0
+    return rule.end in _KEEPS_THE_END and rule.stride <= rule.length
+
+
+def _in_no_item(rule: Rule, transitions: int, rows: int) -> int:
+    if isinstance(rule, ItemRule) and not rule.lookahead:
+        return rows_in_no_window(
+            transitions if rule.length == 1 else rows, rule.length, rule.stride, rule.end
+        )
+    free = np.ones(rows, np.bool_)
+    for start, stop in _windows(rule, transitions, rows):
+        free[start:stop] = False
+    return int(free.sum())
+
+
+def _windows(rule: Rule, transitions: int, rows: int) -> list[tuple[int, int]]:
+    """First row and the one after the last of each item of a whole episode, the rows that it only keeps included."""
+    if isinstance(rule, WholeEpisodes):
+        return [(0, rows)] if rows <= rule.length else []
+    count = transitions if rule.length == 1 else rows
+    return [
+        (start, min(start + real + rule.lookahead, rows))
+        for start, real, _ in windows(count, rule.length, rule.stride, rule.end)
+    ]

@@ -1,0 +1,60 @@
+"""The last observations of episodes whose environment resets itself in the same step (trajectories V4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.trajectories.step_columns import TreeColumns
+
+Array = np.ndarray[Any, Any]
+
+
+def read_final_observations(
+    observation: TreeColumns, given: Any, lanes: int, ended: NDArray[np.int64]
+) -> list[Array]:
+    """The columns `[m, ...]` of the m lanes that ended.
+
+    Args:
+        observation: its columns.
+        given: a tree of arrays `[lanes, ...]`, of which the other rows are not looked at; or an object array, or a
+            list, of one observation for each lane, None elsewhere (gymnasium's `info["final_obs"]`).
+        lanes: how many.
+        ended: int64[m].
+
+    Raises:
+        ValueError: some have none, with the lanes.
+        SpecError: one does not fit.
+    """
+    if given is None:
+        raise _missing(ended)
+    each = _one_each(given, lanes)
+    if each is None:
+        return observation.read_rows(given, lanes, ended)
+    missing = [lane for lane in ended.tolist() if each[lane] is None]
+    if missing:
+        raise _missing(missing)
+    return observation.read_each([each[lane] for lane in ended.tolist()])
+
+
+def _one_each(given: Any, lanes: int) -> list[Any] | None:
+    """One observation for each lane, if that is what was given."""
+    if isinstance(given, np.ndarray) and given.dtype == object:
+        if given.shape[:1] != (lanes,):
+            raise ValueError(
+                f"final_observation: expected one entry for each of {lanes} lanes, got {given.shape}"
+            )
+        return list(given)
+    if isinstance(given, list) and len(given) == lanes and any(entry is None for entry in given):
+        return given
+    return None
+
+
+def _missing(lanes: Any) -> ValueError:
+    return ValueError(
+        f"final_observation: lanes {list(map(int, lanes))} ended and have none; with autoreset='same_step' "
+        "next_observation is already the next episode's first, so the last one must be given "
+        "(info['final_obs'] of gymnasium's vector environments)"
+    )

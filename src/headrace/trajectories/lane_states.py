@@ -1,0 +1,175 @@
+"""Which lanes are in an episode, and what an environment does when one ends (trajectories section 7)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+NEXT_STEP, SAME_STEP, DISABLED = "next_step", "same_step", "disabled"
+_MODES = {
+    "next_step": NEXT_STEP,
+    "nextstep": NEXT_STEP,
+    "same_step": SAME_STEP,
+    "samestep": SAME_STEP,
+    "disabled": DISABLED,
+}
+
+
+def autoreset_mode(autoreset: Any, lanes: int | None) -> str:
+    """The mode by its name; one lane waits for `add_first` after each end.
+
+    Args:
+        autoreset: a name, or gymnasium's `AutoresetMode`.
+        lanes: how many; None for one without an axis.
+
+    Raises:
+        ValueError: it is missing with lanes, given without, or unknown.
+    """
+    if lanes is None:
+        if autoreset is not None:
+            raise ValueError(f"autoreset: expected None without lanes, got {autoreset!r}")
+        return DISABLED
+    mode = _MODES.get(str(getattr(autoreset, "name", autoreset)).lower())
+    if mode is None:
+        raise ValueError(
+            f"autoreset: expected {NEXT_STEP!r}, {SAME_STEP!r} or {DISABLED!r}, got {autoreset!r}: with lanes it must "
+            "be said what the environment does when an episode ends (docs/alignment.md shows the three)"
+        )
+    return mode
+
+
+class LaneStates:
+    """The episodes of the lanes of one writer: which are open, and since which call.
+
+    Args:
+        lanes: how many.
+        mode: of `autoreset_mode`.
+
+    Attributes:
+        open: bool[lanes]: in an episode.
+        resetting: bool[lanes]: ended in the last call; the next one is the environment's reset.
+        all_open: whether every lane is open.
+        calls: steps so far; a row of an open lane is counted from `begin`, int64[lanes].
+    """
+
+    def __init__(self, lanes: int, mode: str) -> None:
+        self.mode = mode
+        self.open = np.zeros(lanes, np.bool_)
+        self.resetting = np.zeros(lanes, np.bool_)
+        self._was_reset = np.zeros(lanes, np.bool_)
+        self.begin = np.zeros(lanes, np.int64)
+        self.calls = 0
+        self.all_open = False
+
+    def rows(self, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many rows the episodes of these open lanes have."""
+        return self.calls - self.begin[lanes]
+
+    @property
+    def cached(self) -> int:
+        """Rows of all unfinished episodes."""
+        return int((self.calls - self.begin[self.open]).sum())
+
+    # ---- checks: nothing changes -----------------------------------------------------------------------------------
+
+    def check_add(self) -> None:
+        """Refuse a step while some lane has no episode (trajectories A2, V5).
+
+        Raises:
+            ValueError: with the lanes.
+        """
+        closed = np.flatnonzero(~(self.open | self.resetting))
+        if len(closed):
+            if len(self.open) == 1:
+                raise ValueError("add: no episode is open; call add_first with its first observation first")
+            raise ValueError(
+                f"add: lanes {closed.tolist()} have no open episode; reopen them with "
+                "add_first(observation, mask=...) first"
+            )
+
+    def lanes_to_open(self, mask: NDArray[np.bool_] | None) -> NDArray[np.int64]:
+        """The lanes that `add_first` opens.
+
+        Raises:
+            ValueError: some are in an episode, or are not to be chosen in this mode.
+        """
+        wanted = np.ones(len(self.open), np.bool_) if mask is None else mask
+        unfinished = np.flatnonzero(wanted & self.open)
+        if len(unfinished):
+            which = (
+                "the episode is"
+                if len(self.open) == 1
+                else f"the episodes of lanes {unfinished.tolist()} are"
+            )
+            raise ValueError(f"add_first: {which} unfinished; call reset first, or add until the end")
+        if mask is not None and self.mode != DISABLED:
+            others = np.flatnonzero(wanted & ~self._was_reset)
+            if len(others):
+                raise ValueError(
+                    f"add_first: mask: lanes {others.tolist()} were not reset: with autoreset={self.mode!r} the "
+                    "environment opens episodes by itself, and a mask only reopens lanes after reset(mask=...)"
+                )
+        return np.flatnonzero(wanted)
+
+    def check_resets(self, ended: NDArray[np.bool_]) -> None:
+        """Refuse a flag in a step that is the environment's reset (trajectories V3).
+
+        Raises:
+            ValueError: with the lanes.
+        """
+        wrong = np.flatnonzero(ended & self.resetting)
+        if len(wrong):
+            raise ValueError(
+                f"add: lanes {wrong.tolist()}: a flag is set in the step after their end, which is a reset in the mode "
+                f"{NEXT_STEP!r}; is the environment in another mode?"
+            )
+
+    # ---- changes ---------------------------------------------------------------------------------------------------
+
+    def start(self, lanes: NDArray[np.int64]) -> None:
+        """Episodes begin: the next row is their first."""
+        self.open[lanes] = True
+        self.resetting[lanes] = self._was_reset[lanes] = False
+        self.begin[lanes] = self.calls
+        self.all_open = bool(self.open.all())
+
+    def close(self, lanes: NDArray[np.int64]) -> None:
+        """Episodes are cut off by `reset`."""
+        self.open[lanes] = self.resetting[lanes] = False
+        self._was_reset[lanes] = True
+        self.all_open = False
+
+    def stepped(self, ended: NDArray[np.int64]) -> None:
+        """A step was taken that was a reset for the lanes that are resetting, and the last one for those that ended."""
+        self.calls += 1
+        begun = np.flatnonzero(self.resetting)
+        self.open[begun] = True
+        self.begin[begun] = self.calls
+        self.resetting[begun] = False
+        if self.mode == SAME_STEP:
+            self.begin[ended] = self.calls
+        else:
+            self.open[ended] = False
+            self.resetting[ended] = self.mode == NEXT_STEP
+        self.all_open = bool(self.open.all())
+
+
+def checked_mask(mask: Any, lanes: int | None) -> NDArray[np.bool_] | None:
+    """A choice of lanes.
+
+    Raises:
+        ValueError: given without lanes, or of another shape.
+        TypeError: no booleans.
+    """
+    if mask is None:
+        return None
+    if lanes is None:
+        raise ValueError("mask: expected None without lanes")
+    array = np.asarray(mask)
+    if array.dtype != np.bool_:
+        raise TypeError(f"mask: expected booleans, got {array.dtype}")
+    if array.shape != (lanes,):
+        raise ValueError(f"mask: expected shape ({lanes},), got {array.shape}")
+    return array

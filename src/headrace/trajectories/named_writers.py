@@ -1,0 +1,151 @@
+"""Step writers with one rule: transitions, sequences, whole episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from headrace.ends import EndOfEpisode
+from headrace.replay.rules import ItemRule, PriorityFunction
+from headrace.trajectories.step_rules import EpisodeRule, NStepRule
+from headrace.trajectories.step_writer import StepWriter
+from headrace.views.view import View
+
+if TYPE_CHECKING:
+    from headrace.replay.replay import Replay
+
+
+class TransitionWriter(StepWriter):
+    """Every transition becomes one item, sampled with its n-step return.
+
+    The learner uses `reward + discount * value(next_observation)`. Each step is the start of exactly one item, the last
+    ones of an episode with shorter returns.
+
+    Args:
+        replay: see `StepWriter`.
+        table: the table's name.
+        n_step: transitions that are put together at most.
+        gamma: the discount of one step.
+        priority: of every item; or a function of the rows t to t + n.
+        lanes, autoreset, timeout: see `StepWriter`.
+
+    >>> import headrace as hr
+    >>> import numpy as np
+    >>> step = {"observation": np.float32(0), "action": 0, "reward": 0.0, "terminated": False, "truncated": False}
+    >>> table = hr.Table("t", sampler=hr.selectors.Fifo(), remover=hr.selectors.Fifo(), max_size=9, max_times_sampled=1)
+    >>> replay = hr.Replay(hr.Signature.like(step), [table])
+    >>> with hr.TransitionWriter(replay, "t", n_step=2, gamma=0.9) as writer:
+    ...     writer.add_first(np.float32(0))
+    ...     for t in range(3):
+    ...         keys = writer.add(t, t + 1.0, False, t == 2, np.float32(t + 1))
+    >>> data = replay.sample("t", 3, views=writer.views).data
+    >>> data["reward"].round(2).tolist(), data["discount"].round(2).tolist(), data["next_observation"].tolist()
+    ([2.8, 4.7, 3.0], [0.81, 0.81, 0.9], [2.0, 3.0, 3.0])
+    >>> replay.close()
+    """
+
+    def __init__(
+        self,
+        replay: Replay,
+        table: str,
+        n_step: int = 1,
+        gamma: float = 0.99,
+        *,
+        priority: float | PriorityFunction = 1.0,
+        lanes: int | None = None,
+        autoreset: Any = None,
+        timeout: float | None = None,
+    ) -> None:
+        rule = NStepRule(table, n_step, gamma, priority)
+        super().__init__(replay, [rule], lanes=lanes, autoreset=autoreset, timeout=timeout)
+        extras = {"extras": View("extras")} if self._columns.has_extras else {}
+        self._views = {**rule.views, **extras}
+
+    @property
+    def views(self) -> Mapping[str, View]:
+        """What `Replay.sample` is to present: `hr.views.transition(n_step, gamma)`, and `extras` where there are any."""
+        return dict(self._views)
+
+
+class SequenceWriter(StepWriter):
+    """Windows of `length` rows, one every `period`, become items.
+
+    Args:
+        replay: see `StepWriter`.
+        table: the table's name.
+        length: rows of a window; an episode of T transitions has T + 1, the final row included.
+        period: rows from the start of one window to the next.
+        end: what becomes of the rows at the end of an episode that fill no window.
+        priority: of every item; or a function of its rows.
+        lanes, autoreset, timeout: see `StepWriter`.
+
+    >>> import headrace as hr
+    >>> import numpy as np
+    >>> step = {"observation": np.float32(0), "action": 0, "reward": 0.0, "terminated": False, "truncated": False}
+    >>> table = hr.Table("t", sampler=hr.selectors.Fifo(), remover=hr.selectors.Fifo(), max_size=9, max_times_sampled=1)
+    >>> replay = hr.Replay(hr.Signature.like(step), [table])
+    >>> with hr.SequenceWriter(replay, "t", length=3, period=2, end=hr.EndOfEpisode.LAST) as writer:
+    ...     writer.add_first(np.float32(0))
+    ...     for t in range(5):
+    ...         keys = writer.add(t, 1.0, t == 4, False, np.float32(t + 1))
+    >>> replay.sample("t", 3).data["observation"].tolist()
+    [[0.0, 1.0, 2.0], [2.0, 3.0, 4.0], [3.0, 4.0, 5.0]]
+    >>> replay.close()
+    """
+
+    def __init__(
+        self,
+        replay: Replay,
+        table: str,
+        length: int,
+        period: int,
+        end: EndOfEpisode,
+        *,
+        priority: float | PriorityFunction = 1.0,
+        lanes: int | None = None,
+        autoreset: Any = None,
+        timeout: float | None = None,
+    ) -> None:
+        rule = ItemRule(table, length, period, end, priority)
+        super().__init__(replay, [rule], lanes=lanes, autoreset=autoreset, timeout=timeout)
+
+
+class EpisodeWriter(StepWriter):
+    """Each episode becomes one item of its T + 1 rows when it ends.
+
+    Args:
+        replay: see `StepWriter`.
+        table: the table's name.
+        max_length: the most transitions; an environment's time limit is the right number.
+        overflow: what becomes of a longer episode: "raise", "drop" or "split" (`EpisodeRule`).
+        priority: of every item; or a function of its rows.
+        lanes, autoreset, timeout: see `StepWriter`.
+
+    >>> import headrace as hr
+    >>> import numpy as np
+    >>> step = {"observation": np.float32(0), "action": 0, "reward": 0.0, "terminated": False, "truncated": False}
+    >>> table = hr.Table("t", sampler=hr.selectors.Fifo(), remover=hr.selectors.Fifo(), max_size=9)
+    >>> replay = hr.Replay(hr.Signature.like(step), [table])
+    >>> with hr.EpisodeWriter(replay, "t", max_length=200) as writer:
+    ...     writer.add_first(np.float32(0))
+    ...     for t in range(2):
+    ...         keys = writer.add(t, 1.0, t == 1, False, np.float32(t + 1))
+    >>> replay.sample("t", 1).data["observation"].tolist()
+    [[0.0, 1.0, 2.0]]
+    >>> replay.close()
+    """
+
+    def __init__(
+        self,
+        replay: Replay,
+        table: str,
+        max_length: int,
+        *,
+        overflow: str = "raise",
+        priority: float | PriorityFunction = 1.0,
+        lanes: int | None = None,
+        autoreset: Any = None,
+        timeout: float | None = None,
+    ) -> None:
+        rule = EpisodeRule(table, max_length, overflow, priority)
+        super().__init__(replay, [rule], lanes=lanes, autoreset=autoreset, timeout=timeout)

@@ -1,0 +1,225 @@
+"""What a step writer is given, as columns: observations, actions, rewards, flags and extras, checked.
+
+Extras that `add_first` names go with the observation: every row has one, the final row too. The others go with the
+action (trajectories A5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from headrace.errors import SpecError
+from headrace.spec import ArraySpec, Signature, as_array, check_array
+from headrace.trajectories.leaf_checks import LeafCheck, checked, reader
+from headrace.trees import build, compile_tree, leaves
+
+_REQUIRED = ("observation", "action", "reward", "terminated", "truncated")
+Array = np.ndarray[Any, Any]
+Columns = dict[str, Any]
+
+
+class TreeColumns:
+    """One part of a step, read into the columns that it has.
+
+    Args:
+        tree: of `ArraySpec`.
+        path: the part's name.
+        leading: axes that every leaf has before its own.
+    """
+
+    def __init__(self, tree: Any, path: str, leading: tuple[int, ...]) -> None:
+        node = compile_tree(tree, lambda each: isinstance(each, ArraySpec), path)
+        self._node = node
+        self.specs: dict[str, ArraySpec] = {leaf.path: leaf.value for leaf in leaves(node)}
+        self.names = tuple(self.specs)
+        self._read = reader(node)
+        self._checks = [
+            LeafCheck(name, ArraySpec((*leading, *spec.shape), spec.dtype))
+            for name, spec in self.specs.items()
+        ]
+
+    def read(self, value: Any) -> Sequence[Any]:
+        """The leaves in the order of `names`, each ready to be stored.
+
+        Raises:
+            SpecError: with the path of what does not fit.
+        """
+        return checked(self._checks, self._read(value))
+
+    def build(self, columns: Mapping[str, Any]) -> Any:
+        """The part as a tree, of these columns."""
+        return build(self._node, columns)
+
+    def read_rows(self, value: Any, lanes: int, rows: np.ndarray[Any, Any]) -> list[Array]:
+        """Of leaves `[lanes, ...]` those rows; what stands in the others is not looked at.
+
+        Raises:
+            SpecError: with the path of what does not fit.
+        """
+        found = []
+        for leaf, (name, spec) in zip(self._read(value), self.specs.items(), strict=True):
+            array = as_array(leaf, name)
+            if array.shape != (lanes, *spec.shape):
+                expected = ArraySpec((lanes, *spec.shape), spec.dtype)
+                raise SpecError(f"{name}: expected {expected}, got {array.dtype}{list(array.shape)}")
+            found.append(check_array(array[rows], spec, name, (len(rows),)))
+        return found
+
+    def read_each(self, values: Sequence[Any]) -> list[Array]:
+        """Of one value for each of some lanes the columns `[len(values), ...]`.
+
+        Raises:
+            SpecError: with the path of what does not fit.
+        """
+        taken = [
+            [
+                check_array(as_array(leaf, name), spec, name)
+                for leaf, (name, spec) in zip(self._read(value), self.specs.items(), strict=True)
+            ]
+            for value in values
+        ]
+        return [np.stack(column) for column in zip(*taken, strict=True)]
+
+
+class StepColumns:
+    """The columns of a replay that step writers fill (trajectories A1).
+
+    Args:
+        signature: of the replay.
+        lanes: the axis that every leaf has in front; None for none.
+
+    Raises:
+        SpecError: a column is missing, or is one that nobody gives.
+
+    Attributes:
+        specs: of all columns.
+        observation, action: these parts.
+    """
+
+    def __init__(self, signature: Signature, lanes: int | None) -> None:
+        tree = signature.tree
+        if not isinstance(tree, Mapping):
+            raise SpecError(
+                f"signature: expected a mapping with {', '.join(_REQUIRED)}, got {type(tree).__name__}"
+            )
+        missing = [name for name in _REQUIRED if name not in tree]
+        unknown = [name for name in tree if name not in (*_REQUIRED, "extras")]
+        if missing or unknown:
+            parts = [f"missing: {', '.join(missing)}"] * bool(missing)
+            parts += [f"nobody gives: {', '.join(unknown)}"] * bool(unknown)
+            raise SpecError(
+                f"signature: expected {', '.join(_REQUIRED)} and, if used, extras; {'; '.join(parts)}"
+            )
+        for name in ("reward", "terminated", "truncated"):
+            spec = tree[name]
+            if (
+                not isinstance(spec, ArraySpec)
+                or spec.shape != ()
+                or (name != "reward" and spec.dtype != bool)
+            ):
+                wanted = "one number" if name == "reward" else "one boolean"
+                raise SpecError(f"{name}: expected {wanted} a step, got {spec}")
+        leading = () if lanes is None else (lanes,)
+        self.specs = signature.columns
+        self.observation = TreeColumns(tree["observation"], "observation", leading)
+        self.action = TreeColumns(tree["action"], "action", leading)
+        self._scalars = [
+            LeafCheck(name, ArraySpec((*leading, *self.specs[name].shape), self.specs[name].dtype))
+            for name in ("reward", "terminated", "truncated")
+        ]
+        self._lanes = lanes
+        self._leading = leading
+        self._extras = tuple(name for name in self.specs if name == "extras" or name.startswith("extras/"))
+
+    def read_scalars(self, values: Sequence[Any]) -> Sequence[Any]:
+        """Rewards and the two flags, each ready to be stored.
+
+        Raises:
+            SpecError: with the name of what does not fit.
+        """
+        return checked(self._scalars, values)
+
+    def any_set(self, terminated: Any, truncated: Any) -> bool:
+        """Whether a flag is set in some lane."""
+        if self._lanes is None:
+            return bool(terminated or truncated)
+        return bool(np.count_nonzero(terminated) or np.count_nonzero(truncated))
+
+    def with_lanes(self, values: Mapping[str, Any]) -> dict[str, Array]:
+        """The same with an axis of lanes, also where there is one without it."""
+        if self._lanes is None:
+            return {name: np.asarray(value)[None] for name, value in values.items()}
+        return dict(values)
+
+    @property
+    def has_extras(self) -> bool:
+        """Whether steps have any."""
+        return bool(self._extras)
+
+    @property
+    def extras(self) -> tuple[str, ...]:
+        """Their columns."""
+        return self._extras
+
+    def read_extras(self, extras: Any, expected: Sequence[str] | None, rows: Any = None) -> Columns:
+        """The extras of one call, by column.
+
+        Args:
+            extras: a mapping, nested as the signature's; None for no entries.
+            expected: the columns that must be there; None takes whatever is.
+            rows: only these lanes are looked at.
+
+        Raises:
+            SpecError: columns that are unknown, missing or too many; a value that does not fit.
+        """
+        found: Columns = {}
+        if extras is not None:
+            self.collect_extras(extras, found)
+        if expected is not None and set(found) != set(expected):
+            wanted = ", ".join(expected) or "none"
+            raise SpecError(
+                f"extras: expected {wanted}, got {', '.join(found) or 'none'}. Those that add_first names come with "
+                "each observation, the others with each action; that does not change while the writer is open"
+            )
+        for name, value in found.items():
+            spec = self.specs[name]
+            array = as_array(value, name)
+            if rows is None:
+                found[name] = check_array(array, spec, name, self._leading)
+            elif array.shape != (self._lanes, *spec.shape):
+                raise SpecError(
+                    f"{name}: expected {ArraySpec((*self._leading, *spec.shape), spec.dtype)}, "
+                    f"got {array.dtype}{list(array.shape)}"
+                )
+            else:
+                found[name] = check_array(array[rows], spec, name, (len(rows),))
+        return found
+
+    def collect_extras(self, extras: Any, out: Columns) -> None:
+        """Put the leaves of extras into `out`, by column.
+
+        Raises:
+            SpecError: there is no such column.
+        """
+        self._collect("extras", extras, out)
+
+    def _collect(self, path: str, value: Any, out: Columns) -> None:
+        if path in self.specs:
+            out[path] = value
+        elif isinstance(value, Mapping):
+            for name, child in value.items():
+                self._collect(f"{path}/{name}", child, out)
+        elif isinstance(value, tuple | list):
+            for index, child in enumerate(value):
+                self._collect(f"{path}/{index}", child, out)
+        else:
+            known = ", ".join(self._extras) or "none"
+            raise SpecError(f"{path}: expected extras among the signature's, which are: {known}")
+
+    def zeros(self, name: str, count: int) -> Array:
+        """`[count, ...]` of a column."""
+        spec = self.specs[name]
+        return np.zeros((count, *spec.shape), spec.dtype)

@@ -1,0 +1,107 @@
+"""Which items a step writer makes: n-step transitions and whole episodes, beside the windows of `ItemRule`."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace.checks import check_count
+from headrace.ends import EndOfEpisode
+from headrace.replay.rules import ItemRule, PriorityFunction, Rule, WholeEpisodes, checked_priority
+from headrace.views.transition import transition
+from headrace.views.view import View
+
+_OVERFLOWS = ("raise", "drop", "split")
+
+
+@dataclass(frozen=True)
+class NStepRule:
+    """Each transition becomes an item, once the rows that its n-step return needs are stored (trajectories A11).
+
+    Args:
+        table: the table's name.
+        n_step: transitions that are put together at most.
+        gamma: the discount of one step.
+        priority: of every item; or a function of the rows t to t + n, or to the end of the episode.
+
+    Raises:
+        ValueError: n_step < 1, gamma outside [0, 1], a priority that is negative or not finite.
+        TypeError: n_step or gamma is no such number.
+
+    >>> NStepRule("replay", n_step=3).gamma
+    0.99
+    """
+
+    table: str
+    n_step: int = 1
+    gamma: float = 0.99
+    priority: float | PriorityFunction = 1.0
+
+    def __post_init__(self) -> None:
+        gamma = self.gamma
+        if isinstance(gamma, bool) or not hasattr(gamma, "__float__"):
+            raise TypeError(f"gamma: expected a number from 0 to 1, got {gamma!r}")
+        if math.isnan(gamma) or not 0 <= gamma <= 1:
+            raise ValueError(f"gamma: expected a number from 0 to 1, got {gamma!r}")
+        object.__setattr__(self, "n_step", check_count("n_step", self.n_step, 1))
+        object.__setattr__(self, "gamma", float(gamma))
+        object.__setattr__(self, "priority", checked_priority(self.priority))
+
+    @property
+    def views(self) -> Mapping[str, View]:
+        """What `Replay.sample` is to present of such a table."""
+        return transition(self.n_step, self.gamma)
+
+
+@dataclass(frozen=True)
+class EpisodeRule:
+    """Each episode becomes one item when it ends, its final row included (trajectories A14).
+
+    Args:
+        table: the table's name.
+        max_length: the most transitions; an environment's time limit is the right number.
+        overflow: what becomes of a longer episode: "raise" refuses the step, "drop" makes no item of it, "split" makes
+            items of `max_length` transitions that share a row.
+        priority: of every item; or a function of its rows.
+
+    Raises:
+        ValueError: max_length < 1, another overflow, a priority that is negative or not finite.
+        TypeError: max_length is no integer.
+
+    >>> EpisodeRule("episodes", max_length=1000, overflow="split").max_length
+    1000
+    """
+
+    table: str
+    max_length: int
+    overflow: str = "raise"
+    priority: float | PriorityFunction = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "max_length", check_count("max_length", self.max_length, 1))
+        object.__setattr__(self, "priority", checked_priority(self.priority))
+        if self.overflow not in _OVERFLOWS:
+            raise ValueError(f"overflow: expected one of {', '.join(_OVERFLOWS)}, got {self.overflow!r}")
+
+
+StepRule = ItemRule | NStepRule | EpisodeRule
+
+
+def writer_rule(rule: StepRule) -> Rule:
+    """What a writer of rows is to make by itself.
+
+    A priority that is a function is left out: the step writer gives it with each call.
+    """
+    priority = 1.0 if callable(rule.priority) else rule.priority
+    if isinstance(rule, NStepRule):
+        return ItemRule(rule.table, 1, priority=priority, lookahead=rule.n_step)
+    if isinstance(rule, EpisodeRule):
+        if rule.overflow == "split":
+            # Piece k begins at row k * max_length; a piece's last row is the next one's first.
+            return ItemRule(
+                rule.table, rule.max_length + 1, rule.max_length, EndOfEpisode.TRUNCATE, priority=priority
+            )
+        return WholeEpisodes(rule.table, rule.max_length + 1, priority)
+    return dataclasses.replace(rule, priority=priority)

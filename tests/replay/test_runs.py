@@ -1,0 +1,162 @@
+"""What observers and step writers ask of a writer: ends that are not the rule's, whole episodes, keys, padding."""
+
+import numpy as np
+import pytest
+
+import headrace as hr
+from headrace.replay.rules import WholeEpisodes
+from headrace.replay.selectors import Fifo
+from headrace.spec import ArraySpec, Signature
+
+PAD, DROP, TILE = hr.EndOfEpisode.PAD, hr.EndOfEpisode.DROP, hr.EndOfEpisode.TILE
+SIGNATURE = Signature({"observation": {"n": ArraySpec((), np.int64)}, "kind": ArraySpec((), np.int32)})
+
+
+def new_replay(*names: str) -> hr.Replay:
+    tables = [
+        hr.Table(name, sampler=Fifo(), remover=Fifo(), max_size=100, max_times_sampled=1)
+        for name in names or ("t",)
+    ]
+    return hr.Replay(SIGNATURE, tables, seed=0)
+
+
+def append(writer, *numbers: int) -> None:
+    for number in numbers:
+        writer.append({"observation/n": number, "kind": 1})  # by the names of columns
+
+
+def take_all(replay: hr.Replay, table: str = "t") -> list[list[int]]:
+    taken = []
+    while len(replay.table(table)):
+        batch = replay.sample(table, 1)
+        rows = np.atleast_1d(batch.data["observation"]["n"][0])
+        real = np.ones(len(rows), bool) if batch.mask is None else batch.mask[0]
+        taken.append([int(row) if is_real else -1 for row, is_real in zip(rows, real, strict=True)])
+    return taken
+
+
+@pytest.mark.parametrize(
+    ("rows", "end", "items"),
+    [
+        ([1, 2], PAD, [[1, 2, -1, -1]]),
+        ([1, 2], DROP, []),
+        ([1, 2], TILE, [[1, 2, -1, -1]]),
+        ([1, 2, 3, 4, 5], DROP, [[1, 2, 3, 4]]),
+        ([1, 2], None, [[1, 2]]),
+    ],
+)
+def test_a_run_may_end_otherwise_than_its_rule_says(rows, end, items):
+    """Trajectories O2, third row: the mode depends on the length of the run."""
+    rule = hr.ItemRule("t", 4, 4, hr.EndOfEpisode.TRUNCATE)
+    with new_replay() as replay, replay.writer(items=[rule]) as writer:
+        append(writer, *rows)
+        writer.cut_open_lanes(end)
+        assert take_all(replay) == items
+        writer.cut_open_lanes(end)  # nothing is open
+        append(writer, 7)
+        writer.cut_open_lanes(PAD)
+        assert take_all(replay) == [[7, -1, -1, -1]]
+
+
+def test_a_run_that_is_dropped_makes_no_further_item():
+    with new_replay() as replay, replay.writer(items=[hr.ItemRule("t", 2, 1, TILE)]) as writer:
+        append(writer, 1, 2, 3)
+        writer.drop_open_lanes()
+        assert take_all(replay) == [[1, 2], [2, 3]]
+        append(writer, 4, 5)
+        assert take_all(replay) == [[4, 5]]
+
+
+def test_whole_episodes():
+    """Trajectories E1, A14: nothing before the end, nothing of what is too long."""
+    with new_replay() as replay, replay.writer(items=[WholeEpisodes("t", 3)]) as writer:
+        for numbers in ([1], [2, 3, 4], [5, 6, 7, 8], [9, 10]):
+            before = len(replay.table("t"))
+            append(writer, *numbers)
+            assert len(replay.table("t")) == before
+            writer.cut_open_lanes()
+        append(writer, 11, 12)
+        writer.end_episode({"observation": {"n": 13}})
+        append(writer, 14, 15, 16)
+        writer.end_episode({"observation": {"n": 17}})
+        assert take_all(replay) == [[1], [2, 3, 4], [9, 10], [11, 12, 13]]
+
+
+def test_keys_of_what_calls_made():
+    rules = [hr.ItemRule("a", 2), hr.ItemRule("b", 1), hr.ItemRule("a", 3, 3, PAD)]
+    with new_replay("a", "b") as replay, replay.writer(items=rules) as writer:
+        append(writer, 0)
+        writer.record_items()
+        assert writer.take_made() == []
+        append(writer, 1)
+        made = writer.take_made()
+        assert [(each.rule, each.items) for each in made] == [(1, 1), (0, 1)]
+        writer.cut_open_lanes()
+        made += writer.take_made()
+        assert [each.rule for each in made] == [1, 0, 2]
+        keys = [key for each in made for key in each.keys]
+        found = {name: [] for name in ("a", "b")}
+        for name in found:
+            while len(replay.table(name)):
+                found[name] += replay.sample(name, 1).info.keys.tolist()
+        assert found == {"a": [keys[1], keys[2]], "b": [keys[0] - 1, keys[0]]} or found["a"] == keys[1:]
+
+
+def test_keys_where_every_row_is_an_item():
+    with new_replay() as replay, replay.writer(lanes=3, items=[hr.ItemRule("t", 1)]) as writer:
+        writer.record_items()
+        for _ in range(2):
+            writer.append({"observation/n": np.arange(3), "kind": np.zeros(3, np.int32)})
+            keys = [key for made in writer.take_made() for key in made.keys]
+            assert keys == replay.sample("t", 3).info.keys.tolist()
+
+
+def test_invented_rows_hold_what_was_noted():
+    """Trajectories M2: boundary frames in tables of trajectory observers, zeros elsewhere."""
+    rules = [hr.ItemRule(name, 3, 3, PAD) for name in "ab"]
+    with new_replay("a", "b") as replay:
+        replay.note_padding("a", {"kind": 2})
+        with replay.writer(items=rules) as writer:
+            for _ in range(4):
+                append(writer, 5)
+                writer.cut_open_lanes()
+            batch = replay.sample("a", 2)
+            assert batch.data["kind"].tolist() == [[1, 2, 2]] * 2
+            assert batch.data["observation"]["n"].tolist() == [[5, 0, 0]] * 2
+            assert replay.sample("b", 2).data["kind"].tolist() == [[1, 0, 0]] * 2
+            views = {
+                "what": hr.View("kind"),
+                "kind": hr.View("kind", shift=[0]),
+                "n": hr.View("observation/n"),
+            }
+            data = replay.sample("a", 2, views=views).data
+            assert data["what"].tolist() == [[1, 2, 2]] * 2
+            assert data["n"].tolist() == [[5, 0, 0]] * 2
+            assert data["kind"][..., 0].tolist() == [[1, 0, 0]] * 2
+
+
+def test_padding_is_checked():
+    with new_replay() as replay:
+        with pytest.raises(KeyError, match="'t'"):
+            replay.note_padding("x", {})
+        with pytest.raises(hr.SpecError, match="else"):
+            replay.note_padding("t", {"else": 1})
+        with pytest.raises(hr.SpecError, match="kind"):
+            replay.note_padding("t", {"kind": 0.5})
+
+
+def test_waiting_for_what_is_pending():
+    """Trajectories O10: a call waits only until as many wait as may."""
+    with hr.Replay(SIGNATURE, [hr.Table.queue("q", 1)]) as replay:
+        with replay.writer(items=[hr.ItemRule("q", 1)]) as writer:
+            append(writer, 1, 2, 3)
+            writer.wait_pending(2, timeout=0)
+            with pytest.raises(hr.DeadlineExceeded) as info:
+                writer.wait_pending(1, timeout=0)
+            assert info.value.pending == 2
+            assert [replay.sample("q", 1).data["observation"]["n"].tolist() for _ in range(3)] == [
+                [1],
+                [2],
+                [3],
+            ]
+            writer.wait_pending(0, timeout=0)
