@@ -83,6 +83,8 @@ class Items(NamedTuple):
         common: float64[COMMON_WORDS].
         common_window: uint32[3].
         ring: int64[RING_WORDS].
+        journal: int64: how to undo the change that is under way (`journal.py`); empty where nothing has to survive
+            the process.
     """
 
     keys: NDArray[np.uint64]
@@ -96,6 +98,7 @@ class Items(NamedTuple):
     ring: NDArray[np.int64]
     sampler: Index
     remover: Index
+    journal: NDArray[np.int64]
 
 
 class Scratch(NamedTuple):
@@ -228,16 +231,21 @@ def kept_rows(store: StoreArrays, row: Int, real: Int, lookahead: Int) -> Int:
 
 
 @kernel
+def pin_rows(store: StoreArrays, row: Int, real: Int, lookahead: Int, change: Int) -> None:
+    """Add `change` to the references of every page that a window holds."""
+    if real == 1 and lookahead == 0:
+        pin_page(store, row // store.page_rows, change)
+    else:
+        pin_window(store, row, kept_rows(store, row, real, lookahead), change)
+
+
+@kernel
 def remove_slot(store: StoreArrays, items: Items, slot: Int) -> None:
     """Take an item out: of both selectors, of the ring, and off its pages."""
     index_remove(items, items.sampler, slot)
     index_remove(items, items.remover, slot)
     row = np.int64(items.rows[slot])
-    real, lookahead = window_of(items, slot, REAL), window_of(items, slot, LOOKAHEAD)
-    if real == 1 and lookahead == 0:
-        pin_page(store, row // store.page_rows, -1)
-    else:
-        pin_window(store, row, kept_rows(store, row, real, lookahead), -1)
+    pin_rows(store, row, window_of(items, slot, REAL), window_of(items, slot, LOOKAHEAD), -1)
     items.rows[slot] = DEAD
     ring = items.ring
     ring[LIVE] -= 1
