@@ -1,11 +1,14 @@
 """One stretch of memory that holds every array of a table's items.
 
 A kernel is given the stretch and a list of places, and carves the arrays itself: numba takes 40 ns for each array that
-it is given, and there are fifteen.
+it is given, and there are sixteen.
+
+The stretch begins with a few words about itself, so that a file of items can be opened by what it says (`ItemShape`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -34,6 +37,34 @@ from headrace.store.jit import opening
 
 _LINE = 64
 
+# The words of "about".
+ABOUT_WORDS = 16
+_MAGIC, _VERSION, _SHAPE = 0, 1, 2
+_MAGIC_NUMBER, _THIS_VERSION = 0x68725F6974656D73, 1
+
+
+class ItemShape(NamedTuple):
+    """What decides where the arrays of a table lie.
+
+    Attributes:
+        capacity: items that fit.
+        with_windows, with_priorities: whether each item has its own.
+        sampler_kind, remover_kind: of the selectors.
+        journal: words of the journal (`journal.py`); 0 where nothing has to survive the process.
+    """
+
+    capacity: int
+    with_windows: bool
+    with_priorities: bool
+    sampler_kind: int
+    remover_kind: int
+    journal: int = 0
+
+    @property
+    def has_touches(self) -> bool:
+        """Whether it is known when each item was touched last."""
+        return HEAP in (self.sampler_kind, self.remover_kind)
+
 
 class ItemMemory(NamedTuple):
     """The arrays of a table, and what kernels are given to carve them from.
@@ -41,43 +72,71 @@ class ItemMemory(NamedTuple):
     Attributes:
         items: the arrays.
         memory: uint8[...], the whole stretch.
-        places: int64[15, 2]: where each array begins and ends in it.
+        places: int64[16, 2]: where each array begins and ends in it.
+        shape: what decided that.
+        layout: the places by name.
+        arena: what the stretch lies in.
     """
 
     items: Items
     memory: NDArray[np.uint8]
     places: NDArray[np.int64]
+    shape: ItemShape
+    layout: ArenaLayout
+    arena: Arena
 
 
 def new_items(
-    capacity: int, sampler: Selector, remover: Selector, *, with_windows: bool, with_priorities: bool
+    shape: ItemShape, sampler: Selector, remover: Selector, make_arena: Callable[[int], Arena] = Arena.private
 ) -> ItemMemory:
-    """Empty arrays for `capacity` items."""
-    has_heap = HEAP in (sampler.kind, remover.kind)
+    """Empty arrays.
+
+    Args:
+        shape: with the kinds of these selectors.
+        sampler, remover: descriptions of the selectors.
+        make_arena: where the arrays lie, called with the number of bytes.
+    """
+    layout = _layout(shape)
+    arena = make_arena(layout.nbytes)
+    about = arena.array(0, (ABOUT_WORDS,), np.int64)
+    about[_SHAPE : _SHAPE + len(shape)] = shape
+    about[_VERSION], about[_MAGIC] = _THIS_VERSION, _MAGIC_NUMBER
+    return _carved(shape, layout, arena, sampler, remover)
+
+
+def _carved(
+    shape: ItemShape, layout: ArenaLayout, arena: Arena, sampler: Selector, remover: Selector
+) -> ItemMemory:
+    memory: NDArray[np.uint8] = arena.array(0, (layout.nbytes,), np.uint8)  # type: ignore[assignment]
+    spans = layout.spans()[1:]
+    _begin(open_items(memory, spans), sampler, remover, shape.capacity)
+    # Opened anew: the kinds, exponents and signs are read when the arrays are carved.
+    return ItemMemory(open_items(memory, spans), memory, spans, shape, layout, arena)
+
+
+def _layout(shape: ItemShape) -> ArenaLayout:
+    capacity = shape.capacity
     layout = ArenaLayout(alignment=_LINE)
+    layout.add("about", (ABOUT_WORDS,), np.int64)
     # Key, row and times of an item side by side: a draw reads all three, from one place of memory.
     layout.add("records", (capacity, 4), np.uint32)
-    layout.add("priorities", (capacity if with_priorities else 0,), np.float64)
-    layout.add("windows", ((capacity if with_windows else 0) * WINDOW_WORDS,), np.uint32)
-    layout.add("touches", (capacity if has_heap else 0,), np.int64)
+    layout.add("priorities", (capacity if shape.with_priorities else 0,), np.float64)
+    layout.add("windows", ((capacity if shape.with_windows else 0) * WINDOW_WORDS,), np.uint32)
+    layout.add("touches", (capacity if shape.has_touches else 0,), np.int64)
     layout.add("common", (COMMON_WORDS,), np.float64)
     layout.add("common_window", (WINDOW_WORDS,), np.uint32)
     layout.add("ring", (RING_WORDS,), np.int64)
-    for role, selector in (("sampler", sampler), ("remover", remover)):
-        _add_index(layout, role, selector, capacity)
-    arena = Arena.private(layout.nbytes)
-    memory: NDArray[np.uint8] = arena.array(0, (layout.nbytes,), np.uint8)  # type: ignore[assignment]
-    spans = layout.spans()
-    _begin(open_items(memory, spans), sampler, remover, capacity)
-    # Opened anew: the kinds, exponents and signs are read when the arrays are carved.
-    return ItemMemory(open_items(memory, spans), memory, spans)
+    for role, kind in (("sampler", shape.sampler_kind), ("remover", shape.remover_kind)):
+        _add_index(layout, role, kind, capacity)
+    layout.add("journal", (shape.journal,), np.int64)
+    return layout
 
 
-def _add_index(layout: ArenaLayout, role: str, selector: Selector, capacity: int) -> None:
-    levels = tree_levels(capacity) if selector.kind == PRIORITIZED else np.zeros(0, np.int64)
+def _add_index(layout: ArenaLayout, role: str, kind: int, capacity: int) -> None:
+    levels = tree_levels(capacity) if kind == PRIORITIZED else np.zeros(0, np.int64)
     layout.add(f"{role}_nodes", (int(levels[-1]) + 1 if len(levels) else 0,), np.float64)
     layout.add(f"{role}_levels", (len(levels),), np.int64)
-    slots = capacity if selector.kind == HEAP else 0
+    slots = capacity if kind == HEAP else 0
     layout.add(f"{role}_heap_slots", (slots + 1,), np.int64)
     layout.add(f"{role}_heap_places", (slots,), np.int64)
 
@@ -132,4 +191,5 @@ def open_items(memory: NDArray[np.uint8], places: NDArray[np.int64]) -> Items:
                 common[REMOVER_SIGN],
             ),
         ),
+        memory[places[15, 0] : places[15, 1]].view(np.int64),
     )

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from headrace.replay import kernels
 from headrace.replay.append_cut import append_and_cut
 from headrace.replay.cutting import Cut, Windows
-from headrace.replay.item_memory import ItemMemory, new_items
+from headrace.replay.item_memory import ItemMemory, ItemShape, new_items
+from headrace.replay.item_state import ItemState, fill_items, room_for_copy, state_of
 from headrace.replay.items import (
     FIRST,
     HAS_SEQUENCES,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from headrace.replay.quick import QuickBatches
 
 _SMALLEST = 1024
+_SCRATCH = 256
 # The window of every item that is one row.
 ONE_ROW = np.array([[1, 0, 0]], np.uint32)
 _NO_NUMBERS = np.zeros(0, np.float64)
@@ -44,6 +46,7 @@ class ItemRing:
         max_size: the most items.
         sampler, remover: descriptions of the selectors.
         random: the replay's generator.
+        state: what is in it from the beginning; None for nothing.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class ItemRing:
         sampler: Selector,
         remover: Selector,
         random: np.random.Generator,
+        state: ItemState | None = None,
     ) -> None:
         self._store = store
         self.max_size = max_size
@@ -61,19 +65,33 @@ class ItemRing:
         self._random = random
         self._random_victims = remover.kind in (UNIFORM, PRIORITIZED)
         self._random_draws = sampler.kind in (UNIFORM, PRIORITIZED)
-        self._use_scratch(new_scratch(256))
         self._uses_heap = HEAP in (sampler.kind, remover.kind)
-        self._reads_priorities = sampler.reads_priorities or remover.reads_priorities
-        self._use(self._new(min(_SMALLEST, max_size + 1), with_windows=False, with_priorities=False))
+        if state is None:
+            self._use_scratch(new_scratch(_SCRATCH))
+            self._use(self._new(min(_SMALLEST, max_size + 1), with_windows=False, with_priorities=False))
+        else:
+            self._use_scratch(new_scratch(state.scratch))
+            self._use(
+                self._new(
+                    state.capacity,
+                    with_windows="windows" in state.arrays,
+                    with_priorities="priorities" in state.arrays,
+                )
+            )
+            fill_items(self.arrays, state)
+
+    def _shape(self, capacity: int, *, with_windows: bool, with_priorities: bool) -> ItemShape:
+        return ItemShape(
+            capacity,
+            with_windows,
+            with_priorities or self._uses_heap,
+            self._sampler.kind,
+            self._remover.kind,
+        )
 
     def _new(self, capacity: int, *, with_windows: bool, with_priorities: bool) -> ItemMemory:
-        return new_items(
-            capacity,
-            self._sampler,
-            self._remover,
-            with_windows=with_windows,
-            with_priorities=with_priorities or self._uses_heap,
-        )
+        shape = self._shape(capacity, with_windows=with_windows, with_priorities=with_priorities)
+        return new_items(shape, self._sampler, self._remover)
 
     def _use(self, memory: ItemMemory) -> None:
         self.arrays = memory.items
@@ -265,6 +283,16 @@ class ItemRing:
         changed, parents, slot, chance = self._scratch_arrays
         return int(kernels.update_in(*self._carve, keys, priorities, changed, parents, slot, chance))
 
+    # ---- copies ----------------------------------------------------------------------------------------------------
+
+    def room_for_copy(self) -> dict[str, NDArray[Any]]:
+        """Arrays for `copy`; made without the lock, since making them takes longer than filling them."""
+        return room_for_copy(self.arrays)
+
+    def copy(self, room: dict[str, NDArray[Any]]) -> ItemState:
+        """All that another ring needs to go on as this one would."""
+        return state_of(self.arrays, room, len(self._scratch.changed))
+
     # ---- room ------------------------------------------------------------------------------------------------------
 
     def _make_room(self) -> None:
@@ -394,6 +422,12 @@ class ItemRing:
     def _use_scratch(self, scratch: Scratch) -> None:
         self._scratch = scratch
         self._scratch_arrays = (scratch.changed, scratch.parents, scratch.slot, scratch.chance)
+
+    def keys_sampled(self, times: int) -> NDArray[np.uint64]:
+        """The keys of items that were sampled at least so often."""
+        live = self._live_slots()
+        keys: NDArray[np.uint64] = self.arrays.keys[live[self.arrays.times[live] >= times]]
+        return keys
 
     def supply(self, max_times: int) -> int:
         """How many more samples the items allow (replay L6)."""

@@ -86,6 +86,8 @@ class Items(NamedTuple):
         common: float64[COMMON_WORDS].
         common_window: uint32[3].
         ring: int64[RING_WORDS].
+        journal: int64: how to undo the change that is under way (`journal.py`); empty where nothing has to survive
+            the process.
     """
 
     keys: NDArray[np.uint64]
@@ -99,6 +101,7 @@ class Items(NamedTuple):
     ring: NDArray[np.int64]
     sampler: Index
     remover: Index
+    journal: NDArray[np.int64]
 
 
 class Scratch(NamedTuple):
@@ -250,14 +253,14 @@ def kept_rows(store: StoreArrays, row: Int, real: Int, lookahead: Int) -> Int:
 
 
 @kernel
-def unpin_rows(store: StoreArrays, row: Int, real: Int, lookahead: Int) -> None:
-    """Give back the pages of an item: those of its rows, and of the further ones that it keeps."""
+def pin_rows(store: StoreArrays, row: Int, real: Int, lookahead: Int, change: Int) -> None:
+    """Add `change` to the references of every page that an item holds: of its rows and the further ones it keeps."""
     if lookahead == STREAM:
-        pin_stream(store, row, real, -1)
+        pin_stream(store, row, real, change)
     elif real == 1 and lookahead == 0:
-        pin_page(store, row // store.page_rows, -1)
+        pin_page(store, row // store.page_rows, change)
     else:
-        pin_window(store, row, kept_rows(store, row, real, lookahead), -1)
+        pin_window(store, row, kept_rows(store, row, real, lookahead), change)
 
 
 @kernel
@@ -266,7 +269,7 @@ def remove_slot(store: StoreArrays, items: Items, slot: Int) -> None:
     index_remove(items, items.sampler, slot)
     index_remove(items, items.remover, slot)
     row = np.int64(items.rows[slot])
-    unpin_rows(store, row, window_of(items, slot, REAL), window_of(items, slot, LOOKAHEAD))
+    pin_rows(store, row, window_of(items, slot, REAL), window_of(items, slot, LOOKAHEAD), -1)
     items.rows[slot] = DEAD
     ring = items.ring
     ring[LIVE] -= 1

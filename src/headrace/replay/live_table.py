@@ -10,7 +10,7 @@ import contextlib
 import threading
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from headrace.clock import Clock
 from headrace.errors import Closed, DeadlineExceeded
 from headrace.replay.cutting import Cut, Windows
 from headrace.replay.item_ring import ONE_ROW, ItemRing
+from headrace.replay.item_state import ItemState
 from headrace.replay.items import INVENTED, LOOKAHEAD, STREAM
 from headrace.replay.rate_limiters import RateLimiter
 from headrace.replay.selectors import Uniform
@@ -131,6 +132,24 @@ class Draw:
     has_sequences: bool
 
 
+COUNTS = ("inserts", "samples", "deletes", "updates", "ignored_updates", "ignored_deletes")
+
+
+@dataclass
+class TableState:
+    """A table with all that it needs to go on, apart from what waits.
+
+    Attributes:
+        table: its description, with the settings of now.
+        counts: int, by the names `COUNTS`.
+        items: its items.
+    """
+
+    table: Table
+    counts: dict[str, int]
+    items: ItemState
+
+
 class LiveTable:
     """The state of one table of a replay.
 
@@ -140,20 +159,32 @@ class LiveTable:
         lock: the replay's.
         random: the replay's generator.
         clock: for deadlines.
+        state: what is in it from the beginning; None for nothing.
     """
 
     def __init__(
-        self, table: Table, store: Store, lock: threading.RLock, random: np.random.Generator, clock: Clock
+        self,
+        table: Table,
+        store: Store,
+        lock: threading.RLock,
+        random: np.random.Generator,
+        clock: Clock,
+        state: TableState | None = None,
     ) -> None:
+        self._table = table
         self.name = table.name
         self.limiter = table.rate_limiter
         self.max_times = table.max_times_sampled
         self._without_replacement = isinstance(table.sampler, Uniform) and not table.sampler.replacement
         self._store = store
         self._clock = clock
-        self.ring = ItemRing(store, table.max_size, table.sampler, table.remover, random)
+        items = None if state is None else state.items
+        self.ring = ItemRing(store, table.max_size, table.sampler, table.remover, random, items)
         self.inserts = self.samples = self.deletes = 0
         self.updates = self.ignored_updates = self.ignored_deletes = 0
+        if state is not None:
+            for name, count in state.counts.items():
+                setattr(self, name, count)
         self._seconds_inserts = self._seconds_samples = 0.0
         self._pending: deque[NewItems] = deque()
         self._num_pending = 0
@@ -414,6 +445,31 @@ class LiveTable:
         self.limiter = limiter
         self.deletes += self.ring.shrink_to(max_size)
         self.settle()
+
+    def description(self) -> Table:
+        """The table with its settings of now."""
+        return Table(
+            self.name,
+            sampler=self._table.sampler,
+            remover=self._table.remover,
+            max_size=self.ring.max_size,
+            rate_limiter=self.limiter,
+            max_times_sampled=self.max_times,
+        )
+
+    def copy(self, room: dict[str, NDArray[Any]]) -> TableState:
+        """The table as it is now (`ItemRing.room_for_copy` gives the room)."""
+        counts = {name: int(getattr(self, name)) for name in COUNTS}
+        return TableState(self.description(), counts, self.ring.copy(room))
+
+    def keep_to_settings(self) -> None:
+        """Remove what the settings do not allow: they may be others than when the items were stored."""
+        # Where nothing is to go nothing is touched: random numbers would be used up.
+        if self.max_times:
+            spent = self.ring.keys_sampled(self.max_times)
+            self.deletes += self.ring.remove(spent) if len(spent) else 0
+        if len(self.ring) > self.ring.max_size:
+            self.deletes += self.ring.shrink_to(self.ring.max_size)
 
     def statistics(self) -> TableStatistics:
         """What happened so far and what waits now."""

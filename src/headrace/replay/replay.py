@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import threading
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
@@ -17,8 +21,8 @@ from headrace.errors import Closed, SpecError
 from headrace.replay import kernels
 from headrace.replay.batch import SampledBatch, SampleInfo
 from headrace.replay.forking import REPLAYS
-from headrace.replay.items import INVENTED, LOOKAHEAD, REAL, unpin_rows
-from headrace.replay.live_table import Draw, LiveTable
+from headrace.replay.items import INVENTED, LOOKAHEAD, REAL, pin_rows
+from headrace.replay.live_table import Draw, LiveTable, TableState
 from headrace.replay.padding import fill_padding, read_padding
 from headrace.replay.quick import LARGEST, QuickBatches
 from headrace.replay.rate_limiters import RateLimiter
@@ -73,15 +77,15 @@ class Replay:
             )
         capacity = None if capacity is None else check_count("capacity", capacity, 1)
         descriptions = _checked_tables(tables)
-        self.store = Store(signature, capacity)
+        self._begin(Store(signature, capacity), np.random.default_rng(seed), clock)
+        self._use([LiveTable(table, self.store, self.lock, self._random, clock) for table in descriptions])
+
+    def _begin(self, store: Store, random: np.random.Generator, clock: Clock) -> None:
+        self.store = store
         self.store.who_holds = self._who_holds
         self.lock: threading.RLock = self.store.lock
         self.clock = clock
-        self._random = np.random.default_rng(seed)
-        self._tables = {
-            table.name: LiveTable(table, self.store, self.lock, self._random, clock) for table in descriptions
-        }
-        self._handles = {name: TableHandle(self, live) for name, live in self._tables.items()}
+        self._random = random
         self._next_key = 1
         self._given: frozenset[str] = frozenset()
         self._paddings: dict[str, dict[str, NDArray[Any]]] = {}
@@ -92,6 +96,10 @@ class Replay:
         self._open_writers: weakref.WeakSet[object] = weakref.WeakSet()
         self.is_closed = False
         REPLAYS.add(self)
+
+    def _use(self, tables: Iterable[LiveTable]) -> None:
+        self._tables = {live.name: live for live in tables}
+        self._handles = {name: TableHandle(self, live) for name, live in self._tables.items()}
 
     @property
     def signature(self) -> Signature:
@@ -399,6 +407,90 @@ class Replay:
             tables = self._tables.values()
             return not any(live.has_waiting for live in tables) and any(live.gives_room for live in tables)
 
+    # ---- checkpoints -----------------------------------------------------------------------------------------------
+
+    def save(self, directory: str | os.PathLike[str], *, keep: int | None = None) -> Path:
+        """Write a checkpoint: rows, items, counts and the random generator, as they are at one instant.
+
+        Writers and samples wait for the copy of the index, not for the disk. What is pending is not saved.
+
+        Args:
+            directory: a new folder is made in it. It is there complete or not at all, whenever the process dies.
+            keep: remove older checkpoints that this function made beyond the newest `keep`; None removes none.
+
+        Returns:
+            The new folder. The names sort in the order of making.
+
+        Raises:
+            OSError: it could not be written; nothing is left behind and the replay goes on.
+            ValueError: keep < 1.
+            Closed: the replay is closed.
+
+        >>> import tempfile, headrace as hr
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with hr.Replay(hr.Signature.like({"x": 0}), [hr.Table.queue("q", 9)]) as replay:
+        ...         with replay.writer(items=[hr.ItemRule("q", 1)]) as writer:
+        ...             writer.append({"x": 7})
+        ...         path = replay.save(folder)
+        ...     with hr.Replay.load(folder) as restored:
+        ...         path.name, restored.sample("q", 1).data["x"]
+        ('checkpoint-000000000001', array([7]))
+        """
+        saved: Path = _checkpoints().save(self, directory, keep)
+        return saved
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, tables: Iterable[Table] | None = None) -> Self:
+        """The replay of a checkpoint, in memory; the same calls give the same batches as the saved one would have.
+
+        Writers are not restored. Keys of new items are above all that the saved replay can have used meanwhile.
+
+        Args:
+            path: a checkpoint's folder, or a directory of them: then the newest that is whole is taken, with a
+                UserWarning for each newer one that is damaged.
+            tables: tables of the same names, whose settings win over those saved; None takes the saved ones.
+
+        Raises:
+            CheckpointError: there is none, or it is damaged: names the file; or `tables` has other names.
+        """
+        loaded: Self = _checkpoints().load(path, None if tables is None else _checked_tables(tables))
+        return loaded
+
+    def copy_state(self) -> tuple[ReplayState, NDArray[np.int64], NDArray[np.int64]]:
+        """All of this instant but the rows themselves: the state, the pages in use, and their words.
+
+        The pages are held (`Store.keep_pages`): each is to be released.
+        """
+        rooms = {name: live.ring.room_for_copy() for name, live in self._tables.items()}
+        with self.lock:
+            self.check_open()
+            pages, words = self.store.keep_pages()
+            state = ReplayState(
+                self.signature,
+                self.store.capacity,
+                [live.copy(rooms[name]) for name, live in self._tables.items()],
+                self._next_key,
+                int(self.store.next_episode[0]),
+                self._given,
+                self._random.bit_generator.state,
+            )
+        return state, pages, words
+
+    @classmethod
+    def of_state(cls, state: ReplayState, store: Store) -> Self:
+        """A replay that goes on from a state; pages of `store` are still to be mended (`mending.mend`)."""
+        replay = cls.__new__(cls)
+        random = np.random.default_rng(0)
+        random.bit_generator.state = state.generator
+        replay._begin(store, random, SYSTEM_CLOCK)
+        replay._use(
+            [LiveTable(each.table, store, replay.lock, random, SYSTEM_CLOCK, each) for each in state.tables]
+        )
+        replay._next_key = state.next_key
+        replay._given = state.given
+        store.next_episode[0] = state.next_episode
+        return replay
+
     # ---- closing ---------------------------------------------------------------------------------------------------
 
     def check_open(self) -> None:
@@ -420,7 +512,7 @@ class Replay:
 
     def _unpin(self, rows: NDArray[np.int64], windows: NDArray[np.uint32]) -> None:
         for row, window in zip(rows, np.broadcast_to(windows, (len(rows), 3)), strict=True):
-            unpin_rows(self.store.arrays, int(row), int(window[REAL]), int(window[LOOKAHEAD]))
+            pin_rows(self.store.arrays, int(row), int(window[REAL]), int(window[LOOKAHEAD]), -1)
 
     # ---- other processes -------------------------------------------------------------------------------------------
 
@@ -462,6 +554,27 @@ class Replay:
             f"{name} {len(live.ring)}/{live.ring.max_size}" for name, live in self._tables.items()
         )
         return f"<Replay of {self.signature!r}: {tables}>"
+
+
+@dataclass
+class ReplayState:
+    """A replay at one instant, without its rows.
+
+    Attributes:
+        signature, capacity: of its store.
+        tables: with their items.
+        next_key, next_episode: never used so far.
+        given: columns that final rows are given.
+        generator: state of the random generator's bits, as NumPy has it.
+    """
+
+    signature: Signature
+    capacity: int | None
+    tables: list[TableState]
+    next_key: int
+    next_episode: int
+    given: frozenset[str]
+    generator: Any
 
 
 class TableHandle:
@@ -507,6 +620,11 @@ def estimate_bytes(signature: Signature, steps: int, tables: Iterable[Table] = (
     per_row = signature.nbytes + 4
     per_item = sum(16 + (8 + 8.6 if table.sampler.reads_priorities else 0) for table in tables)
     return int(steps * (per_row + per_item))
+
+
+def _checkpoints() -> Any:
+    """The module of checkpoints. It stands above this one, for it knows what a replay is; so it is looked up here."""
+    return importlib.import_module("headrace.persist")
 
 
 def _checked_tables(tables: Iterable[Table]) -> list[Table]:

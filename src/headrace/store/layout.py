@@ -48,6 +48,9 @@ ORPHAN = 0xFFFFFFFF  # a final row whose last transition is gone
 
 MAX_ROWS = 0xFFFFFFF0
 
+METADATA_ARRAYS = frozenset({"pages", "freed", "steps", "links", "start_rows", "start_ids", "versions"})
+"""The arrays of `plan` that tell about rows; the others hold their values."""
+
 
 class StoreArrays(NamedTuple):
     """What kernels see of a store (see the module's text for the words and bits)."""

@@ -19,6 +19,7 @@ from headrace.store.arena import Arena
 from headrace.store.layout import (
     LANES,
     MAX_ROWS,
+    METADATA_ARRAYS,
     NEXT,
     PREVIOUS,
     REFERENCES,
@@ -46,11 +47,13 @@ class Store:
         make_arena: where the rows live, called with the number of bytes: `Arena.shared` (other processes of this
             machine can write and read in place), `Arena.private`, or a file's.
         page_rows: rows of one page; by default about 1 MiB of them.
+        num_pages: how many pages to reserve; by default what the capacity needs.
 
     Attributes:
         columns: each column's array, `dtype[rows, ...]`; small ones stand side by side in records (`store.records`).
         records: uint8[...], those records as bytes.
         lock: held while pages or references change.
+        row_arrays: the arrays of the arena that hold the values of rows, whole: what is saved of a row beside its word.
         memory, places: the arena as bytes and where its arrays lie, for kernels (`store.memory`).
         who_holds: tells what holds the rows, for the message of a full store.
 
@@ -67,6 +70,7 @@ class Store:
         *,
         make_arena: Callable[[int], Arena] = Arena.shared,
         page_rows: int | None = None,
+        num_pages: int | None = None,
     ) -> None:
         if capacity is not None and not 1 <= capacity <= MAX_ROWS:
             raise ValueError(f"capacity: expected between 1 and {MAX_ROWS} steps, got {capacity}")
@@ -75,7 +79,7 @@ class Store:
         self.lock = threading.RLock()
         self.who_holds: Callable[[], str] = lambda: ""
         page_rows = page_rows or rows_of_a_page(signature.nbytes, capacity)
-        num_pages = reserved_pages(capacity, signature.nbytes, page_rows)
+        num_pages = num_pages or reserved_pages(capacity, signature.nbytes, page_rows)
         layout = plan(signature, num_pages, page_rows)
         self.arena = make_arena(layout.nbytes)
         self._map(layout.arrays(self.arena), page_rows)
@@ -90,6 +94,9 @@ class Store:
         self.versions: NDArray[np.int32] = arrays["versions"]
         self.columns: dict[str, NDArray[Any]] = columns(arrays, self.signature)
         self.records: NDArray[np.uint8] = arrays["records"].reshape(-1)
+        self.row_arrays: dict[str, NDArray[Any]] = {
+            name: array for name, array in arrays.items() if name not in METADATA_ARRAYS
+        }
 
     def _begin_empty(self) -> None:
         # A page is at most 1/32 of the capacity. The oldest page of what is held may be part free and the newest part
@@ -107,6 +114,19 @@ class Store:
         self._dropped: deque[int] = deque()
         self.next_episode = np.zeros(1, np.int64)
         self._at_fork: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+
+    def adopt(self, held: NDArray[np.bool_]) -> None:
+        """Go on with pages that came from a file and were mended (`store.mending`); no page may be in use yet.
+
+        Args:
+            held: bool[n], of the first n pages; nothing was ever stored in those after them.
+        """
+        words, page_rows = self.arrays.pages[: len(held)], self.arrays.page_rows
+        lanes = np.maximum(words[:, LANES], 1)
+        self._charges[: len(held)] = np.where(held, lanes * (page_rows // lanes), 0)
+        self._charged = int(self._charges.sum())
+        self._never_used = len(held)
+        self._free = np.flatnonzero(~held)[::-1].tolist()
 
     # ---- pages -----------------------------------------------------------------------------------------------------
 
@@ -221,6 +241,22 @@ class Store:
             f"({statistics.bytes} bytes) in {statistics.pages} pages. {self.who_holds()}"
             "Give it a larger capacity, or let items leave (a smaller max_size, max_times_sampled, delete)"
         )
+
+    def keep_pages(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Hold every page that is in use; each is to be released again, and `allow` told when all are.
+
+        Room for as many others is allowed meanwhile, so that no writer has to wait for these to be released.
+
+        Returns:
+            The pages, rising, and a copy of their words.
+        """
+        with self.lock:
+            self._reclaim()
+            words = self.arrays.pages[: self._never_used]
+            pages = np.flatnonzero((words[:, REFERENCES] > 0) & (words[:, USED] > 0))
+            words[pages, REFERENCES] += 1
+            self.allow(len(pages))
+            return pages, words[pages]
 
     # ---- readers ---------------------------------------------------------------------------------------------------
 

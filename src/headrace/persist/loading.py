@@ -1,0 +1,305 @@
+"""Reading a checkpoint: every file is hashed and every number looked at before a replay is made of it."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.errors import CheckpointError
+from headrace.persist.files import HashedReader, record_of_array
+from headrace.persist.folders import candidates, is_checkpoint
+from headrace.persist.manifest import (
+    MANIFEST,
+    ArrayRecord,
+    FileRecord,
+    Manifest,
+    TableEntry,
+    read_manifest,
+)
+from headrace.replay.description import table_of
+from headrace.replay.generator import generator_state
+from headrace.replay.item_state import PER_ITEM, ItemState
+from headrace.replay.items import FIRST, RING_WORDS, SPAN, WINDOW_WORDS
+from headrace.replay.live_table import COUNTS, TableState
+from headrace.replay.mending import FoundItems, Where, mend
+from headrace.replay.replay import Replay, ReplayState
+from headrace.replay.table import Table
+from headrace.spec import Signature
+from headrace.store.layout import (
+    LANES,
+    MAX_ROWS,
+    ORPHAN,
+    PAGE_WORDS,
+    STARTS,
+    USED,
+    VERSIONED,
+    reserved_pages,
+)
+from headrace.store.ranges import used_ranges
+from headrace.store.store import Store
+
+# Where a checkpoint has more pages than this machine would reserve.
+_SPARE_PAGES = 64
+_DTYPES = {
+    "keys": np.uint64,
+    "rows": np.uint32,
+    "times": np.uint32,
+    "priorities": np.float64,
+    "windows": np.uint32,
+    "touches": np.int64,
+    "pages": np.int64,
+    "start_rows": np.uint32,
+    "start_ids": np.int64,
+    "versions": np.int32,
+    "links": np.int64,
+    "orphans": np.int64,
+}
+
+
+class _OtherTables(CheckpointError):
+    """Not the checkpoint's fault, so no older one is tried."""
+
+
+def load(path: str | os.PathLike[str], tables: Sequence[Table] | None) -> Replay:
+    """See `Replay.load`."""
+    place = Path(path)
+    if is_checkpoint(place):
+        return _load_one(place, tables)
+    for candidate in candidates(place):
+        try:
+            return _load_one(candidate, tables)
+        except _OtherTables:
+            raise
+        except CheckpointError as error:
+            warnings.warn(f"{candidate.name} is left out: {error}", UserWarning, stacklevel=3)
+    raise CheckpointError(
+        f"{place}: expected a checkpoint, or a directory with one that is whole; there is none"
+    )
+
+
+def _load_one(folder: Path, tables: Sequence[Table] | None) -> Replay:
+    manifest = read_manifest(folder)
+    with _damage_in(folder / MANIFEST):
+        return _Checkpoint(folder, manifest).replay(tables)
+
+
+@contextmanager
+def _damage_in(path: Path) -> Iterator[None]:
+    """Whatever does not fit together is damage, though its checksum is right."""
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
+        raise CheckpointError(f"{path}: the checkpoint contradicts itself: {error}") from error
+
+
+class _Checkpoint:
+    """One checkpoint that is being read."""
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self._folder = folder
+        self._manifest = manifest
+        self._files = {record.name: record for record in manifest.files}
+        for record in manifest.files:
+            HashedReader(folder, record).close()  # Missing and cut files are told before anything is read.
+
+    def replay(self, tables: Sequence[Table] | None) -> Replay:
+        """The replay, with other settings if `tables` has them."""
+        manifest = self._manifest
+        saved = [table_of(entry.table) for entry in manifest.tables]
+        if not saved:
+            raise ValueError("expected at least one table, got none")
+        chosen = _chosen(self._folder, saved, tables)
+        index = self._read_arrays("index.bin")
+        store = self._store(index)
+        self._fill_metadata(store, index)
+        states = [self._table_state(entry, chosen[entry.table.name]) for entry in manifest.tables]
+        replay = Replay.of_state(self._state(store.signature, states), store)
+        found = [
+            FoundItems(
+                replay.live_table(table.name).ring.arrays,
+                (entry.counts["inserts"], entry.counts["samples"], entry.counts["deletes"]),
+                table.max_times_sampled,
+                manifest.next_key,
+                self._where(entry),
+            )
+            for table, entry in zip(saved, manifest.tables, strict=True)
+        ]
+        mend(store, len(index["pages"]), found)
+        for name in replay.table_names:
+            replay.live_table(name).keep_to_settings()
+        return replay
+
+    def _state(self, signature: Signature, tables: list[TableState]) -> ReplayState:
+        manifest = self._manifest
+        unknown = set(manifest.given) - set(signature.columns)
+        if unknown or manifest.next_key < 1 or manifest.next_episode < 0:
+            raise ValueError(f"expected columns and counters, got {manifest.given}, {manifest.next_key}")
+        # The saved replay went on, and may have used any key since; so no key is below the clock's (replay K1).
+        later = time.time_ns() // 1000 << 10
+        return ReplayState(
+            signature,
+            manifest.capacity,
+            tables,
+            max(manifest.next_key, later),
+            manifest.next_episode,
+            frozenset(manifest.given),
+            generator_state(manifest.generator),
+        )
+
+    # ---- rows ------------------------------------------------------------------------------------------------------
+
+    def _store(self, index: Mapping[str, NDArray[Any]]) -> Store:
+        """A store with the values and words of all rows."""
+        manifest, words = self._manifest, index["pages"]
+        signature = Signature.from_json(manifest.signature)
+        page_rows = manifest.page_rows
+        _check_words(words, page_rows)
+        reserved = reserved_pages(manifest.capacity, signature.nbytes, page_rows)
+        store = Store(
+            signature,
+            manifest.capacity,
+            page_rows=page_rows,
+            num_pages=max(reserved, len(words) + _SPARE_PAGES),
+        )
+        ranges = used_ranges(np.arange(len(words)), words, page_rows)
+        arrays = {"steps": store.arrays.steps, **store.row_arrays}
+        files = {record.arrays[0].name: record for record in self._files.values() if record.arrays}
+        for name, array in arrays.items():
+            self._read_rows(files[name], array, ranges)
+        store.arrays.pages[: len(words)] = words
+        return store
+
+    def _read_rows(self, record: FileRecord, array: NDArray[Any], ranges: NDArray[np.int64]) -> None:
+        total = int((ranges[:, 1] - ranges[:, 0]).sum())
+        if record.arrays != (record_of_array(record.arrays[0].name, array, total),):
+            raise ValueError(
+                f"expected {total} rows of {array.dtype.str} {array.shape[1:]}, got {record.arrays}"
+            )
+        with HashedReader(self._folder, record) as reader:
+            for start, stop in ranges.tolist():
+                reader.read_into(array[start:stop])
+            reader.finish()
+
+    def _fill_metadata(self, store: Store, index: Mapping[str, NDArray[Any]]) -> None:
+        """What stands beside rows: episodes, versions, links to final rows."""
+        arrays, words, page_rows = store.arrays, index["pages"], self._manifest.page_rows
+        starts, stamps = words[:, STARTS], np.where(words[:, VERSIONED] != 0, words[:, USED], 0)
+        _expect_length(index["start_rows"], int(starts.sum()))
+        _expect_length(index["start_ids"], int(starts.sum()))
+        _expect_length(index["versions"], int(stamps.sum()))
+        done = stamped = 0
+        for page, (count, versions) in enumerate(zip(starts.tolist(), stamps.tolist(), strict=True)):
+            first = page * page_rows
+            arrays.start_rows[first : first + count] = index["start_rows"][done : done + count]
+            arrays.start_ids[first : first + count] = index["start_ids"][done : done + count]
+            store.versions[first : first + versions] = index["versions"][stamped : stamped + versions]
+            done += count
+            stamped += versions
+        last, final = index["links"]
+        for rows in (last, final, index["orphans"]):
+            if len(rows) and not 0 <= rows.min() <= rows.max() < len(words) * page_rows:
+                raise ValueError(f"expected rows below {len(words) * page_rows}, got {rows.max()}")
+        arrays.links[last] = final + 1
+        arrays.links[final] = last + 1
+        arrays.links[index["orphans"]] = ORPHAN
+
+    # ---- items -----------------------------------------------------------------------------------------------------
+
+    def _table_state(self, entry: TableEntry, table: Table) -> TableState:
+        if set(entry.counts) != set(COUNTS) or min(entry.counts.values()) < 0:
+            raise ValueError(
+                f"table {table.name!r}: expected the counts {', '.join(COUNTS)}, got {entry.counts}"
+            )
+        return TableState(table, dict(entry.counts), self._item_state(entry))
+
+    def _item_state(self, entry: TableEntry) -> ItemState:
+        if len(entry.ring) != RING_WORDS or not 1 <= entry.capacity <= MAX_ROWS or entry.scratch < 1:
+            raise ValueError(f"table {entry.table.name!r}: expected the words of a ring, got {entry.ring}")
+        first, span = entry.ring[FIRST], entry.ring[SPAN]
+        if not (0 <= first < entry.capacity and 0 <= span <= entry.capacity):
+            raise ValueError(
+                f"table {entry.table.name!r}: expected slots below {entry.capacity}, got {first}, {span}"
+            )
+        arrays = self._read_arrays(entry.file)
+        if not {"keys", "rows", "times"} <= set(arrays) <= set(PER_ITEM):
+            raise ValueError(f"{entry.file}: expected the arrays of items, got {', '.join(arrays)}")
+        for name, array in arrays.items():
+            wanted = (span, WINDOW_WORDS) if name == "windows" else (span,)
+            if array.shape != wanted:
+                raise ValueError(f"{entry.file}: {name}: expected the shape {wanted}, got {array.shape}")
+        return ItemState(
+            entry.capacity,
+            np.array(entry.ring, np.int64),
+            entry.priority,
+            np.array(entry.window, np.uint32),
+            arrays,
+            entry.scratch,
+        )
+
+    def _where(self, entry: TableEntry) -> Where:
+        record = self._files[entry.file]
+
+        def where(name: str, place: int) -> str:
+            offset = 0
+            for array in record.arrays:
+                if array.name == name:
+                    in_ring = (place - entry.ring[FIRST]) % entry.capacity
+                    per_item = math.prod(array.shape[1:]) * np.dtype(array.dtype).itemsize
+                    return f"{self._folder / entry.file}, byte {offset + in_ring * per_item} ({name})"
+                offset += _nbytes(array)
+            return f"{self._folder / MANIFEST}, table {entry.table.name!r}, {name}"
+
+        return where
+
+    def _read_arrays(self, name: str) -> dict[str, NDArray[Any]]:
+        record = self._files[name]
+        for array in record.arrays:
+            if np.dtype(array.dtype) != _DTYPES[array.name] or min(array.shape, default=0) < 0:
+                raise ValueError(f"{name}: {array.name}: expected {_DTYPES[array.name]}, got {array.dtype}")
+        if sum(map(_nbytes, record.arrays)) != record.size:
+            raise ValueError(f"{name}: expected {record.size} bytes of arrays, got {record.arrays}")
+        found = {array.name: np.empty(array.shape, array.dtype) for array in record.arrays}
+        with HashedReader(self._folder, record) as reader:
+            for made in found.values():
+                reader.read_into(made)
+            reader.finish()
+        return found
+
+
+def _chosen(folder: Path, saved: Sequence[Table], tables: Sequence[Table] | None) -> dict[str, Table]:
+    names, given = {table.name for table in saved}, {table.name for table in tables or saved}
+    if names != given:
+        raise _OtherTables(
+            f"{folder}: expected tables of the names saved, {', '.join(sorted(names))}, "
+            f"got {', '.join(sorted(given))}"
+        )
+    return {table.name: table for table in tables or saved}
+
+
+def _nbytes(array: ArrayRecord) -> int:
+    return math.prod(array.shape) * np.dtype(array.dtype).itemsize
+
+
+def _expect_length(array: NDArray[Any], length: int) -> None:
+    if array.shape != (length,):
+        raise ValueError(f"expected {length} entries, as the pages say, got {array.shape}")
+
+
+def _check_words(words: NDArray[np.int64], page_rows: int) -> None:
+    if words.ndim != 2 or words.shape[1] != PAGE_WORDS or not 1 <= page_rows <= MAX_ROWS:
+        raise ValueError(f"expected {PAGE_WORDS} words for each page of {page_rows} rows, got {words.shape}")
+    lanes, used, starts = words[:, LANES], words[:, USED], words[:, STARTS]
+    good = (lanes >= 1) & (used >= 1) & (used * lanes <= page_rows) & (starts >= 0) & (starts <= page_rows)
+    if not good.all():
+        raise ValueError(
+            f"page {int(np.argmin(good))}: expected words of a page, got {words[np.argmin(good)]}"
+        )

@@ -1,0 +1,83 @@
+"""What the manifest of a checkpoint says: its files, and everything that is no array."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from headrace.replay.description import TableRecord
+from headrace.replay.generator import GeneratorRecord
+from headrace.store.checked_json import read_checked_json, write_checked_json
+
+MANIFEST = "manifest.json"
+FORMAT, VERSION = "headrace checkpoint", 1
+
+
+class ArrayRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One array in a file."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+class FileRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One file: arrays one after another."""
+
+    name: str
+    size: int
+    xxh3_128: str
+    arrays: tuple[ArrayRecord, ...]
+
+
+class TableEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One table; its items are in `file` (see `replay.item_state.ItemState`)."""
+
+    table: TableRecord
+    counts: dict[str, int]
+    capacity: int
+    ring: tuple[int, ...]
+    priority: float
+    window: tuple[int, int, int]
+    scratch: int
+    file: str
+
+
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A whole checkpoint."""
+
+    signature: dict[str, Any]
+    capacity: int | None
+    page_rows: int
+    next_key: int
+    next_episode: int
+    given: tuple[str, ...]
+    generator: GeneratorRecord
+    tables: tuple[TableEntry, ...]
+    files: tuple[FileRecord, ...]
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write it; with it the checkpoint is complete."""
+    write_checked_json(folder / MANIFEST, manifest, FORMAT, VERSION)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read it.
+
+    Raises:
+        CheckpointError: it is missing, damaged, or of a version that is not known here.
+    """
+    return read_checked_json(folder / MANIFEST, Manifest, FORMAT, VERSION)
+
+
+def is_manifest(path: Path) -> bool:
+    """Whether a file begins as the manifest of a checkpoint does, of whatever version, damaged further on or not."""
+    expected = f'{{"format":"{FORMAT}",'.encode()
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(expected)) == expected
+    except OSError:
+        return False

@@ -1,0 +1,271 @@
+"""Writing a checkpoint: the index is copied under the replay's lock, the rows are written without it.
+
+The pages in use are held like those of any reader, so their rows stay as they are; each is given back as soon as it is
+written. Pages and rows are numbered anew, without gaps.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.checks import check_count
+from headrace.persist.files import HashedWriter, record_of_array
+from headrace.persist.folders import new_folder, publish, remove_older
+from headrace.persist.manifest import FileRecord, Manifest, TableEntry, write_manifest
+from headrace.replay.description import record_of
+from headrace.replay.generator import generator_record
+from headrace.replay.items import DEAD
+from headrace.replay.live_table import TableState
+from headrace.replay.replay import Replay, ReplayState
+from headrace.store.layout import (
+    FINAL,
+    LANES,
+    LINKED,
+    LINKED_ROWS,
+    NEXT,
+    NO_LINK,
+    PREVIOUS,
+    REFERENCES,
+    STARTS,
+    USED,
+    VERSIONED,
+)
+from headrace.store.ranges import flagged_rows, used_ranges
+from headrace.store.store import Store
+
+# Pages are written, and given back, so many bytes at a time.
+_GROUP_BYTES = 32 << 20
+
+
+def save(replay: Replay, directory: str | os.PathLike[str], keep: int | None) -> Path:
+    """See `Replay.save`."""
+    keep = None if keep is None else check_count("keep", keep, 1)
+    for name in replay.table_names:
+        record_of(
+            replay.live_table(name).description()
+        )  # What cannot be written down is refused before anything is.
+    place = Path(directory)
+    place.mkdir(parents=True, exist_ok=True)
+    with new_folder(place) as folder:
+        state, pages, words = replay.copy_state()
+        with _released(replay.store, pages) as held:
+            _write(folder, replay.store, state, held, words)
+        path = publish(folder, place)
+    if keep is not None:
+        remove_older(place, keep)
+    return path
+
+
+class _HeldPages:
+    """Pages that are given back from the first on, as they are written."""
+
+    def __init__(self, store: Store, pages: NDArray[np.int64]) -> None:
+        self._store = store
+        self.numbers = pages
+        self._released = 0
+
+    def release(self, count: int) -> None:
+        """Give back those before the first `count`."""
+        with self._store.lock:
+            for page in self.numbers[self._released : count].tolist():
+                self._store.release(page)
+        self._released = max(self._released, count)
+
+
+@contextmanager
+def _released(store: Store, pages: NDArray[np.int64]) -> Iterator[_HeldPages]:
+    held = _HeldPages(store, pages)
+    try:
+        yield held
+    finally:
+        held.release(len(pages))
+        store.allow(-len(pages))
+
+
+def _write(
+    folder: Path, store: Store, state: ReplayState, held: _HeldPages, words: NDArray[np.int64]
+) -> None:
+    renumber = _Renumbering(held.numbers, store.num_pages, store.arrays.page_rows)
+    files, index = _write_rows(folder, store, held, words, renumber)
+    index = {"pages": renumber.words(words), **index}
+    files.append(_write_arrays(folder / "index.bin", index))
+    tables = []
+    for number, table in enumerate(state.tables):
+        name = f"items-{number}.bin"
+        files.append(_write_arrays(folder / name, _items_of(table, renumber)))
+        tables.append(_entry_of(table, name))
+    manifest = Manifest(
+        state.signature.to_json(),
+        state.capacity,
+        store.arrays.page_rows,
+        state.next_key,
+        state.next_episode,
+        tuple(sorted(state.given)),
+        generator_record(state.generator),
+        tuple(tables),
+        tuple(files),
+    )
+    write_manifest(folder, manifest)
+
+
+class _Renumbering:
+    """From the numbers of pages and rows to those in the checkpoint."""
+
+    def __init__(self, pages: NDArray[np.int64], num_pages: int, page_rows: int) -> None:
+        self._page_rows = page_rows
+        # One more, for what leads nowhere.
+        self._numbers = np.full(num_pages + 1, -1, np.int64)
+        self._numbers[pages] = np.arange(len(pages))
+
+    def rows(self, rows: NDArray[Any]) -> NDArray[np.int64]:
+        """The new numbers of rows of these pages."""
+        pages, in_page = np.divmod(rows, rows.dtype.type(self._page_rows))
+        renumbered: NDArray[np.int64] = self._numbers[pages] * self._page_rows + in_page
+        return renumbered
+
+    def words(self, words: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Page words that lead to the new numbers; what is derived is left out."""
+        renumbered = words.copy()
+        renumbered[:, [REFERENCES, LINKED_ROWS]] = 0
+        for word in (NEXT, PREVIOUS):
+            renumbered[:, word] = self._numbers[words[:, word]]
+        return renumbered
+
+
+def _write_rows(
+    folder: Path, store: Store, held: _HeldPages, words: NDArray[np.int64], renumber: _Renumbering
+) -> tuple[list[FileRecord], dict[str, NDArray[Any]]]:
+    """Write the values of all rows, page after page, and their words; returns what else is known of them."""
+    arrays = [("steps", store.arrays.steps), *store.row_arrays.items()]
+    total = int((words[:, USED] * words[:, LANES]).sum())
+    links = _Links(store, held.numbers, words)
+    with ExitStack() as stack:
+        names = ["steps.bin", *(f"rows-{number}.bin" for number in range(len(store.row_arrays)))]
+        writers = [stack.enter_context(HashedWriter(folder / name)) for name in names]
+        for first, stop in _groups(store, len(words)):
+            ranges = used_ranges(held.numbers[first:stop], words[first:stop], store.arrays.page_rows)
+            writers[0].write(links.steps_of(ranges))
+            for (_, array), writer in zip(arrays[1:], writers[1:], strict=True):
+                for start, end in ranges.tolist():
+                    writer.write(array[start:end])
+            links.add_metadata(first, stop)
+            held.release(stop)
+        files = [
+            writer.finish([record_of_array(name, array, total)])
+            for (name, array), writer in zip(arrays, writers, strict=True)
+        ]
+    return files, links.index(renumber)
+
+
+def _groups(store: Store, count: int) -> Iterator[tuple[int, int]]:
+    pages = max(1, _GROUP_BYTES // (store.row_nbytes * store.arrays.page_rows))
+    for first in range(0, count, pages):
+        yield first, min(count, first + pages)
+
+
+class _Links:
+    """What stands beside the rows of the pages that are saved: links to final rows, episodes, versions.
+
+    It is read without the lock, as of the copy of the pages' words. Of the rows that were committed then, one thing may
+    change: the newest of a lane may turn out to be the last of its episode. Its final row came later and is not saved,
+    so the row is saved as it was, without its link.
+    """
+
+    def __init__(self, store: Store, pages: NDArray[np.int64], words: NDArray[np.int64]) -> None:
+        self._arrays, self._versions = store.arrays, store.versions
+        self._pages, self._words = pages, words
+        # Rows of a page that are saved; none of a page that is not.
+        self._saved = np.zeros(store.num_pages, np.int64)
+        self._saved[pages] = words[:, USED] * words[:, LANES]
+        self._last = [np.zeros(0, np.int64)]
+        self._final = [np.zeros(0, np.int64)]
+        self._beside = [np.zeros(0, np.int64)]
+        self._start_rows = [np.zeros(0, np.uint32)]
+        self._start_ids = [np.zeros(0, np.int64)]
+        self._stamps = [np.zeros(0, np.int32)]
+
+    def steps_of(self, ranges: NDArray[np.int64]) -> NDArray[np.uint32]:
+        """The words of the rows in these ranges."""
+        steps, links = self._arrays.steps, self._arrays.links
+        copy = np.concatenate([np.zeros(0, np.uint32), *(steps[start:end] for start, end in ranges.tolist())])
+        linked = np.flatnonzero(copy & np.uint32(LINKED))
+        last = _rows_at(linked, ranges)
+        final = links[last].astype(np.int64) - 1
+        page, in_page = np.divmod(final, self._arrays.page_rows)
+        saved = in_page < self._saved[np.minimum(page, len(self._saved) - 1)]
+        copy[linked[~saved]] &= ~np.uint32(LINKED)
+        self._last.append(last[saved])
+        self._final.append(final[saved])
+        finals = flagged_rows(steps, ranges, FINAL)
+        self._beside.append(finals[links[finals] != NO_LINK])
+        return copy
+
+    def add_metadata(self, first: int, stop: int) -> None:
+        """Copy what the pages `first:stop` of those saved know of their episodes and versions."""
+        arrays = self._arrays
+        for page, words in zip(
+            self._pages[first:stop].tolist(), self._words[first:stop].tolist(), strict=True
+        ):
+            begin = page * arrays.page_rows
+            self._start_rows.append(arrays.start_rows[begin : begin + words[STARTS]].copy())
+            self._start_ids.append(arrays.start_ids[begin : begin + words[STARTS]].copy())
+            if words[VERSIONED]:
+                self._stamps.append(self._versions[begin : begin + words[USED]].copy())
+
+    def index(self, renumber: _Renumbering) -> dict[str, NDArray[Any]]:
+        """All of it as arrays."""
+        last, final = np.concatenate(self._last), np.concatenate(self._final)
+        beside = np.concatenate(self._beside)
+        return {
+            "start_rows": np.concatenate(self._start_rows),
+            "start_ids": np.concatenate(self._start_ids),
+            "versions": np.concatenate(self._stamps),
+            "links": np.stack([renumber.rows(last), renumber.rows(final)]),
+            "orphans": renumber.rows(beside[~np.isin(beside, final)]),
+        }
+
+
+def _rows_at(places: NDArray[np.int64], ranges: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The rows at these places, counted over the ranges one after another."""
+    before = np.concatenate([[0], np.cumsum(ranges[:, 1] - ranges[:, 0])])
+    range_of = np.searchsorted(before, places, side="right") - 1
+    rows: NDArray[np.int64] = ranges[range_of, 0] + places - before[range_of]
+    return rows
+
+
+def _items_of(table: TableState, renumber: _Renumbering) -> dict[str, NDArray[Any]]:
+    arrays = dict(table.items.arrays)
+    rows = arrays["rows"]
+    live = rows != DEAD
+    renumbered = np.full(len(rows), DEAD, np.uint32)
+    renumbered[live] = renumber.rows(rows[live])
+    return {**arrays, "rows": renumbered}
+
+
+def _entry_of(table: TableState, file: str) -> TableEntry:
+    items = table.items
+    real, invented, lookahead = items.window.tolist()
+    return TableEntry(
+        record_of(table.table),
+        table.counts,
+        items.capacity,
+        tuple(items.ring.tolist()),
+        items.priority,
+        (real, invented, lookahead),
+        items.scratch,
+        file,
+    )
+
+
+def _write_arrays(path: Path, arrays: dict[str, NDArray[Any]]) -> FileRecord:
+    with HashedWriter(path) as writer:
+        for array in arrays.values():
+            writer.write(np.ascontiguousarray(array))
+        return writer.finish([record_of_array(name, array) for name, array in arrays.items()])

@@ -1,0 +1,137 @@
+"""Tables as plain records, for files: what a selector, a limiter and a table are, and back."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Literal
+
+import msgspec
+
+from headrace.replay.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
+from headrace.replay.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Selector, Uniform
+from headrace.replay.table import Table
+
+_PLAIN_SELECTORS: dict[str, type[Selector]] = {kind.__name__: kind for kind in (Fifo, Lifo, MinHeap, MaxHeap)}
+_LIMITERS = (MinSize, Queue, Stack, SampleToInsertRatio, RateLimiter)
+
+
+class SelectorRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A selector."""
+
+    kind: Literal["Fifo", "Lifo", "Uniform", "Prioritized", "MinHeap", "MaxHeap"]
+    replacement: bool = True
+    priority_exponent: float = 1.0
+
+
+class LimiterRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A rate limiter; None stands for a bound that is infinite."""
+
+    kind: Literal["MinSize", "Queue", "Stack", "SampleToInsertRatio", "RateLimiter"]
+    samples_per_insert: float
+    min_size: int
+    min_diff: float | None
+    max_diff: float | None
+
+
+class TableRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A table, without its state."""
+
+    name: str
+    sampler: SelectorRecord
+    remover: SelectorRecord
+    max_size: int
+    rate_limiter: LimiterRecord
+    max_times_sampled: int
+
+
+def record_of(table: Table) -> TableRecord:
+    """What is written down of a table.
+
+    Raises:
+        ValueError: a selector or a limiter that is not one of Headrace's own.
+
+    >>> record_of(Table.queue("q", 5)).rate_limiter.kind
+    'Queue'
+    """
+    return TableRecord(
+        table.name,
+        _selector_record(table.sampler),
+        _selector_record(table.remover),
+        table.max_size,
+        _limiter_record(table.rate_limiter),
+        table.max_times_sampled,
+    )
+
+
+def table_of(record: TableRecord) -> Table:
+    """The table that `record_of` wrote down.
+
+    Raises:
+        ValueError: numbers that no table has.
+
+    >>> table_of(record_of(Table.stack("s", 5))) == Table.stack("s", 5)
+    True
+    """
+    return Table(
+        record.name,
+        sampler=_selector_of(record.sampler),
+        remover=_selector_of(record.remover),
+        max_size=record.max_size,
+        rate_limiter=_limiter_of(record.rate_limiter),
+        max_times_sampled=record.max_times_sampled,
+    )
+
+
+def _selector_record(selector: Selector) -> SelectorRecord:
+    kind = type(selector)
+    if kind is Uniform and isinstance(selector, Uniform):
+        return SelectorRecord("Uniform", replacement=bool(selector.replacement))
+    if kind is Prioritized:
+        return SelectorRecord("Prioritized", priority_exponent=selector.exponent)
+    if kind not in _PLAIN_SELECTORS.values():
+        raise ValueError(
+            f"expected one of Headrace's selectors, got {selector!r}, which cannot be written down"
+        )
+    return SelectorRecord(kind.__name__)  # type: ignore[arg-type]
+
+
+def _selector_of(record: SelectorRecord) -> Selector:
+    if record.kind == "Uniform":
+        return Uniform(record.replacement)
+    if record.kind == "Prioritized":
+        return Prioritized(record.priority_exponent)
+    return _PLAIN_SELECTORS[record.kind]()
+
+
+def _limiter_record(limiter: RateLimiter) -> LimiterRecord:
+    if type(limiter) not in _LIMITERS:
+        raise ValueError(
+            f"expected one of Headrace's limiters, got {limiter!r}, which cannot be written down"
+        )
+    return LimiterRecord(
+        type(limiter).__name__,  # type: ignore[arg-type]
+        float(limiter.samples_per_insert),
+        int(limiter.min_size),
+        float(limiter.min_diff) if math.isfinite(limiter.min_diff) else None,
+        float(limiter.max_diff) if math.isfinite(limiter.max_diff) else None,
+    )
+
+
+def _limiter_of(record: LimiterRecord) -> RateLimiter:
+    low = -math.inf if record.min_diff is None else record.min_diff
+    high = math.inf if record.max_diff is None else record.max_diff
+    limiter: RateLimiter
+    if record.kind == "MinSize":
+        limiter = MinSize(record.min_size)
+    elif record.kind == "SampleToInsertRatio":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Its user was warned when it was made.
+            limiter = SampleToInsertRatio(record.samples_per_insert, record.min_size, (low, high))
+    elif record.kind == "RateLimiter":
+        limiter = RateLimiter(record.samples_per_insert, record.min_size, low, high)
+    else:
+        limiter = (Queue if record.kind == "Queue" else Stack)(int(high) if math.isfinite(high) else 0)
+    if _limiter_record(limiter) != record:
+        raise ValueError(f"rate_limiter: expected the numbers of a {record.kind}, got {record}")
+    return limiter

@@ -1,0 +1,79 @@
+"""Small files of JSON that prove themselves: a line with format, version and checksum, then the content.
+
+    {"format":"headrace checkpoint","version":1,"xxh3_128":"..."}
+    {...}
+
+They are written whole or not at all, and nothing in them is trusted before the checksum is right (replay Q7, Q11).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import xxhash
+
+from headrace.errors import CheckpointError
+
+T = TypeVar("T")
+
+
+class _Head(msgspec.Struct, forbid_unknown_fields=True):
+    format: str
+    version: int
+    xxh3_128: str
+
+
+def write_checked_json(path: Path, content: msgspec.Struct, format_name: str, version: int) -> None:
+    """Write a file that is there complete or not at all; on the disk when this returns."""
+    body = msgspec.json.encode(content)
+    head = msgspec.json.encode(_Head(format_name, version, xxhash.xxh3_128_hexdigest(body)))
+    partial = path.with_name(f"{path.name}.partial")
+    with open(partial, "wb") as file:
+        file.write(head + b"\n" + body)
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(partial, path)
+    sync_folder(path.parent)
+
+
+def read_checked_json(path: Path, kind: type[T], format_name: str, version: int) -> T:
+    """What `write_checked_json` wrote.
+
+    Raises:
+        CheckpointError: the file is missing, damaged, of another format, or of a version that is not known here.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"{path}: expected a {format_name}, got {error.strerror or error}") from error
+    line, newline, body = content.partition(b"\n")
+    try:
+        head = msgspec.json.decode(line, type=_Head)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{path}: expected the head of a {format_name}, got {line[:80]!r}") from error
+    if head.format != format_name:
+        raise CheckpointError(f"{path}: expected a {format_name}, got {head.format!r:.80}")
+    if head.version != version:
+        raise CheckpointError(
+            f"{path}: expected version {version} of the format, got version {head.version}; read it with the release "
+            "of headrace that wrote it, or a later one"
+        )
+    expected = _Head(format_name, version, xxhash.xxh3_128_hexdigest(body))
+    if not newline or line != msgspec.json.encode(expected):
+        raise CheckpointError(f"{path}: expected the checksum {expected.xxh3_128}: the file is damaged")
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{path}: expected a {format_name}: {error}") from error
+
+
+def sync_folder(folder: Path) -> None:
+    """See to it that the names in a folder are on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,161 @@
+"""Pages made whole again: what leads where and who holds what, worked out from rows and items.
+
+After a process was killed, and when a checkpoint comes back, only the rows and the items are the truth. Pages may be
+half made, half taken apart, or held by writers that are gone. It goes in three steps: `PageMender` reads the words into
+a copy in which nothing leads astray, so that kernels may follow it whatever stands in the file; whoever knows the items
+pins their rows in that copy; `finish` frees what nobody holds and writes the words back.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.store.layout import (
+    FINAL,
+    LANES,
+    LINKED,
+    LINKED_ROWS,
+    NEXT,
+    NO_LINK,
+    ORPHAN,
+    PAGE_WORDS,
+    PREVIOUS,
+    REFERENCES,
+    STARTS,
+    USED,
+    VERSIONED,
+    StoreArrays,
+)
+from headrace.store.ranges import flagged_rows, used_ranges
+
+# A page that nobody holds. Whatever was in it, its versions are cleared when it is taken.
+_EMPTY = np.zeros(PAGE_WORDS, np.int64)
+_EMPTY[[NEXT, PREVIOUS]] = -1
+_EMPTY[VERSIONED] = 1
+
+
+class PageMender:
+    """Mends the pages of a store that nobody else uses meanwhile.
+
+    Args:
+        arrays: of the store.
+        in_use: pages that were ever taken; those after them are untouched.
+
+    Attributes:
+        arrays: the same with a copy of the pages' words, without references; for kernels that follow and pin rows.
+    """
+
+    def __init__(self, arrays: StoreArrays, in_use: int) -> None:
+        self._original = arrays
+        words = arrays.pages[:in_use].copy()
+        words[~_plausible(words, arrays.page_rows)] = _EMPTY
+        words[:, [REFERENCES, LINKED_ROWS]] = 0
+        self.arrays = arrays._replace(pages=words)
+        self._words = words
+        self._linked = self._rows_with(LINKED)
+        _keep_mutual(words)
+        while (astray := self._pages_that_lead_astray()).any():
+            words[astray] = _EMPTY
+            _keep_mutual(words)
+            self._linked = self._linked[words[self._page_of(self._linked), LANES] > 0]
+        self._targets = arrays.links[self._linked].astype(np.int64) - 1
+
+    def finish(self) -> NDArray[np.bool_]:
+        """Free what nobody holds and write the words back; returns which pages are held."""
+        self._count_links()
+        words, original = self._words, self._original
+        held: NDArray[np.bool_] = words[:, REFERENCES] > 0
+        words[~held] = _EMPTY
+        _keep_mutual(words)
+        self._trim_starts()
+        self._orphan_finals()
+        original.pages[: len(words)] = words
+        original.freed[-1] = 0
+        return held
+
+    def _page_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        return rows // self.arrays.page_rows
+
+    def _rows_with(self, flag: int) -> NDArray[np.int64]:
+        words = self._words
+        ranges = used_ranges(np.arange(len(words)), words, self.arrays.page_rows)
+        return flagged_rows(self.arrays.steps, ranges, flag)
+
+    def _is_used(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether each row is a committed one."""
+        pages = np.clip(self._page_of(rows), 0, len(self._words) - 1)
+        in_page = rows - pages * self.arrays.page_rows
+        used: NDArray[np.bool_] = in_page < self._words[pages, USED] * self._words[pages, LANES]
+        return used & (in_page >= 0)
+
+    def _pages_that_lead_astray(self) -> NDArray[np.bool_]:
+        """bool[pages]: which have a LINKED row without a final row that leads back to it."""
+        arrays, linked = self.arrays, self._linked
+        targets = arrays.links[linked].astype(np.int64) - 1
+        good = self._is_used(targets)
+        safe = np.where(good, targets, 0)
+        good &= (arrays.steps[safe] & np.uint32(FINAL)) != 0
+        good &= arrays.links[safe].astype(np.int64) - 1 == linked
+        astray = np.zeros(len(self._words), np.bool_)
+        astray[self._page_of(linked[~good])] = True
+        return astray
+
+    def _count_links(self) -> None:
+        """A page that is held holds the final rows that its episodes end in."""
+        words, pages, targets = self._words, self._page_of(self._linked), self._page_of(self._targets)
+        counted = np.zeros(len(pages), np.bool_)
+        while True:
+            new = ~counted & (words[pages, REFERENCES] > 0)
+            if not new.any():
+                return
+            np.add.at(words, (pages[new], LINKED_ROWS), 1)
+            np.add.at(words, (targets[new], REFERENCES), 1)
+            counted |= new
+
+    def _trim_starts(self) -> None:
+        """A step that was being committed may have noted that an episode begins there."""
+        words, arrays = self._words, self.arrays
+        while True:
+            pages = np.flatnonzero(words[:, STARTS])
+            last = arrays.start_rows[pages * arrays.page_rows + words[pages, STARTS] - 1]
+            beyond = pages[last >= words[pages, USED] * words[pages, LANES]]
+            if not len(beyond):
+                return
+            words[beyond, STARTS] -= 1
+
+    def _orphan_finals(self) -> None:
+        """Final rows whose last transition is gone."""
+        links = self._original.links
+        finals = self._rows_with(FINAL)
+        finals = finals[~np.isin(links[finals], (NO_LINK, ORPHAN))]
+        kept = self._words[self._page_of(self._linked), LANES] > 0
+        links[finals[~np.isin(finals, self._targets[kept])]] = ORPHAN
+
+
+def _plausible(words: NDArray[np.int64], page_rows: int) -> NDArray[np.bool_]:
+    lanes, used, starts = words[:, LANES], words[:, USED], words[:, STARTS]
+    good: NDArray[np.bool_] = (lanes >= 1) & (lanes <= page_rows)
+    good &= (used >= 0) & (used <= page_rows // np.maximum(lanes, 1))
+    good &= (starts >= 0) & (starts <= page_rows)
+    for word in (NEXT, PREVIOUS):
+        good &= (words[:, word] >= -1) & (words[:, word] < len(words))
+    return good
+
+
+def _keep_mutual(words: NDArray[np.int64]) -> None:
+    """Cut what leads to a page that does not lead back, and what leads round in a circle."""
+    numbers = np.arange(len(words))
+    for there, back in ((NEXT, PREVIOUS), (PREVIOUS, NEXT)):
+        target = np.maximum(words[:, there], 0)
+        mutual = (words[:, there] >= 0) & (words[target, back] == numbers)
+        mutual &= (words[:, LANES] > 0) & (words[target, LANES] == words[:, LANES])
+        words[~mutual, there] = -1
+    following = words[:, NEXT].tolist()
+    reached = np.zeros(len(words), np.bool_)
+    for page in np.flatnonzero(words[:, PREVIOUS] < 0).tolist():
+        while page >= 0:
+            reached[page] = True
+            page = following[page]
+    for word in (NEXT, PREVIOUS):
+        words[~reached, word] = -1
