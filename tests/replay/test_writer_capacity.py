@@ -15,3 +15,100 @@ def test_a_table_as_large_as_the_capacity_goes_on_for_ever(capacity: int, lanes:
             for number in range(3 * capacity // lanes):
                 writer.append({"number": number if lanes == 1 else np.full(lanes, number)})
         assert len(replay.table("t")) == capacity
+
+
+def one_in_a_table(name: str = "t") -> hr.Table:
+    fifo = hr.selectors.Fifo()
+    return hr.Table(name, sampler=fifo, remover=fifo, max_size=1)
+
+
+NUMBER = hr.Signature.like({"number": np.int64(0)})
+
+
+@pytest.mark.parametrize("lanes", [1, 3])
+@pytest.mark.parametrize("final", [True, False])
+def test_a_writer_holds_nothing_of_episodes_that_no_item_can_reach(lanes: int, final: bool):
+    """C4: however long its history may be, a lane's later items lie in its current episode."""
+    shape = () if lanes == 1 else (lanes,)
+    with hr.Replay(NUMBER, [one_in_a_table()], capacity=600, seed=0) as replay:
+        with replay.writer(lanes=lanes, history=100_000) as writer:
+            for episode in range(300):
+                length = 1 + episode % 40
+                for number in range(length):
+                    writer.append({"number": np.full(shape, 100 * episode + number)})
+                writer.end_episode({"number": np.full(shape, -1)} if final else None)
+                # Until the lane goes on the whole episode is in reach.
+                writer.create_item("t", length + final, lane=lanes - 1)
+                numbers = np.ravel(replay.sample("t", 1).data["number"])
+                expected = list(range(100 * episode, 100 * episode + length)) + [-1] * final
+                assert numbers.tolist() == expected
+            assert replay.statistics().store.pages <= 12
+
+
+def test_an_ended_episode_stays_in_reach_while_its_lane_does_not_go_on():
+    """A step that is refused at the turn of a page takes nothing away."""
+    with hr.Replay(NUMBER, [one_in_a_table()], capacity=320, seed=0) as replay:
+        with replay.writer(history=100_000) as writer:
+            page_rows = 10
+            for number in range(3 * page_rows):
+                writer.append({"number": number})
+            assert replay.statistics().store.pages == 3
+            writer.end_episode()
+            with pytest.raises(hr.SpecError):
+                writer.append({"number": "one"})
+            with replay.writer() as other:  # Takes what is free.
+                for _ in range(page_rows):
+                    other.append({"number": -1})
+            writer.create_item("t", 3 * page_rows)
+            assert replay.sample("t", 1).data["number"][0].tolist() == list(range(3 * page_rows))
+
+
+def test_lanes_that_go_on_hold_what_is_theirs():
+    """One lane's episodes are short, another's is one long one."""
+    with hr.Replay(NUMBER, [one_in_a_table()], capacity=4000, seed=0) as replay:
+        with replay.writer(lanes=2, history=100_000) as writer:
+            for number in range(500):
+                writer.append({"number": np.array([number, number])})
+                if number % 7 == 6:
+                    writer.end_episode(lane=0)
+            writer.create_item("t", 500, lane=1)
+            assert replay.sample("t", 1).data["number"][0].tolist() == list(range(500))
+
+
+def test_windows_over_the_ends_of_episodes_keep_their_rows():
+    rule = hr.ItemRule("t", 200, 1, hr.EndOfEpisode.CONTINUE)
+    with hr.Replay(NUMBER, [one_in_a_table()], capacity=1000, seed=0) as replay:
+        with replay.writer(items=[rule]) as writer:
+            for number in range(1000):
+                writer.append({"number": number})
+                if number % 5 == 4:
+                    writer.end_episode()
+                if number >= 199:
+                    found = replay.sample("t", 1).data["number"][0]
+                    assert found.tolist() == list(range(number - 199, number + 1))
+
+
+def test_room_may_be_asked_for_before_something_else_is_changed():
+    with hr.Replay(NUMBER, [one_in_a_table()], capacity=32, seed=0) as replay:
+        with replay.writer(history=100_000) as writer:
+            with pytest.raises(hr.StoreFull):  # noqa: PT012
+                while True:
+                    writer.make_room()
+                    writer.append({"number": 1})
+        with pytest.raises(hr.Closed):
+            writer.make_room()
+
+
+def test_an_episode_that_fills_the_store_can_be_dropped():
+    with hr.Replay(NUMBER, [one_in_a_table()], capacity=64, seed=0) as replay:
+        with replay.writer(history=100_000) as writer:
+            for _ in range(3):
+                with pytest.raises(hr.StoreFull):  # noqa: PT012
+                    while True:
+                        writer.append({"number": 1})
+                writer.drop_open_lanes()
+                with pytest.raises(ValueError, match="the last 1 rows"):
+                    writer.create_item("t", 1)
+            writer.append({"number": 7})
+            writer.create_item("t", 1)
+            assert replay.sample("t", 1).data["number"].tolist() == [7]

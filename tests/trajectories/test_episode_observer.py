@@ -247,6 +247,18 @@ def test_m3_items_of_different_lengths_in_a_batch():
     assert batch.data.is_boundary().tolist() == [[False, True, True, True], [False, False, False, True]]
 
 
+def test_a_largest_episode_above_the_capacity():
+    """It is a bound, not a reservation: of episodes that are over only items hold something."""
+    fifo = hr.selectors.Fifo()
+    table = hr.Table("t", sampler=fifo, remover=fifo, max_size=2)
+    with hr.Replay(SIGNATURE, [table], capacity=200) as replay:
+        with hr.AddEpisodeObserver(replay, "t", 1_000_000) as observer:
+            for first in range(0, 5000, 10):
+                for each in episode(8, first):
+                    observer(each)
+                assert replay.sample("t", 1).data.action[0, 0] == max(0, first - 10)
+
+
 # ---- against a model -------------------------------------------------------------------------------------------
 
 steps = st.one_of(

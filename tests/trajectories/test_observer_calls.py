@@ -558,6 +558,31 @@ def test_p1_a_full_store_refuses_the_frame_and_the_observer_goes_on():
         observer.close()
 
 
+@both
+def test_p1_a_full_store_and_a_frame_that_interrupts_an_episode(make):
+    """Nothing changed: the run that it would end goes on."""
+    with hr.Replay(SIGNATURE, [fifo()], capacity=64) as replay:
+        observer = (
+            hr.AddTrajectoryObserver(replay, "t", 2)
+            if make is windows_of_two
+            else hr.AddEpisodeObserver(replay, "t", 999)
+        )
+        observer(frame(0, FIRST))
+        number = 1
+        with pytest.raises(hr.StoreFull):  # noqa: PT012
+            while True:
+                observer(frame(number, MID))
+                number += 1
+        before = observer.statistics()
+        with pytest.raises(hr.StoreFull):
+            observer(frame(number, FIRST))
+        assert observer.statistics() == before
+        observer.reset(False)
+        replay.reset("t")
+        assert len(write_episode(observer, 1000)[2]) == 1
+        observer.close()
+
+
 # ---- users' expectations ---------------------------------------------------------------------------------------
 
 

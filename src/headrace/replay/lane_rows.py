@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from headrace.checks import check_count
 from headrace.ends import EndOfEpisode
-from headrace.replay.cutting import END_NUMBERS
+from headrace.replay.cutting import CONTINUE, END_NUMBERS
 from headrace.replay.final_columns import FinalColumns
 from headrace.replay.item_maker import ItemMaker
 from headrace.spec import Signature, check_array
@@ -43,7 +43,8 @@ class LaneRows:
         signature, columns = self._store.signature, self._store.columns
         self._specs = signature.columns
         self._finals = FinalColumns(signature)
-        self.blocks = _blocks(replay, lanes, history)
+        across = max((rule.reach for rule in items.rules if rule.cut.end == CONTINUE), default=0)
+        self.blocks = _blocks(replay, lanes, history, across)
         # Each block beside the first fills pages of its own, and may have ended in the middle of others.
         self._extra_pages = 2 * (len(self.blocks) - 1)
         self._store.allow(self._extra_pages)
@@ -250,7 +251,8 @@ class LaneRows:
         """The episodes of these lanes end, and nothing more is made of them."""
         with self._lock:
             for block, inner, _ in self._by_block(lanes):
-                self._end_without_finals(block, inner)
+                for lane in inner.tolist():
+                    block.drop(lane)
 
     def end_streams(self, lanes: NDArray[np.int64]) -> None:
         """What these lanes hold next continues nothing."""
@@ -286,11 +288,11 @@ class LaneRows:
         raise ValueError(f"lane: expected 0 to {self._lanes - 1}, got {lane}")
 
 
-def _blocks(replay: Replay, lanes: int, history: int) -> list[LaneBlock]:
+def _blocks(replay: Replay, lanes: int, history: int, across: int) -> list[LaneBlock]:
     """The lanes, in as few blocks as pages have room for."""
     most = replay.store.arrays.page_rows
     sizes = [most] * (lanes // most) + ([lanes % most] if lanes % most else [])
-    return [LaneBlock(replay.store, size, history) for size in sizes]
+    return [LaneBlock(replay.store, size, history, across) for size in sizes]
 
 
 def _puts(signature: Signature, columns: Mapping[str, NDArray[Any]], lanes: int) -> list[tuple[str, Any]]:

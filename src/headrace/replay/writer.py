@@ -96,6 +96,17 @@ class Writer:
         with self._lock:
             self._items.commit_and_make(block)
 
+    def make_room(self) -> None:
+        """See to it that one more step of every lane fits, for calls that change something else before they append it.
+
+        Raises:
+            StoreFull: no room; nothing changed.
+            Closed: the writer or the replay is closed.
+        """
+        self._check_open()
+        for block in self._blocks:
+            block.make_room()
+
     def append_marked(
         self, step: Any, final: NDArray[np.bool_], idle: NDArray[np.bool_], given: Sequence[str]
     ) -> None:

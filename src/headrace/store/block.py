@@ -22,7 +22,9 @@ class LaneBlock:
     Args:
         store: where the lanes live.
         lanes: how many.
-        history: how many of its newest steps stay in reach of later windows.
+        history: how many of its newest steps stay in reach of later windows. What lies before the episodes that are
+            under way, or that ended last, is in reach of none.
+        across: how many of them stay in reach all the same, for windows over the ends of episodes; None is all.
 
     Attributes:
         row: the first row of the step to be written next; valid after `make_room`.
@@ -31,10 +33,11 @@ class LaneBlock:
         version: of the policy that acts; stored with each step.
     """
 
-    def __init__(self, store: Store, lanes: int, history: int) -> None:
+    def __init__(self, store: Store, lanes: int, history: int, across: int | None = None) -> None:
         self._store = store
         self.lanes = lanes
         self._history = history
+        self._across = history if across is None else across
         self._page = -1
         self._steps_left = 0
         self._committed = 0
@@ -45,6 +48,9 @@ class LaneBlock:
         self.version = 0
         self.lane_steps = np.zeros(lanes, np.uint32)
         self._episodes = np.full(lanes, -1, np.int64)
+        # Where the episode of each lane begins that ended last, and where the one after it.
+        self._ended_from = np.zeros(lanes, np.int64)
+        self._open_from = np.zeros(lanes, np.int64)
         self.newest_rows = np.empty(lanes, np.int64)
         self._carve = (store.memory, store.places, store.arrays.page_rows)
         self.final_rows: dict[int, int] = {}
@@ -60,13 +66,20 @@ class LaneBlock:
         if self._steps_left:
             return
         # A page is out of reach once the next one's first step is.
-        while len(self._reach) > 1 and self._reach[1][1] <= self._committed - self._history:
+        oldest = self._oldest_in_reach() if len(self._reach) > 1 else 0
+        while len(self._reach) > 1 and self._reach[1][1] <= oldest:
             self._store.release(self._reach.popleft()[0])
         page = self._store.acquire(self.lanes, self._page)
         self._page = page
         self._steps_left = self._store.arrays.page_rows // self.lanes
         self.row = page * self._store.arrays.page_rows
         self._reach.append((page, self._committed))
+
+    def _oldest_in_reach(self) -> int:
+        """The number of the oldest step that a later window may hold."""
+        # An episode that has ended can be looked back at until its lane goes on.
+        first = int(np.where(self.lane_steps > 0, self._open_from, self._ended_from).min())
+        return min(max(self._committed - self._history, first), self._committed - self._across)
 
     def release(self) -> list[int]:
         """Forget all pages; returns those that are to be given back."""
@@ -166,6 +179,12 @@ class LaneBlock:
         self._store.arrays.steps[self.last + lane] |= np.uint32(ENDED)
         self._end(lane, self.last + lane)
 
+    def drop(self, lane: int) -> None:
+        """The lane's episode is over, and no later window holds any of it: its pages need not wait for the next."""
+        self.end_without_final(lane)
+        self._ended_from[lane] = self._open_from[lane]
+        del self.final_rows[lane]
+
     def pages_for_finals(self, count: int, ahead: int) -> list[int]:
         """The lanes of each page that the final rows of `count` lanes take, after `ahead` further steps."""
         if count == self.lanes:
@@ -195,5 +214,6 @@ class LaneBlock:
             self._end(lane, first + place)
 
     def _end(self, lane: int, row: int) -> None:
+        self._ended_from[lane], self._open_from[lane] = self._open_from[lane], self._committed
         self.lane_steps[lane] = 0
         self.final_rows[lane] = row

@@ -125,8 +125,7 @@ class Observer(ABC):
         Raises:
             SpecError: the frame does not fit the signature, or is a batch; nothing changed.
             ValueError: it cannot follow the frame before it, or has step types of no frame; nothing changed.
-            StoreFull: no room for the frame, and it was not taken; send it again when items have left. (If it begins
-                an episode in the middle of another, that one is over.)
+            StoreFull: no room for the frame, and nothing changed; send it again when items have left.
             DeadlineExceeded: the tables were full for `timeout` seconds; the frame was taken, do not send it again.
             Closed: the observer is closed.
         """
@@ -163,7 +162,7 @@ class Observer(ABC):
                 f"another episode; got {got}. Nothing was taken; after reset() any frame may follow"
             )
         self._frames.check(columns)
-        self._check_replay()
+        writer.make_room()
         warning = self._interrupt_run(writer)
         self._expected = _NO_RUN
         _warn(warning, 4)
