@@ -11,8 +11,6 @@ import headrace as hr
 from headrace.replay.forking import ForkFollowers
 from headrace.testing import FakeClock, in_forked_child
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-
 ROWS = 3000
 
 
@@ -153,3 +151,16 @@ def test_followers_are_told_as_long_as_they_live():
     assert in_forked_child(lambda: kept.told) == ["before", "child"]
     assert kept.told == ["before", "parent"]
     assert told == []
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_who_was_not_at_rest_is_not_told_to_go_on():
+    class Unwilling(Follower):
+        def before_fork(self):
+            raise KeyboardInterrupt
+
+    followers, kept, unwilling = ForkFollowers(), Follower(), Unwilling()
+    followers.add(kept)
+    followers.add(unwilling)
+    assert in_forked_child(lambda: unwilling.told) == []
+    assert (kept.told, unwilling.told) == (["before", "parent"], [])

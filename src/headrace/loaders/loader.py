@@ -44,8 +44,8 @@ class Loader:
         device: where the arrays go: any torch device, a `jax.Device` or a platform's name; None for the CPU, or JAX's
             default.
         timeout: seconds that `next` waits for a batch; None waits for ever.
-        snapshot: for data that does not change while it is read: forked workers of a `DataLoader` each deliver a
-            share of the one stream, from their copies of the replay.
+        snapshot: for a replay of this process whose data does not change while it is read: forked workers of a
+            `DataLoader` each deliver a share of the one stream, from their copies of the replay.
         clock: tells the time to deadlines; tests give one that they move.
 
     Raises:

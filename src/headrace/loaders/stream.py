@@ -87,7 +87,8 @@ class Stream:
         deadline = math.inf if timeout is None else self._clock.monotonic() + timeout
         taker = _Taker(deadline, self._refusals)
         try:
-            self._takers.add(taker)
+            with self._changed:
+                self._takers.add(taker)
             while True:
                 with self._changed:
                     batch = self._wait_for_batch(taker, timeout)

@@ -47,10 +47,12 @@ class ForkFollowers:
 
     def _before(self) -> None:
         alive = [follower for each in tuple(self._followers.values()) if (follower := each()) is not None]
+        told: list[Forked] = []
+        self._forking.told = told
         # By age: two threads that fork at the same time take the locks in one order.
-        self._forking.told = alive
         for follower in alive:
             follower.before_fork()
+            told.append(follower)
 
     def _after_in_parent(self) -> None:
         for follower in self._told():

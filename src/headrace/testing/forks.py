@@ -7,6 +7,7 @@ import pickle
 import select
 import signal
 import traceback
+import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -28,7 +29,10 @@ def in_forked_child(function: Callable[[], Result], timeout: float = 30.0) -> Re
     True
     """
     ours, theirs = os.pipe()
-    child = os.fork()
+    with warnings.catch_warnings():
+        # Python and libraries warn of forks beside threads; to see what becomes of them is what this is for.
+        warnings.simplefilter("ignore")
+        child = os.fork()
     if child == 0:
         _run(function, theirs)
     os.close(theirs)
