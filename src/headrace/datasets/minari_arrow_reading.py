@@ -49,7 +49,9 @@ class ArrowEpisodes:
 
     def without_final(self) -> int:
         """How many episodes have T observations instead of T+1."""
-        return sum(counted is not None and counted[0] == counted[1] for counted in map(self._count, self.names))
+        return sum(
+            counted is not None and counted[0] == counted[1] for counted in map(self._count, self.names)
+        )
 
     def read(self, index: int) -> Recorded:
         """The parts of one episode.

@@ -32,6 +32,7 @@ from headrace.replay.writer import Writer
 from headrace.spec import Signature
 from headrace.statistics import ReplayStatistics, TableStatistics
 from headrace.store.gather import Pool, window_rows_in
+from headrace.store.records import stored_nbytes
 from headrace.store.store import Store
 from headrace.views.located import Located
 from headrace.views.sampling import SamplingPlan
@@ -617,7 +618,7 @@ def estimate_bytes(signature: Signature, steps: int, tables: Iterable[Table] = (
     >>> estimate_bytes(Signature.like({"frame": np.zeros((84, 84), np.uint8)}), 1_000_000) // 1_000_000
     7060
     """
-    per_row = signature.nbytes + 4
+    per_row = stored_nbytes(signature) + 4
     per_item = sum(16 + (8 + 8.6 if table.sampler.reads_priorities else 0) for table in tables)
     return int(steps * (per_row + per_item))
 

@@ -32,6 +32,7 @@ from headrace.store.layout import (
     rows_of_a_page,
 )
 from headrace.store.pinning import pin_page, take_freed
+from headrace.store.records import stored_nbytes
 
 # A reader may end between a look at it and the wait for it: then the next look is so far away.
 _LOOK_SECONDS = 0.05
@@ -337,7 +338,7 @@ class Store:
     @property
     def row_nbytes(self) -> int:
         """Bytes of one row with its metadata (the step word; episode ids and versions are shared by many rows)."""
-        return self.signature.nbytes + self.arrays.steps.itemsize
+        return stored_nbytes(self.signature) + self.arrays.steps.itemsize
 
     def statistics(self) -> StoreStatistics:
         """What is held now."""
