@@ -209,12 +209,23 @@ def test_what_is_no_array_is_refused(tmp_path, file_format):
         ("infos/short", {"short": np.zeros(2)}),
         ("infos", {1: np.zeros(3)}),
         ("infos", {"a/b": np.zeros(3)}),
+        ("infos", np.zeros(3)),
         ("infos", {"nul\0": np.zeros(3)}),
         ("infos", {"\ud800": np.zeros(3)}),
     ):
         wrong = episode()
         wrong.infos = value
         with pytest.raises(hr.SpecError, match=f"episode 0: '?{path}"):
+            save([wrong], tmp_path / "x.npz")
+    for name, value in (
+        ("rewards", np.zeros((3, 2))),
+        ("terminations", np.ones(3, bool)),
+        ("observations", {}),
+        ("actions", np.zeros(4)),
+    ):
+        wrong = episode()
+        setattr(wrong, name, value)
+        with pytest.raises(hr.SpecError, match=f"episode 0: {name}"):
             save([wrong], tmp_path / "x.npz")
     for name, value in (("options", {"o": object()}), ("options", {1: 2}), ("seed", object()), ("id", {3})):
         wrong = episode()
