@@ -8,7 +8,9 @@ from headrace.datasets import minari_ids
 from headrace.datasets.minari_ids import check_id, datasets_root, find_data_folder, list_ids
 
 
-@pytest.mark.parametrize("given", ["line-v0", "demo/line-v12", "ab/cd/e-v1", "D4RL/door/human-v2", "a_b-c/x_y-z-v003"])
+@pytest.mark.parametrize(
+    "given", ["line-v0", "demo/line-v12", "ab/cd/e-v1", "D4RL/door/human-v2", "a_b-c/x_y-z-v003"]
+)
 def test_ids_are_names_with_a_version_and_namespaces_may_nest(given):
     """K2."""
     assert check_id(given) == given
