@@ -135,6 +135,15 @@ def test_the_padding_of_unfinished_episodes_is_told_by_their_length(
 
 
 @FORMATS
+def test_a_flag_before_the_last_real_row_is_one_in_the_middle(tmp_path, form):
+    """K11, K12: the row after it is not taken for padding."""
+    early = columns(3, padded=False, terminations=pa.array([False, True, False]))
+    with load_minari(made(tmp_path, form, early, noted={"total_steps": 3}, total_steps=3)) as dataset:
+        with pytest.raises(DatasetError, match="data: 0: "):
+            dataset[0]
+
+
+@FORMATS
 def test_infos(tmp_path, form):
     """K11: a note of the row's shape, an empty note for scalars, nested groups, strings, no note at all."""
     rows = np.arange(16.0).reshape(4, 4)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace import DatasetError
 from headrace.datasets import minari_ids
 from headrace.datasets.minari_ids import check_id, datasets_root, find_data_folder, list_ids
 
@@ -85,6 +86,12 @@ def test_a_folder_without_data_is_no_dataset(root):
     """G11."""
     with pytest.raises(FileNotFoundError, match="demo: it has no folder 'data'"):
         find_data_folder(root / "demo", None)
+
+
+def test_a_file_is_a_dataset_error(root):
+    """G11: a file of the wrong kind."""
+    with pytest.raises(DatasetError, match="notes.txt: expected the folder of a Minari dataset, got a file"):
+        find_data_folder(root / "demo/notes.txt", None)
 
 
 def test_a_name_that_is_no_string_is_a_type_error():

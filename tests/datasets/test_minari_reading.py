@@ -433,6 +433,15 @@ def test_a_file_that_is_missing_or_of_another_kind(tmp_path, name, content, mess
         load_minari(file.parent.parent)
 
 
+def test_a_structure_that_has_no_layout_is_a_dataset_error(tmp_path):
+    """G11."""
+    path = save_minari([Episode({"a": [0.0, 1.0]}, [0], [1.0], [True], [False])], "own-v0", root=tmp_path)
+    file = path / "data" / "metadata.json"
+    file.write_text(file.read_text().replace('"children": {"a"', '"children": {"."'))
+    with pytest.raises(DatasetError, match=r"metadata.json: observations/\."):
+        load_minari(path)
+
+
 def test_no_such_dataset(tmp_path):
     """G11."""
     made(tmp_path, arrays())

@@ -250,7 +250,7 @@ def test_spaces_come_from_the_environment(tmp_path):
             assert dataset.action_space == env.action_space
             assert json.loads(dataset.metadata["env_spec"]) == json.loads(spec.to_json())
             assert json.loads(dataset.metadata["eval_env_spec"]) == json.loads(spec.to_json())
-    with pytest.raises(SpecError, match=r"observations: .*observation_space"):
+    with pytest.raises(SpecError, match=r"^episode 0: observations: .*observation_space"):
         saved(tmp_path, episode(), env_spec=spec, overwrite=True)
     path = saved(tmp_path, episode(), env_spec=spec, overwrite=True, observation_space=spaces.Box(0, 5, (1,)))
     assert load_minari(path).observation_space == spaces.Box(0, 5, (1,))
@@ -351,7 +351,7 @@ def test_infos_keep_their_rows_and_extras_lie_below_them(tmp_path):
 
 def test_an_info_of_the_name_extras_is_refused(tmp_path):
     """K10: it would come back as extras."""
-    with pytest.raises(SpecError, match="infos/extras"):
+    with pytest.raises(SpecError, match="^episode 0: infos/extras"):
         saved(tmp_path, episode(infos={"extras": np.zeros(3)}))
 
 
