@@ -9,7 +9,7 @@ from typing import Any
 from bench.case import Case
 from bench.measure import Plan
 
-MODULES = ("memories", "accumulator", "batch_queue")
+MODULES = ("memories", "accumulator", "batch_queue", "datasets", "minari")
 
 
 def cases() -> list[Case]:

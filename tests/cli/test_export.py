@@ -128,28 +128,27 @@ def test_a_failure_is_1_and_leaves_nothing(tmp_path, source):
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_a_saved_replay(tmp_path, monkeypatch):
+def test_a_saved_replay(tmp_path):
     """Datasets X2: the complete episodes, and how many were left out."""
     step = {"observation": 0.0, "action": 0, "reward": 1.0, "terminated": False, "truncated": False}
-    replay = hr.Replay(hr.Signature.like(step), [hr.Table.queue("t", 100)])
-    monkeypatch.setattr(hr.Replay, "load", lambda path: replay, raising=False)
-    (tmp_path / "run").mkdir()
     out = ("--to", "npz", "--out", tmp_path / "x", "--json")
-    with replay.writer(items=[hr.ItemRule("t", 1)]) as writer:
-        writer.append(step)
-        failed = export(tmp_path / "run", *out)
-        assert failed.exit_code == 1
-        assert "at least one episode" in failed.output
-    assert replay.is_closed
-    replay = hr.Replay(hr.Signature.like(step), [hr.Table.queue("t", 100)])
-    with replay.writer(items=[hr.ItemRule("t", 1)]) as writer:
-        writer.append(step)
-        writer.end_episode({"observation": 1.0})
-        writer.append(step)
+    with hr.Replay(hr.Signature.like(step), [hr.Table.queue("t", 100)]) as replay:
+        with replay.writer(items=[hr.ItemRule("t", 1)]) as writer:
+            writer.append(step)
+            writer.flush()
+            replay.save(tmp_path / "early")
+            writer.end_episode({"observation": 1.0})
+            writer.append(step)
+        replay.save(tmp_path / "run")
+    failed = export(tmp_path / "early", *out)
+    assert failed.exit_code == 1
+    assert "at least one episode" in failed.output
     done = export(tmp_path / "run", *out)
     assert done.exit_code == 0, done.output
     result = json.loads(done.output)
     assert (result["episodes"], result["steps"], result["left_out"]) == (1, 1, 1)
+    with load_npz(tmp_path / "x") as dataset:
+        assert dataset[0].observations.tolist() == [0, 1]
 
 
 def test_what_a_person_sees(tmp_path, source):

@@ -136,9 +136,9 @@ def test_exit_codes(tmp_path):
     assert (done.exit_code, done.output.startswith("Error: DatasetError: ")) == (1, True)
 
 
-def test_a_replay_without_complete_episodes_is_1(tmp_path, monkeypatch):
+def test_a_replay_without_complete_episodes_is_1(tmp_path):
     step = {"observation": 0.0, "action": 0, "reward": 1.0, "terminated": False, "truncated": False}
-    replay = hr.Replay(hr.Signature.like(step), [hr.Table.queue("t", 100)])
-    monkeypatch.setattr(hr.Replay, "load", lambda path: replay, raising=False)
-    done = inspect(tmp_path)
+    with hr.Replay(hr.Signature.like(step), [hr.Table.queue("t", 100)]) as replay:
+        replay.save(tmp_path / "run")
+    done = inspect(tmp_path / "run")
     assert (done.exit_code, "no complete episode" in done.output.replace("\n", " ")) == (1, True)

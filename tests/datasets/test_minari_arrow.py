@@ -1,4 +1,7 @@
-"""Minari data in arrow and parquet (datasets K11, K12). The files are made by hand, in the layout of Minari's writer."""
+"""Minari data in arrow and parquet (datasets K11, K12).
+
+The files are made by hand, in the layout of Minari's own writer.
+"""
 
 import json
 
@@ -120,7 +123,9 @@ def test_the_last_real_action_is_never_dropped(tmp_path, form, noted):
 
 @FORMATS
 @pytest.mark.parametrize(("padded", "total_steps", "steps"), [(True, 3, 3), (True, None, 3), (False, 3, 2)])
-def test_the_padding_of_unfinished_episodes_is_told_by_their_length(tmp_path, form, padded, total_steps, steps):
+def test_the_padding_of_unfinished_episodes_is_told_by_their_length(
+    tmp_path, form, padded, total_steps, steps
+):
     """K12: no flag says where the episode ends."""
     noted = {} if total_steps is None else {"total_steps": total_steps}
     path = made(tmp_path, form, columns(3, padded=padded, flagged=False), noted=noted, total_steps=3)
@@ -130,16 +135,34 @@ def test_the_padding_of_unfinished_episodes_is_told_by_their_length(tmp_path, fo
 
 
 @FORMATS
+def test_a_flag_before_the_last_real_row_is_one_in_the_middle(tmp_path, form):
+    """K11, K12: the row after it is not taken for padding."""
+    early = columns(3, padded=False, terminations=pa.array([False, True, False]))
+    with load_minari(made(tmp_path, form, early, noted={"total_steps": 3}, total_steps=3)) as dataset:
+        with pytest.raises(DatasetError, match="data: 0: "):
+            dataset[0]
+
+
+@FORMATS
 def test_infos(tmp_path, form):
     """K11: a note of the row's shape, an empty note for scalars, nested groups, strings, no note at all."""
     rows = np.arange(16.0).reshape(4, 4)
     infos = struct(
-        scalar=lists(np.arange(4), note=""), vector=lists(rows, note="4"), matrix=lists(rows, note="2,2"),
-        old=lists(rows, note=bytes([2, 2])), old_scalar=lists(np.arange(4), note=b""), plain=pa.array([1.0, 2.0, 3.0, 4.0]),
-        text=pa.array(["a", "", "\u4e2d", "b"]), raw=pa.array([b"a", b"b", b"c", b"d"]), flag=pa.array([True, False, True, True]),
-        deep=struct(er=struct(x=lists(rows, note="4,1")), lists=pa.array([[1, 2]] * 4)), bare=lists(rows),
-        lists=pa.array([[[1, 2, 3]]] * 4), nothing=pa.nulls(4), some=pa.array([1.0, None, 3.0, 4.0]),
-    )  # fmt: skip
+        scalar=lists(np.arange(4), note=""),
+        vector=lists(rows, note="4"),
+        matrix=lists(rows, note="2,2"),
+        old=lists(rows, note=bytes([2, 2])),
+        old_scalar=lists(np.arange(4), note=b""),
+        plain=pa.array([1.0, 2.0, 3.0, 4.0]),
+        text=pa.array(["a", "", "\u4e2d", "b"]),
+        raw=pa.array([b"a", b"b", b"c", b"d"]),
+        flag=pa.array([True, False, True, True]),
+        deep=struct(er=struct(x=lists(rows, note="4,1")), lists=pa.array([[1, 2]] * 4)),
+        bare=lists(rows),
+        lists=pa.array([[[1, 2, 3]]] * 4),
+        nothing=pa.nulls(4),
+        some=pa.array([1.0, None, 3.0, 4.0]),
+    )
     found = load_minari(made(tmp_path, form, columns(infos=infos)))[0].infos
     shapes = {name: value.shape for name, value in found.items() if name != "deep"}
     assert shapes == {
@@ -174,12 +197,19 @@ def test_spaces_of_every_kind(tmp_path, form):
         "text": spaces.Text(3), "pair": spaces.Tuple([spaces.Discrete(3), spaces.Box(0, 1, (), np.float64)]),
     })  # fmt: skip
     tree = {
-        "box": np.arange(16, dtype=np.float32).reshape(4, 2, 2), "many": np.ones((4, 2), np.int64),
-        "binary": np.ones((4, 1, 2), np.int8), "text": np.array(["a", "b", "", "c"]), "pair": (np.arange(4) % 3, np.arange(4.0)),
-    }  # fmt: skip
+        "box": np.arange(16, dtype=np.float32).reshape(4, 2, 2),
+        "many": np.ones((4, 2), np.int64),
+        "binary": np.ones((4, 1, 2), np.int8),
+        "text": np.array(["a", "b", "", "c"]),
+        "pair": (np.arange(4) % 3, np.arange(4.0)),
+    }
     pair = struct(**{"0": pa.array(tree["pair"][0]), "1": lists(tree["pair"][1])[0]})
     observations = struct(
-        box=lists(tree["box"]), many=lists(tree["many"]), binary=lists(tree["binary"]), text=pa.array(tree["text"].tolist()), pair=pair
+        box=lists(tree["box"]),
+        many=lists(tree["many"]),
+        binary=lists(tree["binary"]),
+        text=pa.array(tree["text"].tolist()),
+        pair=pair,
     )
     found = load_minari(made(tmp_path, form, columns(observations=observations), observation_space=space))[0]
     assert found == Episode(tree, [5, 6, 5], [0.5, 1.5, 2.5], [False, False, True], [False] * 3)
@@ -208,9 +238,16 @@ def test_jpeg_rows_are_decoded(tmp_path, form, flag):
         buffer = io.BytesIO()
         Image.fromarray(image).save(buffer, "JPEG")
         rows.append(buffer.getvalue())
-    space = spaces.Dict({"jpeg": spaces.Box(0, 255, images.shape[1:], np.uint8), "raw": spaces.Box(0, 255, images.shape[1:], np.uint8)})
+    space = spaces.Dict(
+        {
+            "jpeg": spaces.Box(0, 255, images.shape[1:], np.uint8),
+            "raw": spaces.Box(0, 255, images.shape[1:], np.uint8),
+        }
+    )
     observations = struct(jpeg=pa.array(rows, pa.binary()), raw=lists(images))
-    path = made(tmp_path, form, columns(observations=observations), observation_space=space, jpeg_encoding=flag)
+    path = made(
+        tmp_path, form, columns(observations=observations), observation_space=space, jpeg_encoding=flag
+    )
     found = load_minari(path)[0].observations
     np.testing.assert_array_equal(found["raw"], images)
     np.testing.assert_array_equal(found["jpeg"], [np.asarray(Image.open(io.BytesIO(row))) for row in rows])
@@ -263,13 +300,25 @@ BROKEN = {
     "no actions": (columns(actions=None), "missing actions"),
     "no flags": (columns(truncations=None), "missing truncations"),
     "null rewards": (columns(rewards=pa.array([1, None, 2, 0])), "rewards: expected a value in every row"),
-    "another shape": (columns(observations=lists(np.zeros((4, 3)))[0]), r"observations: expected rows of the shape \[2\]"),
+    "another shape": (
+        columns(observations=lists(np.zeros((4, 3)))[0]),
+        r"observations: expected rows of the shape \[2\]",
+    ),
     "another tree": (columns(observations=struct(a=pa.array([1] * 4))), "observations: expected one array"),
-    "ragged infos": (columns(infos=struct(a=pa.array([[1], [1, 2], [1], [1]]))), "infos/a: expected lists of one length"),
-    "another type": (columns(infos=struct(a=pa.array([1] * 4, pa.timestamp("s")))), "infos/a: expected numbers"),
-    "an impossible note": (columns(infos=struct(a=lists(np.zeros((4, 3)), note="2,2"))), "infos/a: expected rows of the shape"),
+    "ragged infos": (
+        columns(infos=struct(a=pa.array([[1], [1, 2], [1], [1]]))),
+        "infos/a: expected lists of one length",
+    ),
+    "another type": (
+        columns(infos=struct(a=pa.array([1] * 4, pa.timestamp("s")))),
+        "infos/a: expected numbers",
+    ),
+    "an impossible note": (
+        columns(infos=struct(a=lists(np.zeros((4, 3)), note="2,2"))),
+        "infos/a: expected rows of the shape",
+    ),
     "no image": (columns(observations=pa.array([b"\xff\xd8\xff\xff\xd9"] * 4)), "observations: row 0"),
-}  # fmt: skip
+}
 
 
 @FORMATS
@@ -288,8 +337,12 @@ def test_missing_parts_of_spaces_are_named(tmp_path, form):
     """G11."""
     space = spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Tuple([spaces.Discrete(2)] * 2)})
     whole = {"a": pa.array([0] * 4), "b": struct(**{"0": pa.array([0] * 4)})}
-    for number, (message, parts) in enumerate({"observations/a: missing": {"b": whole["b"]}, "observations/b/1: missing": whole}.items()):
-        path = made(tmp_path / str(number), form, columns(observations=struct(**parts)), observation_space=space)
+    for number, (message, parts) in enumerate(
+        {"observations/a: missing": {"b": whole["b"]}, "observations/b/1: missing": whole}.items()
+    ):
+        path = made(
+            tmp_path / str(number), form, columns(observations=struct(**parts)), observation_space=space
+        )
         with pytest.raises(DatasetError, match=message):
             load_minari(path)[0]
     path = made(tmp_path / "flat", form, columns(), observation_space=space)
@@ -308,7 +361,9 @@ def test_damaged_files(tmp_path, form, damage):
     elif damage == "metadata":
         (path / "data" / "1" / "metadata.json").write_text("{")
     else:
-        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2] if damage == "cut" else b"nothing " * 99)
+        file.write_bytes(
+            file.read_bytes()[: file.stat().st_size // 2] if damage == "cut" else b"nothing " * 99
+        )
     with load_minari(path) as dataset:
         assert dataset[0] == expected()
         with pytest.raises(DatasetError, match="made-v0/data: 1: "):

@@ -4,11 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from headrace import DatasetError
 from headrace.datasets import minari_ids
 from headrace.datasets.minari_ids import check_id, datasets_root, find_data_folder, list_ids
 
 
-@pytest.mark.parametrize("given", ["line-v0", "demo/line-v12", "ab/cd/e-v1", "D4RL/door/human-v2", "a_b-c/x_y-z-v003"])
+@pytest.mark.parametrize(
+    "given", ["line-v0", "demo/line-v12", "ab/cd/e-v1", "D4RL/door/human-v2", "a_b-c/x_y-z-v003"]
+)
 def test_ids_are_names_with_a_version_and_namespaces_may_nest(given):
     """K2."""
     assert check_id(given) == given
@@ -83,6 +86,12 @@ def test_a_folder_without_data_is_no_dataset(root):
     """G11."""
     with pytest.raises(FileNotFoundError, match="demo: it has no folder 'data'"):
         find_data_folder(root / "demo", None)
+
+
+def test_a_file_is_a_dataset_error(root):
+    """G11: a file of the wrong kind."""
+    with pytest.raises(DatasetError, match="notes.txt: expected the folder of a Minari dataset, got a file"):
+        find_data_folder(root / "demo/notes.txt", None)
 
 
 def test_a_name_that_is_no_string_is_a_type_error():

@@ -52,7 +52,11 @@ def fill(group, tree, filters):
             dtype = None if len({row.shape for row in rows}) == 1 else h5py.vlen_dtype(np.uint8)
             group.create_dataset(name, data=rows, dtype=dtype, chunks=True)
         elif value is not None:
-            dtype = h5py.string_dtype() if isinstance(value, list) and isinstance((value or [0])[0], str) else None
+            dtype = (
+                h5py.string_dtype()
+                if isinstance(value, list) and isinstance((value or [0])[0], str)
+                else None
+            )
             group.create_dataset(name, data=value, dtype=dtype, **filters)
 
 
@@ -63,7 +67,9 @@ def made(root, *episodes, observation_space=BOX, numbers=None, filters=None, **m
     with h5py.File(data / "main_data.hdf5", "w", track_order=True) as file:
         for number, parts in zip(numbers or range(len(episodes)), episodes, strict=True):
             group = file.create_group(f"episode_{number}")
-            group.attrs.update({"id": number, "total_steps": len(parts["rewards"]), **parts.get("attributes", {})})
+            group.attrs.update(
+                {"id": number, "total_steps": len(parts["rewards"]), **parts.get("attributes", {})}
+            )
             fill(group, {name: value for name, value in parts.items() if name != "attributes"}, filters or {})
     complete = {
         "total_episodes": len(episodes),
@@ -138,7 +144,10 @@ def test_jpeg_within_dicts_and_tuples_and_actions(tmp_path):
     observations = {"camera": rows, "pair": (rows, np.zeros((4, 2), np.float32))}
     action_space = space_to_json(IMAGE_SPACE, "action_space")
     path = made(
-        tmp_path, arrays(observations=observations, actions=rows[:3]), observation_space=space, action_space=action_space
+        tmp_path,
+        arrays(observations=observations, actions=rows[:3]),
+        observation_space=space,
+        action_space=action_space,
     )
     found = load_minari(path)[0]
     expected = np.array([pixels(row) for row in rows])
@@ -158,9 +167,12 @@ def test_infos_of_images_are_jpeg_only_where_there_was_no_flag_yet(tmp_path, fla
 
 @pytest.mark.parametrize(
     ("rows", "message"),
-    [([jpeg(IMAGES[0])[:60] + b"\xff\xd9"] * 4, "row 0"), ([jpeg(IMAGES[0, :, :32])] * 4, r"row 0: expected an image \[32, 40, 3\]"),
-     (np.zeros((4, 50), np.uint8), "images")],
-)  # fmt: skip
+    [
+        ([jpeg(IMAGES[0])[:60] + b"\xff\xd9"] * 4, "row 0"),
+        ([jpeg(IMAGES[0, :, :32])] * 4, r"row 0: expected an image \[32, 40, 3\]"),
+        (np.zeros((4, 50), np.uint8), "images"),
+    ],
+)
 def test_images_that_are_none_are_a_dataset_error(tmp_path, rows, message):
     """G11."""
     path = made(tmp_path, arrays(observations=rows), observation_space=IMAGE_SPACE)
@@ -170,7 +182,13 @@ def test_images_that_are_none_are_a_dataset_error(tmp_path, rows, message):
 
 @pytest.mark.parametrize(
     "infos",
-    [{}, {"a": np.arange(4)}, {"a": np.arange(3)}, {"a": np.arange(4), "b": {"c": np.ones((3, 2)), "d": {}}}, None],
+    [
+        {},
+        {"a": np.arange(4)},
+        {"a": np.arange(3)},
+        {"a": np.arange(4), "b": {"c": np.ones((3, 2)), "d": {}}},
+        None,
+    ],
     ids=["empty", "T+1", "T", "nested", "absent"],
 )
 def test_infos_of_every_kind(tmp_path, infos):
@@ -185,7 +203,9 @@ def test_infos_that_are_tuples(tmp_path):
     assert load_minari(made(tmp_path, arrays(infos=infos)))[0].infos["pair"][1]["x"].tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("texts", [["a", "\u4e2d", "", "bcd"], np.array([b"a", "\u4e2d".encode(), b"", b"bcd"])])
+@pytest.mark.parametrize(
+    "texts", [["a", "\u4e2d", "", "bcd"], np.array([b"a", "\u4e2d".encode(), b"", b"bcd"])]
+)
 def test_strings_as_bytes_are_str(tmp_path, texts):
     """K11: in observations of a Text space and in infos, of any length and of a fixed one."""
     path = made(tmp_path, arrays(observations=texts, infos={"name": texts}), observation_space=spaces.Text(3))
@@ -196,7 +216,12 @@ def test_strings_as_bytes_are_str(tmp_path, texts):
 
 def test_options_as_bytes_are_str(tmp_path):
     """K9, K11."""
-    attributes = {"options/a": np.bytes_(b"x"), "options/b": np.array([b"x", b"yz"]), "options/c": "text", "seed": 2**64 - 1}
+    attributes = {
+        "options/a": np.bytes_(b"x"),
+        "options/b": np.array([b"x", b"yz"]),
+        "options/c": "text",
+        "seed": 2**64 - 1,
+    }
     found = load_minari(made(tmp_path, arrays(attributes=attributes)))[0]
     assert found.options["a"] == "x"
     assert found.options["b"].tolist() == ["x", "yz"]
@@ -214,7 +239,9 @@ def test_a_missing_final_observation_is_an_error_that_names_the_episode(tmp_path
     path = made(tmp_path, arrays(), without_final())
     with load_minari(path) as dataset:
         assert dataset[0] == episode(**arrays())
-        with pytest.raises(DatasetError, match=r"main_data.hdf5: episode_1: observations: expected 4 rows, got 3"):
+        with pytest.raises(
+            DatasetError, match=r"main_data.hdf5: episode_1: observations: expected 4 rows, got 3"
+        ):
             dataset[1]
 
 
@@ -261,7 +288,10 @@ BROKEN = {
     "no actions": (arrays(actions=None), "missing.*actions"),
     "no rows": ({**arrays(), "rewards": []}, "rewards"),
     "no observations": (arrays(observations=None), "missing.*observations"),
-    "a group for an array": (arrays(observations={"a": np.zeros((4, 2))}), "observations: expected one dataset"),
+    "a group for an array": (
+        arrays(observations={"a": np.zeros((4, 2))}),
+        "observations: expected one dataset",
+    ),
     "no numbers": (arrays(actions=np.zeros(3, np.dtype([("a", "i4")]))), "actions: expected numbers"),
     "contradicting options": (arrays(attributes={"options/a": 1, "options/a/b": 2}), "options/a/b"),
 }
@@ -339,7 +369,9 @@ def test_episodes_are_in_the_order_of_their_numbers(tmp_path):
 )  # fmt: skip
 def test_filters(tmp_path, filters):
     """K11."""
-    assert load_minari(made(tmp_path, arrays(), filters={"chunks": True, **filters}))[0] == episode(**arrays())
+    assert load_minari(made(tmp_path, arrays(), filters={"chunks": True, **filters}))[0] == episode(
+        **arrays()
+    )
 
 
 def test_steps_are_counted_and_a_difference_is_a_warning(tmp_path):
@@ -379,13 +411,19 @@ def test_rewards_with_an_axis_of_one(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
-    [("metadata.json", b"{", "metadata.json: "), ("metadata.json", b"\xff\xfe", "metadata.json: "), ("metadata.json", b"[]", "JSON object"),
-     ("metadata.json", None, "metadata.json: there is no such file"), ("main_data.hdf5", None, "main_data.hdf5: there is no such file"),
-     ("main_data.hdf5", b"", "main_data.hdf5: "), ("main_data.hdf5", b"no HDF5 " * 99, "main_data.hdf5: "),
-     ("metadata.json", b'{"data_format": "zarr"}', "data_format: expected one of hdf5"),
-     ("metadata.json", b'{"observation_space": "{}"}', "metadata.json: observation_space"),
-     ("metadata.json", b'{"headrace_structure": {}}', "metadata.json: headrace_structure")],
-)  # fmt: skip
+    [
+        ("metadata.json", b"{", "metadata.json: "),
+        ("metadata.json", b"\xff\xfe", "metadata.json: "),
+        ("metadata.json", b"[]", "JSON object"),
+        ("metadata.json", None, "metadata.json: there is no such file"),
+        ("main_data.hdf5", None, "main_data.hdf5: there is no such file"),
+        ("main_data.hdf5", b"", "main_data.hdf5: "),
+        ("main_data.hdf5", b"no HDF5 " * 99, "main_data.hdf5: "),
+        ("metadata.json", b'{"data_format": "zarr"}', "data_format: expected one of hdf5"),
+        ("metadata.json", b'{"observation_space": "{}"}', "metadata.json: observation_space"),
+        ("metadata.json", b'{"headrace_structure": {}}', "metadata.json: headrace_structure"),
+    ],
+)
 @pytest.mark.filterwarnings("ignore:.*minari_version")
 def test_a_file_that_is_missing_or_of_another_kind(tmp_path, name, content, message):
     """G11."""
@@ -393,6 +431,15 @@ def test_a_file_that_is_missing_or_of_another_kind(tmp_path, name, content, mess
     file.unlink() if content is None else file.write_bytes(content)
     with pytest.raises(DatasetError, match=message):
         load_minari(file.parent.parent)
+
+
+def test_a_structure_that_has_no_layout_is_a_dataset_error(tmp_path):
+    """G11."""
+    path = save_minari([Episode({"a": [0.0, 1.0]}, [0], [1.0], [True], [False])], "own-v0", root=tmp_path)
+    file = path / "data" / "metadata.json"
+    file.write_text(file.read_text().replace('"children": {"a"', '"children": {"."'))
+    with pytest.raises(DatasetError, match=r"metadata.json: observations/\."):
+        load_minari(path)
 
 
 def test_no_such_dataset(tmp_path):
@@ -437,7 +484,9 @@ def test_damage_is_an_error_or_changes_nothing(own, place, cut, noise):
     """G11: never a bare error of a library, never a wrong answer."""
     path, file, content, episodes = own
     start = int(place * len(content))
-    file.write_bytes(content[:start] if cut else (content[:start] + noise + content[start + len(noise) :])[: len(content)])
+    file.write_bytes(
+        content[:start] if cut else (content[:start] + noise + content[start + len(noise) :])[: len(content)]
+    )
     try:
         found = list(load_minari(path))
     except DatasetError as error:
@@ -450,7 +499,7 @@ def test_damage_is_an_error_or_changes_nothing(own, place, cut, noise):
 
 def test_a_column_that_was_written_here_and_is_gone_is_named(own):
     """G11."""
-    path, file, content, episodes = own
+    path, file, content, _ = own
     with h5py.File(file, "a") as opened:
         del opened["episode_1/infos/n/x"]
         opened["episode_0/observations/v"].resize((4, 3))

@@ -64,7 +64,11 @@ def test_the_dtype_of_a_discrete_space_is_kept():
 
 @pytest.mark.parametrize(
     "space",
-    [spaces.Sequence(spaces.Discrete(2)), spaces.Graph(spaces.Box(0, 1), None), spaces.OneOf([spaces.Discrete(2)])],
+    [
+        spaces.Sequence(spaces.Discrete(2)),
+        spaces.Graph(spaces.Box(0, 1), None),
+        spaces.OneOf([spaces.Discrete(2)]),
+    ],
     ids=lambda space: type(space).__name__,
 )
 def test_another_space_is_a_value_error_that_names_it(space):
@@ -74,8 +78,20 @@ def test_another_space_is_a_value_error_that_names_it(space):
         space_to_json(nested, "observation_space")
 
 
-@pytest.mark.parametrize("text", ["", "{", "3", "{}", '{"type": "Graph"}', '{"type": "Box", "dtype": "x"}',
-                                  '{"type": "Discrete", "n": -1}', '{"type": "Dict", "subspaces": 3}', None])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "3",
+        "{}",
+        '{"type": "Graph"}',
+        '{"type": "Box", "dtype": "x"}',
+        '{"type": "Discrete", "n": -1}',
+        '{"type": "Dict", "subspaces": 3}',
+        None,
+    ],
+)
 def test_what_is_no_space_is_a_value_error(text):
     """G11: it is turned into a DatasetError with the file by the reader."""
     with pytest.raises(ValueError):
@@ -119,9 +135,14 @@ INFERRED = {
     "empty strings": ([""] * 4, spaces.Text(1, min_length=0, charset="")),
     "dict and tuple": (
         {"b": (np.zeros(4), np.arange(4)), "a": {}},
-        spaces.Dict({"a": spaces.Dict({}), "b": spaces.Tuple([spaces.Box(-np.inf, np.inf, (), np.float64), spaces.Discrete(4)])}),
+        spaces.Dict(
+            {
+                "a": spaces.Dict({}),
+                "b": spaces.Tuple([spaces.Box(-np.inf, np.inf, (), np.float64), spaces.Discrete(4)]),
+            }
+        ),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("observations", "space"), INFERRED.values(), ids=INFERRED)
@@ -135,7 +156,9 @@ def test_a_space_is_inferred_from_the_data(observations, space):
 
 def test_a_space_is_inferred_from_all_episodes():
     """K7: the least and the greatest value of all."""
-    assert inferred(np.zeros(4, int), np.array([0, -3, 0, 0]), np.array([0, 0, 9, 1])) == spaces.Discrete(13, start=-3)
+    assert inferred(np.zeros(4, int), np.array([0, -3, 0, 0]), np.array([0, 0, 9, 1])) == spaces.Discrete(
+        13, start=-3
+    )
     assert inferred(["a"] * 4, ["bcd"] * 4) == spaces.Text(3, min_length=0, charset="abcd")
 
 
@@ -157,7 +180,10 @@ def check(space, observations):
 FITS = {
     "same": (spaces.Box(-1, 1, (2,)), np.zeros((4, 2), np.float32)),
     "narrower": (spaces.Box(-1, 1, (2,), np.float64), np.zeros((4, 2), np.float32)),
-    "NaN and infinities": (spaces.Box(-np.inf, np.inf, (1,)), np.array([[np.nan], [np.inf], [-np.inf], [0]], np.float32)),
+    "NaN and infinities": (
+        spaces.Box(-np.inf, np.inf, (1,)),
+        np.array([[np.nan], [np.inf], [-np.inf], [0]], np.float32),
+    ),
     "Discrete": (spaces.Discrete(3, start=-1), np.array([-1, 0, 1, 1], np.int8)),
     "Discrete of the greatest start": (spaces.Discrete(2, start=2**63 - 2), np.full(4, 2**63 - 1)),
     "MultiDiscrete": (spaces.MultiDiscrete([2, 3], start=[1, 0]), np.array([[1, 0], [2, 2], [1, 1], [1, 1]])),
@@ -167,7 +193,7 @@ FITS = {
         spaces.Dict({"a": spaces.Tuple([spaces.Discrete(2), spaces.Box(0, 1)])}),
         {"a": (np.zeros(4, int), np.zeros((4, 1), np.float32))},
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("space", "observations"), FITS.values(), ids=FITS)
@@ -177,32 +203,64 @@ def test_data_that_fits_a_given_space(space, observations):
 
 
 REFUSED = {
-    "wider dtype": (spaces.Box(-1, 1, (2,)), np.zeros((4, 2)), r"observations: expected float32\[2\].*float64\[2\]"),
+    "wider dtype": (
+        spaces.Box(-1, 1, (2,)),
+        np.zeros((4, 2)),
+        r"observations: expected float32\[2\].*float64\[2\]",
+    ),
     "unsigned into signed": (spaces.Discrete(3), np.zeros(4, np.uint64), r"expected int64\[\].*uint64\[\]"),
     "float for Discrete": (spaces.Discrete(3), np.zeros(4, np.float32), r"expected int64\[\]"),
     "strings for numbers": (spaces.Box(-1, 1, ()), ["a"] * 4, r"got str\[\]"),
     "numbers for strings": (spaces.Text(3), np.zeros(4), r"expected str\[\]"),
     "shape": (spaces.Box(-1, 1, (2,)), np.zeros((4, 3), np.float32), r"float32\[2\].*float32\[3\]"),
     "one more axis": (spaces.Discrete(2), np.zeros((4, 1), int), r"int64\[\].*int64\[1\]"),
-    "above": (spaces.Box(-1, 1, (2,)), np.array([[0, 0], [0, 2], [0, 0], [9, 0]], np.float32), r"^episode 5: .*\[0.0, 2.0\] at step 1"),
-    "below": (spaces.Box(np.float32(0), np.float32(np.inf), ()), np.array([0, 0, -1, 0], np.float32), "at step 2"),
+    "above": (
+        spaces.Box(-1, 1, (2,)),
+        np.array([[0, 0], [0, 2], [0, 0], [9, 0]], np.float32),
+        r"^episode 5: .*\[0.0, 2.0\] at step 1",
+    ),
+    "below": (
+        spaces.Box(np.float32(0), np.float32(np.inf), ()),
+        np.array([0, 0, -1, 0], np.float32),
+        "at step 2",
+    ),
     "infinity": (spaces.Box(0, 1, ()), np.array([0, np.inf, 0, 0], np.float32), "at step 1"),
     "Discrete": (spaces.Discrete(3, start=-1), np.array([0, 0, 0, 2]), "got 2 at step 3"),
     "Discrete below": (spaces.Discrete(3, start=-1), np.array([-2, 0, 0, 1]), "got -2 at step 0"),
     "MultiDiscrete": (spaces.MultiDiscrete([2, 3]), np.array([[0, 0], [1, 3], [0, 0], [0, 0]]), "at step 1"),
-    "MultiDiscrete below": (spaces.MultiDiscrete([2, 3], start=[1, 1]), np.array([[1, 1], [0, 1], [1, 1], [1, 1]]), "at step 1"),
+    "MultiDiscrete below": (
+        spaces.MultiDiscrete([2, 3], start=[1, 1]),
+        np.array([[1, 1], [0, 1], [1, 1], [1, 1]]),
+        "at step 1",
+    ),
     "MultiBinary": (spaces.MultiBinary(2), np.array([[0, 1], [0, 2], [0, 0], [0, 0]], np.int8), "at step 1"),
     "long text": (spaces.Text(3, charset="a"), ["a", "aaaa", "a", "a"], "got aaaa at step 1"),
     "short text": (spaces.Text(3, min_length=2, charset="a"), ["aa", "a", "aa", "aa"], "at step 1"),
     "foreign letters": (spaces.Text(3, charset="a"), ["a", "a", "a", "b"], "got b at step 3"),
-    "missing key": (spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Discrete(2)}), {"a": np.zeros(4, int)}, "missing observations/b"),
-    "extra key": (spaces.Dict({"a": spaces.Discrete(2)}), {"a": np.zeros(4, int), "b": np.zeros(4, int)}, "extra observations/b"),
-    "tuple for dict": (spaces.Dict({"a": spaces.Discrete(2)}), (np.zeros(4, int),), "observations: expected what .*Dict.* got a tuple"),
-    "dict for tuple": (spaces.Tuple([spaces.Discrete(2)]), {"a": np.zeros(4, int)}, "observations: .*Tuple.* got a dict"),
+    "missing key": (
+        spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Discrete(2)}),
+        {"a": np.zeros(4, int)},
+        "missing observations/b",
+    ),
+    "extra key": (
+        spaces.Dict({"a": spaces.Discrete(2)}),
+        {"a": np.zeros(4, int), "b": np.zeros(4, int)},
+        "extra observations/b",
+    ),
+    "tuple for dict": (
+        spaces.Dict({"a": spaces.Discrete(2)}),
+        (np.zeros(4, int),),
+        "observations: expected what .*Dict.* got a tuple",
+    ),
+    "dict for tuple": (
+        spaces.Tuple([spaces.Discrete(2)]),
+        {"a": np.zeros(4, int)},
+        "observations: .*Tuple.* got a dict",
+    ),
     "short tuple": (spaces.Tuple([spaces.Discrete(2)] * 2), (np.zeros(4, int),), "missing observations/1"),
     "array for dict": (spaces.Dict({"a": spaces.Discrete(2)}), np.zeros(4, int), "got one array"),
     "dict for array": (spaces.Discrete(2), {"a": np.zeros(4, int)}, "observations: expected what .*Discrete"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("space", "observations", "message"), REFUSED.values(), ids=REFUSED)

@@ -1,4 +1,7 @@
-"""Minari reads what was written here, and the other way round (datasets K, X6). Skipped where Minari is not installed."""
+"""Minari reads what was written here, and the other way round (datasets K, X6).
+
+Skipped where Minari is not installed.
+"""
 
 import sys
 import types
@@ -79,7 +82,9 @@ def vector_episode(steps=3, number=0, **others):
     random = np.random.default_rng(number)
     observations = random.uniform(-0.2, 0.2, (steps + 1, 4)).astype(np.float32)
     last = np.arange(steps) == steps - 1
-    return Episode(observations, random.integers(0, 2, steps), np.ones(steps), last, np.zeros(steps, bool), **others)
+    return Episode(
+        observations, random.integers(0, 2, steps), np.ones(steps), last, np.zeros(steps, bool), **others
+    )
 
 
 def plain(tree):
@@ -95,7 +100,10 @@ def plain(tree):
 
 def buffer(ep, **others):
     """An episode as Minari has it."""
-    parts = {name: getattr(ep, name) for name in ("observations", "actions", "rewards", "terminations", "truncations")}
+    parts = {
+        name: getattr(ep, name)
+        for name in ("observations", "actions", "rewards", "terminations", "truncations")
+    }
     extras = {"extras": ep.extras} if ep.extras else {}
     whole = {"infos": plain({**ep.infos, **extras}), "seed": ep.seed, "options": ep.options, **others}
     return EpisodeBuffer(**{name: plain(tree) for name, tree in parts.items()}, **whole)
@@ -146,7 +154,12 @@ def test_minari_lists_the_dataset_and_its_namespaces():
 
 def test_minari_reads_seeds_and_options():
     """K9."""
-    options = {"wind": {"speed": 1.5, "name": "west"}, "n": 3, "xs": np.arange(3), "texts": np.array(["a", "bc"])}
+    options = {
+        "wind": {"speed": 1.5, "name": "west"},
+        "n": 3,
+        "xs": np.arange(3),
+        "texts": np.array(["a", "bc"]),
+    }
     save_minari([vector_episode(seed=2**64 - 1, options=options, id="x"), vector_episode()], "line-v0")
     first, second = minari.load_dataset("line-v0").storage.get_episode_metadata([0, 1])
     assert first["seed"] == 2**64 - 1
@@ -324,11 +337,14 @@ def test_long_episodes_that_it_made_are_read_right(form):
     steps = 40_000
     buffers = [
         EpisodeBuffer(
-            observations=np.arange(length + 1.0)[:, None], actions=np.arange(length) % 2, rewards=np.arange(length) / 2,
-            terminations=np.arange(length) == length - 1, truncations=np.zeros(length, bool),
+            observations=np.arange(length + 1.0)[:, None],
+            actions=np.arange(length) % 2,
+            rewards=np.arange(length) / 2,
+            terminations=np.arange(length) == length - 1,
+            truncations=np.zeros(length, bool),
         )
         for length in (steps, 3)
-    ]  # fmt: skip
+    ]
     box = spaces.Box(-np.inf, np.inf, (1,), np.float64)
     minari.create_dataset_from_buffers(
         "long-v0", buffers, observation_space=box, action_space=spaces.Discrete(2), data_format=form

@@ -20,14 +20,16 @@ from headrace import Closed, DatasetError, Episode, SpecError
 from headrace.datasets.minari import load_minari, save_minari
 from headrace.trees import register_container
 
-Pose = register_container(namedtuple("Pose", "place heading"))  # noqa: PYI024
+Pose = register_container(namedtuple("Pose", "place heading"))
 
 
 def episode(steps=3, observations=None, actions=None, *, terminated=True, truncated=False, **others):
     observations = np.arange(steps + 1, dtype=np.float32)[:, None] if observations is None else observations
     actions = np.arange(steps) % 2 if actions is None else actions
     last = np.arange(steps) == steps - 1
-    return Episode(observations, actions, np.linspace(0, 1, steps), last & terminated, last & truncated, **others)
+    return Episode(
+        observations, actions, np.linspace(0, 1, steps), last & terminated, last & truncated, **others
+    )
 
 
 def saved(root, *episodes, **options):
@@ -149,7 +151,9 @@ def test_images_are_kept_exactly_whatever_their_shape(tmp_path):
     """K5: images, stacks of frames, and what is no image at all."""
     random = np.random.default_rng(0)
     shapes = {"rgb": (64, 64, 3), "stack": (4, 84, 84), "grey": (40, 40), "rgba": (40, 40, 4), "ram": (128,)}
-    ep = episode(5, {name: random.integers(0, 256, (6, *shape), dtype=np.uint8) for name, shape in shapes.items()})
+    ep = episode(
+        5, {name: random.integers(0, 256, (6, *shape), dtype=np.uint8) for name, shape in shapes.items()}
+    )
     path = saved(tmp_path, ep)
     assert metadata_of(path)["jpeg_encoding"] is False
     with h5py.File(main_file(path)) as file:
@@ -223,7 +227,12 @@ def test_given_spaces_are_written_as_given_and_the_data_keeps_its_dtype(tmp_path
 def test_data_that_does_not_fit_the_spaces_leaves_nothing(tmp_path):
     """K7, G6."""
     with pytest.raises(SpecError, match="episode 1: actions: .*got 2 at step 0"):
-        saved(tmp_path / "root", episode(), episode(actions=np.array([2, 0, 0])), action_space=spaces.Discrete(2))
+        saved(
+            tmp_path / "root",
+            episode(),
+            episode(actions=np.array([2, 0, 0])),
+            action_space=spaces.Discrete(2),
+        )
     assert not (tmp_path / "root").exists()
 
 
@@ -241,7 +250,7 @@ def test_spaces_come_from_the_environment(tmp_path):
             assert dataset.action_space == env.action_space
             assert json.loads(dataset.metadata["env_spec"]) == json.loads(spec.to_json())
             assert json.loads(dataset.metadata["eval_env_spec"]) == json.loads(spec.to_json())
-    with pytest.raises(SpecError, match=r"observations: .*observation_space"):
+    with pytest.raises(SpecError, match=r"^episode 0: observations: .*observation_space"):
         saved(tmp_path, episode(), env_spec=spec, overwrite=True)
     path = saved(tmp_path, episode(), env_spec=spec, overwrite=True, observation_space=spaces.Box(0, 5, (1,)))
     assert load_minari(path).observation_space == spaces.Box(0, 5, (1,))
@@ -289,14 +298,22 @@ def test_a_list_among_the_options_comes_back_as_an_array(tmp_path):
 
 @pytest.mark.parametrize(
     ("reset", "message"),
-    [({"seed": 2**64}, "seed: expected an integer from"), ({"seed": "7"}, "seed: expected an integer, got str"),
-     ({"options": {"a": {"b": None}}}, "options/a/b: expected numbers"), ({"options": {"a": object()}}, "options/a: "),
-     ({"options": {"a": [[1], [1, 2]]}}, "options/a: expected an array, got a ragged"),
-     ({"options": {"a/b": 1}}, "options: expected keys"), ({"options": {3: 1}}, "options: expected keys"),
-     ({"options": {"a": "x\0y"}}, "options/a: .*NUL"), ({"options": {"a": "\ud800"}}, "options/a: .*UTF-8"),
-     ({"options": {"a": b"bytes"}}, "options/a: "), ({"options": [1]}, "options: expected a mapping"),
-     ({"options": {"a": 2**64}}, "options/a: expected an integer"), ({"id": 1.5}, "id: expected an integer")],
-)  # fmt: skip
+    [
+        ({"seed": 2**64}, "seed: expected an integer from"),
+        ({"seed": "7"}, "seed: expected an integer, got str"),
+        ({"options": {"a": {"b": None}}}, "options/a/b: expected numbers"),
+        ({"options": {"a": object()}}, "options/a: "),
+        ({"options": {"a": [[1], [1, 2]]}}, "options/a: expected an array, got a ragged"),
+        ({"options": {"a/b": 1}}, "options: expected keys"),
+        ({"options": {3: 1}}, "options: expected keys"),
+        ({"options": {"a": "x\0y"}}, "options/a: .*NUL"),
+        ({"options": {"a": "\ud800"}}, "options/a: .*UTF-8"),
+        ({"options": {"a": b"bytes"}}, "options/a: "),
+        ({"options": [1]}, "options: expected a mapping"),
+        ({"options": {"a": 2**64}}, "options/a: expected an integer"),
+        ({"id": 1.5}, "id: expected an integer"),
+    ],
+)
 def test_a_seed_or_an_option_that_cannot_be_kept_is_refused(tmp_path, reset, message):
     """K9, G5."""
     with pytest.raises(SpecError, match=f"^episode 1: {message}"):
@@ -315,7 +332,12 @@ def test_infos_keep_their_rows_and_extras_lie_below_them(tmp_path):
     """K10."""
     ep = episode(
         3,
-        infos={"all": np.arange(4), "steps": np.arange(3.0), "deep": {"er": np.ones((4, 2))}, "name": ["a", "", "ccc"]},
+        infos={
+            "all": np.arange(4),
+            "steps": np.arange(3.0),
+            "deep": {"er": np.ones((4, 2))},
+            "name": ["a", "", "ccc"],
+        },
         extras={"logp": np.zeros(3), "state": {"h": np.zeros((4, 5), np.float32)}},
     )
     path = saved(tmp_path, ep)
@@ -329,7 +351,7 @@ def test_infos_keep_their_rows_and_extras_lie_below_them(tmp_path):
 
 def test_an_info_of_the_name_extras_is_refused(tmp_path):
     """K10: it would come back as extras."""
-    with pytest.raises(SpecError, match="infos/extras"):
+    with pytest.raises(SpecError, match="^episode 0: infos/extras"):
         saved(tmp_path, episode(infos={"extras": np.zeros(3)}))
 
 
@@ -369,9 +391,9 @@ def is_text(array):
     return not any("\ud800" <= letter <= "\udfff" for text in array.tolist() for letter in text)
 
 
-keys = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="/\0"), min_size=1, max_size=4).filter(
-    lambda key: key != "."
-)
+keys = st.text(
+    st.characters(exclude_categories=("Cs",), exclude_characters="/\0"), min_size=1, max_size=4
+).filter(lambda key: key != ".")
 trees = st.recursive(
     leaf, lambda children: st.dictionaries(keys, children, min_size=1, max_size=3) | st.tuples(children, children),
     max_leaves=4,
@@ -379,7 +401,11 @@ trees = st.recursive(
 
 
 @settings(max_examples=40)
-@given(observations=trees, infos=st.dictionaries(keys.filter(lambda key: key != "extras"), trees, max_size=2), data=st.data())
+@given(
+    observations=trees,
+    infos=st.dictionaries(keys.filter(lambda key: key != "extras"), trees, max_size=2),
+    data=st.data(),
+)
 def test_any_tree_comes_back(tmp_path_factory, observations, infos, data):
     """G4."""
     seed = data.draw(st.none() | st.integers(0, 2**64 - 1))
@@ -390,10 +416,14 @@ def test_any_tree_comes_back(tmp_path_factory, observations, infos, data):
 
 @pytest.mark.parametrize(
     ("tree", "message"),
-    [({"a": {".": np.zeros(4)}}, "observations/a/.: HDF5 has no place"), ({"a": None, "b": np.zeros(4)}, "observations/a: .*None"),
-     ({"a": np.array(["\ud800"] * 4)}, "episode 0: observations/a: .*UTF-8"), ({"a\0b": np.zeros(4)}, "NUL"),
-     ({"a": np.zeros(4, complex)}, "observations/a: .*no space")],
-)  # fmt: skip
+    [
+        ({"a": {".": np.zeros(4)}}, "observations/a/.: HDF5 has no place"),
+        ({"a": None, "b": np.zeros(4)}, "observations/a: .*None"),
+        ({"a": np.array(["\ud800"] * 4)}, "episode 0: observations/a: .*UTF-8"),
+        ({"a\0b": np.zeros(4)}, "NUL"),
+        ({"a": np.zeros(4, complex)}, "observations/a: .*no space"),
+    ],
+)
 def test_what_a_dataset_cannot_hold_is_refused_by_its_path(tmp_path, tree, message):
     """G5."""
     with pytest.raises(SpecError, match=message):
@@ -452,7 +482,9 @@ def test_no_episodes_at_all_is_a_value_error(tmp_path):
     assert not (tmp_path / "root").exists()
 
 
-@pytest.mark.parametrize(("terminated", "truncated"), [(True, False), (False, True), (True, True), (False, False)])
+@pytest.mark.parametrize(
+    ("terminated", "truncated"), [(True, False), (False, True), (True, True), (False, False)]
+)
 def test_ends_are_kept_apart_and_an_unfinished_episode_is_truncated(tmp_path, terminated, truncated):
     """G8."""
     ep = episode(terminated=terminated, truncated=truncated)
@@ -595,12 +627,15 @@ except ImportError as error:
 
 @pytest.mark.parametrize(
     ("missing", "printed"),
-    [("minari,jax,pyarrow,PIL", "Episode(1 steps, terminated, return 0.5)"), ("h5py", 'pip install "headrace[minari]"')],
+    [
+        ("minari,jax,pyarrow,PIL", "Episode(1 steps, terminated, return 0.5)"),
+        ("h5py", 'pip install "headrace[minari]"'),
+    ],
 )
 def test_only_h5py_is_needed_and_named_where_it_is_missing(tmp_path, missing, printed):
     """G10."""
     command = [sys.executable, "-c", SCRIPT, missing, str(tmp_path)]
-    result = subprocess.run(command, capture_output=True, text=True, env=os.environ, timeout=50)
+    result = subprocess.run(command, check=False, capture_output=True, text=True, env=os.environ, timeout=50)
     assert printed in result.stdout, result.stderr
 
 

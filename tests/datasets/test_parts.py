@@ -238,7 +238,7 @@ def test_a_header_that_nobody_wrote_is_refused(text):
 def test_a_header_of_a_later_version_is_refused(monkeypatch):
     one = hr.Episode([0.0, 1.0], [1], [1.0], [True], [False])
     header = Header(Structure.of(one))
-    header.add(one)
+    header.add(one, header.structure.check(0, one))
     monkeypatch.setattr("headrace.datasets.header.VERSION", 2)
     text = header.to_json()
     monkeypatch.undo()

@@ -216,3 +216,12 @@ def test_metadata_is_there_again(tmp_path, file_format):
         assert dataset.metadata.keys() == metadata.keys()
         assert dataset.metadata["nested"] == metadata["nested"]
         np.testing.assert_array_equal(dataset.metadata["low"], metadata["low"])
+
+
+def test_options_that_python_takes_for_equal_are_kept_apart(tmp_path, file_format):
+    """Datasets G4."""
+    save, load = FORMATS[file_format]
+    values = [1, True, 1.0, 0, 0.0, -0.0, np.int64(1)]
+    back = load(save([episode([0, 1, 2], options={"a": value}) for value in values], tmp_path / "x.npz"))
+    found = [each.options["a"] for each in back]
+    assert [(type(each), str(each)) for each in found] == [(type(each), str(each)) for each in values]

@@ -50,6 +50,25 @@ def test_a_generator_is_read_once_and_one_at_a_time(tmp_path, file_format):
         assert list(load(save(dataset, tmp_path / "y.npz"))) == list(dataset)
 
 
+def test_a_source_may_use_its_arrays_again(tmp_path, file_format):
+    """Datasets G1: nothing is kept of an episode that is done."""
+    save, load = file_format
+    one = episode(infos={"s": np.array(["a", "b", "c"])}, extras={"w": np.zeros((4, 2), np.int64)})
+
+    def again_and_again():
+        for number in range(5):
+            for array in (one.observations, one.actions, one.rewards, one.extras["w"]):
+                array[:] = number
+            one.infos["s"][:] = str(number)
+            yield one
+
+    path = save(again_and_again(), tmp_path / "x.npz")
+    for number, back in enumerate(load(path)):
+        for array in (back.observations, back.actions, back.rewards, back.extras["w"]):
+            assert (array == number).all()
+        assert back.infos["s"].tolist() == [str(number)] * 3
+
+
 @pytest.mark.parametrize("wrong", ["text", None, {"observations": []}, ([], [])])
 def test_something_that_is_no_episode_is_named_by_its_position(tmp_path, file_format, wrong):
     save, _ = file_format
@@ -209,12 +228,23 @@ def test_what_is_no_array_is_refused(tmp_path, file_format):
         ("infos/short", {"short": np.zeros(2)}),
         ("infos", {1: np.zeros(3)}),
         ("infos", {"a/b": np.zeros(3)}),
+        ("infos", np.zeros(3)),
         ("infos", {"nul\0": np.zeros(3)}),
         ("infos", {"\ud800": np.zeros(3)}),
     ):
         wrong = episode()
         wrong.infos = value
         with pytest.raises(hr.SpecError, match=f"episode 0: '?{path}"):
+            save([wrong], tmp_path / "x.npz")
+    for name, value in (
+        ("rewards", np.zeros((3, 2))),
+        ("terminations", np.ones(3, bool)),
+        ("observations", {}),
+        ("actions", np.zeros(4)),
+    ):
+        wrong = episode()
+        setattr(wrong, name, value)
+        with pytest.raises(hr.SpecError, match=f"episode 0: {name}"):
             save([wrong], tmp_path / "x.npz")
     for name, value in (("options", {"o": object()}), ("options", {1: 2}), ("seed", object()), ("id", {3})):
         wrong = episode()

@@ -176,11 +176,9 @@ def test_a_state_is_numpy(scripted, to):
         assert [int(next(loader).data["n"][0]) for _ in range(3)] == [2, 3, 1]
 
 
-def test_with_a_checkpoint(make_replay, tmp_path):
+def test_with_a_checkpoint(make_replay, sampler, tmp_path):
     """LT2, LT3: the pair of a state and a checkpoint, saved while the thread runs."""
-    if not hasattr(hr.Replay, "save"):
-        pytest.skip("replays cannot be saved yet")
-    with Loader(make_replay("prioritized"), "t", 7, prefetch=3) as loader:
+    with Loader(make_replay(sampler), "t", 7, prefetch=3) as loader:
         for _ in range(5):
             next(loader)
         state = loader.state_dict()

@@ -12,7 +12,6 @@ import click
 
 from headrace.datasets.dataset import EpisodeDataset
 from headrace.datasets.opening import holds_minari, open_dataset
-from headrace.errors import DatasetError
 from headrace.trajectories.episode import Episode
 
 
@@ -74,11 +73,7 @@ def _open_replay(name: str) -> Iterator[Source]:
     from headrace.datasets.replay_episodes import episodes
     from headrace.replay import Replay
 
-    # Where replays cannot be saved, a folder that is no dataset is nothing at all.
-    load = getattr(Replay, "load", None)
-    if load is None:
-        raise DatasetError(f"{Path(name).absolute()}: expected a dataset; there is no metadata.json in it")
-    with load(name) as replay:
+    with Replay.load(name) as replay:
         yield Source(name=name, kind="replay", episodes=episodes(replay), metadata={})
 
 

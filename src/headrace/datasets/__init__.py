@@ -1,5 +1,31 @@
 """Episodes in and out of files, exactly: Minari, Parquet, npz."""
 
-from headrace.datasets.dataset import EpisodeDataset
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["EpisodeDataset"]
+from headrace.datasets.dataset import EpisodeDataset
+from headrace.datasets.minari import load_minari, save_minari
+from headrace.datasets.npz import load_npz, save_npz
+from headrace.datasets.parquet import load_parquet, save_parquet
+
+if TYPE_CHECKING:
+    from headrace.datasets.replay_episodes import episodes as episodes
+
+__all__ = [
+    "EpisodeDataset",
+    "episodes",
+    "load_minari",
+    "load_npz",
+    "load_parquet",
+    "save_minari",
+    "save_npz",
+    "save_parquet",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # Whoever reads files need not load the compiler that a replay needs.
+    if name == "episodes":
+        from headrace.datasets.replay_episodes import episodes
+
+        return episodes
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

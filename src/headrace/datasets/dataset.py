@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, SupportsIndex, overload
 
@@ -88,6 +88,11 @@ class EpisodeDataset(Sequence[Episode]):
         if self.is_closed:
             raise Closed("the dataset is closed; open it again to read")
         return self._read(index)
+
+    def __iter__(self) -> Iterator[Episode]:
+        # Not by `Sequence`, which would take any IndexError for the end.
+        for index in range(len(self)):
+            yield self._checked_read(index)
 
     def close(self) -> None:
         """Close the file; reading raises `Closed` from here on. Closing twice does nothing."""

@@ -15,6 +15,8 @@ from headrace.datasets.structure import FREE_PARTS, Column, Structure
 from headrace.errors import SpecError
 from headrace.trajectories.episode import Episode
 
+Array = np.ndarray[Any, Any]
+
 VERSION = 1
 
 
@@ -47,8 +49,9 @@ class Header:
         lengths: of each episode, in transitions.
 
     >>> episode = Episode([0.0, 1.0], [1], [1.0], [True], [False], seed=7)
-    >>> header = Header(Structure.of(episode), {"author": "me"})
-    >>> header.add(episode)
+    >>> structure = Structure.of(episode)
+    >>> header = Header(structure, {"author": "me"})
+    >>> header.add(episode, structure.check(0, episode))
     >>> again = Header.from_json(header.to_json())
     >>> again.metadata, again.lengths, again.episode(0).seed
     ({'author': 'me'}, [1], 7)
@@ -66,8 +69,12 @@ class Header:
         self._resets: dict[str, list[int]] = {each.path: [] for each in columns if each.part in FREE_PARTS}
         self._sizes: dict[str, list[int]] = {each.path: [] for each in columns if each.is_text}
 
-    def add(self, episode: Episode) -> None:
+    def add(self, episode: Episode, arrays: Mapping[str, Array]) -> None:
         """Note the next episode.
+
+        Args:
+            episode: any.
+            arrays: what `Structure.check` gave for it.
 
         Raises:
             SpecError: a seed, options or an id that is no JSON; nothing is noted then.
@@ -75,7 +82,6 @@ class Header:
         where = f"episode {len(self.lengths)}: "
         seed, options = encode(episode.seed, f"{where}seed"), encode(episode.options, f"{where}options")
         name = encode(episode.id, f"{where}id")
-        arrays = self.structure.flatten(episode)
         self.lengths.append(len(episode))
         self._seeds.append(seed)
         self._options.append(options)
@@ -189,10 +195,9 @@ def _text_dtype(column: Column, size: int) -> np.dtype[Any]:
 
 def _pack(values: list[Any]) -> Any:
     """A list, or its one value where all are equal: most datasets have no seed, no options and one width."""
-    first = values[0] if values else None
-    if all(each == first and type(each) is type(first) for each in values):
-        return {"all": first}
-    return {"each": values}
+    # By their text: to Python 1, 1.0 and True are equal, and so are 0.0 and -0.0.
+    texts = {_dump(each) for each in values}
+    return {"all": values[0]} if len(texts) == 1 else {"each": values}
 
 
 def _unpack(data: Any, count: int, path: str) -> list[Any]:

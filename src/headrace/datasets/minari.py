@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -177,5 +178,6 @@ def _note_namespaces(root: Path, dataset_id: str) -> None:
     """Minari lists the folders that have such a file as namespaces."""
     for folder in namespace_folders(root, dataset_id):
         file = folder / _NAMESPACE_FILE
-        if not file.exists():
-            file.write_text("{}", encoding="utf-8")
+        with suppress(OSError):  # The dataset is complete and can be loaded, listed or not.
+            if not file.exists():
+                file.write_text("{}", encoding="utf-8")

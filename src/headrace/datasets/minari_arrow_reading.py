@@ -109,16 +109,15 @@ class ArrowEpisodes:
 def _count_steps(flags: dict[str, Array], noted: Any) -> int:
     """How many rows have an action: all but one, or all where the last observation is missing.
 
-    A flag at the end of the episode tells. Without one the episode's own metadata does, and without that there is a row
-    of padding, as Minari writes it.
+    A flag in the last row tells: padding has none. Without one the episode's own metadata does, and without that there is
+    a row of padding, as Minari writes it.
     """
     flagged = flags["terminations"].astype(bool) | flags["truncations"].astype(bool)
     rows = len(flagged)
     if rows and flagged[-1]:
         return rows
-    if rows > 1 and flagged[-2]:
-        return rows - 1
-    return rows if noted == rows else max(0, rows - 1)
+    is_whole = noted == rows  # Then a flag before the last row is one in the middle, which is refused.
+    return rows if is_whole else max(0, rows - 1)
 
 
 def _combined(table: Any, column: str) -> Any:

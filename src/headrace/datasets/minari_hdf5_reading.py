@@ -51,7 +51,8 @@ class Hdf5Episodes:
     def __init__(self, folder: Path, metadata: Metadata) -> None:
         self.file = folder / MAIN_FILE
         self._metadata = metadata
-        self._own = _OwnEpisodes(metadata.structure) if metadata.structure is not None else None
+        with damage_named(metadata.file):
+            self._own = _OwnEpisodes(metadata.structure) if metadata.structure is not None else None
         if not self.file.is_file():
             raise DatasetError(f"{self.file}: there is no such file, and it is where the episodes should be")
         self._identity = _identity(self.file)

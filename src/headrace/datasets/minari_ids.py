@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from headrace.errors import DatasetError
+
 DATA_FOLDER = "data"
 ROOT_VARIABLE = "MINARI_DATASETS_PATH"
 
@@ -72,6 +74,7 @@ def find_data_folder(dataset: str | os.PathLike[str], root: str | os.PathLike[st
     Raises:
         TypeError: neither a string nor a path.
         FileNotFoundError: there is none; with the full path looked for, and similar ids that are there.
+        DatasetError: it is a file.
     """
     named = os.fspath(dataset)
     if not isinstance(named, str):
@@ -84,6 +87,8 @@ def find_data_folder(dataset: str | os.PathLike[str], root: str | os.PathLike[st
             return found
         if candidate.name == DATA_FOLDER and candidate.is_dir():
             return candidate
+        if candidate.is_file():
+            raise DatasetError(f"{candidate}: expected the folder of a Minari dataset, got a file")
     looked_for = os.path.abspath(candidates[0])
     if candidates[0].exists():
         raise FileNotFoundError(f"no Minari dataset at {looked_for}: it has no folder {DATA_FOLDER!r}")

@@ -22,6 +22,7 @@ from headrace.datasets.minari_metadata import own_metadata
 from headrace.datasets.minari_space_checks import SpaceCheck
 from headrace.datasets.minari_spaces import space_to_json
 from headrace.datasets.structure import Structure
+from headrace.errors import SpecError
 from headrace.trajectories.episode import Episode
 
 Array = np.ndarray[Any, Any]
@@ -87,8 +88,11 @@ def write_episodes(
     if first is None:
         raise ValueError("source: expected at least one episode, got none; nothing was written")
     structure = Structure.of(first)
-    layout = layout_of(structure)
-    observations, actions = _fits(structure, layout, given)
+    try:
+        layout = layout_of(structure)
+        observations, actions = _fits(structure, layout, given)
+    except SpecError as error:
+        raise SpecError(f"episode 0: {error}") from error
     total_episodes = total_steps = 0
     with Hdf5Writer(folder / MAIN_FILE, layout, compression) as writer:
         for index, episode in enumerate(itertools.chain([first], episodes)):

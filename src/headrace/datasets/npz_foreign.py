@@ -134,7 +134,7 @@ def _header(archive: NpzArchive, columns: Mapping[str, Array], lengths: list[int
         try:
             episode = Episode(**parts)
             header = header or Header(Structure.of(episode))
-            header.add(episode)
+            header.add(episode, header.structure.check(index, episode))
         except SpecError as error:
             raise DatasetError(f"{archive.path}: episode {index}: {error}") from error
     if header is None:

@@ -109,7 +109,8 @@ def _values(column: Column, array: Array, further: int) -> pa.Array:
             return pa.array(strings, _element_type(column))
         except UnicodeEncodeError as error:
             raise SpecError(f"{column.path}: expected strings of Unicode: {error}") from error
-    flat = np.ascontiguousarray(array, column.dtype.newbyteorder("=")).reshape(-1)
+    # A copy: rows wait for their row group, and the source may use its arrays again for the next episode.
+    flat = np.array(array, column.dtype.newbyteorder("="), order="C").reshape(-1)
     if not further:
         return pa.array(flat, _element_type(column), from_pandas=False)
     mask = np.arange(len(flat) + further) >= len(flat)

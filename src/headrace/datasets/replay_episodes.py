@@ -102,7 +102,8 @@ class ReplayEpisodes(Iterator[Episode]):
                     return None
                 # Which columns final rows hold is the same in all of a replay, and known once there is one.
                 final_columns = replay._given if store.arrays.steps[rows[-1]] & FINAL else None
-            columns = {name: column.take(rows, 0) for name, column in store.columns.items()}
+            # Not `take`: small columns stand in records, and it would copy the whole of such a column first.
+            columns = {name: column[rows] for name, column in store.columns.items()}
         finally:
             if reader >= 0:
                 store.end_reading(reader)

@@ -71,7 +71,7 @@ def save_file(
                     header = Header(Structure.of(episode), metadata)
                     writer = make_writer(temporary, header)
                 arrays = header.structure.check(index, episode)
-                header.add(episode)
+                header.add(episode, arrays)
                 writer.append(index, arrays)
                 one_more()
             if header is None or writer is None:

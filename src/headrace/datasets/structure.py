@@ -88,15 +88,11 @@ class Structure:
         Raises:
             SpecError: as `check`.
         """
-        where = f"episode {index}: "
-        roots = _compile(episode, where)
-        columns = {}
-        for leaf in _leaves(roots):
-            array = _checked_array(leaf, len(episode), where)
-            columns[leaf.path] = Column(leaf.path, _dtype(array), array.shape[1:])
-        structure = cls({part: _with_leaves(root, columns) for part, root in roots.items()})
-        structure.check(index, episode)
-        return structure
+        roots = _compile(episode, f"episode {index}: ")
+        columns = {
+            leaf.path: Column(leaf.path, _dtype(leaf.value), leaf.value.shape[1:]) for leaf in _leaves(roots)
+        }
+        return cls({part: _with_leaves(root, columns) for part, root in roots.items()})
 
     def check(self, index: int, episode: Episode) -> dict[str, Array]:
         """The episode's arrays by name, after checking that it has this structure (datasets G5).
@@ -115,13 +111,10 @@ class Structure:
         found = {}
         for leaf in _leaves(roots):
             column = self.columns[leaf.path]
-            array = _checked_array(leaf, len(episode), where)
+            array = leaf.value
             if _dtype(array) != column.dtype or array.shape[1:] != column.shape:
                 got = describe(_dtype(array), array.shape[1:])
                 raise SpecError(f"{where}{leaf.path}: expected {column}, got {got}")
-            if len(array) not in column.rows(len(episode)):
-                expected = " or ".join(map(str, column.rows(len(episode))))
-                raise SpecError(f"{where}{leaf.path}: expected {expected} rows, got {len(array)}")
             found[leaf.path] = array
         return found
 
@@ -183,18 +176,21 @@ def _leaves(roots: Mapping[str, trees.Node]) -> Iterator[trees.Leaf]:
 
 
 def _compile(episode: Episode, where: str) -> dict[str, trees.Node]:
-    def is_leaf(value: object) -> bool:
-        return isinstance(value, np.ndarray | list)
-
     try:
-        roots = {part: trees.compile_tree(getattr(episode, part), is_leaf, part) for part in PARTS}
+        # Made anew, it is checked anew: an episode's attributes can be set to anything.
+        whole = Episode(**{part: getattr(episode, part) for part in PARTS})
     except SpecError as error:
         raise SpecError(f"{where}{error}") from error
+    roots = {part: trees.compile_tree(getattr(whole, part), _is_array, part) for part in PARTS}
     for leaf in _leaves(roots):
         # Names go into files as UTF-8, and the end of a name in some formats is a NUL.
         if "\0" in leaf.path or not _is_encodable(leaf.path):
             raise SpecError(f"{where}{leaf.path!r}: expected keys that can be written as UTF-8, without NUL")
     return roots
+
+
+def _is_array(value: object) -> bool:
+    return isinstance(value, np.ndarray)
 
 
 def _is_encodable(text: str) -> bool:
@@ -203,17 +199,6 @@ def _is_encodable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _checked_array(leaf: trees.Leaf, steps: int, where: str) -> Array:
-    value = leaf.value
-    # An Episode is made of arrays, but its attributes can be set to anything afterwards.
-    if not isinstance(value, np.ndarray) or value.dtype.kind not in "biufcUS":
-        got = f"an array of {value.dtype}" if isinstance(value, np.ndarray) else type(value).__name__
-        raise SpecError(f"{where}{leaf.path}: expected an array of numbers, booleans or strings, got {got}")
-    if value.ndim == 0:
-        raise SpecError(f"{where}{leaf.path}: expected a row for each of {steps} steps, got one value")
-    return value
 
 
 def _dtype(array: Array) -> np.dtype[Any]:

@@ -10,12 +10,12 @@ _KEYS = ("table", "delivered", "batches")
 
 
 def state_of(table: str, delivered: int, samples: list[Any]) -> dict[str, Any]:
-    """The state, with copies: the learner will be given the samples themselves, and may write into them."""
-    return {"table": table, "delivered": delivered, "batches": copy.deepcopy(samples)}
+    """The state, of a number of batches delivered and the samples drawn beyond them."""
+    return {"table": table, "delivered": delivered, "batches": samples}
 
 
 def read_state(state: Any, table: str) -> tuple[int, list[Any]]:
-    """The number of batches delivered, and copies of those that were not.
+    """The number of batches delivered, and copies of those that were not: the learner may write into what it is given.
 
     Raises:
         ValueError: no state of a loader, or that of another table.

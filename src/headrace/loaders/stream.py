@@ -8,6 +8,7 @@ What the rate limiter said when a turn of drawing ended without a batch is kept 
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import threading
 from collections import deque
@@ -256,14 +257,15 @@ class Stream:
             self._changed.notify_all()
 
     def pending(self) -> tuple[int, list[Any]]:
-        """How many batches were delivered, and the samples drawn beyond them. The stream must be held.
+        """How many batches were delivered, and copies of the samples drawn beyond them. The stream must be held.
 
         No more are drawn until the next batch is asked for.
         """
         with self._changed:
             # Whoever waits for a batch in another thread has asked for it.
             self._asked = bool(self._takers)
-            return self.delivered, [drawn.sample for drawn in self._ready]
+            # Copied before anybody can be given one of them, and write into it.
+            return self.delivered, copy.deepcopy([drawn.sample for drawn in self._ready])
 
     def begin_with(self, delivered: int, samples: list[Any]) -> None:
         """Go on where another stream stood.
