@@ -21,6 +21,7 @@ from bench import (
     sequences,
     threads,
     uniform,
+    writers,
 )
 from bench.case import Case
 from bench.measure import Plan
@@ -35,6 +36,7 @@ _TOPICS = (
     sequences,
     footprint,
     observers,
+    writers,
     threads,
     collect,
     others,
