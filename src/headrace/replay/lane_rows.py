@@ -200,9 +200,7 @@ class LaneRows:
             else:
                 self._end_beside(block, inner, picked)
 
-    def _by_block(
-        self, lanes: NDArray[np.int64]
-    ) -> Iterator[tuple[LaneBlock, NDArray[np.int64], Any]]:
+    def _by_block(self, lanes: NDArray[np.int64]) -> Iterator[tuple[LaneBlock, NDArray[np.int64], Any]]:
         """The blocks of these lanes, with the lanes counted in the block, and which of `lanes` they are."""
         if len(self.blocks) == 1:
             if len(lanes):
