@@ -22,6 +22,7 @@ from bench import (
     sequences,
     threads,
     uniform,
+    writers,
 )
 from bench.case import Case
 from bench.measure import Plan
@@ -36,6 +37,7 @@ _TOPICS = (
     sequences,
     footprint,
     observers,
+    writers,
     threads,
     loaders,
     collect,

@@ -143,7 +143,8 @@ class Writer:
             SpecError, StoreFull: as `append`.
         """
         self._check_open()
-        self._replay.note_given(finals)
+        if finals:
+            self._replay.note_given(finals)
         self._rows.append_seam(step, idle, ended, finals)
 
     def end_episode(self, final: Any = None, lane: int | None = None) -> None:
