@@ -9,6 +9,7 @@ from rich.console import Console
 
 from bench import (
     append,
+    checkpoints,
     collect,
     footprint,
     frames,
@@ -25,7 +26,19 @@ from bench.case import Case
 from bench.measure import Plan
 from bench.report import Report
 
-_TOPICS = (import_time, append, uniform, prioritized, frames, sequences, footprint, threads, collect, others)
+_TOPICS = (
+    import_time,
+    append,
+    uniform,
+    prioritized,
+    frames,
+    sequences,
+    footprint,
+    threads,
+    collect,
+    checkpoints,
+    others,
+)
 
 _WIDTH_OF_FILES = 160
 
