@@ -9,6 +9,7 @@ from rich.console import Console
 
 from bench import (
     append,
+    checkpoints,
     collect,
     footprint,
     frames,
@@ -41,6 +42,7 @@ _TOPICS = (
     threads,
     loaders,
     collect,
+    checkpoints,
     others,
 )
 

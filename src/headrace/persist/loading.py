@@ -30,7 +30,7 @@ from headrace.replay.generator import generator_state
 from headrace.replay.item_state import PER_ITEM, ItemState
 from headrace.replay.items import FIRST, RING_WORDS, SPAN, WINDOW_WORDS
 from headrace.replay.live_table import COUNTS, TableState
-from headrace.replay.mending import FoundItems, Where, mend
+from headrace.replay.mending import FoundItems, Where, check_items, mend
 from headrace.replay.replay import Replay, ReplayState
 from headrace.replay.table import Table
 from headrace.spec import Signature
@@ -133,6 +133,8 @@ class _Checkpoint:
             )
             for table, entry in zip(saved, manifest.tables, strict=True)
         ]
+        for items in found:
+            check_items(items)
         mend(store, len(index["pages"]), found)
         for name in replay.table_names:
             replay.live_table(name).keep_to_settings()

@@ -60,25 +60,23 @@ class FoundItems:
 
 
 def mend(store: Store, in_use: int, tables: list[FoundItems]) -> None:
-    """Check the items, and make everything that is derived from items and rows.
+    """Make everything that is derived from items and rows.
 
     Args:
         store: nobody else uses it yet.
         in_use: pages that may hold something.
-        tables: all of them.
+        tables: all of them; `check_items` has found them right.
 
     Raises:
-        CheckpointError: something does not fit; nothing was changed that matters.
+        CheckpointError: an item whose rows are not there; nothing was changed that matters.
     """
-    for found in tables:
-        _check(found)
     pages = PageMender(store.arrays, in_use)
     for found in tables:
         slot = int(find_astray(pages.arrays, found.items))
         if slot >= 0:
             raise _damage(found, "rows", slot, "expected a window of stored rows", found.items.rows[slot])
     for found in tables:
-        pin_items(pages.arrays, found.items)
+        pin_items(pages.arrays, found.items, 1)
         _forget_indexes(found.items)
         reindex(found.items)
     store.adopt(pages.finish())
@@ -90,7 +88,12 @@ def _damage(found: FoundItems, array: str, place: int, expected: str, got: Any) 
     )
 
 
-def _check(found: FoundItems) -> None:
+def check_items(found: FoundItems) -> None:
+    """Look at everything that items say of themselves.
+
+    Raises:
+        CheckpointError: something does not fit.
+    """
     for array, place, expected, got in (*_wrong_words(found), *_wrong_items(found)):
         raise _damage(found, array, place, expected, got)
 
@@ -182,10 +185,10 @@ def find_astray(store: StoreArrays, items: Items) -> Int:
 
 
 @kernel
-def pin_items(store: StoreArrays, items: Items) -> None:
-    """Pin the rows of every item."""
+def pin_items(store: StoreArrays, items: Items, change: Int) -> None:
+    """Add `change` to the references of every page that an item holds, for each item."""
     for place in range(items.ring[SPAN]):
         slot = slot_at(items, place)
         if items.rows[slot] != DEAD:
             real, lookahead = window_of(items, slot, REAL), window_of(items, slot, LOOKAHEAD)
-            pin_rows(store, np.int64(items.rows[slot]), real, lookahead, 1)
+            pin_rows(store, np.int64(items.rows[slot]), real, lookahead, change)

@@ -290,11 +290,13 @@ class Writer:
             DeadlineExceeded: tells how many items wait for which table; they stay pending.
             Closed: the replay was closed; tells how many items were refused.
         """
-        if durable:
+        if durable and not self._replay.is_on_disk:
             raise ValueError("durable=True: this replay lives in memory, which does not survive the machine")
         self._wait_while(lambda: self._pending.count > 0, timeout)
         if self._pending.refused:
             raise Closed(f"the replay was closed: {self._pending.refused} items of this writer were refused")
+        if durable:
+            self._replay.sync()
 
     def wait_pending(self, most: int, timeout: float | None) -> None:
         """Return when no more than `most` items are pending.
