@@ -55,7 +55,11 @@ def tables(size=6):
 
 def open_replay(path, size=6):
     return hr.Replay(
-        SIGNATURE, tables(size), path=path, capacity=None if (path / "manifest.json").exists() else 96, seed=3
+        SIGNATURE,
+        tables(size),
+        path=path,
+        capacity=None if (path / "manifest.json").exists() else 640,
+        seed=3,
     )
 
 

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -157,7 +158,7 @@ def test_k1_keys_go_on_after_reopening_and_after_a_kill(place, tmp_path):
 
 
 def test_d3_durable_syncs_every_file_and_holds_up_nobody(place, monkeypatch):
-    synced = []
+    synced, flushing = [], [True]
     sync = os.fsync
     with hr.Replay(SIGNATURE, [table()], path=place) as replay:
         writer = replay.writer(items=[hr.ItemRule("t", 1)])
@@ -165,11 +166,12 @@ def test_d3_durable_syncs_every_file_and_holds_up_nobody(place, monkeypatch):
 
         def noted(descriptor):
             synced.append(os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
-            # Another thread samples meanwhile.
-            thread = threading.Thread(target=lambda: replay.sample("t", 1, timeout=0))
-            thread.start()
-            thread.join(5.0)
-            assert not thread.is_alive()
+            if flushing:
+                # Another thread samples meanwhile.
+                thread = threading.Thread(target=lambda: replay.sample("t", 1, timeout=0))
+                thread.start()
+                thread.join(5.0)
+                assert not thread.is_alive()
             sync(descriptor)
 
         writer.flush()
@@ -178,7 +180,7 @@ def test_d3_durable_syncs_every_file_and_holds_up_nobody(place, monkeypatch):
         writer.flush(durable=True)
         assert set(synced) == {"rows", "header", "items-0-1", "store"}
         # From now on a new generation is on the disk before it counts.
-        del synced[:]
+        del synced[:], flushing[:]
         replay.reset("t")
         assert "items-0-2" in synced
         monkeypatch.undo()
@@ -319,7 +321,7 @@ def damaged(place):
     with hr.Replay(SIGNATURE, [table(sampler=Prioritized())], path=place, capacity=320) as replay:
         fill(replay, 30)
         with replay.writer(history=5) as writer:
-            for x in range(30, 40):
+            for x in range(30, 45):
                 writer.append(step(x))
                 if x > 32:
                     writer.create_item("t", 3, priority=float(x))
@@ -355,7 +357,8 @@ def test_d8_items_that_cannot_be(damaged, array, value):
     getattr(memory.items, array)[slot] = value
     with pytest.raises(hr.CheckpointError, match=rf"{path.name}, byte (\d+)") as caught:
         reopen(damaged)
-    if array != "rows" or value == 5_000:
+    # A window too long, or an item that is gone, shows elsewhere.
+    if value not in (30, 0xFFFFFFFF):
         offset = int(str(caught.value).split("byte ")[1].split(" ")[0].rstrip(":"))
         begin, shape, dtype = memory.layout.places[array]
         assert begin <= offset < begin + int(np.prod(shape)) * dtype.itemsize
@@ -390,7 +393,7 @@ def test_d8_words_of_pages_that_cannot_be(damaged, word, value):
         rows, page_rows = starts.astype(int), replay.store.arrays.page_rows
         offset = replay.store.layout.places["pages"][0]
         # One over whose end a window goes.
-        page = next(row // page_rows for row in rows[-7:] if row // page_rows != (row + 2) // page_rows)
+        page = next(row // page_rows for row in rows[-12:] if row // page_rows != (row + 2) // page_rows)
     with open(damaged / "rows", "r+b") as file:
         file.seek(offset + 8 * (PAGE_WORDS * int(page) + word))
         file.write(np.int64(value).tobytes())
@@ -483,11 +486,12 @@ def test_a_worker_process_writes_into_the_files_of_a_store(place):
     from headrace.testing import CounterEnv
 
     assert Path(place).parent.exists()
-    signature = hr.collectors.signature(CounterEnv)
+    make_env = partial(CounterEnv, 5)
+    signature = hr.collectors.signature(make_env)
     tables = [hr.Table("t", sampler=Fifo(), remover=Fifo(), max_size=64)]
     with hr.Replay(signature, tables, path=place, capacity=2000) as replay:
         collector = hr.AsyncCollector(
-            CounterEnv, frames_per_batch=8, total_frames=40, replay_buffer=replay, items=[hr.ItemRule("t", 1)]
+            make_env, frames_per_batch=8, total_frames=40, replay_buffer=replay, items=[hr.ItemRule("t", 1)]
         )
         frames = sum(batch.frames for batch in collector)
         collector.shutdown()

@@ -109,9 +109,9 @@ class Disk:
                 self._compare(self._manifest, signature, tables, capacity)
                 capacity = self._manifest.capacity
             self.store = self._open_store(descriptor, signature, capacity)
-        except BaseException:
+        finally:
+            # The arena has a descriptor of its own; the lock is shared by all of them.
             os.close(descriptor)
-            raise
         self._syncing = threading.Lock()
         self.is_durable = False
         try:
@@ -185,7 +185,7 @@ class Disk:
                 raise CheckpointError(
                     f"{self.folder / _ROWS}: expected {nbytes} bytes, got {size}; the file is damaged"
                 )
-            return Arena.on_disk(descriptor, nbytes)
+            return Arena.on_disk(os.dup(descriptor), nbytes)
 
         if manifest is None:
             return Store(signature, capacity, make_arena=make_arena)
@@ -418,8 +418,8 @@ class _TableFiles:
         Raises:
             CheckpointError: with the place.
         """
-        if self._generation < 1 or not self.path.is_file():
-            raise CheckpointError(f"{self.path}: expected the items of a table; the file is missing")
+        if self._generation < 1 or not self.path.is_file() or not self.path.stat().st_size:
+            raise CheckpointError(f"{self.path}: expected the items of a table; the file is missing or empty")
         arena = Arena.file(self.path, self.path.stat().st_size)
         memory = found_items(arena)
         if memory is None:

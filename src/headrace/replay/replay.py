@@ -47,6 +47,9 @@ from headrace.views.view import View
 class Replay:
     """Steps, each stored once, and tables of items over them. Thread-safe.
 
+    What a call has done when it returns is *queued* (gone with the process), *applied* (kept by a replay with a `path`
+    when the process is killed) or *durable* (kept when the machine fails): see docs/durability.md.
+
     Args:
         signature: of one step.
         tables: at least one, with different names.
@@ -185,6 +188,9 @@ class Replay:
     ) -> SampledBatch:
         """Draw a batch, whole and in one instant, and copy its rows out.
 
+        What the batch counts and removes is applied before it is handed out: a replay with a `path` keeps it when the
+        process is killed.
+
         Args:
             table: its name.
             batch_size: how many items.
@@ -315,7 +321,7 @@ class Replay:
     # ---- items -----------------------------------------------------------------------------------------------------
 
     def update_priorities(self, table: str, keys: ArrayLike, priorities: ArrayLike) -> int:
-        """Set the priorities of items; of two entries for one key the last wins.
+        """Set the priorities of items; of two entries for one key the last wins. Applied, when it returns.
 
         Args:
             table: its name.
@@ -346,7 +352,7 @@ class Replay:
         return applied
 
     def delete(self, table: str, keys: ArrayLike) -> int:
-        """Remove items; keys that are gone are ignored and counted. Returns how many there were."""
+        """Remove items; keys that are gone are ignored and counted. Returns how many there were; applied by then."""
         live = self.live_table(table)
         wanted = _keys(keys)
         with self.lock:
@@ -354,7 +360,10 @@ class Replay:
             return live.delete(wanted)
 
     def reset(self, table: str) -> None:
-        """Remove all items of a table and set its counts to 0; pending inserts go in by the fresh counts."""
+        """Remove all items of a table and set its counts to 0; pending inserts go in by the fresh counts.
+
+        Applied, when it returns.
+        """
         live = self.live_table(table)
         with self.lock:
             self.check_open()
