@@ -1,0 +1,21 @@
+"""The programs of examples/ as modules, found by worker processes too."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture
+def example(monkeypatch):
+    """`example("name")` imports examples/name.py."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+
+    def load(name):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        return importlib.import_module(name)
+
+    return load
