@@ -437,9 +437,9 @@ class _TableFiles:
         counts = (int(ring[INSERTS]), int(ring[SAMPLES]), int(ring[DELETES]))
 
         def where(name: str, place: int) -> str:
-            offset, shape, dtype = memory.layout.places[name]
-            words = len(memory.items.windows[0]) if name == "windows" else math.prod(shape[1:])
-            return f"{self.path}, byte {offset + place * words * dtype.itemsize} ({name})"
+            array = getattr(memory.items, name)
+            begin = array.__array_interface__["data"][0] - memory.memory.__array_interface__["data"][0]
+            return f"{self.path}, byte {begin + place * array.strides[0]} ({name})"
 
         return FoundItems(memory.items, counts, 0, next_key, where)
 
