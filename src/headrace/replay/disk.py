@@ -49,7 +49,7 @@ _STORE_FORMAT, _CLOSED_FORMAT, _VERSION = "headrace store", "headrace closed sto
 _OWN_FILES = (_ROWS, _HEADER, f"{_MANIFEST}.partial")
 
 # The words of the header; the generations of the tables follow them.
-_MAGIC, _HEADER_VERSION, _NEXT_KEY, _NEXT_EPISODE, _IS_GIVEN, _GENERATIONS = 0, 1, 2, 3, 4, 16
+_MAGIC, _HEADER_VERSION, _NEXT_KEY, _NEXT_EPISODE, _IS_GIVEN, _IS_BEGUN, _GENERATIONS = 0, 1, 2, 3, 4, 5, 16
 _MAGIC_NUMBER = 0x68725F6865616465
 # Keys are set aside so many at a time: a killed process leaves a gap of at most that.
 _KEYS_AHEAD = 1 << 16
@@ -103,6 +103,7 @@ class Disk:
         try:
             self._manifest = self._read_manifest()
             if self._manifest is None:
+                self._refuse_lost_manifest()
                 self._remove(keep={_ROWS})
                 os.ftruncate(descriptor, 0)
             else:
@@ -152,6 +153,15 @@ class Disk:
     def _read_manifest(self) -> _StoreManifest | None:
         path = self.folder / _MANIFEST
         return read_checked_json(path, _StoreManifest, _STORE_FORMAT, _VERSION) if path.exists() else None
+
+    def _refuse_lost_manifest(self) -> None:
+        """Only a creation that was killed may go without."""
+        header = self.folder / _HEADER
+        words = np.fromfile(header, np.int64, _GENERATIONS) if header.exists() else np.zeros(0, np.int64)
+        if len(words) > _IS_BEGUN and words[_IS_BEGUN]:
+            raise CheckpointError(
+                f"{self.folder / _MANIFEST}: expected the manifest of the store that is here; the file is missing"
+            )
 
     def _compare(
         self, manifest: _StoreManifest, signature: Signature, tables: Sequence[str], capacity: int | None
@@ -250,6 +260,7 @@ class Disk:
             (_NEXT_KEY, 1, 1 << 62),
             (_NEXT_EPISODE, 0, 1 << 62),
             (_IS_GIVEN, 0, 1),
+            (_IS_BEGUN, 0, 1),
         ):
             if not least <= self._words[word] <= most:
                 raise CheckpointError(
@@ -292,7 +303,8 @@ class Disk:
             self._write_manifest()
         elif self._closed is not None:
             random.bit_generator.state = generator_state(self._closed.generator)
-        # Without it the store counts as killed.
+        self._words[_IS_BEGUN] = 1
+        # Without the record of its close the store counts as killed.
         self._remove(keep={_MANIFEST, _ROWS, _HEADER, *current})
 
     def _write_manifest(self) -> None:

@@ -517,11 +517,12 @@ class Replay:
         rooms = {name: live.ring.room_for_copy() for name, live in self._tables.items()}
         with self.lock:
             self.check_open()
+            tables = [live.copy(rooms[name]) for name, live in self._tables.items()]
             pages, words = self.store.keep_pages()
             state = ReplayState(
                 self.signature,
                 self.store.capacity,
-                [live.copy(rooms[name]) for name, live in self._tables.items()],
+                tables,
                 self._next_key,
                 int(self.store.next_episode[0]),
                 self._given,
