@@ -142,10 +142,12 @@ class Moments:
         for name in (
             "insert",
             "append_step",
+            "append_and_cut",
             "remove",
             "clear",
             "update",
             "draw",
+            "draw_quick",
             "draw_distinct",
             "shrink_to",
         ):
@@ -495,6 +497,9 @@ def killed(work, ends_before=False):
 def creation_kills(stride):
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
+
+        # What is imported at the first use is not part of the work.
+        filled(folder / "first").replay.close()
 
         def count(write):
             tracer = Tracer()
