@@ -110,6 +110,12 @@ class Arena:
         """An array over the bytes from `offset` on; it keeps the mapping alive as long as it lives."""
         return np.ndarray(shape, dtype, buffer=self._mapping, offset=offset)
 
+    def write(self, offset: int, content: memoryview) -> None:
+        """Write bytes without touching the mapping; the arena must have a descriptor."""
+        done = 0
+        while done < len(content):
+            done += os.pwrite(self.descriptor, content[done:], offset + done)
+
     def sync(self) -> None:
         """Write everything to the disk (a file's pages; memory has nothing to do)."""
         self._mapping.flush()
