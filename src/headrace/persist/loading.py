@@ -176,19 +176,22 @@ class _Checkpoint:
         arrays = {"steps": store.arrays.steps, **store.row_arrays}
         files = {record.arrays[0].name: record for record in self._files.values() if record.arrays}
         for name, array in arrays.items():
-            self._read_rows(files[name], array, ranges)
+            self._read_rows(files[name], store, array, ranges, store.layout.places[name][0])
         store.arrays.pages[: len(words)] = words
         return store
 
-    def _read_rows(self, record: FileRecord, array: NDArray[Any], ranges: NDArray[np.int64]) -> None:
+    def _read_rows(
+        self, record: FileRecord, store: Store, array: NDArray[Any], ranges: NDArray[np.int64], offset: int
+    ) -> None:
         total = int((ranges[:, 1] - ranges[:, 0]).sum())
         if record.arrays != (record_of_array(record.arrays[0].name, array, total),):
             raise ValueError(
                 f"expected {total} rows of {array.dtype.str} {array.shape[1:]}, got {record.arrays}"
             )
         with HashedReader(self._folder, record) as reader:
+            per_row = math.prod(array.shape[1:]) * array.itemsize
             for start, stop in ranges.tolist():
-                reader.read_into(array[start:stop])
+                reader.copy_to(store.arena, offset + start * per_row, (stop - start) * per_row)
             reader.finish()
 
     def _fill_metadata(self, store: Store, index: Mapping[str, NDArray[Any]]) -> None:

@@ -138,6 +138,12 @@ class Arena:
         if found != address:
             raise OSError(ctypes.get_errno(), "mmap: expected a private mapping over the shared one")
 
+    def write(self, offset: int, content: memoryview) -> None:
+        """Write bytes without touching the mapping; the arena must have a descriptor."""
+        done = 0
+        while done < len(content):
+            done += os.pwrite(self.descriptor, content[done:], offset + done)
+
     def sync(self) -> None:
         """Write everything to the disk (a file's pages; memory has nothing to do)."""
         self._mapping.flush()
