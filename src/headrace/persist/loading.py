@@ -109,6 +109,8 @@ class _Checkpoint:
         self._manifest = manifest
         self._files = {record.name: record for record in manifest.files}
         for record in manifest.files:
+            if Path(record.name).name != record.name:
+                raise ValueError(f"expected files of this folder, got {record.name!r}")
             HashedReader(folder, record).close()  # Missing and cut files are told before anything is read.
 
     def replay(self, tables: Sequence[Table] | None) -> Replay:

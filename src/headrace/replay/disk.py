@@ -20,26 +20,24 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from headrace.errors import CheckpointError, Closed, StoreFull
-from headrace.replay import journal
+from headrace.errors import CheckpointError, Closed
+from headrace.replay.disk_header import DiskHeader
 from headrace.replay.durable_ring import DurableRing
+from headrace.replay.generations import Generations
 from headrace.replay.generator import GeneratorRecord, generator_record, generator_state
-from headrace.replay.item_memory import ItemMemory, found_items
 from headrace.replay.items import (
     DELETES,
     IGNORED_DELETES,
     IGNORED_UPDATES,
     INSERTS,
-    PRIORITY_OF_ALL,
     SAMPLES,
     UPDATES,
 )
-from headrace.replay.mending import FoundItems, check_items, mend
+from headrace.replay.mending import mend
 from headrace.replay.table import Table
 from headrace.spec import Signature
-from headrace.store.arena import Arena, ArenaLayout
+from headrace.store.arena import Arena
 from headrace.store.checked_json import read_checked_json, sync_folder, write_checked_json
 from headrace.store.store import Store
 
@@ -47,12 +45,6 @@ _MANIFEST, _ROWS, _HEADER, _CLOSED = "manifest.json", "rows", "header", "closed.
 _STORE_FORMAT, _CLOSED_FORMAT, _VERSION = "headrace store", "headrace closed store", 1
 # What a creation that was killed may have left behind.
 _OWN_FILES = (_ROWS, _HEADER, f"{_MANIFEST}.partial")
-
-# The words of the header; the generations of the tables follow them.
-_MAGIC, _HEADER_VERSION, _NEXT_KEY, _NEXT_EPISODE, _IS_GIVEN, _IS_BEGUN, _GENERATIONS = 0, 1, 2, 3, 4, 5, 16
-_MAGIC_NUMBER = 0x68725F6865616465
-# Keys are set aside so many at a time: a killed process leaves a gap of at most that.
-_KEYS_AHEAD = 1 << 16
 
 _COUNT_WORDS = {
     "inserts": INSERTS,
@@ -92,6 +84,7 @@ class Disk:
 
     Attributes:
         store: the rows; pages are as they were found until `open_rings` has mended them.
+        header: counters that never go back.
     """
 
     def __init__(
@@ -114,11 +107,13 @@ class Disk:
             # The arena has a descriptor of its own; the lock is shared by all of them.
             os.close(descriptor)
         self._syncing = threading.Lock()
-        self.is_durable = False
         try:
             self._names = self._manifest.tables if self._manifest is not None else tuple(tables)
             self._closed = self._read_closed()
-            self._open_header()
+            columns = tuple(signature.columns)
+            is_new = self._manifest is None
+            self.header = DiskHeader(self.folder / _HEADER, columns, len(self._names), is_new=is_new)
+            self.store.next_episode = self.header.next_episode
         except BaseException:
             self.abandon()
             raise
@@ -156,9 +151,7 @@ class Disk:
 
     def _refuse_lost_manifest(self) -> None:
         """Only a creation that was killed may go without."""
-        header = self.folder / _HEADER
-        words = np.fromfile(header, np.int64, _GENERATIONS) if header.exists() else np.zeros(0, np.int64)
-        if len(words) > _IS_BEGUN and words[_IS_BEGUN]:
+        if DiskHeader.is_begun(self.folder / _HEADER):
             raise CheckpointError(
                 f"{self.folder / _MANIFEST}: expected the manifest of the store that is here; the file is missing"
             )
@@ -233,40 +226,6 @@ class Disk:
             if _is_own(path.name) and path.name not in keep:
                 path.unlink()
 
-    def _open_header(self) -> None:
-        path, is_new = self.folder / _HEADER, self._manifest is None
-        layout = ArenaLayout()
-        layout.add("words", (_GENERATIONS + len(self._names),), np.int64)
-        layout.add("given", (len(self.store.signature.columns),), np.uint8)
-        if is_new:
-            path.unlink(missing_ok=True)
-        elif not path.exists() or path.stat().st_size != layout.nbytes:
-            raise CheckpointError(f"{path}: expected {layout.nbytes} bytes; the file is missing or damaged")
-        self._header = Arena.file(path, layout.nbytes)
-        self._header.reserve(0, layout.nbytes)
-        arrays = layout.arrays(self._header)
-        self._words: NDArray[np.int64] = arrays["words"]  # type: ignore[assignment]
-        self._given: NDArray[np.uint8] = arrays["given"]  # type: ignore[assignment]
-        if is_new:
-            self._words[_NEXT_KEY] = 1
-            self._words[[_MAGIC, _HEADER_VERSION]] = _MAGIC_NUMBER, _VERSION
-        self._check_header(path)
-        self.store.next_episode = self._words[_NEXT_EPISODE : _NEXT_EPISODE + 1]
-
-    def _check_header(self, path: Path) -> None:
-        for word, least, most in (
-            (_MAGIC, _MAGIC_NUMBER, _MAGIC_NUMBER),
-            (_HEADER_VERSION, _VERSION, _VERSION),
-            (_NEXT_KEY, 1, 1 << 62),
-            (_NEXT_EPISODE, 0, 1 << 62),
-            (_IS_GIVEN, 0, 1),
-            (_IS_BEGUN, 0, 1),
-        ):
-            if not least <= self._words[word] <= most:
-                raise CheckpointError(
-                    f"{path}, byte {8 * word}: expected a number from {least} to {most}, got {self._words[word]}"
-                )
-
     # ---- tables ----------------------------------------------------------------------------------------------------
 
     def open_rings(self, tables: Sequence[Table], random: np.random.Generator) -> list[DurableRing]:
@@ -275,7 +234,9 @@ class Disk:
         Raises:
             CheckpointError: something does not fit, with the file and the place in it.
         """
-        self._files = [_TableFiles(self, self._names.index(table.name)) for table in tables]
+        self._files = [
+            Generations(self.folder, self.header, self._names.index(table.name)) for table in tables
+        ]
         if self._manifest is None:
             return [
                 DurableRing(self.store, table, random, files)
@@ -283,14 +244,14 @@ class Disk:
             ]
         rings = []
         for table, files in zip(tables, self._files, strict=True):
-            found = files.found(self.next_key)
+            found = files.found(self.header.next_key)
             rings.append(DurableRing(self.store, table, random, files, found))
         in_use = np.flatnonzero(self.store.arrays.pages.any(axis=1))
         mend(
             self.store,
             int(in_use[-1]) + 1 if len(in_use) else 0,
             [
-                files.described(ring.memory, self.next_key)
+                files.described(ring.memory, self.header.next_key)
                 for files, ring in zip(self._files, rings, strict=True)
             ],
         )
@@ -303,7 +264,7 @@ class Disk:
             self._write_manifest()
         elif self._closed is not None:
             random.bit_generator.state = generator_state(self._closed.generator)
-        self._words[_IS_BEGUN] = 1
+        self.header.begin()
         # Without the record of its close the store counts as killed.
         self._remove(keep={_MANIFEST, _ROWS, _HEADER, *current})
 
@@ -319,42 +280,9 @@ class Disk:
         )
         write_checked_json(self.folder / _MANIFEST, manifest, _STORE_FORMAT, _VERSION)
 
-    # ---- counters --------------------------------------------------------------------------------------------------
-
-    @property
-    def next_key(self) -> int:
-        """No key from here on was ever used."""
-        return int(self._words[_NEXT_KEY])
-
-    def set_keys_aside(self, next_key: int) -> int:
-        """Say that keys beyond `next_key` will be used; returns up to which."""
-        self._words[_NEXT_KEY] = next_key + _KEYS_AHEAD
-        return next_key + _KEYS_AHEAD
-
-    @property
-    def given(self) -> frozenset[str]:
-        """The columns that final rows are given; empty while none were."""
-        names = self.store.signature.columns if self._words[_IS_GIVEN] else ()
-        return frozenset(name for name, is_given in zip(names, self._given, strict=False) if is_given)
-
-    def note_given(self, columns: frozenset[str]) -> None:
-        """Write that down."""
-        self._given[:] = [name in columns for name in self.store.signature.columns]
-        self._words[_IS_GIVEN] = 1
-
     def counts_of(self, ring: DurableRing) -> dict[str, int]:
         """What a table has counted."""
         return {name: int(ring.arrays.ring[word]) for name, word in _COUNT_WORDS.items()}
-
-    def turn_generation(self, number: int, generation: int) -> None:
-        """From here on this generation of a table's items counts: one store of eight bytes."""
-        self._words[_GENERATIONS + number] = generation
-        if self.is_durable:
-            self._header.sync()
-
-    def generation_of(self, number: int) -> int:
-        """Which generation of a table's items counts."""
-        return int(self._words[_GENERATIONS + number])
 
     # ---- syncing and closing ---------------------------------------------------------------------------------------
 
@@ -363,14 +291,14 @@ class Disk:
         with self._syncing:
             if self.store.is_closed:
                 raise Closed("the replay is closed")
-            for arena in (*arenas, self.store.arena, self._header):
+            for arena in (*arenas, self.store.arena, self.header.arena):
                 arena.sync()
             sync_folder(self.folder)
 
     def close(self, random: np.random.Generator, next_key: int) -> None:
         """Write down what reopening needs to go on exactly, and give the folder free."""
         try:
-            self._words[_NEXT_KEY] = next_key
+            self.header.next_key = next_key
             record = _ClosedRecord(generator_record(random.bit_generator.state), next_key)
             write_checked_json(self.folder / _CLOSED, record, _CLOSED_FORMAT, _VERSION)
         finally:
@@ -383,77 +311,6 @@ class Disk:
                 # Arrays over the mapping would keep the lock.
                 fcntl.flock(self.store.arena.descriptor, fcntl.LOCK_UN)
                 self.store.close()
-
-
-class _TableFiles:
-    """The generations of one table's items."""
-
-    def __init__(self, disk: Disk, number: int) -> None:
-        self._disk = disk
-        self._number = number
-        self._generation = disk.generation_of(number)
-
-    @property
-    def path(self) -> Path:
-        """Of the generation that counts."""
-        return self._path(self._generation)
-
-    def _path(self, generation: int) -> Path:
-        return self._disk.folder / f"items-{self._number}-{generation}"
-
-    def new(self, nbytes: int) -> Arena:
-        """The file of the next generation."""
-        path = self._path(self._generation + 1)
-        path.unlink(missing_ok=True)
-        arena = Arena.file(path, nbytes)
-        try:
-            arena.reserve(0, nbytes)
-        except OSError as error:
-            arena.close()
-            path.unlink()
-            raise StoreFull(f"no room for {nbytes} bytes of items on the disk: {error}") from error
-        return arena
-
-    def turn(self, arena: Arena) -> None:
-        """From here on the next generation, which is complete, counts; the older file is removed."""
-        old = self.path
-        if self._disk.is_durable:
-            arena.sync()
-            sync_folder(self._disk.folder)
-        self._generation += 1
-        self._disk.turn_generation(self._number, self._generation)
-        old.unlink(missing_ok=True)
-
-    def found(self, next_key: int) -> ItemMemory:
-        """The items in the file, as they were before or after the last change.
-
-        Raises:
-            CheckpointError: with the place.
-        """
-        if self._generation < 1 or not self.path.is_file() or not self.path.stat().st_size:
-            raise CheckpointError(f"{self.path}: expected the items of a table; the file is missing or empty")
-        arena = Arena.file(self.path, self.path.stat().st_size)
-        memory = found_items(arena)
-        if memory is None:
-            raise CheckpointError(f"{self.path}, byte 0: expected the items of a table; the file is damaged")
-        if not journal.is_sound(memory.items):
-            offset = memory.layout.places["journal"][0]
-            raise CheckpointError(f"{self.path}, byte {offset}: expected a journal; the file is damaged")
-        journal.undo(memory.items, PRIORITY_OF_ALL)
-        check_items(self.described(memory, next_key))
-        return memory
-
-    def described(self, memory: ItemMemory, next_key: int) -> FoundItems:
-        """Items for `mend`."""
-        ring = memory.items.ring
-        counts = (int(ring[INSERTS]), int(ring[SAMPLES]), int(ring[DELETES]))
-
-        def where(name: str, place: int) -> str:
-            array = getattr(memory.items, name)
-            begin = array.__array_interface__["data"][0] - memory.memory.__array_interface__["data"][0]
-            return f"{self.path}, byte {begin + place * array.strides[0]} ({name})"
-
-        return FoundItems(memory.items, counts, 0, next_key, where)
 
 
 def _is_own(name: str) -> bool:

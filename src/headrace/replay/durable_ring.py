@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.replay import journal, kernels
 from headrace.replay.cutting import Cut, Windows
+from headrace.replay.generations import Generations
 from headrace.replay.item_memory import ItemMemory, ItemShape, new_items, with_selectors
 from headrace.replay.item_ring import ONE_ROW, ItemRing
 from headrace.replay.item_state import ItemState
@@ -36,7 +37,6 @@ from headrace.replay.items import (
 )
 from headrace.replay.mending import pin_items
 from headrace.replay.table import Table
-from headrace.store.arena import Arena
 from headrace.store.block import LaneBlock
 from headrace.store.store import Store
 
@@ -44,16 +44,6 @@ if TYPE_CHECKING:
     from headrace.replay.quick import QuickBatches
 
 _ENTRIES = 1024
-
-
-class Generations(Protocol):
-    """The files of one table, one after another."""
-
-    def new(self, nbytes: int) -> Arena:
-        """The file of the next generation."""
-
-    def turn(self, arena: Arena) -> None:
-        """From here on the newest generation, which is complete, counts; the older file is removed."""
 
 
 class DurableRing(ItemRing):

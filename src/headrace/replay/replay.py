@@ -122,10 +122,10 @@ class Replay:
         self._random = random
         self._paddings: dict[str, dict[str, NDArray[Any]]] = {}
         self._disk = disk
-        self._next_key = 1 if disk is None else disk.next_key
+        self._next_key = 1 if disk is None else disk.header.next_key
         # A store on disk has written down that keys up to here may have been used.
         self._keys_aside = sys.maxsize if disk is None else self._next_key
-        self._given = frozenset() if disk is None else disk.given
+        self._given = frozenset() if disk is None else disk.header.given
         self._plans: dict[Any, SamplingPlan] = {}
         self._quick: dict[tuple[SamplingPlan, int, int, bool], QuickBatches | None] = {}
         self._pool = Pool()
@@ -298,7 +298,7 @@ class Replay:
                     f"replay, got {', '.join(sorted(given))}"
                 )
             if self._disk is not None:
-                self._disk.note_given(given)
+                self._disk.header.given = given
             self._given = given
             self._plans, self._latest_plan, self._quick = {}, None, {}
 
@@ -411,7 +411,7 @@ class Replay:
         first = self._next_key
         self._next_key = first + count
         if self._next_key > self._keys_aside and self._disk is not None:
-            self._keys_aside = self._disk.set_keys_aside(self._next_key)
+            self._keys_aside = self._disk.header.set_keys_aside(self._next_key)
         return first
 
     def statistics(self) -> ReplayStatistics:
@@ -563,7 +563,7 @@ class Replay:
             raise ValueError("durable=True: this replay lives in memory, which does not survive the machine")
         with self.lock:
             self.check_open()
-            self._disk.is_durable = True
+            self._disk.header.is_durable = True
             rings = [live.ring for live in self._tables.values()]
             arenas = [ring.memory.arena for ring in rings if isinstance(ring, DurableRing)]
         self._disk.sync(arenas)

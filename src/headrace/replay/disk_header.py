@@ -1,0 +1,116 @@
+"""The header of a store on disk: a few mapped words that must never go back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.errors import CheckpointError
+from headrace.store.arena import Arena, ArenaLayout
+
+# The words; the generations of the tables follow them.
+_MAGIC, _VERSION, _NEXT_KEY, _NEXT_EPISODE, _IS_GIVEN, _IS_BEGUN, _GENERATIONS = 0, 1, 2, 3, 4, 5, 16
+_MAGIC_NUMBER, _THIS_VERSION = 0x68725F6865616465, 1
+# Keys are set aside so many at a time: a killed process leaves a gap of at most that.
+_KEYS_AHEAD = 1 << 16
+
+
+class DiskHeader:
+    """Counters of a store, and which generation of each table's items counts. Every change is one store of eight bytes.
+
+    Args:
+        path: of the file.
+        columns: names of the store's columns.
+        num_tables: how many tables it has.
+        is_new: make it; otherwise it has to be there.
+
+    Raises:
+        CheckpointError: it is missing or damaged.
+
+    Attributes:
+        next_episode: int64[1], the number of the next episode; kernels count in it.
+        is_durable: whether a change of generation is put on the disk at once.
+    """
+
+    def __init__(self, path: Path, columns: tuple[str, ...], num_tables: int, *, is_new: bool) -> None:
+        layout = ArenaLayout()
+        layout.add("words", (_GENERATIONS + num_tables,), np.int64)
+        layout.add("given", (len(columns),), np.uint8)
+        if is_new:
+            path.unlink(missing_ok=True)
+        elif not path.exists() or path.stat().st_size != layout.nbytes:
+            raise CheckpointError(f"{path}: expected {layout.nbytes} bytes; the file is missing or damaged")
+        self.arena = Arena.file(path, layout.nbytes)
+        self.arena.reserve(0, layout.nbytes)
+        arrays = layout.arrays(self.arena)
+        self._words: NDArray[np.int64] = arrays["words"]  # type: ignore[assignment]
+        self._given: NDArray[np.uint8] = arrays["given"]  # type: ignore[assignment]
+        self._columns = columns
+        if is_new:
+            self._words[_NEXT_KEY] = 1
+            self._words[[_MAGIC, _VERSION]] = _MAGIC_NUMBER, _THIS_VERSION
+        self._check(path)
+        self.next_episode = self._words[_NEXT_EPISODE : _NEXT_EPISODE + 1]
+        self.is_durable = False
+
+    def _check(self, path: Path) -> None:
+        for word, least, most in (
+            (_MAGIC, _MAGIC_NUMBER, _MAGIC_NUMBER),
+            (_VERSION, _THIS_VERSION, _THIS_VERSION),
+            (_NEXT_KEY, 1, 1 << 62),
+            (_NEXT_EPISODE, 0, 1 << 62),
+            (_IS_GIVEN, 0, 1),
+            (_IS_BEGUN, 0, 1),
+        ):
+            if not least <= self._words[word] <= most:
+                raise CheckpointError(
+                    f"{path}, byte {8 * word}: expected a number from {least} to {most}, got {self._words[word]}"
+                )
+
+    @staticmethod
+    def is_begun(path: Path) -> bool:
+        """Whether there is a header, and its store was ever complete."""
+        words = np.fromfile(path, np.int64, _GENERATIONS) if path.exists() else np.zeros(0, np.int64)
+        return len(words) > _IS_BEGUN and bool(words[_IS_BEGUN])
+
+    def begin(self) -> None:
+        """The store is complete."""
+        self._words[_IS_BEGUN] = 1
+
+    @property
+    def next_key(self) -> int:
+        """No key from here on was ever used."""
+        return int(self._words[_NEXT_KEY])
+
+    @next_key.setter
+    def next_key(self, key: int) -> None:
+        self._words[_NEXT_KEY] = key
+
+    def set_keys_aside(self, next_key: int) -> int:
+        """Say that keys beyond `next_key` will be used; returns up to which."""
+        self.next_key = next_key + _KEYS_AHEAD
+        return next_key + _KEYS_AHEAD
+
+    @property
+    def given(self) -> frozenset[str]:
+        """The columns that final rows are given; empty while none were."""
+        if not self._words[_IS_GIVEN]:
+            return frozenset()
+        return frozenset(name for name, given in zip(self._columns, self._given, strict=True) if given)
+
+    @given.setter
+    def given(self, columns: frozenset[str]) -> None:
+        self._given[:] = [name in columns for name in self._columns]
+        self._words[_IS_GIVEN] = 1
+
+    def generation_of(self, number: int) -> int:
+        """Which generation of a table's items counts."""
+        return int(self._words[_GENERATIONS + number])
+
+    def turn_generation(self, number: int, generation: int) -> None:
+        """From here on this generation of a table's items counts."""
+        self._words[_GENERATIONS + number] = generation
+        if self.is_durable:
+            self.arena.sync()

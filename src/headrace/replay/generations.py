@@ -1,0 +1,92 @@
+"""The files of one table's items in a store on disk, one generation after another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from headrace.errors import CheckpointError, StoreFull
+from headrace.replay import journal
+from headrace.replay.disk_header import DiskHeader
+from headrace.replay.item_memory import ItemMemory, found_items
+from headrace.replay.items import DELETES, INSERTS, PRIORITY_OF_ALL, SAMPLES
+from headrace.replay.mending import FoundItems, check_items
+from headrace.store.arena import Arena
+from headrace.store.checked_json import sync_folder
+
+
+class Generations:
+    """The generations of one table's items. Which of them counts stands in the header.
+
+    Args:
+        folder: of the store.
+        header: of the store.
+        number: of the table.
+    """
+
+    def __init__(self, folder: Path, header: DiskHeader, number: int) -> None:
+        self._folder = folder
+        self._header = header
+        self._number = number
+        self._generation = header.generation_of(number)
+
+    @property
+    def path(self) -> Path:
+        """Of the generation that counts."""
+        return self._path(self._generation)
+
+    def _path(self, generation: int) -> Path:
+        return self._folder / f"items-{self._number}-{generation}"
+
+    def new(self, nbytes: int) -> Arena:
+        """The file of the next generation."""
+        path = self._path(self._generation + 1)
+        path.unlink(missing_ok=True)
+        arena = Arena.file(path, nbytes)
+        try:
+            arena.reserve(0, nbytes)
+        except OSError as error:
+            arena.close()
+            path.unlink()
+            raise StoreFull(f"no room for {nbytes} bytes of items on the disk: {error}") from error
+        return arena
+
+    def turn(self, arena: Arena) -> None:
+        """From here on the next generation, which is complete, counts; the older file is removed."""
+        old = self.path
+        if self._header.is_durable:
+            arena.sync()
+            sync_folder(self._folder)
+        self._generation += 1
+        self._header.turn_generation(self._number, self._generation)
+        old.unlink(missing_ok=True)
+
+    def found(self, next_key: int) -> ItemMemory:
+        """The items in the file, as they were before or after the last change.
+
+        Raises:
+            CheckpointError: with the place.
+        """
+        if self._generation < 1 or not self.path.is_file() or not self.path.stat().st_size:
+            raise CheckpointError(f"{self.path}: expected the items of a table; the file is missing or empty")
+        arena = Arena.file(self.path, self.path.stat().st_size)
+        memory = found_items(arena)
+        if memory is None:
+            raise CheckpointError(f"{self.path}, byte 0: expected the items of a table; the file is damaged")
+        if not journal.is_sound(memory.items):
+            offset = memory.layout.places["journal"][0]
+            raise CheckpointError(f"{self.path}, byte {offset}: expected a journal; the file is damaged")
+        journal.undo(memory.items, PRIORITY_OF_ALL)
+        check_items(self.described(memory, next_key))
+        return memory
+
+    def described(self, memory: ItemMemory, next_key: int) -> FoundItems:
+        """Items for `mend`."""
+        ring = memory.items.ring
+        counts = (int(ring[INSERTS]), int(ring[SAMPLES]), int(ring[DELETES]))
+
+        def where(name: str, place: int) -> str:
+            array = getattr(memory.items, name)
+            begin = array.__array_interface__["data"][0] - memory.memory.__array_interface__["data"][0]
+            return f"{self.path}, byte {begin + place * array.strides[0]} ({name})"
+
+        return FoundItems(memory.items, counts, 0, next_key, where)
