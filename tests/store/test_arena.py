@@ -1,5 +1,6 @@
 """One contract over the three places where an arena can live, and what sharing and files add to it."""
 
+import gc
 import os
 import socket
 import subprocess
@@ -25,6 +26,7 @@ def make(place: str, folder: Path, nbytes: int = NBYTES) -> Arena:
 
 
 def open_descriptors() -> set[str]:
+    gc.collect()  # What other tests have left in circles.
     return {
         target
         for number in os.listdir("/proc/self/fd")

@@ -121,7 +121,22 @@ class _Checkpoint:
             raise ValueError("expected at least one table, got none")
         chosen = _chosen(self._folder, saved, tables)
         index = self._read_arrays("index.bin")
-        store = self._store(index)
+        store = self._new_store(index["pages"])
+        try:
+            return self._filled(store, index, saved, chosen)
+        except BaseException:
+            store.close()
+            raise
+
+    def _filled(
+        self,
+        store: Store,
+        index: Mapping[str, NDArray[Any]],
+        saved: Sequence[Table],
+        chosen: Mapping[str, Table],
+    ) -> Replay:
+        manifest = self._manifest
+        self._fill_rows(store, index["pages"])
         self._fill_metadata(store, index)
         states = [self._table_state(entry, chosen[entry.table.name]) for entry in manifest.tables]
         replay = Replay.of_state(self._state(store.signature, states), store)
@@ -161,26 +176,23 @@ class _Checkpoint:
 
     # ---- rows ------------------------------------------------------------------------------------------------------
 
-    def _store(self, index: Mapping[str, NDArray[Any]]) -> Store:
-        """A store with the values and words of all rows."""
-        manifest, words = self._manifest, index["pages"]
+    def _new_store(self, words: NDArray[np.int64]) -> Store:
+        """An empty store with room for these pages."""
+        manifest = self._manifest
         signature = Signature.from_json(manifest.signature)
-        page_rows = manifest.page_rows
-        _check_words(words, page_rows)
-        reserved = reserved_pages(manifest.capacity, signature.nbytes, page_rows)
-        store = Store(
-            signature,
-            manifest.capacity,
-            page_rows=page_rows,
-            num_pages=max(reserved, len(words) + _SPARE_PAGES),
-        )
-        ranges = used_ranges(np.arange(len(words)), words, page_rows)
+        _check_words(words, manifest.page_rows)
+        reserved = reserved_pages(manifest.capacity, signature.nbytes, manifest.page_rows)
+        num_pages = max(reserved, len(words) + _SPARE_PAGES)
+        return Store(signature, manifest.capacity, page_rows=manifest.page_rows, num_pages=num_pages)
+
+    def _fill_rows(self, store: Store, words: NDArray[np.int64]) -> None:
+        """The values and words of all rows."""
+        ranges = used_ranges(np.arange(len(words)), words, store.arrays.page_rows)
         arrays = {"steps": store.arrays.steps, **store.row_arrays}
         files = {record.arrays[0].name: record for record in self._files.values() if record.arrays}
         for name, array in arrays.items():
             self._read_rows(files[name], store, array, ranges, store.layout.places[name][0])
         store.arrays.pages[: len(words)] = words
-        return store
 
     def _read_rows(
         self, record: FileRecord, store: Store, array: NDArray[Any], ranges: NDArray[np.int64], offset: int
