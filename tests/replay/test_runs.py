@@ -135,6 +135,45 @@ def test_invented_rows_hold_what_was_noted():
             assert data["kind"][..., 0].tolist() == [[1, 0, 0]] * 2
 
 
+@pytest.mark.parametrize("way", ["checkpoint", "disk"])
+def test_what_invented_rows_hold_survives(tmp_path, way):
+    """Replay Q8, D1: the same calls give the same batches, padded ones too."""
+    table = hr.Table("t", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=9)
+    signature = hr.Signature.like({"kind": np.int32(0), "frame": np.zeros(2, np.float32)})
+    place = {"path": tmp_path / "store"} if way == "disk" else {}
+    with hr.Replay(signature, [table], **place) as replay:
+        replay.note_padding("t", {"kind": 2, "frame": [1.5, -1.0]})
+        with replay.writer(items=[hr.ItemRule("t", 3, 3, PAD)]) as writer:
+            writer.append({"kind": 5, "frame": np.zeros(2, np.float32)})
+            writer.cut_open_lanes()
+        path = None if place else replay.save(tmp_path / "saved")
+    with hr.Replay(signature, [table], **place) if path is None else hr.Replay.load(path) as again:
+        data = again.sample("t", 1).data
+        assert data["kind"].tolist() == [[5, 2, 2]]
+        assert data["frame"][0, 1:].tolist() == [[1.5, -1.0]] * 2
+
+
+@pytest.mark.parametrize("way", ["checkpoint", "disk"])
+def test_streams_survive(tmp_path, way):
+    """Trajectories A10: items over the ends of episodes are whole after a restore, and let go of their pages."""
+    table = hr.Table("t", sampler=hr.selectors.Fifo(), remover=hr.selectors.Fifo(), max_size=90)
+    signature = hr.Signature.like({"n": np.int64(0)})
+    place = {"path": tmp_path / "store"} if way == "disk" else {}
+    rule = hr.ItemRule("t", 5, 2, hr.EndOfEpisode.CONTINUE)
+    with hr.Replay(signature, [table], capacity=640, **place) as replay:
+        with replay.writer(lanes=2, items=[rule]) as writer:
+            for n in range(40):
+                writer.append({"n": np.array([n, n + 1000])})
+                if n % 7 == 6:
+                    writer.end_episode({"n": np.array([n + 100, n + 1100])})
+        expected = [replay.sample("t", 1).data["n"].tolist() for _ in range(2)]
+        path = None if place else replay.save(tmp_path / "saved")
+    with hr.Replay(signature, [table], **place) if path is None else hr.Replay.load(path) as again:
+        assert [again.sample("t", 1).data["n"].tolist() for _ in range(2)] == expected
+        again.reset("t")
+        assert again.statistics().store.pages == 0
+
+
 def test_padding_is_checked():
     with new_replay() as replay:
         with pytest.raises(KeyError, match="'t'"):

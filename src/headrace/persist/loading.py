@@ -171,6 +171,7 @@ class _Checkpoint:
             max(manifest.next_key, later),
             manifest.next_episode,
             frozenset(manifest.given),
+            manifest.paddings,
             generator_state(manifest.generator),
         )
 

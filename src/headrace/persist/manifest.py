@@ -54,6 +54,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     next_key: int
     next_episode: int
     given: tuple[str, ...]
+    paddings: dict[str, dict[str, Any]]
     generator: GeneratorRecord
     tables: tuple[TableEntry, ...]
     files: tuple[FileRecord, ...]

@@ -107,6 +107,7 @@ def _write(
         state.next_key,
         state.next_episode,
         tuple(sorted(state.given)),
+        {table: dict(values) for table, values in state.paddings.items()},
         generator_record(state.generator),
         tuple(tables),
         tuple(files),

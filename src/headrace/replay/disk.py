@@ -42,9 +42,11 @@ from headrace.store.checked_json import read_checked_json, sync_folder, write_ch
 from headrace.store.store import Store
 
 _MANIFEST, _ROWS, _HEADER, _CLOSED = "manifest.json", "rows", "header", "closed.json"
+_PADDINGS = "paddings.json"
 _STORE_FORMAT, _CLOSED_FORMAT, _VERSION = "headrace store", "headrace closed store", 1
+_PADDINGS_FORMAT = "headrace paddings"
 # What a creation that was killed may have left behind.
-_OWN_FILES = (_ROWS, _HEADER, f"{_MANIFEST}.partial")
+_OWN_FILES = (_ROWS, _HEADER, f"{_MANIFEST}.partial", f"{_PADDINGS}.partial")
 
 _COUNT_WORDS = {
     "inserts": INSERTS,
@@ -54,6 +56,10 @@ _COUNT_WORDS = {
     "ignored_updates": IGNORED_UPDATES,
     "ignored_deletes": IGNORED_DELETES,
 }
+
+
+class _PaddingsRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    paddings: dict[str, dict[str, object]]
 
 
 class _StoreManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -209,6 +215,21 @@ class Disk:
             )
         return store
 
+    def note_paddings(self, paddings: dict[str, dict[str, object]]) -> None:
+        """Write down what invented rows hold."""
+        write_checked_json(self.folder / _PADDINGS, _PaddingsRecord(paddings), _PADDINGS_FORMAT, _VERSION)
+
+    def read_paddings(self) -> dict[str, dict[str, object]]:
+        """What was written down last.
+
+        Raises:
+            CheckpointError: the file is damaged.
+        """
+        path = self.folder / _PADDINGS
+        if not path.exists():
+            return {}
+        return read_checked_json(path, _PaddingsRecord, _PADDINGS_FORMAT, _VERSION).paddings
+
     def _read_closed(self) -> _ClosedRecord | None:
         path = self.folder / _CLOSED
         if not path.exists():
@@ -266,7 +287,7 @@ class Disk:
             random.bit_generator.state = generator_state(self._closed.generator)
         self.header.begin()
         # Without the record of its close the store counts as killed.
-        self._remove(keep={_MANIFEST, _ROWS, _HEADER, *current})
+        self._remove(keep={_MANIFEST, _ROWS, _HEADER, _PADDINGS, *current})
 
     def _write_manifest(self) -> None:
         store = self.store
@@ -314,7 +335,12 @@ class Disk:
 
 
 def _is_own(name: str) -> bool:
-    return name in _OWN_FILES or name == _CLOSED or name == f"{_CLOSED}.partial" or name.startswith("items-")
+    return (
+        name in _OWN_FILES
+        or name in (_CLOSED, _PADDINGS)
+        or name == f"{_CLOSED}.partial"
+        or name.startswith("items-")
+    )
 
 
 def _arrays_of(store: Store) -> tuple[tuple[str, int], ...]:

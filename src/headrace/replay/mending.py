@@ -22,6 +22,7 @@ from headrace.replay.items import (
     LOOKAHEAD,
     REAL,
     SPAN,
+    STREAM,
     TOUCHES,
     UNIQUE,
     Items,
@@ -33,6 +34,7 @@ from headrace.replay.kernels import reindex
 from headrace.store.jit import Int, kernel
 from headrace.store.layout import LANES, PADDING, USED, StoreArrays
 from headrace.store.mending import PageMender
+from headrace.store.seams import row_after
 from headrace.store.store import Store
 from headrace.store.window import follow
 
@@ -189,7 +191,15 @@ def find_astray(store: StoreArrays, items: Items) -> Int:
         page = row // store.page_rows
         if page >= pages.shape[0] or row - page * store.page_rows >= pages[page, USED] * pages[page, LANES]:
             return slot
-        if np.int64(store.steps[row]) & PADDING or follow(store, row, window_of(items, slot, REAL) - 1) < 0:
+        if np.int64(store.steps[row]) & PADDING:
+            return slot
+        real = window_of(items, slot, REAL)
+        if window_of(items, slot, LOOKAHEAD) == STREAM:
+            for _ in range(real - 1):
+                row = row_after(store, row)
+                if row < 0:
+                    return slot
+        elif follow(store, row, real - 1) < 0:
             return slot
     return -1
 

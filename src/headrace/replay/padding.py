@@ -26,6 +26,13 @@ def read_padding(signature: Signature, values: Mapping[str, Any]) -> dict[str, N
     return {name: check_array(value, specs[name], name) for name, value in values.items()}
 
 
+def plain_paddings(paddings: Mapping[str, Mapping[str, NDArray[Any]]]) -> dict[str, dict[str, Any]]:
+    """What was noted of tables, as plain numbers and lists: for files."""
+    return {
+        table: {name: value.tolist() for name, value in values.items()} for table, values in paddings.items()
+    }
+
+
 def fill_padding(
     values: Mapping[str, NDArray[Any]],
     signature: Signature,

@@ -28,7 +28,7 @@ from headrace.replay.item_ring import ItemRing
 from headrace.replay.item_state import ItemState
 from headrace.replay.items import INVENTED, LOOKAHEAD, REAL, pin_rows
 from headrace.replay.live_table import Draw, LiveTable, TableState
-from headrace.replay.padding import fill_padding, read_padding
+from headrace.replay.padding import fill_padding, plain_paddings, read_padding
 from headrace.replay.quick import LARGEST, QuickBatches
 from headrace.replay.rate_limiters import RateLimiter
 from headrace.replay.rules import Rule
@@ -105,6 +105,7 @@ class Replay:
             self._begin(disk.store, random, clock, disk)
             rings = disk.open_rings(tables, random)
             self._use((table, ring, disk.counts_of(ring)) for table, ring in zip(tables, rings, strict=True))
+            self._take_paddings(disk.read_paddings())
             for live in self._tables.values():
                 live.keep_to_settings()
             disk.begin(random)
@@ -317,6 +318,15 @@ class Replay:
         checked = read_padding(self.signature, values)
         with self.lock:
             self._paddings[table] = checked
+            if self._disk is not None:
+                self._disk.note_paddings(plain_paddings(self._paddings))
+
+    def _take_paddings(self, noted: Mapping[str, Mapping[str, Any]]) -> None:
+        self._paddings = {
+            table: read_padding(self.signature, values)
+            for table, values in noted.items()
+            if table in self._tables
+        }
 
     # ---- items -----------------------------------------------------------------------------------------------------
 
@@ -526,6 +536,7 @@ class Replay:
                 self._next_key,
                 int(self.store.next_episode[0]),
                 self._given,
+                plain_paddings(self._paddings),
                 self._random.bit_generator.state,
             )
         return state, pages, words
@@ -542,6 +553,7 @@ class Replay:
         )
         replay._next_key = state.next_key
         replay._given = state.given
+        replay._take_paddings(state.paddings)
         store.next_episode[0] = state.next_episode
         return replay
 
@@ -645,6 +657,7 @@ class ReplayState:
         tables: with their items.
         next_key, next_episode: never used so far.
         given: columns that final rows are given.
+        paddings: table to column to what invented rows hold there, as plain numbers and lists.
         generator: state of the random generator's bits, as NumPy has it.
     """
 
@@ -654,6 +667,7 @@ class ReplayState:
     next_key: int
     next_episode: int
     given: frozenset[str]
+    paddings: Mapping[str, Mapping[str, Any]]
     generator: Any
 
 
