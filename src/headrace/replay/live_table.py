@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 
 from headrace.clock import Clock
 from headrace.errors import Closed, DeadlineExceeded
+from headrace.replay.custom_ring import new_ring
 from headrace.replay.cutting import Cut, Windows
-from headrace.replay.item_ring import ONE_ROW, ItemRing
+from headrace.replay.item_ring import ONE_ROW
 from headrace.replay.item_state import ItemState
-from headrace.replay.items import INVENTED, LOOKAHEAD, STREAM
+from headrace.replay.items import INVENTED
 from headrace.replay.rate_limiters import RateLimiter
-from headrace.replay.selectors import Uniform
+from headrace.replay.selectors import CustomSelector, Uniform
 from headrace.replay.table import Table, check_size
 from headrace.statistics import TableStatistics
 from headrace.store.block import LaneBlock
@@ -176,10 +177,11 @@ class LiveTable:
         self.limiter = table.rate_limiter
         self.max_times = table.max_times_sampled
         self._without_replacement = isinstance(table.sampler, Uniform) and not table.sampler.replacement
+        self._is_never_quick = self._without_replacement or isinstance(table.sampler, CustomSelector)
         self._store = store
         self._clock = clock
         items = None if state is None else state.items
-        self.ring = ItemRing(store, table.max_size, table.sampler, table.remover, random, items)
+        self.ring = new_ring(store, table.max_size, table.sampler, table.remover, random, items)
         self.inserts = self.samples = self.deletes = 0
         self.updates = self.ignored_updates = self.ignored_deletes = 0
         if state is not None:
@@ -392,7 +394,7 @@ class LiveTable:
     def is_quick(self) -> bool:
         """Whether a draw takes nothing out and all items have as many rows: `draw_quick` may be used."""
         ring = self.ring
-        return not (self.max_times or self._without_replacement or ring.has_windows or ring.window[INVENTED])
+        return not (self.max_times or self._is_never_quick or ring.has_windows or ring.window[INVENTED])
 
     def draw_quick(self, quick: QuickBatches, n: int) -> tuple[NDArray[np.uint8], int]:
         """Draw a batch that `wait_to_sample` has admitted, and copy it; see `QuickBatches.sample`."""

@@ -27,6 +27,7 @@ from headrace.replay.padding import fill_padding, read_padding
 from headrace.replay.quick import LARGEST, QuickBatches
 from headrace.replay.rate_limiters import RateLimiter
 from headrace.replay.rules import Rule
+from headrace.replay.selectors import Selector
 from headrace.replay.table import Table
 from headrace.replay.writer import Writer
 from headrace.spec import Signature
@@ -618,7 +619,12 @@ def estimate_bytes(signature: Signature, steps: int, tables: Iterable[Table] = (
     7060
     """
     per_row = signature.nbytes + 4
-    per_item = sum(16 + (8 + 8.6 if table.sampler.reads_priorities else 0) for table in tables)
+    # What a selector of the user's own keeps, nobody else knows.
+    samplers = [table.sampler for table in tables]
+    per_item = sum(
+        16 + (8 + 8.6 if isinstance(sampler, Selector) and sampler.reads_priorities else 0)
+        for sampler in samplers
+    )
     return int(steps * (per_row + per_item))
 
 
