@@ -473,6 +473,27 @@ class ReplayAgainstLists(RuleBasedStateMachine):
                 assert self.replay.can_insert(name, n) == model.may_insert(len(model.pending) + n)
 
     @invariant()
+    def distributions_agree(self):
+        if not hasattr(self, "replay"):
+            return
+        for name, model in self.models.items():
+            found = self.replay.table(name).distribution()
+            ages = [self.next_key - 1 - item.key for item in model.items]
+            times = [item.times for item in model.items]
+            assert found.size == len(model.items)
+            assert found.rows == len({row for item in model.items for row in item.rows})
+            assert found.oldest_age == max(ages, default=0)
+            assert found.mean_age == pytest.approx(np.mean(ages) if ages else 0)
+            assert found.mean_times_sampled == pytest.approx(np.mean(times) if times else 0)
+            assert found.max_times_sampled_so_far == max(times, default=0)
+            if isinstance(model.table.sampler, CustomSelector):
+                assert found.effective_sample_size is None
+            else:
+                chances = model.probabilities(model.table.sampler).values() if model.items else []
+                expected = 1 / math.fsum(chance**2 for chance in chances) if chances else 0
+                assert found.effective_sample_size == pytest.approx(expected, rel=1e-9)
+
+    @invariant()
     def keys_agree(self):
         if not hasattr(self, "replay"):
             return

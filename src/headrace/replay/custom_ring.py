@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.replay import kernels
-from headrace.replay.cutting import Cut, Windows, cut_block
 from headrace.replay.custom_index import CheckedIndex
+from headrace.replay.cutting import Cut, Windows, cut_block
 from headrace.replay.item_ring import ONE_ROW, ItemRing
 from headrace.replay.item_state import ItemState
 from headrace.replay.items import CUSTOM, LIVE, priority_of

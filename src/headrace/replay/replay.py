@@ -31,7 +31,7 @@ from headrace.replay.selectors import Selector
 from headrace.replay.table import Table
 from headrace.replay.writer import Writer
 from headrace.spec import Signature
-from headrace.statistics import ReplayStatistics, TableStatistics
+from headrace.statistics import ReplayStatistics, TableDistribution, TableStatistics
 from headrace.store.gather import Pool, window_rows_in
 from headrace.store.store import Store
 from headrace.views.located import Located
@@ -88,6 +88,7 @@ class Replay:
         self.clock = clock
         self._random = random
         self._next_key = 1
+        self._skipped_keys = (0, 0)
         self._given: frozenset[str] = frozenset()
         self._paddings: dict[str, dict[str, NDArray[Any]]] = {}
         self._plans: dict[Any, SamplingPlan] = {}
@@ -368,6 +369,7 @@ class Replay:
             return ReplayStatistics(
                 MappingProxyType({name: live.statistics() for name, live in self._tables.items()}),
                 self.store.statistics(),
+                self.clock.monotonic(),
             )
 
     def _who_holds(self) -> str:
@@ -488,6 +490,9 @@ class Replay:
             [LiveTable(each.table, store, replay.lock, random, SYSTEM_CLOCK, each) for each in state.tables]
         )
         replay._next_key = state.next_key
+        # Keys go on far above those saved (replay K1), and nobody was given those between.
+        newest = max(int(each.items.arrays["keys"].max(initial=0)) for each in state.tables)
+        replay._skipped_keys = (newest + 1, state.next_key)
         replay._given = state.given
         store.next_episode[0] = state.next_episode
         return replay
@@ -597,6 +602,27 @@ class TableHandle:
         """One frozen record (replay, part 9)."""
         with self._replay.lock:
             return self._live.statistics()
+
+    def distribution(self) -> TableDistribution:
+        """A frozen record of what its items are like: rows, ages, times sampled, effective sample size.
+
+        Every item is looked at with the lock held: 20 to 100 ms for a million of them, for which writers and learners
+        wait. `statistics` costs the same for every size.
+
+        >>> import headrace as hr
+        >>> table = hr.Table("t", sampler=hr.selectors.Prioritized(), remover=hr.selectors.Fifo(), max_size=9)
+        >>> with hr.Replay(hr.Signature.like({"x": 0}), [table]) as replay:
+        ...     with replay.writer(items=[hr.ItemRule("t", length=1)]) as writer:
+        ...         for x in range(4):
+        ...             writer.append({"x": x})
+        ...     applied = replay.update_priorities("t", [1, 2, 3, 4], [1, 1, 0, 0])
+        ...     found = replay.table("t").distribution()
+        >>> found.rows, found.effective_sample_size, found.oldest_age
+        (4, 2.0, 3)
+        """
+        replay = self._replay
+        with replay.lock:
+            return self._live.distribution(replay._next_key, replay._skipped_keys)
 
     def configure(self, *, max_size: int | None = None, rate_limiter: RateLimiter | None = None) -> None:
         """Change a live table: waiters are looked at again, a smaller `max_size` removes at once (replay T9).

@@ -1,7 +1,8 @@
-"""What tests of Headrace, and of what is built on it, need: a clock to move by hand, environments that count, a selector
-as a user writes one, and contracts: tests that every selector, rate limiter and arena must pass, also yours.
+"""What tests of Headrace, and of what is built on it, need: a clock to move by hand,
+environments that count, a selector as a user writes one, and contracts: tests that every selector, rate limiter and
+arena must pass, also yours. The product never imports it.
 
-The product never imports it. The contracts need pytest and hypothesis, and are loaded when they are asked for.
+The contracts need pytest and hypothesis, and are loaded when they are asked for.
 """
 
 import importlib
