@@ -1,5 +1,7 @@
 """The contracts of headrace.testing over all that Headrace has, and over a user's own."""
 
+import subprocess
+import sys
 from dataclasses import dataclass
 
 import pytest
@@ -204,3 +206,27 @@ class TestFile(StorageContract):
 
     def make(self, nbytes):
         return Arena.file(self.folder / f"arena-{len(list(self.folder.iterdir()))}", nbytes)
+
+
+# ---- loading them --------------------------------------------------------------------------------------------
+
+
+def test_contracts_are_loaded_when_they_are_asked_for():
+    code = """
+import sys, headrace.testing as testing
+assert not {"hypothesis", "pytest"} & set(sys.modules), "loaded too early"
+sys.modules["hypothesis"] = None
+for name in ("SelectorContract", "RateLimiterContract", "StorageContract"):
+    try:
+        getattr(testing, name)
+    except ImportError as error:
+        assert "headrace[testing]" in str(error)
+    else:
+        raise AssertionError("expected an ImportError")
+assert testing.RankBased(0.5).exponent == 0.5
+try:
+    testing.Nothing
+except AttributeError as error:
+    assert "Nothing" in str(error)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

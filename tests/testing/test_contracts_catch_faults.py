@@ -168,7 +168,8 @@ def test_the_index_that_is_broken_below_is_right():
 @pytest.mark.parametrize(
     ("index", "test"),
     [
-        (ForgetsToRemove, "test_only_items_that_are_there_are_picked"),
+        (ForgetsToRemove, "test_what_left_is_never_picked"),
+        (KeepsAllThatLeft, "test_what_left_is_never_picked"),
         (KeepsAllThatLeft, "test_a_batch_is_successive_draws"),
         (TellsAnotherProbability, "test_reported_probabilities_are_what_happens"),
         (NeverPicksTheNewest, "test_reported_probabilities_are_what_happens"),

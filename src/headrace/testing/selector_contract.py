@@ -120,6 +120,17 @@ class SelectorContract(ABC):
                 chance = left.get(int(info.keys[gone]))
                 assert math.isclose(told, chance, rel_tol=1e-9) if chance else told < _RARE
 
+    def test_what_left_is_never_picked(self) -> None:
+        """Deleted, or pushed out by newer items (replay T5, T7)."""
+        for priorities in ([1.0] * 4, [0.0] * 4, _PRIORITIES[:4]):
+            with _sampled_by(self.make(), max_size=4) as replay:
+                keys = _put(replay, priorities)
+                for gone in range(1, 4):
+                    replay.delete("t", keys[gone - 1 : gone])
+                    _assert_drawn_from(replay, keys[gone:])
+                keys = keys[3:] + _put(replay, priorities)
+                _assert_drawn_from(replay, keys[1:])
+
     @given_contract
     @hypothesis.given(strategies.data())
     def test_only_items_that_are_there_are_picked(self, data: strategies.DataObject) -> None:
@@ -254,6 +265,12 @@ def _sample(replay: Replay, live: list[int], most: int) -> list[int]:
         if info.times_sampled[place] == most:
             live = [other for other in live if other != key]
     return live
+
+
+def _assert_drawn_from(replay: Replay, live: list[int]) -> None:
+    assert len(replay.table("t")) == len(live)
+    for _ in range(30):
+        _sample(replay, live, 0)
 
 
 def _play(selector: AnySelector) -> list[list[int]]:
