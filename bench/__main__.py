@@ -9,6 +9,7 @@ from rich.console import Console
 
 from bench import (
     append,
+    checkpoints,
     collect,
     footprint,
     frames,
@@ -22,6 +23,7 @@ from bench import (
     sequences,
     threads,
     uniform,
+    writers,
 )
 from bench.case import Case
 from bench.measure import Plan
@@ -36,9 +38,11 @@ _TOPICS = (
     sequences,
     footprint,
     observers,
+    writers,
     threads,
     loaders,
     collect,
+    checkpoints,
     others,
 )
 

@@ -18,7 +18,7 @@ _LENGTH = 16
 def cases() -> list[Case]:
     return [
         contest_case("observers/call", lambda plan: _calls(plan, pad=False), Goal(least=100e3)),
-        contest_case("observers/call, tiled", lambda plan: _calls(plan, pad=True)),
+        contest_case("observers/call, tiled", lambda plan: _calls(plan, pad=True), Goal(least=100e3)),
         Case("observers/bytes", _bytes),
     ]
 

@@ -63,7 +63,7 @@ class TableDistribution:
         rows_bytes: of these, metadata included. A step that several tables hold counts in each.
         mean_times_sampled, max_times_sampled_so_far: of the items that are there now.
         mean_age, oldest_age: an item's age is how many items were made after it, in all tables of the replay, pending
-            ones included.
+            ones included. Of a store on disk that was killed, up to 65536 more.
         effective_sample_size: (sum w)**2 / sum w**2 of the weights by which the sampler draws: how many items count.
             The size, if all weigh the same; 1, if it always picks the same; None, if the sampler is your own, which
             does not tell its weights.

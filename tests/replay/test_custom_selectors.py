@@ -161,6 +161,17 @@ def test_a_checkpoint_is_loaded_into_a_selector_of_ones_own(tmp_path):
         assert len(replay.table("t")) == 1
 
 
+@pytest.mark.parametrize("roles", [{"sampler": RankBased()}, {"remover": RankBased()}])
+def test_what_cannot_be_written_down_is_refused_before_anything_is_made(tmp_path, roles):
+    table = hr.Table("t", **({"sampler": Fifo(), "remover": Fifo()} | roles), max_size=9)
+    with pytest.raises(ValueError, match="table 't'.*RankBased.*leave path out"):
+        hr.Replay(SIGNATURE, [table], path=tmp_path / "store")
+    with hr.Replay(SIGNATURE, [table]) as replay:
+        with pytest.raises(ValueError, match="RankBased.*cannot be written down"):
+            replay.save(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 # ---- faults ------------------------------------------------------------------------------------------------
 
 

@@ -1,8 +1,10 @@
 """A whole replay under random calls against lists (replay T, K, I, S, L, B, P and C rules together)."""
 
 import math
+import tempfile
 from collections import deque
 from dataclasses import dataclass, field
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -215,17 +217,40 @@ class ReplayAgainstLists(RuleBasedStateMachine):
     def make(self, data, lanes, length, capacity, seed):
         first, second = (data.draw(tables(name, self.selectors)) for name in ("first", "second"))
         self.clock = FakeClock()
-        self.replay = hr.Replay(SIGNATURE, [first, second], capacity=capacity, seed=seed, clock=self.clock)
+        self.replay = self.new_replay([first, second], capacity=capacity, seed=seed, clock=self.clock)
         self.models = {t.name: Model(t, t.max_size, t.rate_limiter) for t in (first, second)}
         self.lanes, self.length = lanes, length
-        self.writer = self.replay.writer(
-            lanes=lanes, items=[hr.ItemRule("first", length)], history=8, max_pending=10**6
-        )
         self.counter = 0
         self.next_key = 1
+        self.begin_writing()
+
+    def new_replay(self, tables, **settings):
+        return hr.Replay(SIGNATURE, tables, **settings)
+
+    def begin_writing(self):
+        self.writer = self.replay.writer(
+            lanes=self.lanes, items=[hr.ItemRule("first", self.length)], history=8, max_pending=10**6
+        )
         # The rows of the episode of each lane: numbers, and 0 for a final row whose columns were not given.
-        self.episodes = [[] for _ in range(lanes)]
-        self.ended = [False] * lanes
+        self.episodes = [[] for _ in range(self.lanes)]
+        self.ended = [False] * self.lanes
+
+    @precondition(lambda self: hasattr(self, "replay") and not self.writer.pending)
+    @rule()
+    def another_life(self):
+        """The replay comes back as it was (replay Q8, D1, D7), apart from its writers."""
+        self.writer.close()
+        self.replay = self.next_life()
+        self.next_key = self.replay._next_key
+        self.begin_writing()
+
+    def next_life(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = self.replay.save(folder)
+            self.replay.close()
+            # New keys depend on the clock.
+            with mock.patch("headrace.persist.loading.time.time_ns", return_value=0):
+                return hr.Replay.load(path)
 
     def teardown(self):
         if not hasattr(self, "replay"):
@@ -507,10 +532,38 @@ ReplayAgainstLists.TestCase.settings = settings(
 TestReplayAgainstLists = ReplayAgainstLists.TestCase
 
 
+class StoreOnDiskAgainstLists(ReplayAgainstLists):
+    """The same with the items in files, and closed and opened again now and then."""
+
+    def new_replay(self, tables, capacity, **settings):
+        self.folder = tempfile.TemporaryDirectory()
+        return hr.Replay(SIGNATURE, tables, path=self.folder.name, capacity=4000, **settings)
+
+    def next_life(self):
+        tables = [self.replay.live_table(name).description() for name in self.models]
+        self.replay.close()
+        return hr.Replay(SIGNATURE, tables, path=self.folder.name, clock=self.clock)
+
+    def teardown(self):
+        super().teardown()
+        if hasattr(self, "folder"):
+            self.folder.cleanup()
+
+
+StoreOnDiskAgainstLists.TestCase.settings = settings(
+    max_examples=40, stateful_step_count=40, suppress_health_check=list(HealthCheck), deadline=None
+)
+TestStoreOnDiskAgainstLists = StoreOnDiskAgainstLists.TestCase
+
+
 class OwnSelectorsAgainstLists(ReplayAgainstLists):
     """The same with selectors of a user's own, beside each other and beside those of Headrace, in both roles."""
 
     selectors = st.one_of(CUSTOM, CUSTOM, BUILT_IN)
+
+    def next_life(self):
+        """They cannot be written down; another writer goes on."""
+        return self.replay
 
 
 OwnSelectorsAgainstLists.TestCase.settings = ReplayAgainstLists.TestCase.settings

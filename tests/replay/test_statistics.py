@@ -216,6 +216,9 @@ def test_ages_go_on_after_a_checkpoint_is_loaded(tmp_path):
                 writer.append(STEP)
         found = replay.table("t").distribution()
         assert (found.oldest_age, found.mean_age) == (11, 5.5)
+        replay.save(tmp_path)
+    with hr.Replay.load(tmp_path) as replay:
+        assert replay.table("t").distribution() == found
 
 
 def test_how_often_items_were_sampled():

@@ -173,9 +173,9 @@ def test_at_least_the_capacity_can_be_stored_with_final_rows_beside(lanes: int):
 
 
 def test_rows_of_a_page():
-    """About 1 MiB, between 64 and 4096 rows, at most 1/32 of the capacity (C2)."""
+    """About 1 MiB, between 64 and 32768 rows, at most 1/32 of the capacity (C2)."""
     assert rows_of_a_page(28 * 1024, None) == 64
-    assert rows_of_a_page(1, None) == 4096
+    assert rows_of_a_page(1, None) == 32768
     assert rows_of_a_page(1024, None) == 1024
     assert rows_of_a_page(1, 3200) == 100
     assert rows_of_a_page(1, 5) == 1

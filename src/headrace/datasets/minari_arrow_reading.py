@@ -109,8 +109,8 @@ class ArrowEpisodes:
 def _count_steps(flags: dict[str, Array], noted: Any) -> int:
     """How many rows have an action: all but one, or all where the last observation is missing.
 
-    A flag in the last row tells: padding has none. Without one the episode's own metadata does, and without that there is
-    a row of padding, as Minari writes it.
+    A flag in the last row tells: padding has none. Without one the episode's own metadata does, and without that
+    there is a row of padding, as Minari writes it.
     """
     flagged = flags["terminations"].astype(bool) | flags["truncations"].astype(bool)
     rows = len(flagged)

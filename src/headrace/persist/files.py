@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from headrace.errors import CheckpointError
 from headrace.persist.manifest import ArrayRecord, FileRecord
+from headrace.store.arena import Arena
 
 _PIECE = 1 << 20
 
@@ -81,6 +82,7 @@ class HashedReader:
         self._path = folder / record.name
         self._record = record
         self._hash = xxhash.xxh3_128()
+        self._buffer = np.empty(_PIECE, np.uint8)
         try:
             self._file = open(self._path, "rb", buffering=0)  # noqa: SIM115 - closed on leaving
             size = os.fstat(self._file.fileno()).st_size
@@ -102,6 +104,19 @@ class HashedReader:
                     raise self._damage(f"{self._record.size} bytes", "an end before that")
                 done += count
             self._hash.update(piece)
+
+    def copy_to(self, arena: Arena, offset: int, nbytes: int) -> None:
+        """Copy the next bytes to a place in an arena.
+
+        Memory that other processes may map is quicker to write to through its descriptor than through a mapping, which
+        the system would have to fill in page by page.
+        """
+        done = 0
+        while done < nbytes:
+            piece = self._buffer[: min(_PIECE, nbytes - done)]
+            self.read_into(piece)
+            arena.write(offset + done, piece.data)
+            done += len(piece)
 
     def _read(self, piece: memoryview) -> int:
         try:

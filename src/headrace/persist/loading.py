@@ -30,7 +30,7 @@ from headrace.replay.generator import generator_state
 from headrace.replay.item_state import PER_ITEM, ItemState
 from headrace.replay.items import FIRST, RING_WORDS, SPAN, WINDOW_WORDS
 from headrace.replay.live_table import COUNTS, TableState
-from headrace.replay.mending import FoundItems, Where, mend
+from headrace.replay.mending import FoundItems, Where, check_items, mend
 from headrace.replay.replay import Replay, ReplayState
 from headrace.replay.table import Table
 from headrace.spec import Signature
@@ -133,6 +133,8 @@ class _Checkpoint:
             )
             for table, entry in zip(saved, manifest.tables, strict=True)
         ]
+        for items in found:
+            check_items(items)
         mend(store, len(index["pages"]), found)
         for name in replay.table_names:
             replay.live_table(name).keep_to_settings()
@@ -145,14 +147,19 @@ class _Checkpoint:
             raise ValueError(f"expected columns and counters, got {manifest.given}, {manifest.next_key}")
         # The saved replay went on, and may have used any key since; so no key is below the clock's (replay K1).
         later = time.time_ns() // 1000 << 10
+        next_key = max(manifest.next_key, later)
+        skipped = (*manifest.skipped_keys, (manifest.next_key, next_key))
+        if not all(1 <= first <= after <= next_key for first, after in skipped):
+            raise ValueError(f"expected keys that were skipped, got {manifest.skipped_keys}")
         return ReplayState(
             signature,
             manifest.capacity,
             tables,
-            max(manifest.next_key, later),
+            next_key,
             manifest.next_episode,
             frozenset(manifest.given),
             generator_state(manifest.generator),
+            skipped,
         )
 
     # ---- rows ------------------------------------------------------------------------------------------------------
@@ -174,19 +181,22 @@ class _Checkpoint:
         arrays = {"steps": store.arrays.steps, **store.row_arrays}
         files = {record.arrays[0].name: record for record in self._files.values() if record.arrays}
         for name, array in arrays.items():
-            self._read_rows(files[name], array, ranges)
+            self._read_rows(files[name], store, array, ranges, store.layout.places[name][0])
         store.arrays.pages[: len(words)] = words
         return store
 
-    def _read_rows(self, record: FileRecord, array: NDArray[Any], ranges: NDArray[np.int64]) -> None:
+    def _read_rows(
+        self, record: FileRecord, store: Store, array: NDArray[Any], ranges: NDArray[np.int64], offset: int
+    ) -> None:
         total = int((ranges[:, 1] - ranges[:, 0]).sum())
         if record.arrays != (record_of_array(record.arrays[0].name, array, total),):
             raise ValueError(
                 f"expected {total} rows of {array.dtype.str} {array.shape[1:]}, got {record.arrays}"
             )
         with HashedReader(self._folder, record) as reader:
+            per_row = math.prod(array.shape[1:]) * array.itemsize
             for start, stop in ranges.tolist():
-                reader.read_into(array[start:stop])
+                reader.copy_to(store.arena, offset + start * per_row, (stop - start) * per_row)
             reader.finish()
 
     def _fill_metadata(self, store: Store, index: Mapping[str, NDArray[Any]]) -> None:

@@ -21,7 +21,6 @@ from headrace.persist.folders import new_folder, publish, remove_older
 from headrace.persist.manifest import FileRecord, Manifest, TableEntry, write_manifest
 from headrace.replay.description import record_of
 from headrace.replay.generator import generator_record
-from headrace.replay.items import DEAD
 from headrace.replay.live_table import TableState
 from headrace.replay.replay import Replay, ReplayState
 from headrace.store.layout import (
@@ -111,6 +110,7 @@ def _write(
         generator_record(state.generator),
         tuple(tables),
         tuple(files),
+        state.skipped_keys,
     )
     write_manifest(folder, manifest)
 
@@ -123,11 +123,15 @@ class _Renumbering:
         # One more, for what leads nowhere.
         self._numbers = np.full(num_pages + 1, -1, np.int64)
         self._numbers[pages] = np.arange(len(pages))
+        # How far the rows of each page move; items that left (DEAD) and their like stay as they are.
+        self._moves = np.zeros(num_pages + 1, np.int64)
+        self._moves[pages] = (np.arange(len(pages)) - pages) * page_rows
 
-    def rows(self, rows: NDArray[Any]) -> NDArray[np.int64]:
+    def rows(self, rows: NDArray[Any]) -> NDArray[Any]:
         """The new numbers of rows of these pages."""
-        pages, in_page = np.divmod(rows, rows.dtype.type(self._page_rows))
-        renumbered: NDArray[np.int64] = self._numbers[pages] * self._page_rows + in_page
+        pages = np.minimum(rows // rows.dtype.type(self._page_rows), rows.dtype.type(len(self._moves) - 1))
+        # Unsigned numbers go round, so they move down too.
+        renumbered: NDArray[Any] = rows + self._moves.astype(rows.dtype).take(pages)
         return renumbered
 
     def words(self, words: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -241,12 +245,8 @@ def _rows_at(places: NDArray[np.int64], ranges: NDArray[np.int64]) -> NDArray[np
 
 
 def _items_of(table: TableState, renumber: _Renumbering) -> dict[str, NDArray[Any]]:
-    arrays = dict(table.items.arrays)
-    rows = arrays["rows"]
-    live = rows != DEAD
-    renumbered = np.full(len(rows), DEAD, np.uint32)
-    renumbered[live] = renumber.rows(rows[live])
-    return {**arrays, "rows": renumbered}
+    arrays = table.items.arrays
+    return {**arrays, "rows": renumber.rows(arrays["rows"])}
 
 
 def _entry_of(table: TableState, file: str) -> TableEntry:

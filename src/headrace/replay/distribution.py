@@ -28,9 +28,12 @@ from headrace.store.seams import row_after
 from headrace.store.store import Store
 from headrace.store.window import follow
 
+SkippedKeys = tuple[tuple[int, int], ...]
+"""Keys that no item was given: in each pair, from the first on and below the second (replay K1)."""
+
 
 def distribution_of(
-    name: str, ring: ItemRing, store: Store, next_key: int, skipped: tuple[int, int]
+    name: str, ring: ItemRing, store: Store, next_key: int, skipped: SkippedKeys
 ) -> TableDistribution:
     """Look at every item. The replay's lock must be held.
 
@@ -39,7 +42,7 @@ def distribution_of(
         ring: its items.
         store: their rows.
         next_key: that the next item of the replay gets.
-        skipped: keys from the first to before the second were never given to an item.
+        skipped: of the replay.
     """
     arrays = ring.arrays
     live = np.empty(len(ring), np.int64)
@@ -60,9 +63,10 @@ def distribution_of(
     )
 
 
-def _ages(keys: NDArray[np.int64], next_key: int, skipped: tuple[int, int]) -> NDArray[np.int64]:
-    first, after = skipped
-    ages: NDArray[np.int64] = next_key - 1 - keys - np.where(keys < first, after - first, 0)
+def _ages(keys: NDArray[np.int64], next_key: int, skipped: SkippedKeys) -> NDArray[np.int64]:
+    ages: NDArray[np.int64] = next_key - 1 - keys
+    for first, after in skipped:
+        ages -= np.where(keys < first, after - first, 0)
     return ages
 
 

@@ -18,6 +18,7 @@ from headrace.replay.heap import Heap
 from headrace.replay.items import (
     COMMON_WORDS,
     HEAP,
+    KINDS,
     PRIORITIZED,
     REMOVER_EXPONENT,
     REMOVER_KIND,
@@ -34,6 +35,7 @@ from headrace.replay.selectors import Selector
 from headrace.replay.sum_tree import tree_levels
 from headrace.store.arena import Arena, ArenaLayout
 from headrace.store.jit import opening
+from headrace.store.layout import MAX_ROWS
 
 _LINE = 64
 
@@ -101,16 +103,38 @@ def new_items(
     about = arena.array(0, (ABOUT_WORDS,), np.int64)
     about[_SHAPE : _SHAPE + len(shape)] = shape
     about[_VERSION], about[_MAGIC] = _THIS_VERSION, _MAGIC_NUMBER
-    return _carved(shape, layout, arena, sampler, remover)
+    return with_selectors(_carved(shape, layout, arena), sampler, remover)
 
 
-def _carved(
-    shape: ItemShape, layout: ArenaLayout, arena: Arena, sampler: Selector, remover: Selector
-) -> ItemMemory:
+def found_items(arena: Arena) -> ItemMemory | None:
+    """The arrays that are in an arena already, as it says of itself; None if it says what cannot be.
+
+    Nothing in the arrays is looked at, and their selectors are still to be told (`with_selectors`).
+    """
+    if arena.nbytes < 8 * ABOUT_WORDS:
+        return None
+    about = arena.array(0, (ABOUT_WORDS,), np.int64)
+    if about[_MAGIC] != _MAGIC_NUMBER or about[_VERSION] != _THIS_VERSION:
+        return None
+    capacity, windows, priorities, sampler, remover, words = about[_SHAPE : _SHAPE + 6].tolist()
+    sane = 1 <= capacity <= MAX_ROWS and 0 <= words <= arena.nbytes // 8
+    if not sane or not {windows, priorities} <= {0, 1} or not {sampler, remover} <= set(KINDS):
+        return None
+    shape = ItemShape(capacity, bool(windows), bool(priorities), sampler, remover, words)
+    layout = _layout(shape)
+    return _carved(shape, layout, arena) if layout.nbytes == arena.nbytes else None
+
+
+def with_selectors(memory: ItemMemory, sampler: Selector, remover: Selector) -> ItemMemory:
+    """The same arrays, told of their selectors, which are of the kinds that the shape says."""
+    _begin(memory.items, sampler, remover, memory.shape.capacity)
+    # Opened anew: the kinds, exponents and signs are read when the arrays are carved.
+    return memory._replace(items=open_items(memory.memory, memory.places))
+
+
+def _carved(shape: ItemShape, layout: ArenaLayout, arena: Arena) -> ItemMemory:
     memory: NDArray[np.uint8] = arena.array(0, (layout.nbytes,), np.uint8)  # type: ignore[assignment]
     spans = layout.spans()[1:]
-    _begin(open_items(memory, spans), sampler, remover, shape.capacity)
-    # Opened anew: the kinds, exponents and signs are read when the arrays are carved.
     return ItemMemory(open_items(memory, spans), memory, spans, shape, layout, arena)
 
 

@@ -66,19 +66,17 @@ class ItemRing:
         self._random_victims = remover.kind in (UNIFORM, PRIORITIZED)
         self._random_draws = sampler.kind in (UNIFORM, PRIORITIZED)
         self._uses_heap = HEAP in (sampler.kind, remover.kind)
+        self._use_scratch(new_scratch(_SCRATCH if state is None else state.scratch))
+        self._open(state)
+
+    def _open(self, state: ItemState | None) -> None:
         if state is None:
-            self._use_scratch(new_scratch(_SCRATCH))
-            self._use(self._new(min(_SMALLEST, max_size + 1), with_windows=False, with_priorities=False))
-        else:
-            self._use_scratch(new_scratch(state.scratch))
-            self._use(
-                self._new(
-                    state.capacity,
-                    with_windows="windows" in state.arrays,
-                    with_priorities="priorities" in state.arrays,
-                )
-            )
-            fill_items(self.arrays, state)
+            capacity = min(_SMALLEST, self.max_size + 1)
+            self._use(self._new(capacity, with_windows=False, with_priorities=False))
+            return
+        has_windows, has_priorities = "windows" in state.arrays, "priorities" in state.arrays
+        self._use(self._new(state.capacity, with_windows=has_windows, with_priorities=has_priorities))
+        fill_items(self.arrays, state)
 
     def _shape(self, capacity: int, *, with_windows: bool, with_priorities: bool) -> ItemShape:
         return ItemShape(
@@ -208,7 +206,8 @@ class ItemRing:
         if stopped == kernels.DONE:
             return int(left)
         self._remove_obstacle(stopped)
-        return int(left) + self.insert(first_key + done, block.newest_rows[done:], ONE_ROW, priorities, 1)
+        rest = block.newest_rows[done:]
+        return int(left) + ItemRing.insert(self, first_key + done, rest, ONE_ROW, priorities, 1)
 
     def append_and_cut(
         self, block: LaneBlock, cut: Cut, out: Windows, first_key: int, priorities: NDArray[np.float64]

@@ -86,7 +86,12 @@ def state_of(items: Items, room: dict[str, NDArray[Any]], scratch: int) -> ItemS
 def fill_items(items: Items, state: ItemState) -> None:
     """Put items into an empty ring of their capacity, whose selectors may be others. Indexes are left empty."""
     first, span = int(state.ring[FIRST]), int(state.ring[SPAN])
-    slots = (first + np.arange(span)) % state.capacity
+    until_end = min(span, state.capacity - first)
+
+    def put(array: NDArray[Any], values: NDArray[Any]) -> None:
+        array[first : first + until_end] = values[:until_end]
+        array[: span - until_end] = values[until_end:]
+
     items.common[PRIORITY_OF_ALL] = state.priority
     items.common_window[:] = state.window
     for word in range(RING_WORDS):
@@ -95,10 +100,10 @@ def fill_items(items: Items, state: ItemState) -> None:
     for name in PER_ITEM:
         target = getattr(items, name)
         if name in state.arrays and len(target):
-            target[slots] = state.arrays[name]
+            put(target, state.arrays[name])
     if len(items.priorities) and "priorities" not in state.arrays:
-        items.priorities[slots] = state.priority
+        put(items.priorities, np.full(span, state.priority))
     if len(items.touches) and "touches" not in state.arrays:
         # Nothing asked for the order of touches before: it is that of insertion.
-        items.touches[slots] = np.arange(span)
+        put(items.touches, np.arange(span))
         items.ring[TOUCHES] = span

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.replay.heap import Heap, heap_moved, heap_push, heap_remove
+from headrace.replay.journal import remember
 from headrace.replay.sum_tree import refresh
 from headrace.store.jit import Float, Int, kernel, prefetch
 from headrace.store.layout import StoreArrays
@@ -33,7 +34,9 @@ UNIQUE = 4  # items that were sampled at least once
 SAMPLER_KIND = 5
 REMOVER_KIND = 6
 HAS_SEQUENCES = 7  # whether some item was ever more than one row
-RING_WORDS = 8
+# What the table has counted; kept here only where the items are in a file (`durable_ring.py`).
+INSERTS, SAMPLES, DELETES, UPDATES, IGNORED_UPDATES, IGNORED_DELETES = range(8, 14)
+RING_WORDS = 14
 
 # The words of `common`.
 PRIORITY_OF_ALL = 0  # the priority of every item while `priorities` is empty
@@ -47,7 +50,7 @@ CUSTOM = 5  # of the kinds of selectors: the one that no kernel serves (`custom_
 LIGHTEST, HEAVIEST = 5e-324, 1e290
 
 # Kinds of selectors.
-FIFO, LIFO, UNIFORM, PRIORITIZED, HEAP = range(5)
+FIFO, LIFO, UNIFORM, PRIORITIZED, HEAP = KINDS = range(5)
 
 # The columns of `windows`.
 REAL, INVENTED, LOOKAHEAD = range(3)
@@ -271,6 +274,7 @@ def remove_slot(store: StoreArrays, items: Items, slot: Int) -> None:
     index_remove(items, items.remover, slot)
     row = np.int64(items.rows[slot])
     pin_rows(store, row, window_of(items, slot, REAL), window_of(items, slot, LOOKAHEAD), -1)
+    remember(items, slot)
     items.rows[slot] = DEAD
     ring = items.ring
     ring[LIVE] -= 1

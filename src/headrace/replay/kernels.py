@@ -18,6 +18,9 @@ from headrace.replay.items import (
     PRIORITIZED,
     PRIORITY_OF_ALL,
     REAL,
+    REMOVER_KIND,
+    RING_WORDS,
+    SAMPLER_KIND,
     SPAN,
     TOUCHES,
     UNIFORM,
@@ -37,6 +40,7 @@ from headrace.replay.items import (
     slot_at,
     window_of,
 )
+from headrace.replay.journal import remember
 from headrace.replay.sum_tree import find, rebuild, total
 from headrace.store.commit import commit_step
 from headrace.store.jit import Int, kernel, prefetch
@@ -219,6 +223,7 @@ def _append(
 ) -> Int:
     ring = items.ring
     slot = slot_at(items, ring[SPAN])
+    remember(items, slot)
     ring[SPAN] += 1
     ring[LIVE] += 1
     items.keys[slot] = np.uint64(first_key + number)
@@ -280,6 +285,7 @@ def update(items: Items, keys: NDArray[np.uint64], priorities: NDArray[np.float6
             continue
         slots[found] = slot
         found += 1
+        remember(items, slot)
         items.priorities[slot] = priorities[index]
         if items.touches.shape[0]:
             items.touches[slot] = items.ring[TOUCHES]
@@ -372,6 +378,9 @@ def take(
         floats: float64[2, B]: the probability is there; the priority is written.
     """
     ring = items.ring
+    if items.journal.shape[0]:
+        for place in range(start, stop):
+            remember(items, integers[SLOT, place])
     for place in range(start, stop):
         slot = integers[SLOT, place]
         times = np.int64(items.times[slot]) + 1
@@ -488,13 +497,17 @@ def move_items(old: Items, new: Items) -> None:
             for word in range(WINDOW_WORDS):
                 new.windows[place, word] = window_of(old, slot, word)
         if new.touches.shape[0]:
-            new.touches[place] = old.touches[slot]
+            # Where nothing asked for touches before, their order is that of insertion.
+            new.touches[place] = old.touches[slot] if old.touches.shape[0] else place
         place += 1
     new.ring[FIRST] = 0
     new.ring[SPAN] = place
     new.ring[LIVE] = place
-    for word in (TOUCHES, UNIQUE, HAS_SEQUENCES):
-        new.ring[word] = old.ring[word]
+    for word in range(RING_WORDS):
+        if word not in (FIRST, SPAN, LIVE, SAMPLER_KIND, REMOVER_KIND):
+            new.ring[word] = old.ring[word]
+    if new.touches.shape[0] and not old.touches.shape[0]:
+        new.ring[TOUCHES] = place
     new.common[PRIORITY_OF_ALL] = old.common[PRIORITY_OF_ALL]
     for word in range(WINDOW_WORDS):
         new.common_window[word] = old.common_window[word]

@@ -152,9 +152,10 @@ class LaneRows:
     def _commit_marked(
         self, block: LaneBlock, final: NDArray[np.bool_], idle: NDArray[np.bool_], given: Sequence[str]
     ) -> None:
+        waiting = block.row + np.flatnonzero(idle)
+        not_given = block.row + np.flatnonzero(final | idle)
         for name, column in self._store.columns.items():
-            blank = idle if name in given else final | idle
-            column[block.row + np.flatnonzero(blank)] = 0
+            column[waiting if name in given else not_given] = 0
         block.commit_marked(final, idle)
         self._items.make_marked(block, int(final.sum()))
 
@@ -200,10 +201,12 @@ class LaneRows:
             else:
                 self._end_beside(block, inner, picked)
 
-    def _by_block(
-        self, lanes: NDArray[np.int64]
-    ) -> Iterator[tuple[LaneBlock, NDArray[np.int64], NDArray[np.bool_]]]:
+    def _by_block(self, lanes: NDArray[np.int64]) -> Iterator[tuple[LaneBlock, NDArray[np.int64], Any]]:
         """The blocks of these lanes, with the lanes counted in the block, and which of `lanes` they are."""
+        if len(self.blocks) == 1:
+            if len(lanes):
+                yield self.blocks[0], lanes, slice(None)
+            return
         for block, span in self._lanes_of_blocks():
             here = (lanes >= span.start) & (lanes < span.stop)
             if here.any():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +18,11 @@ from numpy.typing import NDArray
 
 from headrace.clock import Clock
 from headrace.errors import Closed, DeadlineExceeded
-from headrace.replay.custom_ring import new_ring
 from headrace.replay.cutting import Cut, Windows
-from headrace.replay.distribution import distribution_of
-from headrace.replay.item_ring import ONE_ROW
+from headrace.replay.distribution import SkippedKeys, distribution_of
+from headrace.replay.item_ring import ONE_ROW, ItemRing
 from headrace.replay.item_state import ItemState
-from headrace.replay.items import INVENTED
+from headrace.replay.items import INVENTED, LOOKAHEAD, STREAM
 from headrace.replay.rate_limiters import RateLimiter
 from headrace.replay.selectors import CustomSelector, Uniform
 from headrace.replay.table import Table, check_size
@@ -169,20 +169,20 @@ class LiveTable:
     Args:
         table: its description.
         store: where the steps are.
+        ring: its items.
         lock: the replay's.
-        random: the replay's generator.
         clock: for deadlines.
-        state: what is in it from the beginning; None for nothing.
+        counts: what it has counted, by the names `COUNTS`; None for nothing.
     """
 
     def __init__(
         self,
         table: Table,
         store: Store,
+        ring: ItemRing,
         lock: threading.RLock,
-        random: np.random.Generator,
         clock: Clock,
-        state: TableState | None = None,
+        counts: Mapping[str, int] | None = None,
     ) -> None:
         self._table = table
         self.name = table.name
@@ -192,14 +192,12 @@ class LiveTable:
         self._is_never_quick = self._without_replacement or isinstance(table.sampler, CustomSelector)
         self._store = store
         self._clock = clock
-        items = None if state is None else state.items
-        self.ring = new_ring(store, table.max_size, table.sampler, table.remover, random, items)
+        self.ring = ring
         self.inserts = self.samples = self.deletes = 0
         self.updates = self.ignored_updates = self.ignored_deletes = 0
         self.resets = 0
-        if state is not None:
-            for name, count in state.counts.items():
-                setattr(self, name, count)
+        for name, count in (counts or {}).items():
+            setattr(self, name, count)
         self._seconds_inserts = self._seconds_samples = 0.0
         self._pending: deque[NewItems] = deque()
         self._num_pending = 0
@@ -406,8 +404,14 @@ class LiveTable:
     @property
     def is_quick(self) -> bool:
         """Whether a draw takes nothing out and all items have as many rows: `draw_quick` may be used."""
-        ring = self.ring
-        return not (self.max_times or self._is_never_quick or ring.has_windows or ring.window[INVENTED])
+        ring, window = self.ring, self.ring.window
+        return not (
+            self.max_times
+            or self._is_never_quick
+            or ring.has_windows
+            or window[INVENTED]
+            or window[LOOKAHEAD] == STREAM
+        )
 
     def draw_quick(self, quick: QuickBatches, n: int) -> tuple[NDArray[np.uint8], int]:
         """Draw a batch that `wait_to_sample` has admitted, and copy it; see `QuickBatches.sample`."""
@@ -519,6 +523,6 @@ class LiveTable:
     def _waited_since(self, begin: float) -> float:
         return self._clock.monotonic() - begin
 
-    def distribution(self, next_key: int, skipped: tuple[int, int]) -> TableDistribution:
+    def distribution(self, next_key: int, skipped: SkippedKeys) -> TableDistribution:
         """What its items are like now; see `distribution_of`."""
         return distribution_of(self.name, self.ring, self._store, next_key, skipped)

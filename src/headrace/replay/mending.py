@@ -60,25 +60,23 @@ class FoundItems:
 
 
 def mend(store: Store, in_use: int, tables: list[FoundItems]) -> None:
-    """Check the items, and make everything that is derived from items and rows.
+    """Make everything that is derived from items and rows.
 
     Args:
         store: nobody else uses it yet.
         in_use: pages that may hold something.
-        tables: all of them.
+        tables: all of them; `check_items` has found them right.
 
     Raises:
-        CheckpointError: something does not fit; nothing was changed that matters.
+        CheckpointError: an item whose rows are not there; nothing was changed that matters.
     """
-    for found in tables:
-        _check(found)
     pages = PageMender(store.arrays, in_use)
     for found in tables:
         slot = int(find_astray(pages.arrays, found.items))
         if slot >= 0:
             raise _damage(found, "rows", slot, "expected a window of stored rows", found.items.rows[slot])
     for found in tables:
-        pin_items(pages.arrays, found.items)
+        pin_items(pages.arrays, found.items, 1)
         _forget_indexes(found.items)
         reindex(found.items)
     store.adopt(pages.finish())
@@ -90,7 +88,12 @@ def _damage(found: FoundItems, array: str, place: int, expected: str, got: Any) 
     )
 
 
-def _check(found: FoundItems) -> None:
+def check_items(found: FoundItems) -> None:
+    """Look at everything that items say of themselves.
+
+    Raises:
+        CheckpointError: something does not fit.
+    """
     for array, place, expected, got in (*_wrong_words(found), *_wrong_items(found)):
         raise _damage(found, array, place, expected, got)
 
@@ -108,7 +111,7 @@ def _wrong_words(found: FoundItems) -> Iterator[tuple[str, int, str, Any]]:
     for word in (TOUCHES, UNIQUE):
         if ring[word] < 0:
             yield "ring", word, "expected a count", ring[word]
-    live = np.count_nonzero(found.items.rows[_span(found.items)] != DEAD)
+    live = np.count_nonzero(_in_order(found.items, found.items.rows) != DEAD)
     if live != ring[LIVE]:
         yield "ring", LIVE, f"expected {live} items, as there are", ring[LIVE]
     inserts, samples, deletes = found.counts
@@ -117,45 +120,55 @@ def _wrong_words(found: FoundItems) -> Iterator[tuple[str, int, str, Any]]:
 
 
 def _wrong_items(found: FoundItems) -> Iterator[tuple[str, int, str, Any]]:
-    items, slots = found.items, _span(found.items)
-    keys = items.keys[slots]
-    yield from _first("keys", slots[1:], keys[1:] > keys[:-1], "expected keys that rise", keys[1:])
-    below = keys < np.uint64(found.next_key)
-    yield from _first("keys", slots, below, f"expected a key below {found.next_key}", keys)
-    live = slots[items.rows[slots] != DEAD]
+    items = found.items
+    keys, dead = _in_order(items, items.keys), _in_order(items, items.rows) == DEAD
+    yield from _first(items, "keys", keys[1:] > keys[:-1], "expected keys that rise", keys[1:], 1)
+    yield from _first(
+        items, "keys", keys < np.uint64(found.next_key), f"expected a key below {found.next_key}", keys
+    )
     if found.max_times:
-        times = items.times[live]
-        spent = times < found.max_times
-        yield from _first("times", live, spent, f"expected fewer than {found.max_times} samples", times)
+        times = _in_order(items, items.times)
+        good = dead | (times < found.max_times)
+        yield from _first(items, "times", good, f"expected fewer than {found.max_times} samples", times)
     if len(items.priorities):
-        values = items.priorities[live]
-        good = np.isfinite(values) & (values >= 0)
-        yield from _first("priorities", live, good, "expected a finite number >= 0", values)
+        values = _in_order(items, items.priorities)
+        good = dead | (np.isfinite(values) & (values >= 0))
+        yield from _first(items, "priorities", good, "expected a finite number >= 0", values)
     if len(items.touches):
-        touches = items.touches[live]
-        good = (touches >= 0) & (touches < items.ring[TOUCHES])
-        yield from _first("touches", live, good, "expected an earlier touch", touches)
-    windows = items.windows[live] if len(items.windows) else items.common_window[None]
-    # Without items of their own windows mean nothing.
-    if len(live):
-        good = (windows[:, REAL] >= 1) & (windows[:, REAL] < DEAD // 4) & (windows[:, INVENTED] < DEAD // 4)
-        name, places = ("windows", live) if len(items.windows) else ("common_window", np.zeros(1, np.int64))
-        yield from _first(name, places, good, "expected a window of one row or more", windows)
+        touches = _in_order(items, items.touches)
+        good = dead | ((touches >= 0) & (touches < items.ring[TOUCHES]))
+        yield from _first(items, "touches", good, "expected an earlier touch", touches)
+    if len(items.windows):
+        windows = _in_order(items, items.windows)
+        yield from _first(items, "windows", dead | _are_windows(windows), "expected one row or more", windows)
+    elif len(dead) and not _are_windows(items.common_window[None]).all():
+        # Without items their window means nothing.
+        yield "common_window", 0, "expected one row or more", items.common_window
+
+
+def _are_windows(windows: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    real, invented = windows[:, REAL], windows[:, INVENTED]
+    good: NDArray[np.bool_] = (real >= 1) & (real < DEAD // 4) & (invented < DEAD // 4)
+    return good
 
 
 def _first(
-    array: str, places: NDArray[np.int64], good: NDArray[np.bool_], expected: str, values: NDArray[Any]
+    items: Items, array: str, good: NDArray[np.bool_], expected: str, values: NDArray[Any], offset: int = 0
 ) -> Iterator[tuple[str, int, str, Any]]:
+    """The first place, in the order of the ring from `offset` on, where something is wrong."""
     if not good.all():
         index = int(np.argmin(good))
-        yield array, int(places[index]), expected, values[index]
+        slot = (int(items.ring[FIRST]) + offset + index) % len(items.rows)
+        yield array, slot, expected, values[index]
 
 
-def _span(items: Items) -> NDArray[np.int64]:
-    """The slots from the oldest item to the newest, marked ones included."""
-    ring = items.ring
-    slots: NDArray[np.int64] = (ring[FIRST] + np.arange(ring[SPAN])) % len(items.rows)
-    return slots
+def _in_order(items: Items, array: NDArray[Any]) -> NDArray[Any]:
+    """What an array has from the oldest item to the newest, marked ones included."""
+    first, span = int(items.ring[FIRST]), int(items.ring[SPAN])
+    until_end = min(span, len(items.rows) - first)
+    if until_end == span:
+        return array[first : first + span]
+    return np.concatenate([array[first:], array[: span - until_end]])
 
 
 def _forget_indexes(items: Items) -> None:
@@ -182,10 +195,10 @@ def find_astray(store: StoreArrays, items: Items) -> Int:
 
 
 @kernel
-def pin_items(store: StoreArrays, items: Items) -> None:
-    """Pin the rows of every item."""
+def pin_items(store: StoreArrays, items: Items, change: Int) -> None:
+    """Add `change` to the references of every page that an item holds, for each item."""
     for place in range(items.ring[SPAN]):
         slot = slot_at(items, place)
         if items.rows[slot] != DEAD:
             real, lookahead = window_of(items, slot, REAL), window_of(items, slot, LOOKAHEAD)
-            pin_rows(store, np.int64(items.rows[slot]), real, lookahead, 1)
+            pin_rows(store, np.int64(items.rows[slot]), real, lookahead, change)

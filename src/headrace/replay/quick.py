@@ -264,7 +264,7 @@ class QuickBatches:
         self._views = views
         self._pool = pool
         self._quick = quick(store, views, batch, length, sequences=sequences)
-        self._batch = batch
+        self.batch = batch
         layout = record_layout(store.signature)
         self._store = (store.memory, store.places, store.arrays.page_rows)
         made = self._quick
@@ -290,9 +290,9 @@ class QuickBatches:
         out = self._pool.empty((quick.nbytes,), _BYTE)
         drawn = 0
         while True:
-            uniforms = random.random(self._batch - drawn) if draws else _NOTHING
+            uniforms = random.random(self.batch - drawn) if draws else _NOTHING
             drawn, missing = sample(*self._store, *carve, drawn, uniforms, *self._how, out)  # type: ignore[call-arg]
-            if drawn == self._batch:
+            if drawn == self.batch:
                 return out, missing
 
     def present(self, out: NDArray[np.uint8], missing: int) -> SampledBatch:

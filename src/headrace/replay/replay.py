@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +21,13 @@ from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.errors import Closed, SpecError
 from headrace.replay import kernels
 from headrace.replay.batch import SampledBatch, SampleInfo
+from headrace.replay.custom_ring import new_ring
+from headrace.replay.disk import Disk
+from headrace.replay.distribution import SkippedKeys
+from headrace.replay.durable_ring import DurableRing
 from headrace.replay.forking import REPLAYS
+from headrace.replay.item_ring import ItemRing
+from headrace.replay.item_state import ItemState
 from headrace.replay.items import INVENTED, LOOKAHEAD, REAL, pin_rows
 from headrace.replay.live_table import Draw, LiveTable, TableState
 from headrace.replay.padding import fill_padding, read_padding
@@ -28,11 +35,12 @@ from headrace.replay.quick import LARGEST, QuickBatches
 from headrace.replay.rate_limiters import RateLimiter
 from headrace.replay.rules import Rule
 from headrace.replay.selectors import Selector
-from headrace.replay.table import Table
+from headrace.replay.table import Table, kernel_selectors
 from headrace.replay.writer import Writer
 from headrace.spec import Signature
 from headrace.statistics import ReplayStatistics, TableDistribution, TableStatistics
 from headrace.store.gather import Pool, window_rows_in
+from headrace.store.records import stored_nbytes
 from headrace.store.store import Store
 from headrace.views.located import Located
 from headrace.views.sampling import SamplingPlan
@@ -42,15 +50,21 @@ from headrace.views.view import View
 class Replay:
     """Steps, each stored once, and tables of items over them. Thread-safe.
 
+    What a call has done when it returns is *queued* (gone with the process), *applied* (kept by a replay with a `path`
+    when the process is killed) or *durable* (kept when the machine fails): see docs/durability.md.
+
     Args:
         signature: of one step.
         tables: at least one, with different names.
         capacity: at least so many steps can be stored; None grows as they come, bounded by what items and writers hold.
-        seed: of the generator that draws; None takes one from the system.
+        path: a folder, where rows and items then live, in files mapped into memory. They survive the process: a folder
+            that holds a store is opened again, with all items that were applied. None keeps them in memory.
+        seed: of the generator that draws; None takes one from the system. A store that was closed goes on as it was.
         clock: tells the time to deadlines; tests give one that they move.
 
     Raises:
-        ValueError: no table, two of one name, capacity < 1.
+        ValueError: no table, two of one name, capacity < 1; `path`, and a table with a `CustomSelector`.
+        CheckpointError: `path` is in use, holds something else or another store, or is damaged; it was not changed.
 
     >>> import headrace as hr
     >>> table = hr.Table("t", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=100)
@@ -69,6 +83,7 @@ class Replay:
         tables: Iterable[Table],
         *,
         capacity: int | None = None,
+        path: str | os.PathLike[str] | None = None,
         seed: int | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -78,30 +93,62 @@ class Replay:
             )
         capacity = None if capacity is None else check_count("capacity", capacity, 1)
         descriptions = _checked_tables(tables)
-        self._begin(Store(signature, capacity), np.random.default_rng(seed), clock)
-        self._use([LiveTable(table, self.store, self.lock, self._random, clock) for table in descriptions])
+        random = np.random.default_rng(seed)
+        if path is None:
+            self._begin(Store(signature, capacity), random, clock)
+            self._use((table, self._new_ring(table), None) for table in descriptions)
+        else:
+            names = [table.name for table in descriptions]
+            for table in descriptions:
+                kernel_selectors(table)
+            self._begin_on_disk(Disk(path, signature, names, capacity), descriptions, random, clock)
 
-    def _begin(self, store: Store, random: np.random.Generator, clock: Clock) -> None:
+    def _begin_on_disk(
+        self, disk: Disk, tables: Sequence[Table], random: np.random.Generator, clock: Clock
+    ) -> None:
+        try:
+            self._begin(disk.store, random, clock, disk)
+            rings = disk.open_rings(tables, random)
+            self._use((table, ring, disk.counts_of(ring)) for table, ring in zip(tables, rings, strict=True))
+            for live in self._tables.values():
+                live.keep_to_settings()
+            disk.begin(random)
+        except BaseException:
+            disk.abandon()
+            raise
+
+    def _begin(
+        self, store: Store, random: np.random.Generator, clock: Clock, disk: Disk | None = None
+    ) -> None:
         self.store = store
         self.store.who_holds = self._who_holds
         self.lock: threading.RLock = self.store.lock
         self.clock = clock
         self._random = random
-        self._next_key = 1
-        self._skipped_keys = (0, 0)
-        self._given: frozenset[str] = frozenset()
         self._paddings: dict[str, dict[str, NDArray[Any]]] = {}
+        self._disk = disk
+        self._next_key = 1 if disk is None else disk.next_key
+        # A store on disk has written down that keys up to here may have been used.
+        self._keys_aside = sys.maxsize if disk is None else self._next_key
+        self._skipped_keys: SkippedKeys = ()
+        self._given = frozenset() if disk is None else disk.given
         self._plans: dict[Any, SamplingPlan] = {}
         self._quick: dict[tuple[SamplingPlan, int, int, bool], QuickBatches | None] = {}
         self._pool = Pool()
         self._latest_plan: tuple[Any, Any, SamplingPlan] | None = None
         self._open_writers: weakref.WeakSet[object] = weakref.WeakSet()
         self.is_closed = False
-        REPLAYS.add(self)
 
-    def _use(self, tables: Iterable[LiveTable]) -> None:
-        self._tables = {live.name: live for live in tables}
+    def _new_ring(self, table: Table, items: ItemState | None = None) -> ItemRing:
+        return new_ring(self.store, table.max_size, table.sampler, table.remover, self._random, items)
+
+    def _use(self, tables: Iterable[tuple[Table, ItemRing, Mapping[str, int] | None]]) -> None:
+        self._tables = {
+            table.name: LiveTable(table, self.store, ring, self.lock, self.clock, counts)
+            for table, ring, counts in tables
+        }
         self._handles = {name: TableHandle(self, live) for name, live in self._tables.items()}
+        REPLAYS.add(self)
 
     @property
     def signature(self) -> Signature:
@@ -146,6 +193,9 @@ class Replay:
         timeout: float | None = None,
     ) -> SampledBatch:
         """Draw a batch, whole and in one instant, and copy its rows out.
+
+        What the batch counts and removes is applied before it is handed out: a replay with a `path` keeps it when the
+        process is killed.
 
         Args:
             table: its name.
@@ -253,6 +303,8 @@ class Replay:
                     f"final: expected the columns {', '.join(sorted(self._given))}, as in earlier final rows of this "
                     f"replay, got {', '.join(sorted(given))}"
                 )
+            if self._disk is not None:
+                self._disk.note_given(given)
             self._given = given
             self._plans, self._latest_plan, self._quick = {}, None, {}
 
@@ -275,7 +327,7 @@ class Replay:
     # ---- items -----------------------------------------------------------------------------------------------------
 
     def update_priorities(self, table: str, keys: ArrayLike, priorities: ArrayLike) -> int:
-        """Set the priorities of items; of two entries for one key the last wins.
+        """Set the priorities of items; of two entries for one key the last wins. Applied, when it returns.
 
         Args:
             table: its name.
@@ -306,7 +358,7 @@ class Replay:
         return applied
 
     def delete(self, table: str, keys: ArrayLike) -> int:
-        """Remove items; keys that are gone are ignored and counted. Returns how many there were."""
+        """Remove items; keys that are gone are ignored and counted. Returns how many there were; applied by then."""
         live = self.live_table(table)
         wanted = _keys(keys)
         with self.lock:
@@ -314,7 +366,10 @@ class Replay:
             return live.delete(wanted)
 
     def reset(self, table: str) -> None:
-        """Remove all items of a table and set its counts to 0; pending inserts go in by the fresh counts."""
+        """Remove all items of a table and set its counts to 0; pending inserts go in by the fresh counts.
+
+        Applied, when it returns.
+        """
         live = self.live_table(table)
         with self.lock:
             self.check_open()
@@ -361,6 +416,8 @@ class Replay:
         """The first of `count` keys that were never used. The lock must be held."""
         first = self._next_key
         self._next_key = first + count
+        if self._next_key > self._keys_aside and self._disk is not None:
+            self._keys_aside = self._disk.set_keys_aside(self._next_key)
         return first
 
     def statistics(self) -> ReplayStatistics:
@@ -467,15 +524,17 @@ class Replay:
         rooms = {name: live.ring.room_for_copy() for name, live in self._tables.items()}
         with self.lock:
             self.check_open()
+            tables = [live.copy(rooms[name]) for name, live in self._tables.items()]
             pages, words = self.store.keep_pages()
             state = ReplayState(
                 self.signature,
                 self.store.capacity,
-                [live.copy(rooms[name]) for name, live in self._tables.items()],
+                tables,
                 self._next_key,
                 int(self.store.next_episode[0]),
                 self._given,
                 self._random.bit_generator.state,
+                self._skipped_keys,
             )
         return state, pages, words
 
@@ -487,15 +546,36 @@ class Replay:
         random.bit_generator.state = state.generator
         replay._begin(store, random, SYSTEM_CLOCK)
         replay._use(
-            [LiveTable(each.table, store, replay.lock, random, SYSTEM_CLOCK, each) for each in state.tables]
+            (each.table, replay._new_ring(each.table, each.items), each.counts) for each in state.tables
         )
         replay._next_key = state.next_key
-        # Keys go on far above those saved (replay K1), and nobody was given those between.
-        newest = max(int(each.items.arrays["keys"].max(initial=0)) for each in state.tables)
-        replay._skipped_keys = (newest + 1, state.next_key)
+        replay._skipped_keys = state.skipped_keys
         replay._given = state.given
         store.next_episode[0] = state.next_episode
         return replay
+
+    # ---- on disk ---------------------------------------------------------------------------------------------------
+
+    @property
+    def is_on_disk(self) -> bool:
+        """Whether rows and items live in files, and survive the process."""
+        return self._disk is not None
+
+    def sync(self) -> None:
+        """Put everything that was applied on the disk, where it survives the machine. Holds up nobody else.
+
+        Raises:
+            ValueError: the replay lives in memory.
+            Closed: the replay is closed.
+        """
+        if self._disk is None:
+            raise ValueError("durable=True: this replay lives in memory, which does not survive the machine")
+        with self.lock:
+            self.check_open()
+            self._disk.is_durable = True
+            rings = [live.ring for live in self._tables.values()]
+            arenas = [ring.memory.arena for ring in rings if isinstance(ring, DurableRing)]
+        self._disk.sync(arenas)
 
     # ---- closing ---------------------------------------------------------------------------------------------------
 
@@ -514,7 +594,10 @@ class Replay:
                 live.fail(Closed("the replay is closed"))
                 for new in live.refuse_pending():
                     self._unpin(new.rows, new.windows)
-            self.store.close()
+            if self._disk is None:
+                self.store.close()
+            else:
+                self._disk.close(self._random, self._next_key)
 
     def _unpin(self, rows: NDArray[np.int64], windows: NDArray[np.uint32]) -> None:
         for row, window in zip(rows, np.broadcast_to(windows, (len(rows), 3)), strict=True):
@@ -572,6 +655,7 @@ class ReplayState:
         next_key, next_episode: never used so far.
         given: columns that final rows are given.
         generator: state of the random generator's bits, as NumPy has it.
+        skipped_keys: that no item was given.
     """
 
     signature: Signature
@@ -581,6 +665,7 @@ class ReplayState:
     next_episode: int
     given: frozenset[str]
     generator: Any
+    skipped_keys: SkippedKeys
 
 
 class TableHandle:
@@ -644,7 +729,7 @@ def estimate_bytes(signature: Signature, steps: int, tables: Iterable[Table] = (
     >>> estimate_bytes(Signature.like({"frame": np.zeros((84, 84), np.uint8)}), 1_000_000) // 1_000_000
     7060
     """
-    per_row = signature.nbytes + 4
+    per_row = stored_nbytes(signature) + 4
     # What a selector of the user's own keeps, nobody else knows.
     samplers = [table.sampler for table in tables]
     per_item = sum(

@@ -4,9 +4,9 @@ Every node has 16 children, so a tree over a million slots has five levels and a
 always the sum of its children, computed anew when one of them changes; nothing is added to or subtracted from a running
 sum, so the probabilities stay exact however many updates there were and however far the weights lie apart (replay S8).
 
-The levels lie one after the other in one array, the leaves first; `levels[i]` is where level i begins. Above the leaves
-each node also has the running sums of its children: a draw that goes down compares with 16 of them at once. They stand
-behind the levels, in the same order, and the total is the last number of all.
+The levels lie one after the other in one array, the leaves first; `levels[i]` is where level i begins. Higher up,
+from level 2 on, a node also has the running sums of its children: a draw that goes down compares with 16 of them at
+once. They stand behind the levels, in the same order, and the total is the last number of all.
 Source: proportional sampling of T. Schaul et al., "Prioritized Experience Replay" (2016), appendix B.2.1.
 """
 
@@ -19,6 +19,9 @@ from headrace.store.jit import Float, Int, kernel, prefetch
 
 WIDTH = 16
 SHIFT = 4
+# The first level with running sums. Below it they would take half a byte for each leaf and spare nothing: there a draw
+# waits for memory.
+SUMMED = 2
 
 
 def tree_levels(capacity: int) -> NDArray[np.int64]:
@@ -26,7 +29,7 @@ def tree_levels(capacity: int) -> NDArray[np.int64]:
     sizes = [max(1, -(-capacity // WIDTH)) * WIDTH]
     while sizes[-1] > WIDTH:
         sizes.append(-(-sizes[-1] // WIDTH // WIDTH) * WIDTH)
-    total_at = sum(sizes) + sum(sizes[1:])
+    total_at = sum(sizes) + sum(sizes[SUMMED:])
     return np.array([*np.cumsum([0, *sizes[:-1]]), total_at], np.int64)
 
 
@@ -72,17 +75,17 @@ def _running_sums(nodes: NDArray[np.float64], first: Int, sums: Int) -> Float:
 
 @kernel
 def _sums_at(levels: NDArray[np.int64], level: Int) -> Int:
-    """Where the running sums of a level above the leaves begin."""
+    """Where the running sums of a level from SUMMED on begin."""
     top = levels.shape[0] - 2
-    return levels[top] + WIDTH + levels[level] - levels[1]
+    return levels[top] + WIDTH + levels[level] - levels[SUMMED]
 
 
 @kernel
 def _renew(nodes: NDArray[np.float64], levels: NDArray[np.int64], level: Int, parent: Int) -> None:
     """Compute the parent number `parent` of this level's nodes anew."""
     first = parent << SHIFT
-    if level == 0:
-        whole = _sum_children(nodes, first)
+    if level < SUMMED:
+        whole = _sum_children(nodes, levels[level] + first)
     else:
         whole = _running_sums(nodes, levels[level] + first, _sums_at(levels, level) + first)
     nodes[levels[level + 1] + parent] = whole
@@ -90,11 +93,11 @@ def _renew(nodes: NDArray[np.float64], levels: NDArray[np.int64], level: Int, pa
 
 @kernel
 def _ask_for(nodes: NDArray[np.float64], levels: NDArray[np.int64], level: Int, parent: Int) -> None:
-    """Have the processor fetch what `_renew` looks at: two lines of the cache, and two more above the leaves."""
+    """Have the processor fetch what `_renew` looks at: two lines of the cache, and two more with running sums."""
     first = parent << SHIFT
     prefetch(nodes, levels[level] + first)
     prefetch(nodes, levels[level] + first + WIDTH // 2)
-    if level > 0:
+    if level >= SUMMED:
         prefetch(nodes, _sums_at(levels, level) + first)
         prefetch(nodes, _sums_at(levels, level) + first + WIDTH // 2)
 
@@ -168,25 +171,30 @@ def find(
     for index in range(count):
         remaining[index] = uniforms[index] * nodes[-1]
         slots[index] = 0
-    for level in range(levels.shape[0] - 2, 0, -1):
-        sums = _sums_at(levels, level)
-        below = levels[level - 1] if level == 1 else _sums_at(levels, level - 1)
+    for level in range(levels.shape[0] - 2, -1, -1):
         for index in range(count):
             first = slots[index] << SHIFT
-            child = _child(nodes, sums + first, remaining[index])
-            if child == WIDTH:
-                child = _nearest(nodes, levels[level] + first, WIDTH - 1)
-                remaining[index] = 0.0
-            elif child > 0:
-                remaining[index] -= nodes[sums + first + child - 1]
+            if level >= SUMMED:
+                child, remaining[index] = _descend_sums(
+                    nodes, levels[level] + first, _sums_at(levels, level) + first, remaining[index]
+                )
+            else:
+                child, remaining[index] = _descend(nodes, levels[level] + first, remaining[index])
             slots[index] = first + child
-            # What is looked at next: two lines of the cache.
-            prefetch(nodes, below + (slots[index] << SHIFT))
-            prefetch(nodes, below + (slots[index] << SHIFT) + WIDTH // 2)
-    for index in range(count):
-        first = slots[index] << SHIFT
-        child, remaining[index] = _descend(nodes, first, remaining[index])
-        slots[index] = first + child
+            if level > 0:
+                # What is looked at next: two lines of the cache.
+                below = _sums_at(levels, level - 1) if level > SUMMED else levels[level - 1]
+                prefetch(nodes, below + (slots[index] << SHIFT))
+                prefetch(nodes, below + (slots[index] << SHIFT) + WIDTH // 2)
+
+
+@kernel
+def _descend_sums(nodes: NDArray[np.float64], first: Int, sums: Int, remaining: Float) -> tuple[Int, Float]:
+    """The child in whose share `remaining` falls, by the running sums from `sums` on, and what remains there."""
+    child = _child(nodes, sums, remaining)
+    if child == WIDTH:
+        return _nearest(nodes, first, WIDTH - 1), 0.0
+    return child, remaining - (nodes[sums + child - 1] if child > 0 else 0.0)
 
 
 @kernel
@@ -205,9 +213,9 @@ def _child(nodes: NDArray[np.float64], first: Int, remaining: Float) -> Int:
 
 @kernel
 def _descend(nodes: NDArray[np.float64], first: Int, remaining: Float) -> tuple[Int, Float]:
-    """The leaf in whose share `remaining` falls, and what remains there.
+    """The child in whose share `remaining` falls, and what remains there.
 
-    First the group of four, then the child in it: as in `_child`, without jumps. The sums are those of `_sum_children`.
+    First the group of four, then the one in it: as in `_child`, without jumps. The sums are those of `_sum_children`.
     """
     sum_0 = nodes[first] + nodes[first + 1] + nodes[first + 2] + nodes[first + 3]
     sum_1 = nodes[first + 4] + nodes[first + 5] + nodes[first + 6] + nodes[first + 7]

@@ -115,3 +115,18 @@ def check_size(name: str, max_size: int, rate_limiter: RateLimiter) -> None:
             f"table {name!r}: the rate limiter waits for {rate_limiter.min_size} items, but max_size is {max_size}: "
             "sampling would never open. Raise max_size or lower the limiter's minimum"
         )
+
+
+def kernel_selectors(table: Table) -> tuple[Selector, Selector]:
+    """Its sampler and its remover, for a table whose items lie in files.
+
+    Raises:
+        ValueError: one of them is the user's own; what it keeps would not survive the process.
+    """
+    sampler, remover = table.sampler, table.remover
+    if isinstance(sampler, CustomSelector) or isinstance(remover, CustomSelector):
+        raise ValueError(
+            f"table {table.name!r}: expected selectors of Headrace for a replay with a path, got "
+            f"{sampler!r} and {remover!r}. A selector of your own serves in memory: leave path out"
+        )
+    return sampler, remover

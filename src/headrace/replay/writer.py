@@ -73,7 +73,7 @@ class Writer:
     # ---- steps -----------------------------------------------------------------------------------------------------
 
     def append(self, step: Any) -> None:
-        """Store one step of every lane, and make the items whose windows it completes.
+        """Store one step of every lane, and make the items whose windows it completes: queued, when it returns.
 
         Args:
             step: a tree of the signature, or a dict of its columns: one step for one lane; every leaf with a leading
@@ -143,7 +143,8 @@ class Writer:
             SpecError, StoreFull: as `append`.
         """
         self._check_open()
-        self._replay.note_given(finals)
+        if finals:
+            self._replay.note_given(finals)
         self._rows.append_seam(step, idle, ended, finals)
 
     def end_episode(self, final: Any = None, lane: int | None = None) -> None:
@@ -204,7 +205,7 @@ class Writer:
     # ---- items -----------------------------------------------------------------------------------------------------
 
     def create_item(self, table: str, length: int, priority: float = 1.0, lane: int = 0) -> int:
-        """Make an item of the last `length` rows of a lane.
+        """Make an item of the last `length` rows of a lane: queued, when it returns.
 
         Returns:
             Its key, at once; the item is in its table when the rate limiter has let it in (`flush` waits for that).
@@ -279,21 +280,24 @@ class Writer:
         return self._pending.count
 
     def flush(self, timeout: float | None = None, durable: bool = False) -> None:
-        """Return when every item is applied: in its table, where it survives this writer.
+        """Return when every item is applied: in its table. A replay with a `path` keeps it when the process is killed.
 
         Args:
             timeout: in seconds; None waits for ever.
-            durable: also wait until the rows are on the disk. A replay in memory cannot: ValueError.
+            durable: also wait until everything that was applied is on the disk, where it survives the machine. A replay
+                in memory cannot: ValueError.
 
         Raises:
             DeadlineExceeded: tells how many items wait for which table; they stay pending.
             Closed: the replay was closed; tells how many items were refused.
         """
-        if durable:
+        if durable and not self._replay.is_on_disk:
             raise ValueError("durable=True: this replay lives in memory, which does not survive the machine")
         self._wait_while(lambda: self._pending.count > 0, timeout)
         if self._pending.refused:
             raise Closed(f"the replay was closed: {self._pending.refused} items of this writer were refused")
+        if durable:
+            self._replay.sync()
 
     def wait_pending(self, most: int, timeout: float | None) -> None:
         """Return when no more than `most` items are pending.
@@ -307,7 +311,7 @@ class Writer:
             self._check_open()
 
     def close(self, timeout: float | None = None) -> None:
-        """Flush, then give up what only this writer holds. A second call does nothing.
+        """Flush (so every item is applied), then give up what only this writer holds. A second call does nothing.
 
         Raises:
             DeadlineExceeded: tells how many items were not inserted.

@@ -50,6 +50,9 @@ class Arena:
     ((10, 2), 1048576)
     """
 
+    is_on_disk = False
+    """Whether it outlives the process."""
+
     def __init__(self, mapping: mmap.mmap, nbytes: int, descriptor: int | None = None) -> None:
         self._mapping = mapping
         self._descriptor = descriptor
@@ -80,10 +83,27 @@ class Arena:
     @classmethod
     def file(cls, path: Path, nbytes: int) -> Arena:
         """A sparse file on disk, made if it is not there, grown to `nbytes` if it is shorter."""
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return cls.on_disk(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), nbytes)
+
+    @classmethod
+    def on_disk(cls, descriptor: int, nbytes: int) -> Arena:
+        """As `file`, of a file that is open; the arena owns `descriptor` from here on."""
         if os.fstat(descriptor).st_size < nbytes:
             os.ftruncate(descriptor, nbytes)
-        return cls.attach(descriptor, nbytes)
+        arena = cls.attach(descriptor, nbytes)
+        arena.is_on_disk = True
+        return arena
+
+    def reserve(self, offset: int, nbytes: int) -> None:
+        """Take the room on the disk for these bytes: writing to a sparse file that finds none ends the process.
+
+        Nothing is to be done for memory.
+
+        Raises:
+            OSError: no space is left.
+        """
+        if self.is_on_disk and nbytes:
+            os.posix_fallocate(self.descriptor, offset, nbytes)
 
     @property
     def descriptor(self) -> int:
@@ -118,9 +138,17 @@ class Arena:
         if found != address:
             raise OSError(ctypes.get_errno(), "mmap: expected a private mapping over the shared one")
 
+    def write(self, offset: int, content: memoryview) -> None:
+        """Write bytes without touching the mapping; the arena must have a descriptor."""
+        done = 0
+        while done < len(content):
+            done += os.pwrite(self.descriptor, content[done:], offset + done)
+
     def sync(self) -> None:
         """Write everything to the disk (a file's pages; memory has nothing to do)."""
         self._mapping.flush()
+        if self.is_on_disk and self._descriptor is not None:
+            os.fsync(self._descriptor)
 
     def close(self) -> None:
         """Give the descriptor back. The mapping itself goes with the last array over it."""

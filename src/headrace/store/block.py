@@ -103,6 +103,7 @@ class LaneBlock:
         self,
     ) -> tuple[int, int, NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """The step at `row`, as a kernel that commits it takes it: page, row, steps, episodes, counter, newest rows."""
+        self._stamp()
         return (
             self._page,
             self.row,
@@ -134,10 +135,11 @@ class LaneBlock:
             self._end(lane, row + lane)
 
     def _commit(self, words: NDArray[np.uint32]) -> None:
-        store, page = self._store, self._page
+        store = self._store
+        self._stamp()
         commit_step_in(
             *self._carve,
-            page,
+            self._page,
             self.row,
             words,
             self.lane_steps,
@@ -147,12 +149,15 @@ class LaneBlock:
         )
         self._turn()
 
-    def _turn(self) -> None:
-        store, page = self._store, self._page
+    def _stamp(self) -> None:
+        """Write the version of the step at `row`: like its columns, before it is taken in."""
         if self.version:
+            store, page = self._store, self._page
             in_page = self.row - page * store.arrays.page_rows
-            store.versions[page * store.arrays.page_rows + in_page // self.lanes] = self.version
             store.arrays.pages[page, VERSIONED] = 1
+            store.versions[page * store.arrays.page_rows + in_page // self.lanes] = self.version
+
+    def _turn(self) -> None:
         self.last = self.row
         self.row += self.lanes
         self._steps_left -= 1
@@ -207,9 +212,9 @@ class LaneBlock:
     def commit_finals(self, lanes: NDArray[np.int64], first: int) -> None:
         """Take in the rows from `first` on, written already, as the final rows of these lanes."""
         arrays = self._store.arrays
+        arrays.steps[first : first + len(lanes)] = self.lane_steps[lanes] | np.uint32(FINAL)
         arrays.pages[self._final_page, USED] += len(lanes)
         for place, lane in enumerate(lanes.tolist()):
-            arrays.steps[first + place] = self.lane_steps[lane] | np.uint32(FINAL)
             link_final(arrays, self.last + lane, first + place)
             self._end(lane, first + place)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.jit import Int, kernel
+from headrace.store.jit import Int, in_order, kernel
 from headrace.store.layout import FINAL, LANES, LINKED, PADDING, STARTS, STEP_MASK, USED, StoreArrays
 from headrace.store.memory import open_store
 from headrace.store.pinning import note_link
@@ -24,6 +24,7 @@ def commit_steps(
     """
     lanes = store.pages[page, LANES]
     used = store.pages[page, USED]
+    starts = store.pages[page, STARTS]
     first = page * store.page_rows
     for step in range(used, used + steps):
         for lane in range(lanes):
@@ -36,10 +37,13 @@ def commit_steps(
                 episodes[lane] = next_episode[0]
                 next_episode[0] += 1
             if begins or step == 0:
-                place = first + store.pages[page, STARTS]
-                store.start_rows[place] = in_page
-                store.start_ids[place] = episodes[lane]
-                store.pages[page, STARTS] += 1
+                store.start_rows[first + starts] = in_page
+                store.start_ids[first + starts] = episodes[lane]
+                starts += 1
+    # What is known of the rows stands before they count: the process may be killed in between (replay D2).
+    in_order()
+    store.pages[page, STARTS] = starts
+    in_order()
     store.pages[page, USED] = used + steps
 
 

@@ -115,3 +115,29 @@ def _cache_folder() -> str:
 
 
 _CACHE_FOLDER = _cache_folder()
+
+
+@intrinsic
+def _barrier(typing: Any) -> Any:  # noqa: ARG001 - numba's interface
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ARG001
+        # For this thread alone: no instruction comes of it, only stores stay where they are.
+        builder.fence("seq_cst", "singlethread")
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+def _compiled() -> None:
+    _barrier()  # type: ignore[call-arg]
+
+
+def _as_written() -> None:
+    """Python does one thing after the other."""
+
+
+in_order = _as_written if os.environ.get("NUMBA_DISABLE_JIT", "0") != "0" else kernel(_compiled)
+"""Called in a kernel: what is stored before is stored before whatever is stored after.
+
+A process that is killed leaves behind what it has stored so far. Processors keep to the order of the instructions
+there; compilers do not, unless they are told.
+"""

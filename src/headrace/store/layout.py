@@ -96,8 +96,8 @@ def columns(arrays: Mapping[str, NDArray[Any]], signature: Signature) -> dict[st
 
 
 def rows_of_a_page(row_nbytes: int, capacity: int | None) -> int:
-    """About 1 MiB a page, between 64 and 4096 rows, and at most 1/32 of the capacity (replay C2)."""
-    rows = min(4096, max(64, (1 << 20) // max(1, row_nbytes)))
+    """About 1 MiB a page, between 64 and 32768 rows, and at most 1/32 of the capacity (replay C2)."""
+    rows = min(32768, max(64, (1 << 20) // max(1, row_nbytes)))
     return rows if capacity is None else max(1, min(rows, capacity // 32))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headrace.store.jit import Int, kernel
+from headrace.store.jit import Int, in_order, kernel
 from headrace.store.layout import (
     FINAL,
     LANES,
@@ -65,6 +65,8 @@ def link_final(store: StoreArrays, last: Int, final: Int) -> None:
     """Tell that the episode that ends at row `last` has its final row at `final`, in another page."""
     store.links[last] = final + 1
     store.links[final] = last + 1
+    # The links before the flag that says that they are there (replay D2).
+    in_order()
     store.steps[last] |= np.uint32(LINKED)
     note_link(store, last, final)
 

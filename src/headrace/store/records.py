@@ -52,6 +52,13 @@ def record_layout(signature: Signature) -> RecordLayout:
     return RecordLayout(-(-end // widest) * widest, offsets)
 
 
+def stored_nbytes(signature: Signature) -> int:
+    """Bytes of one row as it is stored: what pads its record is counted too."""
+    layout = record_layout(signature)
+    wide = sum(spec.nbytes for name, spec in signature.columns.items() if name not in layout.offsets)
+    return layout.nbytes + wide
+
+
 def _alignment(spec: ArraySpec) -> int:
     return spec.dtype.alignment
 

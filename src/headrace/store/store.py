@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import weakref
 from collections import deque
@@ -32,6 +33,7 @@ from headrace.store.layout import (
     rows_of_a_page,
 )
 from headrace.store.pinning import pin_page, take_freed
+from headrace.store.records import stored_nbytes
 
 # A reader may end between a look at it and the wait for it: then the next look is so far away.
 _LOOK_SECONDS = 0.05
@@ -53,6 +55,7 @@ class Store:
         columns: each column's array, `dtype[rows, ...]`; small ones stand side by side in records (`store.records`).
         records: uint8[...], those records as bytes.
         lock: held while pages or references change.
+        layout: where the arrays lie in the arena.
         row_arrays: the arrays of the arena that hold the values of rows, whole: what is saved of a row beside its word.
         memory, places: the arena as bytes and where its arrays lie, for kernels (`store.memory`).
         who_holds: tells what holds the rows, for the message of a full store.
@@ -82,10 +85,13 @@ class Store:
         num_pages = num_pages or reserved_pages(capacity, signature.nbytes, page_rows)
         layout = plan(signature, num_pages, page_rows)
         self.arena = make_arena(layout.nbytes)
+        self.layout = layout
         self._map(layout.arrays(self.arena), page_rows)
         self.memory: NDArray[np.uint8] = self.arena.array(0, (layout.nbytes,), np.uint8)  # type: ignore[assignment]
         self.places = layout.spans()
         self.num_pages = num_pages
+        self.is_closed = False
+        self.arena.reserve(layout.places["freed"][0], self.arrays.freed.nbytes)
         self._begin_empty()
 
     def _map(self, arrays: dict[str, NDArray[Any]], page_rows: int) -> None:
@@ -184,7 +190,8 @@ class Store:
     def release(self, page: int) -> None:
         """Give one reference to a page back."""
         with self.lock:
-            pin_page(self.arrays, page, -1)
+            if not self.is_closed:
+                pin_page(self.arrays, page, -1)
 
     def drop(self, pages: Sequence[int]) -> None:
         """Give references back from a finalizer, which may run anywhere, also under the lock: they go a turn later."""
@@ -209,8 +216,22 @@ class Store:
         return True
 
     def _take_new(self) -> int:
+        self._reserve(self._never_used)
         self._never_used += 1
         return self._never_used - 1
+
+    def _reserve(self, page: int) -> None:
+        """Take the room of a page on the disk; the other places have nothing to do."""
+        if not self.arena.is_on_disk:
+            return
+        # Arrays by page and arrays by row; `freed` is neither.
+        entries = {self.num_pages: 1, self.num_pages * self.arrays.page_rows: self.arrays.page_rows}
+        try:
+            for offset, shape, dtype in self.layout.places.values():
+                nbytes = entries.get(shape[0], 0) * math.prod(shape[1:]) * dtype.itemsize
+                self.arena.reserve(offset + page * nbytes, nbytes)
+        except OSError as error:
+            raise StoreFull(f"no room for another page of rows on the disk: {error}") from error
 
     def _reclaim(self) -> None:
         """Move pages without references to the free list, those being read not before their readers are done.
@@ -219,7 +240,7 @@ class Store:
         has begun; it waits for all of them. tests/store/test_store.py::test_page_waits_for_its_readers shows it.
         """
         freed = self.arrays.freed
-        if not (freed[-1] or self._limbo or self._dropped):
+        if self.is_closed or not (freed[-1] or self._limbo or self._dropped):
             return
         while self._dropped:
             pin_page(self.arrays, self._dropped.popleft(), -1)
@@ -337,7 +358,7 @@ class Store:
     @property
     def row_nbytes(self) -> int:
         """Bytes of one row with its metadata (the step word; episode ids and versions are shared by many rows)."""
-        return self.signature.nbytes + self.arrays.steps.itemsize
+        return stored_nbytes(self.signature) + self.arrays.steps.itemsize
 
     @property
     def rows_in_pages(self) -> int:
@@ -362,7 +383,11 @@ class Store:
             )
 
     def close(self) -> None:
-        """Let go of the memory; it is freed when the last array over it is garbage."""
+        """Let go of the memory; it is freed when the last array over it is garbage.
+
+        From here on nothing is written any more: a file on disk may be somebody else's.
+        """
+        self.is_closed = True
         self.arena.close()
 
 

@@ -35,10 +35,11 @@ class DroppedRows:
             ]
             for _ in range(lanes)
         ]
-        self._undecided: list[NDArray[np.bool_]] = [np.zeros(0, np.bool_)] * lanes
+        # Of rows that are in no item yet, but may come into one, where they stand in each stream.
+        self._undecided = [np.zeros((len(streams), 0), np.int64) for streams in self._streams]
         self._keeps_all = any(_keeps_all(rule) for rule in self._rules)
         # Rules of one row have no item of a final row, and it is not missed.
-        self._counts_finals = any(rule.reach > 1 for rule in rules)
+        self._counts_finals = not all(_is_of_one_row(rule) for rule in rules)
 
     def end(self, lane: int, transitions: int) -> int:
         """An episode ended with its final row; returns how many of its rows are dropped for certain."""
@@ -51,23 +52,21 @@ class DroppedRows:
         for rule in self._rules:
             for start, stop in _windows(rule, transitions, rows):
                 free[start:stop] = False
-        return self._leave_to_streams(lane, free)
+        return self._leave_to_streams(lane, free, transitions)
 
-    def _leave_to_streams(self, lane: int, free: NDArray[np.bool_]) -> int:
+    def _leave_to_streams(self, lane: int, free: NDArray[np.bool_], transitions: int) -> int:
         streams = self._streams[lane]
         if not streams:
             return int(free.sum())
-        undecided = np.concatenate([self._undecided[lane], free])
-        stop = streams[0].count + len(free)
-        first = stop - len(undecided)
-        open_from = stop
-        for stream in streams:
-            stream.count = stop
-            undecided &= ~stream.covers(np.arange(first, stop))
-            open_from = min(open_from, stream.open_from)
-        decided = max(0, open_from - first)
-        self._undecided[lane] = undecided[decided:]
-        return int(undecided[:decided].sum())
+        places = np.stack([stream.extend(len(free), transitions) for stream in streams])[:, free]
+        places = np.concatenate([self._undecided[lane], places], axis=1)
+        covered = np.any([stream.covers(row) for stream, row in zip(streams, places, strict=True)], axis=0)
+        places = places[:, ~covered]
+        is_open = np.any(
+            [row >= stream.open_from for stream, row in zip(streams, places, strict=True)], axis=0
+        )
+        self._undecided[lane] = places[:, is_open]
+        return int(np.count_nonzero(~is_open))
 
     def abandon(self, lane: int, transitions: int) -> int:
         """The current episode ends here and nothing more is made of it; returns how many of its rows are in no item."""
@@ -77,12 +76,12 @@ class DroppedRows:
                 kept = rule.length + rule.lookahead
                 for window in range(regular_windows(transitions, kept, rule.stride)):
                     free[window * rule.stride : window * rule.stride + kept] = False
-        return self._leave_to_streams(lane, free)
+        return self._leave_to_streams(lane, free, transitions)
 
     def end_stream(self, lane: int) -> int:
         """What was left over for windows over the seams is dropped; returns how many rows."""
-        dropped = int(self._undecided[lane].sum())
-        self._undecided[lane] = np.zeros(0, np.bool_)
+        dropped = self._undecided[lane].shape[1]
+        self._undecided[lane] = self._undecided[lane][:, :0]
         for stream in self._streams[lane]:
             stream.count = 0
         return dropped
@@ -95,6 +94,14 @@ class _Stream:
         self._length, self._stride = length, stride
         self.count = 0
 
+    def extend(self, rows: int, transitions: int) -> NDArray[np.int64]:
+        """An episode of so many rows joins the stream; returns where they stand, -1 for a final row that counts not."""
+        joining = min(rows, transitions) if self._length == 1 else rows
+        places = np.full(rows, -1, np.int64)
+        places[:joining] = np.arange(self.count, self.count + joining)
+        self.count += joining
+        return places
+
     @property
     def open_from(self) -> int:
         """The first row that a window to come may hold."""
@@ -104,12 +111,16 @@ class _Stream:
         # The last window that begins at or before a row, among those that there are.
         last = self.open_from - self._stride
         begin = np.minimum(rows // self._stride * self._stride, last)
-        covered: NDArray[np.bool_] = (begin >= 0) & (rows < begin + self._length)
+        covered: NDArray[np.bool_] = (rows >= 0) & (begin >= 0) & (rows < begin + self._length)
         return covered
 
 
 def _continues(rule: Rule) -> bool:
     return isinstance(rule, ItemRule) and rule.end is CONTINUE
+
+
+def _is_of_one_row(rule: Rule) -> bool:
+    return isinstance(rule, ItemRule) and rule.length == 1 and not rule.lookahead
 
 
 def _keeps_all(rule: Rule) -> bool:

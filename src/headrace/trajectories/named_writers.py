@@ -63,7 +63,7 @@ class TransitionWriter(StepWriter):
 
     @property
     def views(self) -> Mapping[str, View]:
-        """What `Replay.sample` is to present: `hr.views.transition(n_step, gamma)`, and `extras` where there are any."""
+        """What `Replay.sample` is to present: `hr.views.transition(n_step, gamma)`, and `extras` if there are."""
         return dict(self._views)
 
 

@@ -219,7 +219,8 @@ class StepWriter:
                 and final_observation is None
                 and not columns.any_set(flags[1], flags[2])
             ):
-                writer.append(row)
+                # A writer of one lane has no axis of lanes.
+                writer.append({name: value[0] for name, value in row.items()} if self._lanes == 1 else row)
                 states.calls += 1
                 self._steps_written += len(states.open)
             else:
@@ -243,10 +244,7 @@ class StepWriter:
         if self._priorities is not None:
             taken = {name: np.array(value) for name, value in step.items()}
             self._give_priorities(writer, taken, np.flatnonzero(~idle), ended, finals)
-        if len(ended) or idle.any():
-            writer.append_seam(step, idle, ended, finals)
-        else:
-            writer.append(row)
+        writer.append_seam(step, idle, ended, finals)
         self._steps_written += len(idle) - int(np.count_nonzero(idle)) + len(ended)
         for lane, rows in zip(ended.tolist(), states.rows(ended).tolist(), strict=True):
             self._steps_dropped += self._dropped.end(lane, rows + 1)

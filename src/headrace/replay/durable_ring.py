@@ -1,0 +1,268 @@
+"""A table's items in a file: the same ring, where every change is all or nothing, whenever the process is killed.
+
+Two things make it so. A change in place is a transaction with a journal (`journal.py`). Whatever makes the arrays anew
+(growth, closing holes, a reset) writes a new file, a *generation*, beside the old one, and one store of eight bytes
+says which of the two counts.
+
+Arrays are never made anew inside a transaction, so what could stop a kernel half way is seen to before it begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.replay import journal, kernels
+from headrace.replay.cutting import Cut, Windows
+from headrace.replay.item_memory import ItemMemory, ItemShape, new_items, with_selectors
+from headrace.replay.item_ring import ONE_ROW, ItemRing
+from headrace.replay.item_state import ItemState
+from headrace.replay.items import (
+    DELETES,
+    HAS_SEQUENCES,
+    IGNORED_DELETES,
+    IGNORED_UPDATES,
+    INSERTS,
+    LIVE,
+    PRIORITY_OF_ALL,
+    SAMPLES,
+    SPAN,
+    TOUCHES,
+    UPDATES,
+)
+from headrace.replay.mending import pin_items
+from headrace.replay.table import Table, kernel_selectors
+from headrace.store.arena import Arena
+from headrace.store.block import LaneBlock
+from headrace.store.store import Store
+
+if TYPE_CHECKING:
+    from headrace.replay.quick import QuickBatches
+
+_ENTRIES = 1024
+
+
+class Generations(Protocol):
+    """The files of one table, one after another."""
+
+    def new(self, nbytes: int) -> Arena:
+        """The file of the next generation."""
+
+    def turn(self, arena: Arena) -> None:
+        """From here on the newest generation, which is complete, counts; the older file is removed."""
+
+
+class DurableRing(ItemRing):
+    """See `ItemRing`; every method that changes items is one transaction.
+
+    Args:
+        store: whose pages the items hold.
+        table: description of the table.
+        random: the replay's generator.
+        files: where the arrays lie.
+        found: what is there already; None begins empty.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        table: Table,
+        random: np.random.Generator,
+        files: Generations,
+        found: ItemMemory | None = None,
+    ) -> None:
+        self._files = files
+        self._found = found
+        self._journal_words = journal.words_for(_ENTRIES)
+        self._in_transaction = False
+        super().__init__(store, table.max_size, *kernel_selectors(table), random)
+
+    def _open(self, state: ItemState | None) -> None:
+        found = self._found
+        if found is None:
+            super()._open(state)
+            return
+        self._journal_words = found.shape.journal
+        shape = self._shape(
+            found.shape.capacity,
+            with_windows=found.shape.with_windows,
+            with_priorities=found.shape.with_priorities,
+        )
+        if shape == found.shape:
+            self.memory = with_selectors(found, self._sampler, self._remover)
+            super()._use(self.memory)
+        else:
+            # Other selectors keep other arrays.
+            new = self._new_of(shape)
+            kernels.move_items(found.items, new.items)
+            self._use(new)
+
+    def _shape(self, capacity: int, *, with_windows: bool, with_priorities: bool) -> ItemShape:
+        shape = super()._shape(capacity, with_windows=with_windows, with_priorities=with_priorities)
+        return shape._replace(journal=self._journal_words)
+
+    def _new(self, capacity: int, *, with_windows: bool, with_priorities: bool) -> ItemMemory:
+        shape = self._shape(capacity, with_windows=with_windows, with_priorities=with_priorities)
+        return self._new_of(shape)
+
+    def _new_of(self, shape: ItemShape) -> ItemMemory:
+        assert not self._in_transaction, "arrays are made anew between transactions only"
+        return new_items(shape, self._sampler, self._remover, self._files.new)
+
+    def _use(self, memory: ItemMemory) -> None:
+        self._files.turn(memory.arena)
+        super()._use(memory)
+        self.memory = memory
+
+    # ---- transactions ----------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _transaction(self, entries: int) -> Iterator[NDArray[np.int64]]:
+        """All of what is done inside or nothing of it. Gives the words of the ring, to count in.
+
+        Args:
+            entries: slots that are written, at most.
+        """
+        if journal.words_for(entries) > self._journal_words:
+            self._journal_words = journal.words_for(2 * entries)
+            self._replace(len(self.arrays.rows))
+        items = self.arrays
+        journal.begin(items, PRIORITY_OF_ALL)
+        self._in_transaction = True
+        try:
+            yield items.ring
+        finally:
+            # Whatever came in the way, every item that was inserted is there or was removed.
+            items.ring[DELETES] = items.ring[INSERTS] - items.ring[LIVE]
+            journal.end(items)
+            self._in_transaction = False
+
+    def _close_holes(self) -> None:
+        if not self._in_transaction:
+            super()._close_holes()
+
+    # ---- changes ---------------------------------------------------------------------------------------------------
+
+    def insert(
+        self,
+        first_key: int,
+        rows: NDArray[np.int64],
+        windows: NDArray[np.uint32],
+        priorities: NDArray[np.float64],
+        pins: int = 0,
+    ) -> int:
+        """See `ItemRing.insert`."""
+        with self._insertion(len(rows), windows, priorities):
+            return super().insert(first_key, rows, windows, priorities, pins)
+
+    def append_step(self, block: LaneBlock, first_key: int, priorities: NDArray[np.float64]) -> int:
+        """See `ItemRing.append_step`."""
+        with self._insertion(block.lanes, ONE_ROW, priorities):
+            return super().append_step(block, first_key, priorities)
+
+    def append_and_cut(
+        self, block: LaneBlock, cut: Cut, out: Windows, first_key: int, priorities: NDArray[np.float64]
+    ) -> int:
+        """See `ItemRing.append_and_cut`."""
+        self._prepare(block.lanes, np.array([[cut.length, 0, cut.lookahead]], np.uint32), priorities)
+        excess = max(0, len(self) - self.max_size)
+        with self._transaction(2 * block.lanes + excess) as ring:
+            left = super().append_and_cut(block, cut, out, first_key, priorities)
+            ring[INSERTS] += int(out.total[0])
+        return left
+
+    @contextmanager
+    def _insertion(
+        self, count: int, windows: NDArray[np.uint32], priorities: NDArray[np.float64]
+    ) -> Iterator[None]:
+        self._prepare(count, windows, priorities)
+        excess = max(0, len(self) - self.max_size)
+        with self._transaction(2 * count + excess) as ring:
+            ring[INSERTS] += count
+            yield
+
+    def _prepare(self, count: int, windows: NDArray[np.uint32], priorities: NDArray[np.float64]) -> None:
+        """See to it that so many items go in without arrays made anew on the way."""
+        items = self.arrays
+        empty = len(self) == 0
+        has_windows = self.has_windows or (
+            count > 0 and bool((windows != (windows[0] if empty else items.common_window)).any())
+        )
+        first = priorities[0] if empty else items.common[PRIORITY_OF_ALL]
+        has_priorities = len(items.priorities) > 0 or (count > 0 and bool((priorities != first).any()))
+        capacity = len(items.rows)
+        if items.ring[SPAN] + count > capacity:
+            capacity = self._capacity_for(count)
+        elif has_windows == self.has_windows and has_priorities == (len(items.priorities) > 0):
+            return
+        self._replace(capacity, with_windows=has_windows, with_priorities=has_priorities)
+
+    def _capacity_for(self, count: int) -> int:
+        """Slots for so many items more, with some to spare so that holes are closed rarely."""
+        needed, capacity = len(self) + count, len(self.arrays.rows)
+        if needed <= capacity * 3 // 4:
+            return capacity
+        most = self.max_size + self.max_size // 4 + 64 + count
+        return max(needed, capacity, min(2 * capacity, most))
+
+    def remove(self, keys: NDArray[np.uint64]) -> int:
+        """See `ItemRing.remove`."""
+        with self._transaction(len(keys)) as ring:
+            removed = super().remove(keys)
+            ring[IGNORED_DELETES] += len(keys) - removed
+        self._close_holes()
+        return removed
+
+    def clear(self) -> None:
+        """See `ItemRing.clear`; a new generation without items, so that it needs no journal however many there are."""
+        old = self.arrays
+        new = self._new(len(old.rows), with_windows=self.has_windows, with_priorities=len(old.priorities) > 0)
+        for word in (TOUCHES, HAS_SEQUENCES, UPDATES, IGNORED_UPDATES, IGNORED_DELETES):
+            new.items.ring[word] = old.ring[word]
+        self._use(new)
+        pin_items(self._store.arrays, old, -1)
+
+    def update(self, keys: NDArray[np.uint64], priorities: NDArray[np.float64]) -> int:
+        """See `ItemRing.update`."""
+        if not len(self.arrays.priorities):
+            self._replace(len(self.arrays.rows), with_priorities=True)
+        with self._transaction(len(keys)) as ring:
+            applied = super().update(keys, priorities)
+            if applied < 0:
+                return applied
+            ring[UPDATES] += applied
+            ring[IGNORED_UPDATES] += len(keys) - applied
+        return applied
+
+    def draw(self, *arrays: Any, **options: Any) -> tuple[NDArray[np.uint32], int]:
+        """See `ItemRing.draw`."""
+        return self._drawn(super().draw, *arrays, **options)
+
+    def draw_quick(self, quick: QuickBatches) -> tuple[NDArray[np.uint8], int]:
+        """See `ItemRing.draw_quick`."""
+        with self._transaction(2 * quick.batch) as ring:
+            found = super().draw_quick(quick)
+            ring[SAMPLES] += quick.batch
+        return found
+
+    def draw_distinct(self, *arrays: Any, **options: Any) -> tuple[NDArray[np.uint32], int]:
+        """See `ItemRing.draw_distinct`."""
+        return self._drawn(super().draw_distinct, *arrays, **options)
+
+    def _drawn(
+        self,
+        draw: Callable[..., tuple[NDArray[np.uint32], int]],
+        keys: NDArray[np.uint64],
+        *arrays: Any,
+        **options: Any,
+    ) -> tuple[NDArray[np.uint32], int]:
+        # A draw counts one slot, and may remove it.
+        with self._transaction(2 * len(keys)) as ring:
+            found = draw(keys, *arrays, **options)
+            ring[SAMPLES] += len(keys)
+        self._close_holes()
+        return found

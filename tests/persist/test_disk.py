@@ -1,0 +1,510 @@
+"""A store on disk: opening, reopening, owning, refusing (replay D1, D3 to D8, K1)."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xxhash
+
+import headrace as hr
+from headrace.replay.item_memory import found_items
+from headrace.replay.items import FIRST, LIVE, SPAN
+from headrace.replay.rate_limiters import MinSize
+from headrace.replay.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
+from headrace.store.arena import Arena
+from headrace.store.layout import LANES, NEXT, PAGE_WORDS, USED
+
+SIGNATURE = hr.Signature.like({"x": 0, "y": np.zeros(3, np.float32)})
+
+
+def table(**changes):
+    settings = {"sampler": Uniform(), "remover": Fifo(), "max_size": 20, **changes}
+    return hr.Table("t", **settings)
+
+
+def step(x):
+    return {"x": x, "y": np.full(3, x, np.float32)}
+
+
+def fill(replay, count, start=0, **writer):
+    with replay.writer(items=[hr.ItemRule("t", 1)], **writer) as made:
+        for x in range(start, start + count):
+            made.append(step(x))
+
+
+def kept(replay, name="t"):
+    ring = replay.live_table(name).ring
+    rows = ring.arrays.rows[ring._live_slots()]
+    return replay.store.columns["x"][rows].tolist()
+
+
+@pytest.fixture
+def place(tmp_path):
+    return tmp_path / "store"
+
+
+def test_d1_a_store_is_made_and_opened_again(place, tools):
+    with hr.Replay(tools.SIGNATURE, tools.every_kind_of_table(), path=place, capacity=600, seed=1) as replay:
+        past = tools.Past(replay)
+        past.go(150)
+        past.writer.close()
+        before = tools.counts(replay)
+        assert replay.is_on_disk
+    with hr.Replay(tools.SIGNATURE, tools.every_kind_of_table(), path=str(place)) as again:
+        assert tools.counts(again) == before
+        assert again.store.capacity == 600
+
+
+def test_d1_an_empty_folder_that_is_there_and_folders_above_it(tmp_path):
+    (tmp_path / "empty").mkdir()
+    for place in (tmp_path / "empty", tmp_path / "a" / "b"):
+        with hr.Replay(SIGNATURE, [table()], path=place) as replay:
+            fill(replay, 3)
+        with hr.Replay(SIGNATURE, [table()], path=place) as replay:
+            assert kept(replay) == [0, 1, 2]
+
+
+def test_d7_after_an_orderly_close_the_next_batches_are_the_same(place, tools, tmp_path):
+    with hr.Replay(tools.SIGNATURE, tools.every_kind_of_table(), path=place, capacity=600, seed=1) as replay:
+        past = tools.Past(replay, 5)
+        past.go(150)
+        past.writer.close()
+        twin = hr.Replay.load(replay.save(tmp_path))
+    with twin, hr.Replay(tools.SIGNATURE, tools.every_kind_of_table(), path=place, seed=99) as again:
+        tools.assert_same_draws(twin, again, 100)
+
+
+def test_d7_a_second_life_goes_on_like_one_that_was_never_closed(place, tmp_path):
+    """Closing and opening between the steps changes nothing of what is drawn."""
+    drawn = []
+    for closes, folder in ((True, place), (False, tmp_path / "other")):
+        replay = hr.Replay(SIGNATURE, [table(sampler=Prioritized(0.6))], path=folder, seed=7)
+        drawn.append([])
+        for life in range(4):
+            fill(replay, 11, start=11 * life)
+            batch = replay.sample("t", 5)
+            replay.update_priorities("t", batch.info.keys, np.arange(1.0, 6.0))
+            drawn[-1].append(
+                (batch.data["x"].tolist(), batch.info.keys.tolist(), batch.info.probabilities.tolist())
+            )
+            if closes:
+                replay.close()
+                replay = hr.Replay(SIGNATURE, [table(sampler=Prioritized(0.6))], path=folder)
+        replay.close()
+    assert drawn[0] == drawn[1]
+
+
+def test_a_checkpoint_of_a_store_on_disk_is_like_any_other(place, tmp_path, tools):
+    with hr.Replay(SIGNATURE, [table()], path=place, seed=1) as replay:
+        fill(replay, 30)
+        with hr.Replay.load(replay.save(tmp_path)) as loaded:
+            assert not loaded.is_on_disk
+            assert kept(loaded) == kept(replay) == list(range(10, 30))
+            with pytest.raises(ValueError, match="lives in memory"):
+                loaded.writer().flush(durable=True)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        table(sampler=MaxHeap(), max_size=8),
+        table(sampler=Prioritized(0.3), remover=MinHeap()),
+        table(remover=Lifo(), max_size=5, max_times_sampled=1, rate_limiter=MinSize(2)),
+        table(sampler=Uniform(replacement=False), remover=Prioritized()),
+    ],
+)
+def test_d1_settings_given_on_reopening_win(place, other):
+    with hr.Replay(SIGNATURE, [table()], path=place) as replay:
+        fill(replay, 20)
+        replay.update_priorities("t", replay.live_table("t").ring.arrays.keys[:20], np.arange(20.0))
+    with hr.Replay(SIGNATURE, [other], path=place) as again:
+        statistics = again.statistics().tables["t"]
+        assert statistics.max_size == other.max_size
+        assert statistics.max_times_sampled == other.max_times_sampled
+        assert statistics.size == min(20, other.max_size)
+        assert statistics.inserts - statistics.deletes == statistics.size
+        if isinstance(other.sampler, MaxHeap):
+            assert again.sample("t", 1).info.priorities.tolist() == [19.0]
+    with hr.Replay(SIGNATURE, [table()], path=place) as back:
+        assert len(back.table("t")) == min(20, other.max_size)
+
+
+def test_k1_keys_go_on_after_reopening_and_after_a_kill(place, tmp_path):
+    used = []
+    for life in range(3):
+        replay = hr.Replay(SIGNATURE, [table()], path=place, capacity=100)
+        with replay.writer() as writer:
+            for _ in range(5):
+                writer.append(step(0))
+                used.append(writer.create_item("t", 1))
+        # The second life ends without a close: its folder is copied as a kill would leave it.
+        if life == 1:
+            copy = tmp_path / "killed"
+            shutil.copytree(place, copy)
+            replay.close()
+            shutil.rmtree(place)
+            shutil.copytree(copy, place)
+        else:
+            replay.close()
+    assert len(set(used)) == 15
+    assert used == sorted(used)
+
+
+def test_d3_durable_syncs_every_file_and_holds_up_nobody(place, monkeypatch):
+    synced, flushing = [], [True]
+    sync = os.fsync
+    with hr.Replay(SIGNATURE, [table()], path=place) as replay:
+        writer = replay.writer(items=[hr.ItemRule("t", 1)])
+        writer.append(step(1))
+        replay.sample("t", 1)  # Its kernels are there before the other thread needs them.
+
+        def noted(descriptor):
+            synced.append(os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}")))
+            if flushing:
+                # Another thread samples meanwhile.
+                thread = threading.Thread(target=lambda: replay.sample("t", 1, timeout=0))
+                thread.start()
+                thread.join(5.0)
+                assert not thread.is_alive()
+            sync(descriptor)
+
+        writer.flush()
+        assert not synced
+        monkeypatch.setattr(os, "fsync", noted)
+        writer.flush(durable=True)
+        assert set(synced) == {"rows", "header", "items-0-1", "store"}
+        # From now on a new generation is on the disk before it counts.
+        del synced[:], flushing[:]
+        replay.reset("t")
+        assert "items-0-2" in synced
+        monkeypatch.undo()
+        writer.close()
+
+
+def test_d3_a_flush_that_is_closed_meanwhile_says_so(place):
+    replay = hr.Replay(SIGNATURE, [table()], path=place)
+    replay.close()
+    with pytest.raises(hr.Closed):
+        replay.sync()
+
+
+def test_d5_a_second_opener_is_refused_in_this_process_and_in_another(place):
+    with hr.Replay(SIGNATURE, [table()], path=place) as replay:
+        fill(replay, 3)
+        with pytest.raises(hr.CheckpointError, match="in use"):
+            hr.Replay(SIGNATURE, [table()], path=place)
+        code = (
+            "import sys, headrace as hr\n"
+            "from headrace.replay.disk import Disk\n"
+            f"try: Disk({str(place)!r}, hr.Signature.like({{'x': 0}}), ['t'], None)\n"
+            "except hr.CheckpointError as error: sys.exit(f'{error}')"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=50
+        )
+        assert "in use" in done.stderr
+        assert kept(replay) == [0, 1, 2]
+    hr.Replay(SIGNATURE, [table()], path=place).close()
+
+
+def test_d5_a_killed_owner_leaves_no_lock(place):
+    code = (
+        "import os, signal, numpy as np, headrace as hr\n"
+        "from headrace.replay.disk import Disk\n"
+        "signature = hr.Signature.like({'x': 0, 'y': np.zeros(3, np.float32)})\n"
+        f"Disk({str(place)!r}, signature, ['t'], None)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, timeout=50)
+    assert done.returncode == -9, done.stderr
+    hr.Replay(SIGNATURE, [table()], path=place).close()
+
+
+def test_d5_a_view_that_is_still_held_does_not_hold_the_lock(place):
+    replay = hr.Replay(SIGNATURE, [table()], path=place)
+    fill(replay, 3)
+    view = replay.store.block(0, "x")
+    replay.close()
+    with hr.Replay(SIGNATURE, [table()], path=place) as again:
+        assert kept(again) == [0, 1, 2]
+        # The old one writes nothing any more.
+        replay.close()
+        replay.statistics()
+        words = again.store.arrays.pages.copy()
+        replay.store.release(0)
+        np.testing.assert_array_equal(again.store.arrays.pages, words)
+    assert view[:, 0].tolist() == [0, 1, 2]
+
+
+def snapshot(place):
+    return {path.name: path.read_bytes() for path in place.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("signature", "tables", "capacity", "message"),
+    [
+        (
+            hr.Signature.like({"x": 0.0, "y": np.zeros(3, np.float32)}),
+            [table()],
+            None,
+            r"int64\[\].*float64\[\]",
+        ),
+        (SIGNATURE, [hr.Table.queue("u", 3)], None, "expected t, got u"),
+        (SIGNATURE, [table(), hr.Table.queue("u", 3)], None, "expected t, got t, u"),
+        (SIGNATURE, [table()], 999, "100.*999"),
+    ],
+)
+def test_d6_another_store_is_refused_and_left_untouched(place, signature, tables, capacity, message):
+    with hr.Replay(SIGNATURE, [table()], path=place, capacity=100) as replay:
+        fill(replay, 3)
+    before = snapshot(place)
+    with pytest.raises(hr.CheckpointError, match=message):
+        hr.Replay(signature, tables, path=place, capacity=capacity)
+    assert snapshot(place) == before
+    with hr.Replay(SIGNATURE, [table()], path=place) as again:
+        assert kept(again) == [0, 1, 2]
+
+
+def test_d6_a_folder_of_something_else_is_left_untouched(tmp_path):
+    (tmp_path / "thesis.tex").write_text("mine")
+    with pytest.raises(hr.CheckpointError, match=r"thesis\.tex"):
+        hr.Replay(SIGNATURE, [table()], path=tmp_path)
+    assert snapshot(tmp_path) == {"thesis.tex": b"mine"}
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(FileExistsError):
+        hr.Replay(SIGNATURE, [table()], path=tmp_path / "file")
+
+
+def test_d4_what_a_creation_that_was_killed_left_is_no_store_yet(place):
+    with hr.Replay(SIGNATURE, [table()], path=place) as replay:
+        fill(replay, 3)
+    (place / "manifest.json").unlink()
+    with pytest.raises(hr.CheckpointError, match=r"manifest\.json"):
+        hr.Replay(SIGNATURE, [table()], path=place)
+    # The header says that the store was begun; a creation that is killed comes never so far.
+    with open(place / "header", "r+b") as file:
+        file.seek(8 * 5)
+        file.write(np.int64(0).tobytes())
+    with hr.Replay(SIGNATURE, [table()], path=place) as again:
+        assert kept(again) == []
+        assert again.statistics().tables["t"].inserts == 0
+
+
+def test_d4_pages_of_writers_that_are_gone_are_free(place):
+    replay = hr.Replay(SIGNATURE, [table(max_size=10)], path=place, capacity=320)
+    writer = replay.writer(items=[hr.ItemRule("t", 1)], history=80)
+    for x in range(100):
+        writer.append(step(x))
+    held = replay.statistics().store.pages
+    replay.close()
+    with hr.Replay(SIGNATURE, [table(max_size=10)], path=place) as again:
+        assert again.statistics().store.pages <= 2 < held
+        assert kept(again) == list(range(90, 100))
+        fill(again, 1000, start=100)
+        assert kept(again) == list(range(1090, 1100))
+
+
+def test_the_store_stays_small_however_long_it_runs(place):
+    with hr.Replay(SIGNATURE, [table(max_size=50, remover=Uniform())], path=place, capacity=200) as replay:
+        fill(replay, 5000)
+        # Holes were closed many times: each left one generation.
+        assert len(list(place.glob("items-*"))) == 1
+        assert sum(path.stat().st_size for path in place.iterdir()) < 400_000
+
+
+# ---- damage ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def damaged(place):
+    """A closed store; its items' arrays can be opened to be spoiled."""
+    with hr.Replay(SIGNATURE, [table(sampler=Prioritized())], path=place, capacity=320) as replay:
+        fill(replay, 30)
+        with replay.writer(history=5) as writer:
+            for x in range(30, 45):
+                writer.append(step(x))
+                if x > 32:
+                    writer.create_item("t", 3, priority=float(x))
+    return place
+
+
+def reopen(place):
+    return hr.Replay(SIGNATURE, [table(sampler=Prioritized())], path=place)
+
+
+def items_of(place):
+    (path,) = place.glob("items-0-*")
+    return path, found_items(Arena.file(path, path.stat().st_size))
+
+
+@pytest.mark.parametrize(
+    ("array", "value"),
+    [
+        ("keys", 0),
+        ("keys", 1 << 61),
+        ("rows", 5_000),
+        ("rows", 0xFFFFFFFF),
+        ("priorities", -1.0),
+        ("priorities", np.nan),
+        ("windows", 0),
+        ("windows", 0xFFFFFFFF),
+        ("windows", 30),
+    ],
+)
+def test_d8_items_that_cannot_be(damaged, array, value):
+    path, memory = items_of(damaged)
+    slot = (int(memory.items.ring[FIRST]) + 15) % len(memory.items.rows)
+    getattr(memory.items, array)[slot] = value
+    with pytest.raises(hr.CheckpointError, match=rf"{path.name}, byte (\d+)") as caught:
+        reopen(damaged)
+    # A window too long, or an item that is gone, shows elsewhere.
+    if value not in (30, 0xFFFFFFFF):
+        offset = int(str(caught.value).split("byte ")[1].split(" ")[0].rstrip(":"))
+        begin, shape, dtype = memory.layout.places["records" if array in ("keys", "rows") else array]
+        assert begin <= offset < begin + int(np.prod(shape)) * dtype.itemsize
+
+
+@pytest.mark.parametrize(
+    ("word", "value"), [(FIRST, -1), (FIRST, 10_000), (SPAN, 10_000), (SPAN, 3), (LIVE, 3), (8, 1)]
+)
+def test_d8_words_of_a_ring_that_cannot_be(damaged, word, value):
+    path, memory = items_of(damaged)
+    memory.items.ring[word] = value
+    with pytest.raises(hr.CheckpointError, match=path.name):
+        reopen(damaged)
+
+
+@pytest.mark.parametrize(("word", "value"), [(0, 7), (1, 1 << 40), (2 + 30, 1 << 40)])
+def test_d8_a_journal_that_cannot_be(damaged, word, value):
+    path, memory = items_of(damaged)
+    memory.items.journal[0], memory.items.journal[1] = 1, 1
+    memory.items.journal[word] = value
+    with pytest.raises(hr.CheckpointError, match=rf"{path.name}, byte \d+"):
+        reopen(damaged)
+
+
+@pytest.mark.parametrize(
+    ("word", "value"), [(LANES, 0), (LANES, 1 << 40), (USED, -1), (USED, 2), (NEXT, 9_999), (NEXT, -1)]
+)
+def test_d8_words_of_pages_that_cannot_be(damaged, word, value):
+    """Items in such a page have no rows any more."""
+    with hr.Replay(SIGNATURE, [table(sampler=Prioritized())], path=damaged) as replay:
+        starts = replay.live_table("t").ring.arrays.rows[replay.live_table("t").ring._live_slots()]
+        rows, page_rows = starts.astype(int), replay.store.arrays.page_rows
+        offset = replay.store.layout.places["pages"][0]
+        # One over whose end a window goes.
+        page = next(row // page_rows for row in rows[-12:] if row // page_rows != (row + 2) // page_rows)
+    with open(damaged / "rows", "r+b") as file:
+        file.seek(offset + 8 * (PAGE_WORDS * int(page) + word))
+        file.write(np.int64(value).tobytes())
+    with pytest.raises(hr.CheckpointError, match=r"items-0-\d, byte \d+"):
+        reopen(damaged)
+
+
+@pytest.mark.parametrize("name", ["rows", "header", "items", "closed.json", "manifest.json"])
+@pytest.mark.parametrize("change", ["cut", "grown", "empty", "missing"])
+def test_d8_files_of_another_size_or_missing(damaged, name, change):
+    (path,) = damaged.glob(f"{name}*")
+    content = path.read_bytes()
+    path.unlink()
+    if change != "missing":
+        path.write_bytes({"cut": content[:-1], "grown": content + b"\0", "empty": b""}[change])
+    if change == "missing" and name == "closed.json":
+        # It was not closed orderly.
+        reopen(damaged).close()
+        return
+    with pytest.raises(hr.CheckpointError, match=path.name):
+        reopen(damaged)
+
+
+@pytest.mark.parametrize("place_in_file", range(0, 400, 7))
+def test_d8_small_files_prove_themselves(damaged, place_in_file):
+    for name in ("closed.json", "manifest.json"):
+        content = bytearray((damaged / name).read_bytes())
+        original = bytes(content)
+        content[place_in_file % len(content)] ^= 4
+        (damaged / name).write_bytes(content)
+        with pytest.raises(hr.CheckpointError, match=name):
+            reopen(damaged)
+        (damaged / name).write_bytes(original)
+
+
+@pytest.mark.parametrize("word", range(6))
+def test_d8_a_header_that_cannot_be(damaged, word):
+    with open(damaged / "header", "r+b") as file:
+        file.seek(8 * word)
+        file.write(np.int64(-5).tobytes())
+    with pytest.raises(hr.CheckpointError, match=f"header, byte {8 * word}"):
+        reopen(damaged)
+
+
+@pytest.mark.parametrize("key", ["page_rows", "num_pages", "arrays", "signature", "tables"])
+def test_d8_a_manifest_with_the_right_checksum_that_does_not_fit(damaged, key):
+    line, _, body = (damaged / "manifest.json").read_bytes().partition(b"\n")
+    head, content = json.loads(line), json.loads(body)
+    content[key] = {"arrays": [["other", 3]], "signature": {"kind": "x"}, "tables": ["other"]}.get(key, 3)
+    body = json.dumps(content, separators=(",", ":")).encode()
+    head["xxh3_128"] = xxhash.xxh3_128_hexdigest(body)
+    (damaged / "manifest.json").write_bytes(json.dumps(head, separators=(",", ":")).encode() + b"\n" + body)
+    with pytest.raises(hr.CheckpointError):
+        reopen(damaged)
+
+
+def test_d8_an_opening_that_fails_gives_the_lock_back(damaged):
+    path, memory = items_of(damaged)
+    memory.items.ring[LIVE] += 1
+    for _ in range(2):
+        with pytest.raises(hr.CheckpointError, match=path.name):
+            reopen(damaged)
+    memory.items.ring[LIVE] -= 1
+    reopen(damaged).close()
+
+
+def test_a_disk_without_room_is_a_full_store(place, monkeypatch):
+    """A sparse file that finds no room would end the process; so room is taken page by page."""
+    with hr.Replay(SIGNATURE, [table(max_size=1000)], path=place, capacity=1000) as replay:
+        writer = replay.writer(items=[hr.ItemRule("t", 1)])
+        writer.append(step(0))
+
+        def full(self, offset, nbytes):
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Arena, "reserve", full)
+            for x in range(1, replay.store.arrays.page_rows):
+                writer.append(step(x))
+            with pytest.raises(hr.StoreFull, match="No space left"):
+                writer.append(step(500))
+        stored = len(replay.table("t"))
+        assert stored == replay.store.arrays.page_rows
+        writer.append(step(stored))
+        assert kept(replay) == list(range(stored + 1))
+
+
+def test_a_worker_process_writes_into_the_files_of_a_store(place):
+    """The rows of a collector's worker are in the file like any others, and the lock is the worker's too."""
+    from headrace.testing import CounterEnv
+
+    assert Path(place).parent.exists()
+    make_env = partial(CounterEnv, 5)
+    signature = hr.collectors.signature(make_env)
+    tables = [hr.Table("t", sampler=Fifo(), remover=Fifo(), max_size=64)]
+    with hr.Replay(signature, tables, path=place, capacity=2000) as replay:
+        collector = hr.AsyncCollector(
+            make_env, frames_per_batch=8, total_frames=40, replay_buffer=replay, items=[hr.ItemRule("t", 1)]
+        )
+        frames = sum(batch.frames for batch in collector)
+        collector.shutdown()
+        before = replay.sample("t", len(replay.table("t"))).data
+        assert frames == 40
+    with hr.Replay(signature, tables, path=place) as again:
+        after = again.sample("t", len(again.table("t"))).data
+        for name, values in signature.flatten(before).items():
+            np.testing.assert_array_equal(values, signature.flatten(after)[name])

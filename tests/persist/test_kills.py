@@ -1,0 +1,60 @@
+"""A store on disk after its process was killed (replay D2, D4). kills.py does the work, in processes of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).with_name("kills.py")
+# Of some operations every line would take minutes; the stride is prime, so it does not fall in with loops.
+STRIDES = {
+    "append": 67,
+    "append across pages": 211,
+    "create_item": 17,
+    "end_episode": 53,
+    "end_episode of one lane": 53,
+    "sample uniform": 17,
+    "sample until gone": 31,
+    "sample heap": 17,
+    "sample distinct": 17,
+    "sample and let pending in": 53,
+    "first update": 29,
+    "update heap": 29,
+    "delete": 29,
+    "reset": 31,
+    "shrink": 37,
+    "grow": 211,
+    "flush": 17,
+    "close": 17,
+    "create": 61,
+    "reopen": 97,
+}
+
+
+def run(*arguments, **environment):
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), *map(str, arguments)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=55,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("operation", STRIDES)
+def test_d2_killed_at_any_line_a_change_is_there_whole_or_not_at_all(operation):
+    """Without the JIT kernels are plain Python, so they too are killed between any two of their lines."""
+    result = run("lines", operation, STRIDES[operation], NUMBA_DISABLE_JIT="1")
+    assert result["lines"] > 20
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_d2_killed_at_random_moments_of_a_long_history(seed):
+    """Compiled, as users run it; and the store is as good as new afterwards."""
+    assert run("random", seed, 4)["kills"] == 4
