@@ -133,4 +133,5 @@ if __name__ == "__main__":
     parser.add_argument("--episodes", type=int, default=20)
     parser.add_argument("--updates", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
+    torch.set_num_threads(1)  # The network is small.
     main(**vars(parser.parse_args()))

@@ -25,7 +25,7 @@ import headrace as hr
 ENV, NUM_ENVS, LARGEST_ACTION = "Pendulum-v1", 4, 2.0
 N_STEP, GAMMA, BATCH = 3, 0.98, 128
 RANDOM_FRAMES = 1_000
-FRAMES_PER_ROLLOUT = 16
+FRAMES_PER_ROLLOUT = 20
 
 
 def network(inputs: int, outputs: int) -> nn.Sequential:
@@ -164,7 +164,7 @@ def main(steps: int = 20_000, seed: int = 0) -> tuple[float, list[float]]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=20_000, help="frames of all copies together")
+    parser.add_argument("--steps", type=int, default=20_000, help="frames of all copies, a multiple of 20")
     parser.add_argument("--seed", type=int, default=0)
     torch.set_num_threads(1)  # The networks are small, and the worker needs a core of its own.
     main(**vars(parser.parse_args()))

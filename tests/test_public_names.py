@@ -14,8 +14,8 @@ import headrace as hr
 
 # What may be absent: the libraries of the extras. Nothing else may keep a module of ours from being imported.
 OPTIONAL = {
-    "ale_py", "dm_env", "envpool", "h5py", "jax", "matplotlib", "minari", "mujoco", "pettingzoo", "PIL",
-    "prometheus_client", "pyarrow", "ray", "starlette", "torch", "uvicorn",
+    "ale_py", "dm_env", "envpool", "h5py", "hypothesis", "jax", "matplotlib", "minari", "mujoco", "pettingzoo", "PIL",
+    "prometheus_client", "pyarrow", "pytest", "ray", "starlette", "torch", "uvicorn",
 }  # fmt: skip
 
 LAZY = {**hr._LAZY_NAMES, **hr._LAZY_MODULES}

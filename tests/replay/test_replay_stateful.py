@@ -14,16 +14,68 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import headrace as hr
 from headrace.replay.items import DEAD, FIRST, SPAN
-from headrace.replay.rate_limiters import MinSize, Queue, SampleToInsertRatio
-from headrace.replay.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
-from headrace.testing import FakeClock
+from headrace.replay.rate_limiters import CustomRateLimiter, MinSize, Queue, SampleToInsertRatio
+from headrace.replay.selectors import (
+    CustomSelector,
+    Fifo,
+    Lifo,
+    MaxHeap,
+    MinHeap,
+    Prioritized,
+    SelectorIndex,
+    Uniform,
+)
+from headrace.testing import FakeClock, RankBased
 
 SIGNATURE = hr.Signature.like({"n": np.int64(0), "nested": {"twice": np.zeros(2, np.float64)}})
 PRIORITIES = st.sampled_from([0.0, 0.5, 1.0, 1.0, 2.0, 1e15])
 DETERMINISTIC = [Fifo(), Lifo(), MinHeap(), MaxHeap()]
-SELECTORS = st.sampled_from(
+
+
+class LeastRecentlyTouched(CustomSelector):
+    """A user's own selector that looks at the order of insertions and updates, and at nothing else."""
+
+    def new_index(self):
+        return LeastRecentlyTouchedIndex()
+
+
+class LeastRecentlyTouchedIndex(SelectorIndex):
+    def __init__(self):
+        self.priorities = {}
+
+    def insert(self, key, priority):
+        assert not self.priorities or key > max(self.priorities)
+        self.priorities[key] = priority
+
+    def update(self, key, priority):
+        del self.priorities[key]
+        self.priorities[key] = priority
+
+    def remove(self, key):
+        del self.priorities[key]
+
+    def choose(self, count, random):
+        return [next(iter(self.priorities))] * count, [1.0] * count
+
+
+BUILT_IN = st.sampled_from(
     [*DETERMINISTIC, Uniform(), Uniform(replacement=False), Prioritized(), Prioritized(0.5), Prioritized(0.0)]
 )
+CUSTOM = st.sampled_from([RankBased(1.0), RankBased(0.0), LeastRecentlyTouched()])
+
+
+class Rounds(CustomRateLimiter):
+    """A user's own limiter: after `min_size` items, rounds of `length` inserts and `length` samples."""
+
+    def __init__(self, min_size, length):
+        super().__init__(min_size=min_size)
+        self.length = length
+
+    def allows_insert(self, inserts, samples, deletes, n):
+        return inserts + n - samples <= self.min_size + self.length
+
+    def allows_sample(self, inserts, samples, deletes, n):
+        return inserts - samples - n >= self.min_size - self.length
 
 
 def limiters(max_size):
@@ -37,16 +89,17 @@ def limiters(max_size):
             size,
             st.sampled_from([1.0, 2.5, 20.0]),
         ),
+        st.builds(Rounds, size, st.integers(1, 9)),
     )
 
 
 @st.composite
-def tables(draw, name):
+def tables(draw, name, selectors):
     max_size = draw(st.integers(1, 12))
     return hr.Table(
         name,
-        sampler=draw(SELECTORS),
-        remover=draw(SELECTORS),
+        sampler=draw(selectors),
+        remover=draw(selectors),
         max_size=max_size,
         rate_limiter=draw(limiters(max_size)),
         max_times_sampled=draw(st.sampled_from([0, 0, 1, 2, 3])),
@@ -83,6 +136,9 @@ class Model:
 
     def may_insert(self, n):
         limiter = self.limiter
+        if isinstance(limiter, Rounds):
+            by_size = self.inserts + n - self.deletes <= limiter.min_size
+            return by_size or self.inserts + n - self.samples <= limiter.min_size + limiter.length
         return (
             self.inserts + n - self.deletes <= limiter.min_size
             or (self.inserts + n) * limiter.samples_per_insert - self.samples <= limiter.max_diff
@@ -92,7 +148,10 @@ class Model:
         limiter, k = self.limiter, self.table.max_times_sampled
         if self.inserts - self.deletes < max(1, limiter.min_size):
             return False
-        if self.inserts * limiter.samples_per_insert - self.samples - n < limiter.min_diff:
+        if isinstance(limiter, Rounds):
+            if self.inserts - self.samples - n < limiter.min_size - limiter.length:
+                return False
+        elif self.inserts * limiter.samples_per_insert - self.samples - n < limiter.min_diff:
             return False
         if k and sum(k - item.times for item in self.items) < n:
             return False
@@ -108,10 +167,16 @@ class Model:
         if isinstance(selector, MinHeap):
             sign = -1.0 if isinstance(selector, MaxHeap) else 1.0
             return {min(items, key=lambda item: (sign * item.priority, item.touch)).key: 1.0}
+        if isinstance(selector, LeastRecentlyTouched):
+            return {min(items, key=lambda item: item.touch).key: 1.0}
+        if isinstance(selector, RankBased):
+            items = sorted(items, key=lambda item: (-item.priority, item.key))
         weights = [1.0] * len(items)
         if isinstance(selector, Prioritized):
             exponent = selector.priority_exponent
             weights = [item.priority**exponent if item.priority > 0 else 0.0 for item in items]
+        if isinstance(selector, RankBased):
+            weights = [(place + 1) ** -selector.exponent for place in range(len(items))]
         whole = math.fsum(weights)
         if whole == 0:
             weights, whole = [1.0] * len(items), float(len(items))
@@ -140,15 +205,17 @@ def keys_in_order(replay, table):
 class ReplayAgainstLists(RuleBasedStateMachine):
     """Random victims are looked up in the replay; everything else the model knows by itself."""
 
+    selectors = BUILT_IN
+
     @initialize(
-        first=tables("first"),
-        second=tables("second"),
+        data=st.data(),
         lanes=st.sampled_from([1, 1, 2, 3]),
         length=st.integers(1, 3),
         capacity=st.sampled_from([None, 4000]),
         seed=st.integers(0, 2**32),
     )
-    def make(self, first, second, lanes, length, capacity, seed):
+    def make(self, data, lanes, length, capacity, seed):
+        first, second = (data.draw(tables(name, self.selectors)) for name in ("first", "second"))
         self.clock = FakeClock()
         self.replay = self.new_replay([first, second], capacity=capacity, seed=seed, clock=self.clock)
         self.models = {t.name: Model(t, t.max_size, t.rate_limiter) for t in (first, second)}
@@ -431,6 +498,27 @@ class ReplayAgainstLists(RuleBasedStateMachine):
                 assert self.replay.can_insert(name, n) == model.may_insert(len(model.pending) + n)
 
     @invariant()
+    def distributions_agree(self):
+        if not hasattr(self, "replay"):
+            return
+        for name, model in self.models.items():
+            found = self.replay.table(name).distribution()
+            ages = [self.next_key - 1 - item.key for item in model.items]
+            times = [item.times for item in model.items]
+            assert found.size == len(model.items)
+            assert found.rows == len({row for item in model.items for row in item.rows})
+            assert found.oldest_age == max(ages, default=0)
+            assert found.mean_age == pytest.approx(np.mean(ages) if ages else 0)
+            assert found.mean_times_sampled == pytest.approx(np.mean(times) if times else 0)
+            assert found.max_times_sampled_so_far == max(times, default=0)
+            if isinstance(model.table.sampler, CustomSelector):
+                assert found.effective_sample_size is None
+            else:
+                chances = model.probabilities(model.table.sampler).values() if model.items else []
+                expected = 1 / math.fsum(chance**2 for chance in chances) if chances else 0
+                assert found.effective_sample_size == pytest.approx(expected, rel=1e-9)
+
+    @invariant()
     def keys_agree(self):
         if not hasattr(self, "replay"):
             return
@@ -466,3 +554,17 @@ StoreOnDiskAgainstLists.TestCase.settings = settings(
     max_examples=40, stateful_step_count=40, suppress_health_check=list(HealthCheck), deadline=None
 )
 TestStoreOnDiskAgainstLists = StoreOnDiskAgainstLists.TestCase
+
+
+class OwnSelectorsAgainstLists(ReplayAgainstLists):
+    """The same with selectors of a user's own, beside each other and beside those of Headrace, in both roles."""
+
+    selectors = st.one_of(CUSTOM, CUSTOM, BUILT_IN)
+
+    def next_life(self):
+        """They cannot be written down; another writer goes on."""
+        return self.replay
+
+
+OwnSelectorsAgainstLists.TestCase.settings = ReplayAgainstLists.TestCase.settings
+TestOwnSelectorsAgainstLists = OwnSelectorsAgainstLists.TestCase

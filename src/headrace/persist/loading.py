@@ -164,15 +164,20 @@ class _Checkpoint:
             raise ValueError(f"expected columns and counters, got {manifest.given}, {manifest.next_key}")
         # The saved replay went on, and may have used any key since; so no key is below the clock's (replay K1).
         later = time.time_ns() // 1000 << 10
+        next_key = max(manifest.next_key, later)
+        skipped = (*manifest.skipped_keys, (manifest.next_key, next_key))
+        if not all(1 <= first <= after <= next_key for first, after in skipped):
+            raise ValueError(f"expected keys that were skipped, got {manifest.skipped_keys}")
         return ReplayState(
             signature,
             manifest.capacity,
             tables,
-            max(manifest.next_key, later),
+            next_key,
             manifest.next_episode,
             frozenset(manifest.given),
             manifest.paddings,
             generator_state(manifest.generator),
+            skipped,
         )
 
     # ---- rows ------------------------------------------------------------------------------------------------------

@@ -58,6 +58,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     generator: GeneratorRecord
     tables: tuple[TableEntry, ...]
     files: tuple[FileRecord, ...]
+    skipped_keys: tuple[tuple[int, int], ...] = ()
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:

@@ -111,6 +111,7 @@ def _write(
         generator_record(state.generator),
         tuple(tables),
         tuple(files),
+        state.skipped_keys,
     )
     write_manifest(folder, manifest)
 

@@ -9,7 +9,16 @@ from typing import Literal
 import msgspec
 
 from headrace.replay.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
-from headrace.replay.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Selector, Uniform
+from headrace.replay.selectors import (
+    AnySelector,
+    Fifo,
+    Lifo,
+    MaxHeap,
+    MinHeap,
+    Prioritized,
+    Selector,
+    Uniform,
+)
 from headrace.replay.table import Table
 
 _PLAIN_SELECTORS: dict[str, type[Selector]] = {kind.__name__: kind for kind in (Fifo, Lifo, MinHeap, MaxHeap)}
@@ -83,11 +92,11 @@ def table_of(record: TableRecord) -> Table:
     )
 
 
-def _selector_record(selector: Selector) -> SelectorRecord:
+def _selector_record(selector: AnySelector) -> SelectorRecord:
     kind = type(selector)
     if kind is Uniform and isinstance(selector, Uniform):
         return SelectorRecord("Uniform", replacement=bool(selector.replacement))
-    if kind is Prioritized:
+    if kind is Prioritized and isinstance(selector, Prioritized):
         return SelectorRecord("Prioritized", priority_exponent=selector.exponent)
     if kind not in _PLAIN_SELECTORS.values():
         raise ValueError(

@@ -36,7 +36,7 @@ from headrace.replay.items import (
     UPDATES,
 )
 from headrace.replay.mending import pin_items
-from headrace.replay.table import Table
+from headrace.replay.table import Table, kernel_selectors
 from headrace.store.block import LaneBlock
 from headrace.store.store import Store
 
@@ -69,7 +69,7 @@ class DurableRing(ItemRing):
         self._found = found
         self._journal_words = journal.words_for(_ENTRIES)
         self._in_transaction = False
-        super().__init__(store, table.max_size, table.sampler, table.remover, random)
+        super().__init__(store, table.max_size, *kernel_selectors(table), random)
 
     def _open(self, state: ItemState | None) -> None:
         found = self._found

@@ -44,6 +44,7 @@ SAMPLER_EXPONENT, REMOVER_EXPONENT, SAMPLER_SIGN, REMOVER_SIGN = range(1, 5)
 COMMON_WORDS = 5
 
 DEAD = 0xFFFFFFFF  # rows[slot] of an item that left
+CUSTOM = 5  # of the kinds of selectors: the one that no kernel serves (`custom_ring.py`)
 
 # The bounds of a weight above 0: 2**32 of the heaviest still have a finite sum.
 LIGHTEST, HEAVIEST = 5e-324, 1e290

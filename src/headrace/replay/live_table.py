@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 from headrace.clock import Clock
 from headrace.errors import Closed, DeadlineExceeded
 from headrace.replay.cutting import Cut, Windows
+from headrace.replay.distribution import SkippedKeys, distribution_of
 from headrace.replay.item_ring import ONE_ROW, ItemRing
 from headrace.replay.item_state import ItemState
 from headrace.replay.items import INVENTED, LOOKAHEAD, STREAM
 from headrace.replay.rate_limiters import RateLimiter
-from headrace.replay.selectors import Uniform
+from headrace.replay.selectors import CustomSelector, Uniform
 from headrace.replay.table import Table, check_size
-from headrace.statistics import TableStatistics
+from headrace.statistics import TableDistribution, TableStatistics
 from headrace.store.block import LaneBlock
 from headrace.store.pinning import pin_page
 
@@ -133,6 +134,17 @@ class Draw:
     has_sequences: bool
 
 
+@dataclass(eq=False)
+class _Waiting:
+    """Somebody who waits to sample.
+
+    Attributes:
+        since: when it began to wait.
+    """
+
+    since: float
+
+
 COUNTS = ("inserts", "samples", "deletes", "updates", "ignored_updates", "ignored_deletes")
 
 
@@ -177,17 +189,19 @@ class LiveTable:
         self.limiter = table.rate_limiter
         self.max_times = table.max_times_sampled
         self._without_replacement = isinstance(table.sampler, Uniform) and not table.sampler.replacement
+        self._is_never_quick = self._without_replacement or isinstance(table.sampler, CustomSelector)
         self._store = store
         self._clock = clock
         self.ring = ring
         self.inserts = self.samples = self.deletes = 0
         self.updates = self.ignored_updates = self.ignored_deletes = 0
+        self.resets = 0
         for name, count in (counts or {}).items():
             setattr(self, name, count)
         self._seconds_inserts = self._seconds_samples = 0.0
         self._pending: deque[NewItems] = deque()
         self._num_pending = 0
-        self._waiting: deque[object] = deque()
+        self._waiting: deque[_Waiting] = deque()
         self._changed = threading.Condition(lock)
         self.failure: BaseException | None = None
 
@@ -317,7 +331,7 @@ class LiveTable:
         if self.can_sample(n):
             return
         begin = self._clock.monotonic()
-        ticket = object()
+        ticket = _Waiting(begin)
         self._waiting.append(ticket)
         try:
             while not (self._waiting[0] is ticket and self._admits(n)):
@@ -393,7 +407,7 @@ class LiveTable:
         ring, window = self.ring, self.ring.window
         return not (
             self.max_times
-            or self._without_replacement
+            or self._is_never_quick
             or ring.has_windows
             or window[INVENTED]
             or window[LOOKAHEAD] == STREAM
@@ -440,6 +454,7 @@ class LiveTable:
         """Remove all items and begin to count anew; see `Replay.reset`."""
         self.ring.clear()
         self.inserts = self.samples = self.deletes = 0
+        self.resets += 1
         self.settle()
 
     def configure(self, max_size: int | None, rate_limiter: RateLimiter | None) -> None:
@@ -486,6 +501,7 @@ class LiveTable:
             inserts=self.inserts,
             samples=self.samples,
             deletes=self.deletes,
+            resets=self.resets,
             unique_samples=self.ring.unique,
             updates=self.updates,
             ignored_updates=self.ignored_updates,
@@ -494,9 +510,19 @@ class LiveTable:
             waiting_samples=len(self._waiting),
             seconds_waiting_inserts=self._seconds_inserts,
             seconds_waiting_samples=self._seconds_samples,
+            longest_waiting_insert=self._waited_since(self._pending[0].since) if self._pending else 0.0,
+            longest_waiting_sample=self._waited_since(self._waiting[0].since) if self._waiting else 0.0,
             samples_per_insert=self.limiter.samples_per_insert,
+            samples_per_insert_so_far=self.samples / self.inserts if self.inserts else 0.0,
             min_size=self.limiter.min_size,
             min_diff=self.limiter.min_diff,
             max_diff=self.limiter.max_diff,
             bytes=self.ring.nbytes,
         )
+
+    def _waited_since(self, begin: float) -> float:
+        return self._clock.monotonic() - begin
+
+    def distribution(self, next_key: int, skipped: SkippedKeys) -> TableDistribution:
+        """What its items are like now; see `distribution_of`."""
+        return distribution_of(self.name, self.ring, self._store, next_key, skipped)

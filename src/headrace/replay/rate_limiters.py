@@ -5,6 +5,8 @@ One formula, four numbers (replay, part 5). With I, S, D the completed inserts, 
 * n more items may be inserted: `I + n - D <= min_size` or `(I + n) * samples_per_insert - S <= max_diff`;
 * n may be sampled: `I - D >= max(1, min_size)` and `I * samples_per_insert - S - n >= min_diff`.
 
+A `CustomRateLimiter` has a rule of its own in place of the second half of each line.
+
 Waiting is the table's business. The formula is that of DeepMind's Reverb (A. Cassirer et al., 2021), stated for
 batches: a batch is one decision.
 """
@@ -13,7 +15,9 @@ from __future__ import annotations
 
 import math
 import warnings
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 from headrace.checks import check_count
 
@@ -26,6 +30,9 @@ _COUNTABLE = 2.0**50
 class RateLimiter:
     """The four numbers of a gate. Make one with `MinSize`, `SampleToInsertRatio`, `Queue` or `Stack`.
 
+    A class of yours that derives from it and sets other numbers is a limiter, too. What four numbers cannot say is a
+    `CustomRateLimiter`.
+
     Attributes:
         samples_per_insert: samples that one insert is worth.
         min_size: items below which nothing is sampled.
@@ -37,6 +44,18 @@ class RateLimiter:
     min_size: int
     min_diff: float
     max_diff: float
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        # The numbers answer `insertable` and `largest_batch`, too, and these must not contradict the gates.
+        for gate, other in (("can_insert", "insertable"), ("can_sample", "largest_batch")):
+            if getattr(cls, gate) is not getattr(RateLimiter, gate) and (
+                getattr(cls, other) is getattr(RateLimiter, other)
+            ):
+                raise TypeError(
+                    f"{cls.__name__}: a limiter with a {gate} of its own derives from CustomRateLimiter, and writes "
+                    "allows_insert and allows_sample"
+                )
 
     @property
     def never_blocks_inserts(self) -> bool:
@@ -79,6 +98,76 @@ class RateLimiter:
             f"samples_per_insert={self.samples_per_insert:g}, min_size={self.min_size}, "
             f"min_diff={self.min_diff:g}, max_diff={self.max_diff:g}"
         )
+
+
+class CustomRateLimiter(RateLimiter, ABC):
+    """A limiter of your own: derive from it and write when inserting and sampling are allowed.
+
+    Its answers must be pure arithmetic on the counts it is given: the same counts, the same answer. It keeps no state
+    and looks at no clock, for a table asks again only when a count has changed. Some things hold whatever it says: a
+    table with fewer than `min_size` items always takes more and is never sampled; so is none that is empty. For every
+    reachable state it must allow an insert or a sample, or the table stands still for ever. It must not raise.
+    `headrace.testing.RateLimiterContract` tests all this. A table asks it for each insert, one by one.
+
+    Args:
+        samples_per_insert: a target, told in statistics; NaN if there is none.
+        min_size: items below which nothing is sampled.
+
+    >>> class Warmup(CustomRateLimiter):
+    ...     "Four samples an insert, but none of the first thousand inserts counts."
+    ...     def __init__(self):
+    ...         super().__init__(samples_per_insert=4.0, min_size=1000)
+    ...     def allows_insert(self, inserts, samples, deletes, n):
+    ...         return (inserts + n - 1000) * 4 - samples <= 64
+    ...     def allows_sample(self, inserts, samples, deletes, n):
+    ...         return samples + n - (inserts - 1000) * 4 <= 64
+    >>> Warmup().can_sample(inserts=1000, samples=64, deletes=0, n=1)
+    False
+    """
+
+    def __init__(self, *, samples_per_insert: float = math.nan, min_size: int = 1) -> None:
+        min_size = check_count(f"{type(self).__name__}: min_size", min_size, 1)
+        _fill(self, float(samples_per_insert), min_size, -_INFINITE, _INFINITE)
+
+    @abstractmethod
+    def allows_insert(self, inserts: int, samples: int, deletes: int, n: int) -> bool:
+        """Whether n more items may be inserted into a table of `min_size` items or more; if so, fewer may be, too."""
+
+    @abstractmethod
+    def allows_sample(self, inserts: int, samples: int, deletes: int, n: int) -> bool:
+        """Whether a batch of n may be sampled from a table of `min_size` items or more; if so, a smaller one may be."""
+
+    @property
+    def never_blocks_inserts(self) -> bool:
+        """Nobody knows."""
+        return False
+
+    def insertable(self, inserts: int, samples: int, deletes: int) -> float:
+        """1 or 0: what it says next may depend on who leaves for this one."""
+        return int(self.can_insert(inserts, samples, deletes, 1))
+
+    def can_insert(self, inserts: int, samples: int, deletes: int, n: int) -> bool:
+        """Whether n more items may be inserted now."""
+        size = inserts - deletes
+        return size + n <= self.min_size or bool(self.allows_insert(inserts, samples, deletes, n))
+
+    def can_sample(self, inserts: int, samples: int, deletes: int, n: int) -> bool:
+        """Whether a batch of n may be sampled now."""
+        size = inserts - deletes
+        return size >= self.min_size and bool(self.allows_sample(inserts, samples, deletes, n))
+
+    def largest_batch(self) -> float:
+        """The largest batch that any number of inserts could ever admit; infinite if it is not written."""
+        return _INFINITE
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.min_size))
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}, min_size={self.min_size}"
 
 
 @dataclass(frozen=True)

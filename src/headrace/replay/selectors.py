@@ -1,4 +1,4 @@
-"""Which item next: the six ways to choose, each usable as sampler and as remover.
+"""Which item next: the six ways to choose, and a seventh of your own; each usable as sampler and as remover.
 
 A selector here is a description, immutable and without state; every table makes its own index from it (replay S1-S10).
 """
@@ -6,15 +6,32 @@ A selector here is a description, immutable and without state; every table makes
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from headrace.replay.items import FIFO, HEAP, LIFO, PRIORITIZED, UNIFORM
+
+__all__ = [
+    "CustomSelector",
+    "Fifo",
+    "Lifo",
+    "MaxHeap",
+    "MinHeap",
+    "Prioritized",
+    "Selector",
+    "SelectorIndex",
+    "Uniform",
+]
 
 
 @dataclass(frozen=True)
 class Selector:
-    """What the six have in common.
+    """What the six have in common. Your own is a `CustomSelector`.
 
     Attributes:
         kind: which kernel serves it.
@@ -120,3 +137,80 @@ class MaxHeap(MinHeap):
     """
 
     sign: ClassVar[float] = -1.0
+
+
+class SelectorIndex(ABC):
+    """What a selector of your own keeps of the items of one table, in one role.
+
+    A table tells it of every item that comes, changes and goes, and asks it to choose, all under the replay's lock. It
+    is told of items in the order in which they are inserted, with keys that rise. It need not be thread-safe.
+
+    An error that leaves one of these methods ends the table: what was under way may be half done, so every later call
+    that needs the index raises `RuntimeError`.
+    """
+
+    @abstractmethod
+    def insert(self, key: int, priority: float) -> None:
+        """A new item, whose key is above all before it; its priority is finite and >= 0."""
+
+    @abstractmethod
+    def update(self, key: int, priority: float) -> None:
+        """An item that is there was given this priority, perhaps the one that it had."""
+
+    @abstractmethod
+    def remove(self, key: int) -> None:
+        """An item that is there left: it was chosen by the remover, sampled for the last time, or deleted."""
+
+    @abstractmethod
+    def choose(
+        self, count: int, random: np.random.Generator
+    ) -> tuple[Sequence[int] | NDArray[np.integer], Sequence[float] | NDArray[np.floating]]:
+        """Pick `count` times among the same items, of which there is at least one; take none of them out.
+
+        Args:
+            count: how many picks; one item may be picked more than once.
+            random: the replay's generator. Whatever is drawn must come from it: the same seed and the same calls then
+                give the same batches (replay S10).
+
+        Returns:
+            [count] keys of items that are there, and the probability that each pick had, above 0 and at most 1.
+        """
+
+
+class CustomSelector(ABC):
+    """A selector of your own, in plain Python: derive from it and say what it keeps of a table.
+
+    The object describes and keeps nothing: one may serve in several tables, as sampler and as remover. A table that has
+    one asks it item by item, which takes microseconds where those of Headrace take nanoseconds; other tables of the
+    replay are as quick as before. `headrace.testing.SelectorContract` tests it.
+
+    >>> class Newest(CustomSelector):
+    ...     def new_index(self):
+    ...         return NewestIndex()
+    >>> class NewestIndex(SelectorIndex):
+    ...     def __init__(self):
+    ...         self.keys = []
+    ...     def insert(self, key, priority):
+    ...         self.keys.append(key)
+    ...     def update(self, key, priority):
+    ...         pass
+    ...     def remove(self, key):
+    ...         self.keys.remove(key)
+    ...     def choose(self, count, random):
+    ...         return [self.keys[-1]] * count, [1.0] * count
+    >>> import headrace as hr
+    >>> table = hr.Table("t", sampler=Newest(), remover=Fifo(), max_size=10)
+    >>> with hr.Replay(hr.Signature.like({"x": 0}), [table]) as replay:
+    ...     with replay.writer(items=[hr.ItemRule("t", length=1)]) as writer:
+    ...         for x in range(5):
+    ...             writer.append({"x": x})
+    ...     replay.sample("t", 2).data["x"]
+    array([4, 4])
+    """
+
+    @abstractmethod
+    def new_index(self) -> SelectorIndex:
+        """An index without items, which shares nothing with any other. One is made for each use inside a table."""
+
+
+AnySelector = Selector | CustomSelector

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from headrace.checks import check_count
 from headrace.replay.rate_limiters import MinSize, Queue, RateLimiter, Stack
-from headrace.replay.selectors import Fifo, Lifo, Selector
+from headrace.replay.selectors import AnySelector, CustomSelector, Fifo, Lifo, Selector
 
 
 @dataclass(frozen=True, kw_only=True, init=False)
@@ -15,7 +15,7 @@ class Table:
 
     Args:
         name: by which writers and learners ask for it.
-        sampler: which item a draw gives.
+        sampler: which item a draw gives: one of `selectors`, or a `CustomSelector`.
         remover: which item goes when there are more than `max_size`.
         max_size: the most items.
         rate_limiter: when inserting and sampling wait; by default sampling waits for the first item.
@@ -30,8 +30,8 @@ class Table:
     """
 
     name: str
-    sampler: Selector
-    remover: Selector
+    sampler: AnySelector
+    remover: AnySelector
     max_size: int
     rate_limiter: RateLimiter
     max_times_sampled: int
@@ -40,8 +40,8 @@ class Table:
         self,
         name: str,
         *,
-        sampler: Selector,
-        remover: Selector,
+        sampler: AnySelector,
+        remover: AnySelector,
         max_size: int,
         rate_limiter: RateLimiter = MinSize(1),  # noqa: B008 - immutable
         max_times_sampled: int = 0,
@@ -49,7 +49,7 @@ class Table:
         if type(name) is not str or not name:
             raise ValueError(f"name: expected a non-empty string, got {name!r}")
         for role, selector in (("sampler", sampler), ("remover", remover)):
-            if not isinstance(selector, Selector):
+            if not isinstance(selector, Selector | CustomSelector):
                 raise TypeError(
                     f"table {name!r}: {role}: expected a selector such as Fifo(), got {selector!r}"
                 )
@@ -115,3 +115,18 @@ def check_size(name: str, max_size: int, rate_limiter: RateLimiter) -> None:
             f"table {name!r}: the rate limiter waits for {rate_limiter.min_size} items, but max_size is {max_size}: "
             "sampling would never open. Raise max_size or lower the limiter's minimum"
         )
+
+
+def kernel_selectors(table: Table) -> tuple[Selector, Selector]:
+    """Its sampler and its remover, for a table whose items lie in files.
+
+    Raises:
+        ValueError: one of them is the user's own; what it keeps would not survive the process.
+    """
+    sampler, remover = table.sampler, table.remover
+    if isinstance(sampler, CustomSelector) or isinstance(remover, CustomSelector):
+        raise ValueError(
+            f"table {table.name!r}: expected selectors of Headrace for a replay with a path, got "
+            f"{sampler!r} and {remover!r}. A selector of your own serves in memory: leave path out"
+        )
+    return sampler, remover

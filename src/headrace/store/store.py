@@ -360,6 +360,11 @@ class Store:
         """Bytes of one row with its metadata (the step word; episode ids and versions are shared by many rows)."""
         return stored_nbytes(self.signature) + self.arrays.steps.itemsize
 
+    @property
+    def rows_in_pages(self) -> int:
+        """Every row that was ever stored has a number below this."""
+        return self._never_used * self.arrays.page_rows
+
     def statistics(self) -> StoreStatistics:
         """What is held now."""
         with self.lock:

@@ -1,6 +1,12 @@
 """What tests of Headrace, and of what is built on it, need: a clock to move by hand,
-environments that count. The product never imports it.
+environments that count, a selector as a user writes one, and contracts: tests that every selector, rate limiter and
+arena must pass, also yours. The product never imports it.
+
+The contracts need pytest and hypothesis, and are loaded when they are asked for.
 """
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from headrace.testing.clock import FakeClock as FakeClock
 from headrace.testing.envs import CounterEnv as CounterEnv
@@ -11,9 +17,26 @@ from headrace.testing.envs import counter_vector_env as counter_vector_env
 from headrace.testing.envs import in_turn as in_turn
 from headrace.testing.forks import in_forked_child as in_forked_child
 
+if TYPE_CHECKING:
+    from headrace.testing.rank_based import RankBased as RankBased
+    from headrace.testing.rate_limiter_contract import RateLimiterContract as RateLimiterContract
+    from headrace.testing.selector_contract import SelectorContract as SelectorContract
+    from headrace.testing.storage_contract import StorageContract as StorageContract
+
+_LAZY = {
+    "RankBased": "headrace.testing.rank_based",
+    "RateLimiterContract": "headrace.testing.rate_limiter_contract",
+    "SelectorContract": "headrace.testing.selector_contract",
+    "StorageContract": "headrace.testing.storage_contract",
+}
+
 __all__ = [
     "CounterEnv",
     "FakeClock",
+    "RankBased",
+    "RateLimiterContract",
+    "SelectorContract",
+    "StorageContract",
     "counter_env_fns",
     "counter_observation",
     "counter_transitions",
@@ -21,3 +44,10 @@ __all__ = [
     "in_forked_child",
     "in_turn",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'headrace.testing' has no attribute {name!r}")
+    globals()[name] = found = getattr(importlib.import_module(_LAZY[name]), name)
+    return found

@@ -1,0 +1,293 @@
+"""Items with a selector that is written in plain Python: each goes in, is chosen and goes out one by one.
+
+The items lie in the same arrays and the same kernels change them. What differs is who chooses: a kernel for the one
+role, perhaps, and a user's index for the other. Tables without such a selector know nothing of this.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.replay import kernels
+from headrace.replay.custom_index import CheckedIndex
+from headrace.replay.cutting import Cut, Windows, cut_block
+from headrace.replay.item_ring import ONE_ROW, ItemRing
+from headrace.replay.item_state import ItemState
+from headrace.replay.items import CUSTOM, LIVE, priority_of
+from headrace.replay.selectors import AnySelector, CustomSelector, Selector
+from headrace.store.block import LaneBlock
+from headrace.store.store import Store
+
+# The kernel that inserts never takes a victim here.
+_NO_LIMIT = sys.maxsize
+_NO_NUMBERS = np.zeros(0, np.float64)
+
+
+class _NoKernel(Selector):
+    """What the arrays and kernels are told of in place of a user's selector: they keep nothing for it."""
+
+    kind: ClassVar[int] = CUSTOM
+
+
+def new_ring(
+    store: Store,
+    max_size: int,
+    sampler: AnySelector,
+    remover: AnySelector,
+    random: np.random.Generator,
+    state: ItemState | None = None,
+) -> ItemRing:
+    """The ring for these selectors; see `ItemRing` for the arguments."""
+    if isinstance(sampler, CustomSelector) or isinstance(remover, CustomSelector):
+        return CustomRing(store, max_size, sampler, remover, random, state)
+    return ItemRing(store, max_size, sampler, remover, random, state)
+
+
+class CustomRing(ItemRing):
+    """An `ItemRing` one or both of whose selectors are a user's own."""
+
+    def __init__(
+        self,
+        store: Store,
+        max_size: int,
+        sampler: AnySelector,
+        remover: AnySelector,
+        random: np.random.Generator,
+        state: ItemState | None = None,
+    ) -> None:
+        super().__init__(store, max_size, _for_kernels(sampler), _for_kernels(remover), random, state)
+        self._customs = (sampler, remover)
+        self._new_indexes()
+        live = self._live_slots()
+        for slot, key in zip(live.tolist(), self.arrays.keys[live].tolist(), strict=True):
+            for index in self._indexes:
+                index.insert(key, float(priority_of(self.arrays, slot)))
+
+    def _new_indexes(self) -> None:
+        self._sampler_index, self._remover_index = map(_index_of, self._customs)
+        both = (self._sampler_index, self._remover_index)
+        self._indexes = [index for index in both if index is not None]
+
+    def _check(self) -> None:
+        for index in self._indexes:
+            index.check()
+
+    # ---- inserting and removing ------------------------------------------------------------------------------------
+
+    def insert(
+        self,
+        first_key: int,
+        rows: NDArray[np.int64],
+        windows: NDArray[np.uint32],
+        priorities: NDArray[np.float64],
+        pins: int = 0,
+    ) -> int:
+        """See `ItemRing.insert`; the remover takes its victim after each item."""
+        self._check()
+        left = self._shrink()
+        for number in range(len(rows)):
+            window = windows[number : number + 1] if len(windows) > 1 else windows
+            priority = priorities[number : number + 1] if len(priorities) > 1 else priorities
+            self._put(first_key + number, rows[number : number + 1], window, priority, pins)
+            left += self._shrink()
+        return left
+
+    def _put(
+        self,
+        key: int,
+        row: NDArray[np.int64],
+        window: NDArray[np.uint32],
+        priority: NDArray[np.float64],
+        pins: int,
+    ) -> None:
+        done = 0
+        while not done:
+            done, _, stopped = kernels.insert_into(
+                *self._carve_with_store,
+                key,
+                row,
+                window,
+                priority,
+                pins,
+                _NO_LIMIT,
+                _NO_NUMBERS,
+                *self._scratch_arrays,
+            )
+            self._remove_obstacle(stopped)
+        for index in self._indexes:
+            index.insert(int(key), float(priority[0]))
+
+    def _shrink(self) -> int:
+        """Let the remover take items until there are no more than `max_size`; returns how many left."""
+        left = 0
+        while self.arrays.ring[LIVE] > self.max_size:
+            slot = self._victim()
+            self._take_out(np.array([slot]))
+            left += 1
+        return left
+
+    def _victim(self) -> int:
+        if self._remover_index is not None:
+            keys, _ = self._remover_index.choose(1, self._random)
+            return int(self._slots_of(keys, self._remover_index)[0])
+        scratch, picked = self._scratch, 0
+        while not picked:
+            uniforms = self._random.random(8) if self._random_victims else _NO_NUMBERS
+            picked = kernels.choose(self.arrays, self.arrays.remover, uniforms, scratch.slot, scratch.chance)
+        return int(scratch.slot[0])
+
+    def _take_out(self, slots: NDArray[np.int64]) -> None:
+        keys = self.arrays.keys[slots].tolist()
+        kernels.remove(self._store.arrays, self.arrays, slots, self._scratch_for(len(slots)))
+        self._forget(keys)
+
+    def _forget(self, keys: list[int]) -> None:
+        for key in keys:
+            for index in self._indexes:
+                index.remove(key)
+
+    def append_step(self, block: LaneBlock, first_key: int, priorities: NDArray[np.float64]) -> int:
+        """See `ItemRing.append_step`."""
+        self._check()
+        block.commit()
+        return self.insert(first_key, block.newest_rows, ONE_ROW, priorities, 1)
+
+    def append_and_cut(
+        self, block: LaneBlock, cut: Cut, out: Windows, first_key: int, priorities: NDArray[np.float64]
+    ) -> int:
+        """See `ItemRing.append_and_cut`."""
+        self._check()
+        block.commit()
+        out.total[0] = 0
+        cut_block(self._store.arrays, block.last // self._store.arrays.page_rows, 1, cut, out)
+        count = int(out.total[0])
+        return self.insert(first_key, out.rows[:count], out.shapes[:count], priorities)
+
+    def shrink_to(self, max_size: int) -> int:
+        """See `ItemRing.shrink_to`."""
+        self._check()
+        return super().shrink_to(max_size)
+
+    def remove(self, keys: NDArray[np.uint64]) -> int:
+        """See `ItemRing.remove`."""
+        self._check()
+        slots = self._found_slots(keys)
+        slots = slots[np.sort(np.unique(self.arrays.keys[slots], return_index=True)[1])]
+        self._take_out(slots)
+        self._close_holes()
+        return len(slots)
+
+    def clear(self) -> None:
+        """See `ItemRing.clear`; new indexes take the place of those there were."""
+        super().clear()
+        self._new_indexes()
+
+    def update(self, keys: NDArray[np.uint64], priorities: NDArray[np.float64]) -> int:
+        """See `ItemRing.update`; an index is told of every entry, in order."""
+        self._check()
+        applied = super().update(keys, priorities)
+        if applied > 0:
+            there = np.isin(keys, self.arrays.keys[self._found_slots(keys)])
+            for key, priority in zip(keys[there].tolist(), priorities[there].tolist(), strict=True):
+                for index in self._indexes:
+                    index.update(key, priority)
+        return applied
+
+    # ---- drawing ---------------------------------------------------------------------------------------------------
+
+    def draw(
+        self,
+        keys: NDArray[np.uint64],
+        integers: NDArray[np.int64],
+        floats: NDArray[np.float64],
+        max_times: int,
+    ) -> tuple[NDArray[np.uint32], int]:
+        """See `ItemRing.draw`."""
+        self._check()
+        if self._sampler_index is None:
+            drawn = super().draw(keys, integers, floats, max_times)
+            self._forget_spent(keys, integers, max_times)
+            return drawn
+        if max_times:
+            return self._draw_one_by_one(self._sampler_index, keys, integers, floats, max_times)
+        self._choose(self._sampler_index, 0, len(keys), integers, floats)
+        kernels.take(self.arrays, 0, len(keys), keys, integers, floats)
+        return self._windows_of(integers[kernels.SLOT]), 0
+
+    def draw_distinct(
+        self,
+        keys: NDArray[np.uint64],
+        integers: NDArray[np.int64],
+        floats: NDArray[np.float64],
+        max_times: int,
+    ) -> tuple[NDArray[np.uint32], int]:
+        """See `ItemRing.draw_distinct`; the sampler is `Uniform`."""
+        self._check()
+        drawn = super().draw_distinct(keys, integers, floats, max_times)
+        self._forget_spent(keys, integers, max_times)
+        return drawn
+
+    def _forget_spent(self, keys: NDArray[np.uint64], integers: NDArray[np.int64], max_times: int) -> None:
+        """Tell the indexes of the items that left with these draws."""
+        if max_times:
+            self._forget(keys[integers[kernels.TIMES] >= max_times].tolist())
+
+    def _draw_one_by_one(
+        self,
+        index: CheckedIndex,
+        keys: NDArray[np.uint64],
+        integers: NDArray[np.int64],
+        floats: NDArray[np.float64],
+        max_times: int,
+    ) -> tuple[NDArray[np.uint32], int]:
+        windows = np.zeros((len(keys) if self.has_windows else 0, 3), np.uint32)
+        removed = 0
+        for place in range(len(keys)):
+            self._choose(index, place, place + 1, integers, floats)
+            kernels.take(self.arrays, place, place + 1, keys, integers, floats)
+            slot = integers[kernels.SLOT, place : place + 1]
+            if len(windows):
+                windows[place] = self.arrays.windows[slot[0]]
+            if integers[kernels.TIMES, place] >= max_times:
+                self._take_out(slot.copy())
+                self._close_holes()
+                removed += 1
+        return (windows if len(windows) else self.window), removed
+
+    def _choose(
+        self,
+        index: CheckedIndex,
+        start: int,
+        stop: int,
+        integers: NDArray[np.int64],
+        floats: NDArray[np.float64],
+    ) -> None:
+        keys, probabilities = index.choose(stop - start, self._random)
+        integers[kernels.SLOT, start:stop] = self._slots_of(keys, index)
+        floats[kernels.PROBABILITY, start:stop] = probabilities
+
+    # ---- items by key ----------------------------------------------------------------------------------------------
+
+    def _found_slots(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """The slots of those keys that are there, one for each entry."""
+        slots = np.empty(len(keys), np.int64)
+        return slots[: kernels.find_keys(self.arrays, keys, slots)]
+
+    def _slots_of(self, keys: NDArray[np.uint64], index: CheckedIndex) -> NDArray[np.int64]:
+        slots = self._found_slots(keys)
+        if len(slots) < len(keys):
+            gone = keys[~np.isin(keys, self.arrays.keys[slots])]
+            raise index.refuse(f"expected keys of items that are there, got {gone[0]}, which is not")
+        return slots
+
+
+def _for_kernels(selector: AnySelector) -> Selector:
+    return _NoKernel() if isinstance(selector, CustomSelector) else selector
+
+
+def _index_of(selector: AnySelector) -> CheckedIndex | None:
+    return CheckedIndex(selector) if isinstance(selector, CustomSelector) else None

@@ -1,0 +1,110 @@
+"""What a look at every item of a table tells: their rows, ages, counts of samples and weights."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.replay import kernels
+from headrace.replay.item_ring import ItemRing
+from headrace.replay.items import (
+    CUSTOM,
+    DEAD,
+    LOOKAHEAD,
+    PRIORITIZED,
+    REAL,
+    SPAN,
+    STREAM,
+    UNIFORM,
+    Items,
+    kept_rows,
+    slot_at,
+    window_of,
+)
+from headrace.statistics import TableDistribution
+from headrace.store.jit import Int, kernel
+from headrace.store.layout import StoreArrays
+from headrace.store.seams import row_after
+from headrace.store.store import Store
+from headrace.store.window import follow
+
+SkippedKeys = tuple[tuple[int, int], ...]
+"""Keys that no item was given: in each pair, from the first on and below the second (replay K1)."""
+
+
+def distribution_of(
+    name: str, ring: ItemRing, store: Store, next_key: int, skipped: SkippedKeys
+) -> TableDistribution:
+    """Look at every item. The replay's lock must be held.
+
+    Args:
+        name: of the table.
+        ring: its items.
+        store: their rows.
+        next_key: that the next item of the replay gets.
+        skipped: of the replay.
+    """
+    arrays = ring.arrays
+    live = np.empty(len(ring), np.int64)
+    kernels.live_slots(arrays, live)
+    rows = int(count_rows(store.arrays, arrays, np.zeros(store.rows_in_pages, np.uint8)))
+    times = arrays.times[live]
+    ages = _ages(arrays.keys[live].astype(np.int64), next_key, skipped)
+    return TableDistribution(
+        name=name,
+        size=len(live),
+        rows=rows,
+        rows_bytes=rows * store.row_nbytes,
+        mean_times_sampled=float(times.mean()) if len(live) else 0.0,
+        max_times_sampled_so_far=int(times.max(initial=0)),
+        mean_age=float(ages.mean()) if len(live) else 0.0,
+        oldest_age=int(ages.max(initial=0)),
+        effective_sample_size=_effective_sample_size(arrays, live),
+    )
+
+
+def _ages(keys: NDArray[np.int64], next_key: int, skipped: SkippedKeys) -> NDArray[np.int64]:
+    ages: NDArray[np.int64] = next_key - 1 - keys
+    for first, after in skipped:
+        ages -= np.where(keys < first, after - first, 0)
+    return ages
+
+
+def _effective_sample_size(arrays: Items, live: NDArray[np.int64]) -> float | None:
+    kind = int(arrays.sampler.kind)
+    if kind == CUSTOM:
+        return None
+    if kind == PRIORITIZED:
+        weights = arrays.sampler.nodes[live]
+        heaviest = weights.max(initial=0.0)
+        if heaviest > 0.0:
+            # Their squares stay within the range of a float.
+            weights = weights / heaviest
+            return float(weights.sum() ** 2 / (weights**2).sum())
+    if kind in (UNIFORM, PRIORITIZED):
+        return float(len(live))
+    return float(min(len(live), 1))
+
+
+@kernel
+def count_rows(store: StoreArrays, items: Items, marks: NDArray[np.uint8]) -> Int:
+    """How many rows the items hold, each counted once.
+
+    Args:
+        marks: uint8[rows], zeros; those that are held are marked.
+    """
+    found = 0
+    for place in range(items.ring[SPAN]):
+        slot = slot_at(items, place)
+        row = np.int64(items.rows[slot])
+        if row == DEAD:
+            continue
+        real, lookahead = window_of(items, slot, REAL), window_of(items, slot, LOOKAHEAD)
+        kept = real if lookahead == STREAM else kept_rows(store, row, real, lookahead)
+        for step in range(kept):
+            if step > 0:
+                row = row_after(store, row) if lookahead == STREAM else follow(store, row, 1)
+            if marks[row] == 0:
+                marks[row] = 1
+                found += 1
+    return found
