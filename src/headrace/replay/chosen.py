@@ -31,7 +31,9 @@ class Chosen(NamedTuple):
 
 
 @kernel
-def pin_before(store: StoreArrays, newest: NDArray[np.int64], back: Int, count: Int, starts: NDArray[np.int64]) -> None:
+def pin_before(
+    store: StoreArrays, newest: NDArray[np.int64], back: Int, count: Int, starts: NDArray[np.int64]
+) -> None:
     """Pin the pages under `count` rows that begin `back` rows before each of `newest`, in its episode.
 
     Args:

@@ -113,7 +113,9 @@ class ItemMaker:
         # Most rules make an item of each transition at once; for these nothing has to be cut.
         self._every_row = [rule for rule, given in zip(made, rules, strict=True) if given.is_every_row]
         self._only = self._every_row[0] if len(made) == len(self._every_row) == 1 else None
-        self._only_cut = made[0] if len(made) == 1 and made[0].cut.end not in (CONTINUE, WHOLE, CHOSEN) else None
+        self._only_cut = (
+            made[0] if len(made) == 1 and made[0].cut.end not in (CONTINUE, WHOLE, CHOSEN) else None
+        )
         self._not_every_row = [
             rule for rule, given in zip(made, rules, strict=True) if not given.is_every_row
         ]

@@ -142,7 +142,7 @@ class WholeEpisodes:
 
 @dataclass(frozen=True)
 class ChosenWindows:
-    """Windows whose ends are chosen step by step (`Writer.choose_windows`). An item is a first row and keeps the others.
+    """Windows that are chosen step by step (`Writer.choose_windows`). An item is a first row and keeps the others.
 
     Args:
         table: the table's name.

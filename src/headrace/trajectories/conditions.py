@@ -18,13 +18,13 @@ class Moment(NamedTuple):
     """The newest rows of some lanes, before they are stored.
 
     Attributes:
-        index: int64[m], of each row in its episode.
+        steps: int64[m], the number of each row in its episode.
         at_end: whether they are final rows.
         columns: `[m, ...]`, those that the rows have.
         has_lanes: whether the writer's values have an axis of lanes.
     """
 
-    index: NDArray[np.int64]
+    steps: NDArray[np.int64]
     at_end: bool
     columns: Mapping[str, NDArray[Any]]
     has_lanes: bool
@@ -35,7 +35,7 @@ class _AtLeast:
     steps: int
 
     def holds(self, moment: Moment) -> Holds:
-        return moment.index >= self.steps
+        return moment.steps >= self.steps
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,14 @@ class _Every:
     phase: int
 
     def holds(self, moment: Moment) -> Holds:
-        found: Holds = moment.index % self.steps == self.phase
+        found: Holds = moment.steps % self.steps == self.phase
         return found
 
 
 @dataclass(frozen=True)
 class _AtEnd:
     def holds(self, moment: Moment) -> Holds:
-        return np.full(len(moment.index), moment.at_end)
+        return np.full(len(moment.steps), moment.at_end)
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class _Column:
     function: Callable[[Any], Any]
 
     def holds(self, moment: Moment) -> Holds:
-        count = len(moment.index)
+        count = len(moment.steps)
         if not count or self.name not in moment.columns:
             return np.zeros(count, np.bool_)
         values = moment.columns[self.name].view()
@@ -70,7 +70,9 @@ class _Column:
         expected = (count,) if moment.has_lanes else ()
         if found.dtype != np.bool_ or found.shape != expected:
             wanted = f"bool[{count}], one for each lane," if moment.has_lanes else "a bool"
-            raise ValueError(f"the condition on column {self.name!r}: expected {wanted} from the function, got {given!r}")
+            raise ValueError(
+                f"the condition on column {self.name!r}: expected {wanted} from the function, got {given!r}"
+            )
         return found.reshape(count)
 
 
@@ -117,7 +119,7 @@ class Condition:
 
     @classmethod
     def column(cls, name: str, function: Callable[[Any], Any]) -> Condition:
-        """A function of a column's value in the newest row says so. Where a final row has no such column it does not hold.
+        """A function of a column's value in the newest row says so; not of a final row that has no such column.
 
         Args:
             name: of the column, such as "reward" or "observation/camera".
@@ -154,7 +156,7 @@ class Condition:
         Raises:
             ValueError: a function returned no bool.
         """
-        found = np.ones(len(moment.index), np.bool_)
+        found = np.ones(len(moment.steps), np.bool_)
         for test in sorted(self.tests, key=lambda each: isinstance(each, _Column)):
             if found.any():
                 found &= test.holds(moment)

@@ -161,6 +161,7 @@ def _windows(rule: Rule, transitions: int, rows: int) -> list[tuple[int, int]]:
     """First row and the one after the last of each item of a whole episode, the rows that it only keeps included."""
     if isinstance(rule, WholeEpisodes):
         return [(0, rows)] if rows <= rule.length else []
+    assert isinstance(rule, ItemRule), "chosen windows are noted, not cut"
     count = transitions if rule.length == 1 else rows
     return [
         (start, min(start + real + rule.lookahead, rows))

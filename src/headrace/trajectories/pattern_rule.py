@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,13 +20,13 @@ Offsets = int | slice | Sequence[int]
 class PatternRule:
     """An item for each new row of an episode that meets the conditions and has the rows that the pattern reads.
 
-    Offsets count back from the newest row, as indexes of a list of the episode's rows so far: -1 is the newest, -2 the one
-    before, `slice(-3, None)` (`np.s_[-3:]`) the newest three. An episode of T transitions has the rows 0 to T; the final row
-    has an observation, but no action, reward or flag: where a pattern reads one of these from the newest row, it makes no
-    item of the final row. No pattern reaches over the start of an episode.
+    Offsets count back from the newest row, as indexes of a list of the episode's rows so far: -1 is the newest, -2 the
+    one before, `slice(-3, None)` (`np.s_[-3:]`) the newest three. An episode of T transitions has the rows 0 to T; the
+    final row has an observation, but no action, reward or flag: where a pattern reads one of these from the newest row,
+    it makes no item of the final row. No pattern reaches over the start of an episode.
 
-    An item stores nothing and keeps the rows from the oldest to the newest that the pattern reads. Sample its table with
-    `views=rule.views`.
+    An item stores nothing and keeps the rows from the oldest to the newest that the pattern reads. Sample its table
+    with `views=rule.views`.
 
     Args:
         table: the table's name.
@@ -55,7 +55,9 @@ class PatternRule:
     def __post_init__(self) -> None:
         where = f"PatternRule of table {self.table!r}"
         if not isinstance(self.columns, Mapping):
-            raise TypeError(f"{where}: columns: expected a mapping of name to (column, offsets), got {self.columns!r}")
+            raise TypeError(
+                f"{where}: columns: expected a mapping of name to (column, offsets), got {self.columns!r}"
+            )
         if not self.columns:
             raise ValueError(f"{where}: columns: expected at least one, got none")
         columns = {name: _read(f"{where}: {name!r}", given) for name, given in self.columns.items()}
@@ -116,7 +118,9 @@ def _read(where: str, given: Any) -> tuple[str, int | tuple[int, ...]]:
     if isinstance(offsets, slice):
         offsets = _of_slice(where, offsets)
     if isinstance(offsets, str) or not isinstance(offsets, Sequence | np.ndarray):
-        raise TypeError(f"{where}: offsets: expected an int, a slice, a range or a list of ints, got {offsets!r}")
+        raise TypeError(
+            f"{where}: offsets: expected an int, a slice, a range or a list of ints, got {offsets!r}"
+        )
     if len(offsets) == 0:
         raise ValueError(f"{where}: offsets: expected at least one, got {given[1]!r}")
     return column, _checked(where, offsets)
@@ -125,7 +129,9 @@ def _read(where: str, given: Any) -> tuple[str, int | tuple[int, ...]]:
 def _of_slice(where: str, offsets: slice) -> range:
     start, stop, step = offsets.start, offsets.stop, 1 if offsets.step is None else offsets.step
     if not all(_is_integer(each) for each in (start, step)) or not (stop is None or _is_integer(stop)):
-        raise ValueError(f"{where}: offsets: expected a slice of integers with a start, such as np.s_[-3:], got {offsets!r}")
+        raise ValueError(
+            f"{where}: offsets: expected a slice of integers with a start, such as np.s_[-3:], got {offsets!r}"
+        )
     if start >= 0 or step < 1 or (stop is not None and stop >= 0):
         raise ValueError(
             f"{where}: offsets: expected a slice from and to negative offsets, oldest first, got {offsets!r}"
@@ -133,7 +139,7 @@ def _of_slice(where: str, offsets: slice) -> range:
     return range(int(start), 0 if stop is None else int(stop), int(step))
 
 
-def _checked(where: str, offsets: Sequence[Any]) -> tuple[int, ...]:
+def _checked(where: str, offsets: Iterable[Any]) -> tuple[int, ...]:
     for each in offsets:
         if not _is_integer(each):
             raise TypeError(f"{where}: offsets: expected integers, got {each!r}")

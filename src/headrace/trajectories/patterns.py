@@ -59,8 +59,8 @@ class Patterns:
             missing = sorted((self._needed[number] | looked_at).difference(at_the_end))
             if missing and any(condition.is_at_end for condition in rule.conditions):
                 raise ValueError(
-                    f"PatternRule of table {rule.table!r}: it makes items at the end of an episode, where the newest row "
-                    f"(-1) is the final row, which has no {', '.join(missing)}; those of the last step are at -2"
+                    f"PatternRule of table {rule.table!r}: it makes items at the end of an episode, where the newest "
+                    f"row (-1) is the final row, which has no {', '.join(missing)}; those of the last step are at -2"
                 )
 
     def choose(
@@ -74,7 +74,7 @@ class Patterns:
         """Of which lanes the next call makes items.
 
         Args:
-            index: int64[lanes], of the newest row that is no final row in the lane's episode: the step's where it stores one.
+            index: int64[lanes], in the lane's episode, of its newest row that is no final row.
             step: `[lanes, ...]`, with the columns `reads`.
             storing: int64[n]: lanes that store a row.
             ended: int64[m]: lanes whose episode ends.
@@ -83,22 +83,31 @@ class Patterns:
         Raises:
             ValueError: a function gave no bools; names the table.
         """
-        rows = {name: step[name].astype(dtype, copy=False)[storing] for name, dtype in self._dtypes.items()} if len(storing) else {}
-        given = {name: finals[name].astype(dtype, copy=False) for name, dtype in self._dtypes.items() if name in finals}
+        rows = (
+            {name: step[name].astype(dtype, copy=False)[storing] for name, dtype in self._dtypes.items()}
+            if len(storing)
+            else {}
+        )
+        given = {
+            name: finals[name].astype(dtype, copy=False)
+            for name, dtype in self._dtypes.items()
+            if name in finals
+        }
         of_rows = Moment(index[storing], False, rows, self._has_lanes)
         of_finals = Moment(index[ended] + 1, True, given, self._has_lanes)
-        chosen = Chosen({}, {})
+        of_step: dict[int, NDArray[np.bool_]] = {}
+        of_ends: dict[int, NDArray[np.bool_]] = {}
         for number, rule in self._rules.items():
-            chosen.rows[number] = self._scatter(rule, of_rows, storing)
+            of_step[number] = self._scatter(rule, of_rows, storing)
             readable = ended if self._needed[number].issubset(finals) else ended[:0]
-            chosen.finals[number] = self._scatter(rule, of_finals, readable)
-        return chosen
+            of_ends[number] = self._scatter(rule, of_finals, readable)
+        return Chosen(of_step, of_ends)
 
     def _scatter(self, rule: PatternRule, moment: Moment, lanes: NDArray[np.int64]) -> NDArray[np.bool_]:
         chosen = np.zeros(self._lanes, np.bool_)
         if not len(lanes):
             return chosen
-        found = moment.index + 1 >= -rule.oldest
+        found = moment.steps + 1 >= -rule.oldest
         for condition in rule.conditions:
             if found.any():
                 try:

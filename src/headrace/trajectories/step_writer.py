@@ -617,7 +617,9 @@ def _checked_rules(rules: Sequence[StepRule]) -> tuple[StepRule, ...]:
         raise TypeError(f"rules: expected a list of rules, got {rules!r}; put a single one into a list")
     for rule in rules:
         if not isinstance(rule, StepRule):
-            raise TypeError(f"rules: expected an ItemRule, NStepRule, EpisodeRule or PatternRule, got {rule!r}")
+            raise TypeError(
+                f"rules: expected an ItemRule, NStepRule, EpisodeRule or PatternRule, got {rule!r}"
+            )
     if not rules:
         raise ValueError("rules: expected at least one rule, got none")
     return tuple(rules)
