@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.replay.chosen import CHOSEN, Chosen, pin_before
 from headrace.replay.cutting import (
     CONTINUE,
     WHOLE,
@@ -101,6 +102,8 @@ class ItemMaker:
         self._arrays = replay.store.arrays
         self._pending = pending
         self.rules = tuple(rules)
+        self._chosen = Chosen({}, {})
+        self._first_lanes: dict[LaneBlock, int] = {}
         self.made: list[Made] | None = None
         made = [
             _Rule(number, replay.live_table(rule.table), rule.cut, rule.priorities)
@@ -110,7 +113,9 @@ class ItemMaker:
         # Most rules make an item of each transition at once; for these nothing has to be cut.
         self._every_row = [rule for rule, given in zip(made, rules, strict=True) if given.is_every_row]
         self._only = self._every_row[0] if len(made) == len(self._every_row) == 1 else None
-        self._only_cut = made[0] if len(made) == 1 and made[0].cut.end not in (CONTINUE, WHOLE) else None
+        self._only_cut = (
+            made[0] if len(made) == 1 and made[0].cut.end not in (CONTINUE, WHOLE, CHOSEN) else None
+        )
         self._not_every_row = [
             rule for rule, given in zip(made, rules, strict=True) if not given.is_every_row
         ]
@@ -124,6 +129,14 @@ class ItemMaker:
         self._only = self._only_cut = None
         for number, values in priorities.items():
             self._all[number].given = values
+
+    def note_blocks(self, first_lanes: Mapping[LaneBlock, int]) -> None:
+        """Which of the writer's lanes is the first of each block."""
+        self._first_lanes = dict(first_lanes)
+
+    def choose(self, chosen: Chosen) -> None:
+        """The next call makes these items of the rules whose windows are chosen."""
+        self._chosen = chosen
 
     def commit_and_make(self, block: LaneBlock) -> None:
         """Commit a block's step, one transition of every lane, and make the items that it completes."""
@@ -163,6 +176,10 @@ class ItemMaker:
             rule.streams_of(block).wait(np.flatnonzero(words & PADDING))
             self._extend_streams(block, rule, lanes, block.newest_rows[lanes])
             return
+        if rule.cut.end == CHOSEN:
+            chosen = self._chosen.finals if ends else self._chosen.rows
+            self._make_chosen(block, rule, chosen, np.arange(block.lanes), block.newest_rows)
+            return
         out = new_windows(room_for(block.lanes, ends, rule.cut))
         cut_block(self._arrays, block.last // self._arrays.page_rows, 1, rule.cut, out)
         self._offer_windows(rule, out)
@@ -178,10 +195,13 @@ class ItemMaker:
             end: the number of an end that these have in place of their rule's.
         """
         for rule in self._all:
-            if rule.cut.end == CONTINUE:
+            if rule.cut.end in (CONTINUE, CHOSEN):
                 linked = (self._arrays.steps[rows].astype(np.int64) & LINKED) != 0
                 finals = self._arrays.links[rows[linked]].astype(np.int64) - 1
-                self._extend_streams(block, rule, lanes[linked], finals)
+                if rule.cut.end == CONTINUE:
+                    self._extend_streams(block, rule, lanes[linked], finals)
+                else:
+                    self._make_chosen(block, rule, self._chosen.finals, lanes[linked], finals)
                 continue
             cut = rule.cut if end is None or rule.cut.end == WHOLE else rule.cut._replace(end=end)
             out = new_windows(room_for(len(rows), len(rows), cut))
@@ -204,6 +224,25 @@ class ItemMaker:
         starts = rule.streams_of(block).extend(lanes, rows)
         pin_streams(self._arrays, starts, rule.cut.length)
         self._offer(rule, starts, stream_shape(rule.cut.length))
+
+    def _make_chosen(
+        self,
+        block: LaneBlock,
+        rule: _Rule,
+        chosen: Mapping[int, NDArray[np.bool_]],
+        lanes: NDArray[np.int64],
+        newest: NDArray[np.int64],
+    ) -> None:
+        """Of the newest rows of these lanes of a block."""
+        if rule.number not in chosen:
+            return
+        ends = newest[chosen[rule.number][self._first_lanes[block] + lanes]]
+        if not len(ends):
+            return
+        given = self.rules[rule.number]
+        starts = np.empty(len(ends), np.int64)
+        pin_before(self._arrays, ends, given.reach - 1, given.length, starts)
+        self._offer(rule, starts, np.array([[1, 0, rule.cut.lookahead]], np.uint32))
 
     def _offer_windows(self, rule: _Rule, out: Windows) -> None:
         count = int(out.total[0])
@@ -228,6 +267,10 @@ class ItemMaker:
             lane_steps: int64[lanes], steps of the episode that each lane is in.
         """
         for rule in self._all:
+            if rule.cut.end == CHOSEN:
+                if any(lanes.any() for lanes in self._chosen.rows.values()):
+                    return True
+                continue
             if rule.cut.end == CONTINUE:
                 if any(streams.completes_with_the_next_row for streams in rule.streams.values()):
                     return True

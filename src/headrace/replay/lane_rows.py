@@ -45,6 +45,7 @@ class LaneRows:
         self._finals = FinalColumns(signature)
         across = max((rule.reach for rule in items.rules if rule.cut.end == CONTINUE), default=0)
         self.blocks = _blocks(replay, lanes, history, across)
+        items.note_blocks({block: span.start for block, span in self._lanes_of_blocks()})
         # Each block beside the first fills pages of its own, and may have ended in the middle of others.
         self._extra_pages = 2 * (len(self.blocks) - 1)
         self._store.allow(self._extra_pages)

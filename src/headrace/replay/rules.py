@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.ends import EndOfEpisode
+from headrace.replay.chosen import CHOSEN
 from headrace.replay.cutting import END_NUMBERS, WHOLE, Cut
 
 PriorityFunction = Callable[[Mapping[str, Any]], float]
@@ -139,7 +140,44 @@ class WholeEpisodes:
         return self.length
 
 
-Rule = ItemRule | WholeEpisodes
+@dataclass(frozen=True)
+class ChosenWindows:
+    """Windows that are chosen step by step (`Writer.choose_windows`). An item is a first row and keeps the others.
+
+    Args:
+        table: the table's name.
+        length: rows of a window.
+        skip: rows after it, up to the newest row of the lane when the item is made.
+        priority: of every item.
+    """
+
+    table: str
+    length: int
+    skip: int = 0
+    priority: float = 1.0
+
+    @property
+    def cut(self) -> Cut:
+        """The rule as numbers."""
+        return Cut(1, 1, CHOSEN, self.length - 1)
+
+    @property
+    def priorities(self) -> NDArray[np.float64]:
+        """The priority of its items, float64[1]."""
+        return np.array([self.priority])
+
+    @property
+    def is_every_row(self) -> bool:
+        """No."""
+        return False
+
+    @property
+    def reach(self) -> int:
+        """Rows that a writer must keep for the rule."""
+        return self.length + self.skip
+
+
+Rule = ItemRule | WholeEpisodes | ChosenWindows
 """What a writer makes items by."""
 
 
@@ -149,10 +187,10 @@ def checked_rules(items: Sequence[Rule]) -> list[Rule]:
     Raises:
         TypeError: something else.
     """
-    if isinstance(items, ItemRule | WholeEpisodes):
+    if isinstance(items, Rule):
         raise TypeError("items: expected a list of ItemRule, got one; put it into a list")
     for rule in items:
-        if not isinstance(rule, ItemRule | WholeEpisodes):
+        if not isinstance(rule, Rule):
             raise TypeError(f"items: expected an ItemRule, got {rule!r}")
         if callable(rule.priority):
             raise TypeError(

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from headrace.checks import check_count
 from headrace.ends import EndOfEpisode
 from headrace.errors import Closed, DeadlineExceeded
+from headrace.replay.chosen import Chosen
 from headrace.replay.item_maker import ItemMaker, Made
 from headrace.replay.lane_rows import LaneRows
 from headrace.replay.live_table import NewItems, Pending, wait_on
@@ -248,6 +249,10 @@ class Writer:
             priorities: rule's number to float64[m], in the order in which its m items are made.
         """
         self._items.give_priorities(priorities)
+
+    def choose_windows(self, chosen: Chosen) -> None:
+        """The next call that stores rows makes these items of the rules whose windows are chosen (`ChosenWindows`)."""
+        self._items.choose(chosen)
 
     def take_made(self) -> list[Made]:
         """The items that were made since the last call of this (or of `record_items`), in order."""

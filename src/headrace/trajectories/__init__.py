@@ -11,8 +11,10 @@ from headrace.trajectories.n_step import n_step
 from headrace.trajectories.windows import windows
 
 if TYPE_CHECKING:
+    from headrace.trajectories.conditions import Condition
     from headrace.trajectories.episode_observer import AddEpisodeObserver
     from headrace.trajectories.named_writers import EpisodeWriter, SequenceWriter, TransitionWriter
+    from headrace.trajectories.pattern_rule import PatternRule
     from headrace.trajectories.step_rules import EpisodeRule, NStepRule
     from headrace.trajectories.step_writer import StepWriter
     from headrace.trajectories.trajectory_observer import AddTrajectoryObserver
@@ -20,12 +22,14 @@ if TYPE_CHECKING:
 __all__ = [
     "AddEpisodeObserver",
     "AddTrajectoryObserver",
+    "Condition",
     "EndOfEpisode",
     "Episode",
     "EpisodeRule",
     "EpisodeWriter",
     "Fragment",
     "NStepRule",
+    "PatternRule",
     "SequenceWriter",
     "StepType",
     "StepWriter",
@@ -41,9 +45,11 @@ __all__ = [
 _WRITERS = {
     "AddEpisodeObserver": "headrace.trajectories.episode_observer",
     "AddTrajectoryObserver": "headrace.trajectories.trajectory_observer",
+    "Condition": "headrace.trajectories.conditions",
     "EpisodeRule": "headrace.trajectories.step_rules",
     "EpisodeWriter": "headrace.trajectories.named_writers",
     "NStepRule": "headrace.trajectories.step_rules",
+    "PatternRule": "headrace.trajectories.pattern_rule",
     "SequenceWriter": "headrace.trajectories.named_writers",
     "StepWriter": "headrace.trajectories.step_writer",
     "TransitionWriter": "headrace.trajectories.named_writers",

@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.ends import EndOfEpisode
-from headrace.replay.rules import ItemRule, Rule, WholeEpisodes
+from headrace.replay.chosen import Chosen
+from headrace.replay.rules import ChosenWindows, ItemRule, Rule, WholeEpisodes
+from headrace.trajectories.chosen_rows import ChosenRows
 from headrace.trajectories.windows import regular_windows, rows_in_no_window, windows
 
 CONTINUE = EndOfEpisode.CONTINUE
@@ -26,7 +28,7 @@ class DroppedRows:
     """
 
     def __init__(self, rules: Sequence[Rule], lanes: int) -> None:
-        self._rules = [rule for rule in rules if not _continues(rule)]
+        self._rules = [rule for rule in rules if not _continues(rule) and not isinstance(rule, ChosenWindows)]
         self._streams = [
             [
                 _Stream(rule.length, rule.stride)
@@ -39,20 +41,31 @@ class DroppedRows:
         self._undecided = [np.zeros((len(streams), 0), np.int64) for streams in self._streams]
         self._keeps_all = any(_keeps_all(rule) for rule in self._rules)
         # Rules of one row have no item of a final row, and it is not missed.
+        has_patterns = any(isinstance(rule, ChosenWindows) for rule in rules)
+        self._chosen = ChosenRows(rules, lanes) if has_patterns and not self._keeps_all else None
         self._counts_finals = not all(_is_of_one_row(rule) for rule in rules)
+
+    def chose(self, chosen: Chosen, index: NDArray[np.int64]) -> None:
+        """Patterns made these items; see `ChosenRows.note`."""
+        if self._chosen is not None:
+            self._chosen.note(chosen, index)
 
     def end(self, lane: int, transitions: int) -> int:
         """An episode ended with its final row; returns how many of its rows are dropped for certain."""
         if self._keeps_all:
             return 0
         rows = transitions + 1 if self._counts_finals else transitions
-        if len(self._rules) == 1 and not self._streams[lane]:
+        if len(self._rules) == 1 and not self._streams[lane] and self._chosen is None:
             return _in_no_item(self._rules[0], transitions, rows)
-        free = np.ones(rows, np.bool_)
+        free = self._free(lane, rows)
         for rule in self._rules:
             for start, stop in _windows(rule, transitions, rows):
                 free[start:stop] = False
         return self._leave_to_streams(lane, free, transitions)
+
+    def _free(self, lane: int, rows: int) -> NDArray[np.bool_]:
+        """The rows of an episode that is over which no pattern has in an item."""
+        return np.ones(rows, np.bool_) if self._chosen is None else ~self._chosen.take(lane, rows)
 
     def _leave_to_streams(self, lane: int, free: NDArray[np.bool_], transitions: int) -> int:
         streams = self._streams[lane]
@@ -70,7 +83,7 @@ class DroppedRows:
 
     def abandon(self, lane: int, transitions: int) -> int:
         """The current episode ends here and nothing more is made of it; returns how many of its rows are in no item."""
-        free = np.ones(transitions, np.bool_)
+        free = self._free(lane, transitions)
         for rule in self._rules:
             if isinstance(rule, ItemRule):
                 kept = rule.length + rule.lookahead
@@ -120,11 +133,13 @@ def _continues(rule: Rule) -> bool:
 
 
 def _is_of_one_row(rule: Rule) -> bool:
+    if isinstance(rule, ChosenWindows):
+        return rule.length == 1
     return isinstance(rule, ItemRule) and rule.length == 1 and not rule.lookahead
 
 
 def _keeps_all(rule: Rule) -> bool:
-    if isinstance(rule, WholeEpisodes):
+    if not isinstance(rule, ItemRule):
         return False
     if rule.length == 1:
         return rule.stride == 1 and rule.lookahead > 0
@@ -146,6 +161,7 @@ def _windows(rule: Rule, transitions: int, rows: int) -> list[tuple[int, int]]:
     """First row and the one after the last of each item of a whole episode, the rows that it only keeps included."""
     if isinstance(rule, WholeEpisodes):
         return [(0, rows)] if rows <= rule.length else []
+    assert isinstance(rule, ItemRule), "chosen windows are noted, not cut"
     count = transitions if rule.length == 1 else rows
     return [
         (start, min(start + real + rule.lookahead, rows))

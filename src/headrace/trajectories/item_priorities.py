@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.ends import EndOfEpisode
-from headrace.replay.rules import ItemRule, Rule, WholeEpisodes, check_priority
+from headrace.replay.chosen import Chosen
+from headrace.replay.rules import ChosenWindows, ItemRule, Rule, WholeEpisodes, check_priority
 from headrace.spec import Signature
 from headrace.trajectories.windows import regular_windows, windows
 
@@ -60,6 +61,7 @@ class ItemPriorities:
         self._lanes = {number: [_Lane([]) for _ in range(lanes)] for number in functions}
         self._new: list[tuple[int, Row]] = []
         self._finals: list[tuple[int, Row]] = []
+        self._chosen = Chosen({}, {})
 
     def of_step(
         self,
@@ -67,6 +69,7 @@ class ItemPriorities:
         lanes: Iterable[int],
         ended: Sequence[int],
         finals: Mapping[str, NDArray[Any]],
+        chosen: Chosen,
     ) -> dict[int, NDArray[np.float64]]:
         """The priorities of the items of a step, by rule, in the order in which the writer makes them.
 
@@ -75,6 +78,7 @@ class ItemPriorities:
             lanes: those that store a row.
             ended: those whose episode ends.
             finals: `[m, ...]`: all columns of their final rows.
+            chosen: which items of the rules whose windows are chosen are made.
 
         Raises:
             ValueError: a function gave no finite number >= 0; names the table.
@@ -82,6 +86,7 @@ class ItemPriorities:
         self._new = [(lane, (columns, lane)) for lane in lanes]
         self._finals = [(lane, (finals, index)) for index, lane in enumerate(ended)]
         priorities = {}
+        self._chosen = chosen
         for number, rule in self._rules.items():
             items = [self._of_append(number, rule, lane, row) for lane, row in self._new]
             items += [self._of_end(number, rule, lane, row) for lane, row in self._finals]
@@ -124,6 +129,8 @@ class ItemPriorities:
             return []
         held = self._lanes[number][lane]
         rows = held.gone + len(held.rows) + 1
+        if isinstance(rule, ChosenWindows):
+            return [_cut(held, [row], _chosen(rule, rows))] if self._chosen.rows[number][lane] else []
         start = rows - rule.length - rule.lookahead
         if start < 0 or start % rule.stride:
             return []
@@ -135,6 +142,8 @@ class ItemPriorities:
         transitions = held.gone + len(held.rows) + len(new)
         if isinstance(rule, WholeEpisodes):
             due = [(0, transitions + 1)] if transitions < rule.length else []
+        elif isinstance(rule, ChosenWindows):
+            due = [_chosen(rule, transitions + 1)] if self._chosen.finals[number][lane] else []
         elif _continues(rule):
             start = transitions + 1 - rule.length
             due = (
@@ -170,6 +179,11 @@ def _flat(groups: Iterable[Iterable[list[Row]]]) -> list[list[Row]]:
 
 def _continues(rule: Rule) -> bool:
     return isinstance(rule, ItemRule) and rule.end is EndOfEpisode.CONTINUE
+
+
+def _chosen(rule: ChosenWindows, rows: int) -> Window:
+    """The window that is chosen when an episode has so many rows."""
+    return rows - rule.reach, rows - rule.skip
 
 
 def _due_at_end(rule: ItemRule, transitions: int) -> list[Window]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from headrace.checks import check_count
 from headrace.ends import EndOfEpisode
 from headrace.replay.rules import ItemRule, PriorityFunction, Rule, WholeEpisodes, checked_priority
+from headrace.trajectories.pattern_rule import PatternRule
 from headrace.views.transition import transition
 from headrace.views.view import View
 
@@ -86,7 +87,7 @@ class EpisodeRule:
             raise ValueError(f"overflow: expected one of {', '.join(_OVERFLOWS)}, got {self.overflow!r}")
 
 
-StepRule = ItemRule | NStepRule | EpisodeRule
+StepRule = ItemRule | NStepRule | EpisodeRule | PatternRule
 
 
 def writer_rule(rule: StepRule) -> Rule:
@@ -95,6 +96,8 @@ def writer_rule(rule: StepRule) -> Rule:
     A priority that is a function is left out: the step writer gives it with each call.
     """
     priority = 1.0 if callable(rule.priority) else rule.priority
+    if isinstance(rule, PatternRule):
+        return rule.windows
     if isinstance(rule, NStepRule):
         return ItemRule(rule.table, 1, priority=priority, lookahead=rule.n_step)
     if isinstance(rule, EpisodeRule):

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from headrace.checks import check_count
 from headrace.errors import Closed, DeadlineExceeded
+from headrace.replay.chosen import Chosen
 from headrace.replay.rules import ItemRule
 from headrace.trajectories.dropped_rows import DroppedRows
 from headrace.trajectories.episode import Episode
@@ -23,18 +24,22 @@ from headrace.trajectories.final_observations import read_final_observations
 from headrace.trajectories.held_columns import HeldColumns
 from headrace.trajectories.item_priorities import ItemPriorities
 from headrace.trajectories.lane_states import SAME_STEP, LaneStates, autoreset_mode, checked_mask
+from headrace.trajectories.pattern_rule import PatternRule
+from headrace.trajectories.patterns import Patterns
 from headrace.trajectories.step_columns import Columns, StepColumns
 from headrace.trajectories.step_rules import EpisodeRule, StepRule, writer_rule
 
 if TYPE_CHECKING:
     from headrace.replay.replay import Replay
     from headrace.replay.writer import Writer
+    from headrace.spec import Signature
 
 # Items of one step writer that may wait for the rate limiters of its tables, before a call waits too (replay I4).
 MAX_PENDING = 1000
 # A writer of rows that never waits by itself: a step writer waits when it has taken the step (trajectories O10).
 _NEVER_WAITS = 1 << 62
 _NO_LANES = np.zeros(0, np.int64)
+_NOTHING_CHOSEN = Chosen({}, {})
 
 
 @dataclass(frozen=True)
@@ -66,14 +71,15 @@ class StepWriter:
     Args:
         replay: a `Replay`, or what has its interface. Its signature is a mapping with `observation`, `action`,
             `reward`, `terminated`, `truncated` and, if they are used, `extras`.
-        rules: what becomes items: `ItemRule` (windows), `NStepRule` (transitions), `EpisodeRule` (whole episodes).
+        rules: what becomes items: `ItemRule` (windows), `NStepRule` (transitions), `EpisodeRule` (whole episodes),
+            `PatternRule` (columns at offsets, under conditions).
         lanes: copies side by side: every leaf then has a leading axis of this size. None: one, without such an axis.
         autoreset: what the copies do when an episode ends: "next_step", "same_step", "disabled", or gymnasium's
             `AutoresetMode`; needed with lanes, None without.
         timeout: seconds that a call may wait when 1000 items of this writer wait for full tables; None waits for ever.
 
     Raises:
-        SpecError: a column of the signature is missing, or is one that nobody gives.
+        SpecError: a column of the signature is missing, or is one that nobody gives; a pattern reads an unknown one.
         KeyError: no such table.
         ValueError: `autoreset` is missing or unknown; a number out of range.
         TypeError: an argument of another kind.
@@ -117,6 +123,7 @@ class StepWriter:
             number: rule.priority for number, rule in enumerate(self.rules) if callable(rule.priority)
         }
         self._priorities = ItemPriorities(replay.signature, made_of, functions, count) if functions else None
+        self._patterns = self._new_patterns(replay.signature)
         limits = [rule for rule in self.rules if isinstance(rule, EpisodeRule) and rule.overflow != "split"]
         self._limits = sorted(limits, key=lambda rule: rule.max_length)
         self._next_limit = _NEVER_WAITS
@@ -186,7 +193,7 @@ class StepWriter:
 
         Raises:
             ValueError: a lane has no open episode, is to be reset, has no final observation, or is too long for an
-                `EpisodeRule`; a function gave no priority. Nothing changed.
+                `EpisodeRule`; a function gave no priority, or a condition no bool. Nothing changed.
             SpecError: something does not fit; nothing changed.
             StoreFull: no room for the step, and it was not taken; send it again when items have left.
             DeadlineExceeded: the tables were full for `timeout` seconds; the step was taken, do not send it again.
@@ -219,8 +226,11 @@ class StepWriter:
                 and final_observation is None
                 and not columns.any_set(flags[1], flags[2])
             ):
+                chosen = None if self._patterns is None else self._choose(writer, row)
                 # A writer of one lane has no axis of lanes.
                 writer.append({name: value[0] for name, value in row.items()} if self._lanes == 1 else row)
+                if chosen is not None:
+                    self._dropped.chose(chosen, states.calls - states.begin)
                 states.calls += 1
                 self._steps_written += len(states.open)
             else:
@@ -241,10 +251,15 @@ class StepWriter:
         states.check_resets(flags)
         ended, idle = np.flatnonzero(flags), states.resetting.copy()
         finals = self._finals(ended, columns.with_lanes(following), final_observation)
+        chosen, index = _NOTHING_CHOSEN, states.calls - states.begin
+        if self._patterns is not None:
+            chosen = self._patterns.choose(index, step, np.flatnonzero(~idle), ended, finals)
+            writer.choose_windows(chosen)
         if self._priorities is not None:
             taken = {name: np.array(value) for name, value in step.items()}
-            self._give_priorities(writer, taken, np.flatnonzero(~idle), ended, finals)
+            self._give_priorities(writer, taken, np.flatnonzero(~idle), ended, finals, chosen)
         writer.append_seam(step, idle, ended, finals)
+        self._dropped.chose(chosen, index)
         self._steps_written += len(idle) - int(np.count_nonzero(idle)) + len(ended)
         for lane, rows in zip(ended.tolist(), states.rows(ended).tolist(), strict=True):
             self._steps_dropped += self._dropped.end(lane, rows + 1)
@@ -280,6 +295,7 @@ class StepWriter:
         lanes: NDArray[np.int64],
         ended: NDArray[np.int64],
         finals: Mapping[str, NDArray[Any]],
+        chosen: Chosen,
     ) -> None:
         assert self._priorities is not None
         columns = self._columns
@@ -287,11 +303,30 @@ class StepWriter:
             name: finals[name] if name in finals else columns.zeros(name, len(ended))
             for name in columns.specs
         }
-        writer.give_priorities(self._priorities.of_step(step, lanes.tolist(), ended.tolist(), whole))
+        writer.give_priorities(self._priorities.of_step(step, lanes.tolist(), ended.tolist(), whole, chosen))
+
+    def _new_patterns(self, signature: Signature) -> Patterns | None:
+        rules = {number: rule for number, rule in enumerate(self.rules) if isinstance(rule, PatternRule)}
+        if not rules:
+            return None
+        columns = self._columns
+        return Patterns(signature, rules, self._lanes, (*columns.observation.names, *columns.extras))
+
+    def _choose(self, writer: Writer, row: Columns) -> Chosen:
+        """The items of patterns that a step makes in which no lane ends or is reset."""
+        assert self._patterns is not None
+        states, reads = self._states, self._patterns.reads
+        step = self._columns.with_lanes({name: row[name] for name in reads})
+        every = np.arange(len(states.open))
+        chosen = self._patterns.choose(states.calls - states.begin, step, every, _NO_LANES, {})
+        writer.choose_windows(chosen)
+        return chosen
 
     def _settle(self, found: Columns) -> None:
         """The first call says which columns every row has, final rows too."""
         if self._with_observation is None:
+            if self._patterns is not None:
+                self._patterns.check_ends(found)
             self._replay.note_given(found)
             self._with_observation = tuple(name for name in found if name in self._columns.extras)
 
@@ -396,9 +431,14 @@ class StepWriter:
         if len(unfinished) and writes:
             held = self._columns.with_lanes(self._held.row)
             finals = {name: value[unfinished] for name, value in held.items()}
+            chosen, index = _NOTHING_CHOSEN, states.calls - states.begin - 1
+            if self._patterns is not None:
+                chosen = self._patterns.choose(index, {}, _NO_LANES, unfinished, finals)
+                writer.choose_windows(chosen)
             if self._priorities is not None:
-                self._give_priorities(writer, {}, _NO_LANES, unfinished, finals)
+                self._give_priorities(writer, {}, _NO_LANES, unfinished, finals, chosen)
             writer.end_lanes(unfinished, finals)
+            self._dropped.chose(chosen, index)
             self._steps_written += len(unfinished)
         elif len(unfinished):
             writer.drop_open_lanes(unfinished)
@@ -422,6 +462,8 @@ class StepWriter:
         for rule in self.rules:
             if isinstance(rule, EpisodeRule):
                 advice.append(f"overflow='split' for table {rule.table!r}")
+            elif isinstance(rule, PatternRule):
+                advice.append(f"a pattern with fewer conditions for table {rule.table!r}")
             elif isinstance(rule, ItemRule):
                 shorter = f" and a period of at most {rule.length}" if rule.stride > rule.length else ""
                 advice.append(f"end=EndOfEpisode.PAD or TRUNCATE{shorter} for table {rule.table!r}")
@@ -575,7 +617,9 @@ def _checked_rules(rules: Sequence[StepRule]) -> tuple[StepRule, ...]:
         raise TypeError(f"rules: expected a list of rules, got {rules!r}; put a single one into a list")
     for rule in rules:
         if not isinstance(rule, StepRule):
-            raise TypeError(f"rules: expected an ItemRule, an NStepRule or an EpisodeRule, got {rule!r}")
+            raise TypeError(
+                f"rules: expected an ItemRule, NStepRule, EpisodeRule or PatternRule, got {rule!r}"
+            )
     if not rules:
         raise ValueError("rules: expected at least one rule, got none")
     return tuple(rules)

@@ -1,0 +1,145 @@
+"""The patterns of a step writer: of which lanes a call makes items, told before anything is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.errors import SpecError
+from headrace.replay.chosen import Chosen
+from headrace.spec import Signature
+from headrace.trajectories.conditions import Moment
+from headrace.trajectories.pattern_rule import PatternRule
+from headrace.views.sources import METADATA, source_of
+
+
+class Patterns:
+    """Evaluates `PatternRule`s.
+
+    Args:
+        signature: of the replay.
+        rules: by their numbers among the writer's.
+        lanes: as the step writer's.
+        at_the_end: the columns that final rows may have.
+
+    Raises:
+        SpecError: an unknown column.
+        ValueError: a pattern that can have no item.
+
+    Attributes:
+        reads: the columns that conditions look at.
+    """
+
+    def __init__(
+        self,
+        signature: Signature,
+        rules: Mapping[int, PatternRule],
+        lanes: int | None,
+        at_the_end: Collection[str],
+    ) -> None:
+        self._rules = rules
+        self._has_lanes = lanes is not None
+        self._lanes = lanes or 1
+        self._needed = {number: _needed_of_newest(signature, rule) for number, rule in rules.items()}
+        self._dtypes = {name: signature.columns[name].dtype for name in _read_by_conditions(signature, rules)}
+        self.reads = tuple(self._dtypes)
+        self.check_ends(at_the_end)
+
+    def check_ends(self, at_the_end: Collection[str]) -> None:
+        """Refuse patterns of final rows only that read what final rows have not.
+
+        Raises:
+            ValueError: with the columns.
+        """
+        for number, rule in self._rules.items():
+            looked_at = {name for each in rule.conditions for name in each.columns}
+            missing = sorted((self._needed[number] | looked_at).difference(at_the_end))
+            if missing and any(condition.is_at_end for condition in rule.conditions):
+                raise ValueError(
+                    f"PatternRule of table {rule.table!r}: it makes items at the end of an episode, where the newest "
+                    f"row (-1) is the final row, which has no {', '.join(missing)}; those of the last step are at -2"
+                )
+
+    def choose(
+        self,
+        index: NDArray[np.int64],
+        step: Mapping[str, NDArray[Any]],
+        storing: NDArray[np.int64],
+        ended: NDArray[np.int64],
+        finals: Mapping[str, NDArray[Any]],
+    ) -> Chosen:
+        """Of which lanes the next call makes items.
+
+        Args:
+            index: int64[lanes], in the lane's episode, of its newest row that is no final row.
+            step: `[lanes, ...]`, with the columns `reads`.
+            storing: int64[n]: lanes that store a row.
+            ended: int64[m]: lanes whose episode ends.
+            finals: `[m, ...]`: the columns that the final rows have.
+
+        Raises:
+            ValueError: a function gave no bools; names the table.
+        """
+        rows = (
+            {name: step[name].astype(dtype, copy=False)[storing] for name, dtype in self._dtypes.items()}
+            if len(storing)
+            else {}
+        )
+        given = {
+            name: finals[name].astype(dtype, copy=False)
+            for name, dtype in self._dtypes.items()
+            if name in finals
+        }
+        of_rows = Moment(index[storing], False, rows, self._has_lanes)
+        of_finals = Moment(index[ended] + 1, True, given, self._has_lanes)
+        of_step: dict[int, NDArray[np.bool_]] = {}
+        of_ends: dict[int, NDArray[np.bool_]] = {}
+        for number, rule in self._rules.items():
+            of_step[number] = self._scatter(rule, of_rows, storing)
+            readable = ended if self._needed[number].issubset(finals) else ended[:0]
+            of_ends[number] = self._scatter(rule, of_finals, readable)
+        return Chosen(of_step, of_ends)
+
+    def _scatter(self, rule: PatternRule, moment: Moment, lanes: NDArray[np.int64]) -> NDArray[np.bool_]:
+        chosen = np.zeros(self._lanes, np.bool_)
+        if not len(lanes):
+            return chosen
+        found = moment.steps + 1 >= -rule.oldest
+        for condition in rule.conditions:
+            if found.any():
+                try:
+                    found = found & condition.holds(moment)
+                except ValueError as error:
+                    raise ValueError(f"table {rule.table!r}: {error}; nothing was stored") from error
+        chosen[lanes] = found
+        return chosen
+
+
+def _needed_of_newest(signature: Signature, rule: PatternRule) -> frozenset[str]:
+    """The columns that the pattern reads of the newest row."""
+    needed: set[str] = set()
+    offsets = rule.offsets
+    for name, view in rule.views.items():
+        try:
+            source = source_of(signature, name, view, frozenset())
+        except SpecError as error:
+            raise SpecError(f"PatternRule of table {rule.table!r}: {error}") from error
+        if -1 in offsets[name]:
+            needed.update(column for column in source.columns.values() if column not in METADATA)
+    return frozenset(needed)
+
+
+def _read_by_conditions(signature: Signature, rules: Mapping[int, PatternRule]) -> list[str]:
+    found: dict[str, None] = {}
+    for rule in rules.values():
+        for name in sorted({name for condition in rule.conditions for name in condition.columns}):
+            if name not in signature.columns:
+                raise SpecError(
+                    f"PatternRule of table {rule.table!r}: conditions: no column {name!r}; there are "
+                    f"{', '.join(signature.columns)}"
+                )
+            found[name] = None
+    return list(found)
