@@ -562,41 +562,42 @@ def test_patterns_against_lists(data):
     as_given = (lambda array: array[0]) if lanes is None else (lambda array: array)
     with new_replay("p", "q", "w") as replay, warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        writer = hr.StepWriter(replay, [rule for rule, _ in rules] + other, lanes=lanes, autoreset=mode)
-        writer.add_first(as_given(now))
-        is_open[:] = True
-        keys = 0
-        for call in range(data.draw(st.integers(1, 14))):
-            if not is_open.all() and mode != "next_step":
-                writer.add_first(as_given(now), **({} if lanes is None else {"mask": ~is_open}))
-                is_open[:] = True
-            ends = np.array(data.draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))) == 0
-            ends &= is_open
-            rewards = np.array(
-                data.draw(st.lists(st.integers(0, 3), min_size=count, max_size=count)), np.float32
-            )
-            following = now + 1
-            first = following + 1 if mode == "same_step" else following
-            seen = np.where(ends, first, following)
-            final = {"final_observation": following} if mode == "same_step" else {}
-            actions = np.full(count, call)
-            flags = as_given(ends), as_given(np.zeros(count, bool))
-            keys += len(writer.add(as_given(actions), as_given(rewards), *flags, as_given(seen), **final))
+        with hr.StepWriter(
+            replay, [rule for rule, _ in rules] + other, lanes=lanes, autoreset=mode
+        ) as writer:
+            writer.add_first(as_given(now))
+            is_open[:] = True
+            keys = 0
+            for call in range(data.draw(st.integers(1, 14))):
+                if not is_open.all() and mode != "next_step":
+                    writer.add_first(as_given(now), **({} if lanes is None else {"mask": ~is_open}))
+                    is_open[:] = True
+                ends = np.array(data.draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))) == 0
+                ends &= is_open
+                rewards = np.array(
+                    data.draw(st.lists(st.integers(0, 3), min_size=count, max_size=count)), np.float32
+                )
+                following = now + 1
+                first = following + 1 if mode == "same_step" else following
+                seen = np.where(ends, first, following)
+                final = {"final_observation": following} if mode == "same_step" else {}
+                actions = np.full(count, call)
+                flags = as_given(ends), as_given(np.zeros(count, bool))
+                keys += len(writer.add(as_given(actions), as_given(rewards), *flags, as_given(seen), **final))
+                for lane in range(count):
+                    if is_open[lane]:
+                        models[lane].store(observation=now[lane], action=call, reward=rewards[lane])
+                    if ends[lane]:
+                        models[lane].end(following[lane])
+                now = seen
+                is_open = np.ones(count, bool) if mode == "same_step" else ~ends
+            writes = data.draw(st.booleans())
+            keys += len(writer.reset(writes))
             for lane in range(count):
-                if is_open[lane]:
-                    models[lane].store(observation=now[lane], action=call, reward=rewards[lane])
-                if ends[lane]:
-                    models[lane].end(following[lane])
-            now = seen
-            is_open = np.ones(count, bool) if mode == "same_step" else ~ends
-        writes = data.draw(st.booleans())
-        keys += len(writer.reset(writes))
-        for lane in range(count):
-            if models[lane].rows and writes:
-                models[lane].end(now[lane])
-            else:
-                models[lane].forget()
-        writer.close()
+                if models[lane].rows and writes:
+                    models[lane].end(now[lane])
+                else:
+                    models[lane].forget()
         assert keys == writer.statistics().items_written
         for rule, _ in rules:
             found = {lane: [] for lane in range(count)}
