@@ -127,6 +127,9 @@ def counts(replay):
         "waiting_samples",
         "seconds_waiting_inserts",
         "seconds_waiting_samples",
+        "longest_waiting_insert",
+        "longest_waiting_sample",
+        "resets",
         "bytes",
     )
     return {

@@ -508,3 +508,54 @@ def test_a_worker_process_writes_into_the_files_of_a_store(place):
         after = again.sample("t", len(again.table("t"))).data
         for name, values in signature.flatten(before).items():
             np.testing.assert_array_equal(values, signature.flatten(after)[name])
+
+
+class _Full:
+    """A disk on which no new file can be made."""
+
+    def __init__(self, monkeypatch):
+        self._patch = monkeypatch
+
+    def __enter__(self):
+        def refuse(path, nbytes):
+            raise OSError(28, "No space left on device")
+
+        self._patch.setattr(Arena, "file", refuse)
+
+    def __exit__(self, *error):
+        self._patch.undo()
+
+
+@pytest.fixture
+def many(place):
+    with hr.Replay(SIGNATURE, [table(max_size=5000)], path=place) as replay:
+        with replay.writer(items=[hr.ItemRule("t", 1)]) as writer:
+            for x in range(3000):
+                writer.append(step(x))
+        yield replay
+
+
+def test_a_journal_that_could_not_grow_is_as_long_as_it_was(many, monkeypatch):
+    """Replay P1, D2: the call changes nothing, and the table serves on."""
+    ring = many.live_table("t").ring
+    first = int(ring.arrays.keys[ring._live_slots()[0]])
+    every = np.arange(first + 1, first + 1501)
+    for _ in range(2):
+        with _Full(monkeypatch), pytest.raises(OSError, match="No space"):
+            many.delete("t", every)
+        assert len(many.table("t")) == 3000
+    assert many.delete("t", every) == 1500
+    assert len(many.table("t")) == 1500
+
+
+def test_holes_that_cannot_be_closed_are_no_error_of_the_call(many, monkeypatch):
+    """Replay T7, L7: what was asked for is done and counted; tidying waits."""
+    first = int(many.live_table("t").ring.arrays.keys[many.live_table("t").ring._live_slots()[0]])
+    with _Full(monkeypatch):
+        for begin in range(1, 2600, 400):
+            assert many.delete("t", np.arange(first + begin, first + begin + 400)) == 400
+        counts = many.table("t").statistics()
+        assert (counts.size, counts.inserts, counts.deletes) == (200, 3000, 2800)
+        assert len(many.sample("t", 50, timeout=0).info.keys) == 50
+    many.delete("t", [first])
+    assert len(many.sample("t", 50, timeout=0).info.keys) == 50

@@ -86,6 +86,21 @@ def test_who_keeps_many_batches_gets_ever_new_memory():
     assert address(pool.empty(LARGE, FLOAT)) in known
 
 
+def test_batches_of_ever_new_sizes_do_not_fill_the_memory():
+    """Their sizes are rounded up, and sizes that are not asked for any more are forgotten."""
+    pool = Pool()
+    held = set()
+    for rows in range(200, 4000):
+        array = pool.empty((rows, 1024), np.dtype(np.uint8))
+        array[:] = 1
+        held.add(address(array))
+        del array
+    kept = sum(buffer.nbytes for buffers in pool._buffers.values() for buffer in buffers)
+    assert kept < 16 * 8 * 4_000_000
+    assert len(pool._buffers) <= 16
+    assert len(held) < 100
+
+
 def test_small_arrays_and_empty_ones_are_plain():
     pool = Pool()
     assert pool.empty((3, 2), FLOAT).shape == (3, 2)

@@ -9,6 +9,7 @@ Arrays are never made anew inside a transaction, so what could stop a kernel hal
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.errors import StoreFull
 from headrace.replay import journal, kernels
 from headrace.replay.cutting import Cut, Windows
 from headrace.replay.generations import Generations
@@ -43,6 +45,7 @@ from headrace.store.store import Store
 if TYPE_CHECKING:
     from headrace.replay.quick import QuickBatches
 
+_LOGGER = logging.getLogger(__name__)
 _ENTRIES = 1024
 
 
@@ -118,8 +121,7 @@ class DurableRing(ItemRing):
             entries: slots that are written, at most.
         """
         if journal.words_for(entries) > self._journal_words:
-            self._journal_words = journal.words_for(2 * entries)
-            self._replace(len(self.arrays.rows))
+            self._grow_journal(journal.words_for(2 * entries))
         items = self.arrays
         journal.begin(items, PRIORITY_OF_ALL)
         self._in_transaction = True
@@ -131,9 +133,24 @@ class DurableRing(ItemRing):
             journal.end(items)
             self._in_transaction = False
 
+    def _grow_journal(self, words: int) -> None:
+        before = self._journal_words
+        self._journal_words = words
+        try:
+            self._replace(len(self.arrays.rows))
+        except BaseException:
+            # The old arrays stay, and their journal is as long as it was.
+            self._journal_words = before
+            raise
+
     def _close_holes(self) -> None:
-        if not self._in_transaction:
+        """Only tidying: what was asked for is done, so a disk without room for a new file is no error of the call."""
+        if self._in_transaction:
+            return
+        try:
             super()._close_holes()
+        except (OSError, StoreFull) as error:
+            _LOGGER.warning("holes between items stay for now, a new file cannot be made: %s", error)
 
     # ---- changes ---------------------------------------------------------------------------------------------------
 

@@ -46,6 +46,8 @@ from headrace.views.located import Located
 from headrace.views.sampling import SamplingPlan
 from headrace.views.view import View
 
+_KEPT_QUICK = 64
+
 
 class Replay:
     """Steps, each stored once, and tables of items over them. Thread-safe.
@@ -251,6 +253,8 @@ class Replay:
             pass
         assert plan.quick is not None
         made = QuickBatches(self.store, self._pool, plan.quick, batch_size, length, sequences=sequences)
+        if len(self._quick) >= _KEPT_QUICK:
+            self._quick.clear()
         found = self._quick[key] = made if made.nbytes <= LARGEST else None
         return found
 

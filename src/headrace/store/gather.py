@@ -18,6 +18,7 @@ from headrace.store.window import follow
 # Smaller arrays come from the allocator's own lists, without page faults.
 _POOLED_BYTES = 128 * 1024
 _KEPT_BUFFERS = 8
+_KEPT_SIZES = 16
 
 
 class Pool:
@@ -47,8 +48,14 @@ class Pool:
         return np.ndarray(shape, dtype, buffer=self._free_buffer(nbytes))
 
     def _free_buffer(self, nbytes: int) -> NDArray[np.uint8]:
+        # Batches whose longest item differs have ever new sizes; an eighth more lets them share buffers.
+        step = 1 << max(0, nbytes.bit_length() - 4)
+        nbytes = -(-nbytes // step) * step
         with self._lock:
-            buffers = self._buffers.setdefault(nbytes, [])
+            # Sizes in the order of their last use; the pool forgets the one that was not asked for the longest.
+            buffers = self._buffers[nbytes] = self._buffers.pop(nbytes, [])
+            if len(self._buffers) > _KEPT_SIZES:
+                del self._buffers[next(iter(self._buffers))]
             for place in range(len(buffers)):
                 if self._references(buffers, place) == self._unused:
                     return buffers[place]
