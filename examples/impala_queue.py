@@ -7,8 +7,8 @@ the actors wait, so no rollout gets old. V-trace corrects for the age that remai
 The algorithm is that of L. Espeholt et al., "IMPALA: Scalable Distributed Deep-RL with Importance Weighted
 Actor-Learner Architectures" (2018).
 
-    pip install "headrace[torch]" "gymnasium[classic-control]"
-    python examples/impala_queue.py --updates 400
+    pip install "headrace[torch]"
+    python examples/impala_queue.py --updates 600
 """
 
 from __future__ import annotations
@@ -27,11 +27,9 @@ GAMMA = 0.99
 
 # What the learner sees of each of the 20 rows of a rollout. Where an episode ends a row has no next observation: it is
 # the final row, or padding, and no transition. The mask `next_observation_mask` tells.
+COLUMNS = ("observation", "action", "reward", "terminated", "log_prob", "policy_version")
 VIEWS = {
-    **{
-        name: hr.View(name)
-        for name in ("observation", "action", "reward", "terminated", "log_prob", "policy_version")
-    },
+    **{name: hr.View(name) for name in COLUMNS},
     "next_observation": hr.View("observation", shift=1, mask=True),
 }
 
@@ -91,11 +89,11 @@ def mean_return(collectors: list[hr.AsyncCollector]) -> float:
     return float(np.mean([collector.statistics().episode_return_mean for collector in collectors]))
 
 
-def main(updates: int = 400, actors: int = 2, seed: int = 0) -> tuple[list[float], float]:
+def main(updates: int = 600, actors: int = 2, seed: int = 0) -> tuple[list[float], float]:
     """Learn from so many batches of 16 rollouts; the loss of each, and the mean return of the last episodes."""
     torch.manual_seed(seed)
     network = ActorCritic()
-    optimizer = torch.optim.Adam(network.parameters(), lr=2e-3)
+    optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
     queue = hr.Table.queue("rollouts", max_size=2 * BATCH)
     # Every 20 steps of an episode one item; the last one is filled up. Each waits for its last next observation.
     rule = hr.ItemRule("rollouts", length=STEPS, stride=STEPS, end=hr.EndOfEpisode.PAD, lookahead=1)
@@ -127,19 +125,15 @@ def main(updates: int = 400, actors: int = 2, seed: int = 0) -> tuple[list[float
                 collector.update_policy_weights_(network)
             losses.append(float(loss.detach()))
             if update % 50 == 0:
-                print(
-                    f"{update:5} updates: the last 100 episodes of each actor returned {mean_return(collectors):.0f}"
-                )
+                print(f"{update:5} updates: the last episodes returned {mean_return(collectors):.0f}")
         returned, table = mean_return(collectors), replay.statistics().tables["rollouts"]
-    print(
-        f"rollouts: {table.inserts} in the queue, {table.samples} learnt from, {np.mean(ages):.1f} updates old"
-    )
+    print(f"{table.inserts} rollouts, {table.samples} learnt from, {np.mean(ages):.1f} updates old")
     return losses, returned
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--updates", type=int, default=400)
+    parser.add_argument("--updates", type=int, default=600)
     parser.add_argument("--actors", type=int, default=2, help="worker processes that play")
     parser.add_argument("--seed", type=int, default=0)
     torch.set_num_threads(1)

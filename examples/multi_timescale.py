@@ -2,14 +2,14 @@
 
 Each actor thread plays CartPole with the network that the learner trains. A sample that it sends has
 
-* `step`: 32 rows, one for each step: observation, action, reward, and whether the pole fell;
+* `step`: 32 rows, one for each step: observation, action, reward, and whether the episode ended;
 * `episode`: one row for each episode that ended meanwhile, up to 4;
 * `last`: one row: the observation after the last step, from which the learner goes on with its own estimate.
 
 `hr.TrajectoryAccumulator` gathers the parts, `hr.BatchQueue` puts the samples of all actors into batches, and the
 learner takes each sample once (advantage actor-critic, V. Mnih et al., 2016).
 
-    pip install "headrace[torch]" "gymnasium[classic-control]"
+    pip install "headrace[torch]"
     python examples/multi_timescale.py --batches 400
 """
 
@@ -75,9 +75,8 @@ def play(network: ActorCritic, queue: hr.BatchQueue, seed: int) -> None:
             action = network.act(observation)
             following, reward, terminated, truncated, _ = env.step(action)
             return_ += float(reward)
-            if (
-                truncated and not terminated
-            ):  # The pole still stands: the last reward stands for the rest, too.
+            if truncated and not terminated:
+                # The pole still stands: the last reward brings the estimate of what would have followed.
                 reward = float(reward) + GAMMA * network.value(following)
             ended = terminated or truncated
             step = {"observation": observation, "action": action, "reward": reward, "ended": ended}
@@ -119,9 +118,8 @@ def main(batches: int = 400, actors: int = 4, seed: int = 0) -> tuple[list[float
     torch.manual_seed(seed)
     network = ActorCritic()
     optimizer = torch.optim.Adam(network.parameters(), lr=2e-3)
-    queue = hr.BatchQueue(
-        EXAMPLE, BATCH
-    )  # Actors wait when three batches are full: nothing gets old, or is lost.
+    # Actors wait when three batches are full: nothing gets old, and nothing is lost.
+    queue = hr.BatchQueue(EXAMPLE, BATCH)
     losses: list[float] = []
     episodes: list[float] = []
     with ThreadPoolExecutor(actors) as pool, contextlib.closing(queue):

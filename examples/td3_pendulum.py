@@ -4,7 +4,7 @@ The worker writes each step once. Its 3-step transitions are cut from the steps 
 stays two batches ahead. The table's rate limiter keeps learner and worker together, one batch for each new frame:
 whoever is ahead waits.
 
-    pip install "headrace[torch]" "gymnasium[classic-control]"
+    pip install "headrace[torch]"
     python examples/td3_pendulum.py --steps 20000
 
 The algorithm is that of S. Fujimoto et al., "Addressing Function Approximation Error in Actor-Critic Methods" (2018).

@@ -7,12 +7,12 @@ torch = pytest.importorskip("torch")
 
 
 def test_each_rollout_of_two_actors_is_learnt_from_once(example, capsys):
-    losses, returned = example("impala_queue").main(updates=40, actors=2)
-    assert len(losses) == 40
+    losses, returned = example("impala_queue").main(updates=60, actors=2)
+    assert len(losses) == 60
     assert np.isfinite(losses).all()
-    assert returned > 25  # Random actions give 22.
+    assert returned > 26  # Random actions give 22.
     told = capsys.readouterr().out
-    assert "640 learnt from" in told
+    assert "960 learnt from" in told
     # The queue holds 32 rollouts, so what was learnt from is never much older than its two batches.
     assert float(told.split(" updates old")[0].split()[-1]) < 10
 
