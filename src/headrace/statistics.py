@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 
@@ -122,12 +122,13 @@ class ReplayStatistics:
     Attributes:
         tables: by name.
         store: of all of them.
-        seconds: when it was taken, by the replay's clock, which says nothing but how long it is from one to another.
+        seconds: when it was taken, by the replay's clock, which tells only how long it is from one record to another;
+            two that differ in it alone are equal.
     """
 
     tables: Mapping[str, TableStatistics]
     store: StoreStatistics
-    seconds: float
+    seconds: float = field(compare=False)
 
     def rates_since(self, earlier: ReplayStatistics) -> Mapping[str, TableRates]:
         """What happened in each second since an earlier record of the same replay, by table.

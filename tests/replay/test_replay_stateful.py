@@ -89,12 +89,15 @@ def limiters(max_size):
             size,
             st.sampled_from([1.0, 2.5, 20.0]),
         ),
-        st.builds(Rounds, size, st.integers(1, 9)),
     )
 
 
+def all_limiters(max_size):
+    return st.one_of(limiters(max_size), st.builds(Rounds, st.integers(1, max_size), st.integers(1, 9)))
+
+
 @st.composite
-def tables(draw, name, selectors):
+def tables(draw, name, selectors, limiters):
     max_size = draw(st.integers(1, 12))
     return hr.Table(
         name,
@@ -206,6 +209,7 @@ class ReplayAgainstLists(RuleBasedStateMachine):
     """Random victims are looked up in the replay; everything else the model knows by itself."""
 
     selectors = BUILT_IN
+    limiters = staticmethod(limiters)
 
     @initialize(
         data=st.data(),
@@ -215,7 +219,9 @@ class ReplayAgainstLists(RuleBasedStateMachine):
         seed=st.integers(0, 2**32),
     )
     def make(self, data, lanes, length, capacity, seed):
-        first, second = (data.draw(tables(name, self.selectors)) for name in ("first", "second"))
+        first, second = (
+            data.draw(tables(name, self.selectors, self.limiters)) for name in ("first", "second")
+        )
         self.clock = FakeClock()
         self.replay = self.new_replay([first, second], capacity=capacity, seed=seed, clock=self.clock)
         self.models = {t.name: Model(t, t.max_size, t.rate_limiter) for t in (first, second)}
@@ -455,7 +461,7 @@ class ReplayAgainstLists(RuleBasedStateMachine):
     def configure(self, table, data):
         model = self.models[table]
         max_size = data.draw(st.integers(1, 12))
-        limiter = data.draw(limiters(max_size))
+        limiter = data.draw(self.limiters(max_size))
         self.replay.table(table).configure(max_size=max_size, rate_limiter=limiter)
         model.max_size, model.limiter = max_size, limiter
         while len(model.items) > max_size:
@@ -557,9 +563,10 @@ TestStoreOnDiskAgainstLists = StoreOnDiskAgainstLists.TestCase
 
 
 class OwnSelectorsAgainstLists(ReplayAgainstLists):
-    """The same with selectors of a user's own, beside each other and beside those of Headrace, in both roles."""
+    """The same with selectors and limiters of a user's own, beside each other and beside those of Headrace."""
 
     selectors = st.one_of(CUSTOM, CUSTOM, BUILT_IN)
+    limiters = staticmethod(all_limiters)
 
     def next_life(self):
         """They cannot be written down; another writer goes on."""
