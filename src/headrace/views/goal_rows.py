@@ -6,12 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.store.jit import Float, Int, kernel, kernel_apart, prefetch
-from headrace.store.layout import ENDED, FINAL, StoreArrays
+from headrace.store.layout import ENDED, FINAL, LANES, StoreArrays
 from headrace.store.memory import open_store
 from headrace.store.window import follow, reach
 
 # The places of `goals.STRATEGIES`.
 _FUTURE, _LAST = 0, 1
+_READ_AHEAD = 64
 
 
 @kernel
@@ -71,7 +72,8 @@ def draw_goals_in(
     """
     store = open_store(memory, places, page_rows)
     for index in range(rows.shape[0]):
-        prefetch(store.steps, rows[index])
+        if rows[index] >= 0:
+            _read_ahead(store, rows[index])
     before = -1
     for index in range(rows.shape[0]):
         run = runs[index]
@@ -80,6 +82,17 @@ def draw_goals_in(
             goals[run] = -1
             if uniforms[0, run] < ratio:
                 goals[run] = _goal_row(store, rows[index], uniforms[1, run], strategy, acting_gives)
+
+
+@kernel
+def _read_ahead(store: StoreArrays, row: Int) -> None:
+    """Ask for the words that `reach` is about to look at: each would be a wait of its own."""
+    lanes = store.pages[row // store.page_rows, LANES]
+    prefetch(store.steps, row)
+    distance = 1
+    while distance <= _READ_AHEAD:
+        prefetch(store.steps, row + distance * lanes)
+        distance *= 2
 
 
 @kernel_apart

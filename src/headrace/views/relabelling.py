@@ -26,6 +26,7 @@ from headrace.views.transition import TransitionView
 from headrace.views.view import View
 
 _FLAG = ArraySpec((), np.bool_)
+_NO_FLAGS = np.zeros(0, np.bool_)
 
 
 @dataclass(frozen=True)
@@ -57,15 +58,19 @@ class Relabelled:
     Attributes:
         goals: int64[R], the row that each run's goal comes from, or -1.
         runs: int64[M], the run of each row, or -1.
+        replaced: bool[M], whether a row's goal is replaced.
         acted: for each `_Shown`, int64[M, W]: the rows whose rewards are shown, or -1.
-        reached: as `acted`: the rows after those.
+        acted_runs: int64[M * W], their runs.
+        reached: int64[M * W], the rows after those.
         copies: goals, then of each `_Shown` what was achieved and its infos, by column.
     """
 
     goals: NDArray[np.int64]
     runs: NDArray[np.int64]
-    acted: list[NDArray[np.int64]]
-    reached: list[NDArray[np.int64]]
+    replaced: NDArray[np.bool_]
+    acted: list[NDArray[np.int64]] = field(default_factory=list)
+    acted_runs: list[NDArray[np.int64]] = field(default_factory=list)
+    reached: list[NDArray[np.int64]] = field(default_factory=list)
     copies: list[dict[str, NDArray[Any]]] = field(default_factory=list)
 
 
@@ -110,6 +115,7 @@ class Relabelling:
         ]
         self._shown = _shown(marked, rule)
         self._reward = _reward_spec(signature, self._shown)
+        self._shows_flags = any(shown.terminated or shown.discounts for shown in self._shown)
         self._columns = [list(self._achieved.columns.values())]
         for _ in self._shown:
             self._columns.append(list(self._achieved.columns.values()))
@@ -133,14 +139,17 @@ class Relabelling:
         flat = runs.reshape(-1)
         uniforms = random.random((2, count))
         draw_goals_in(*self._carve, rows.reshape(-1), flat, uniforms, self._rule.ratio, strategy, ends, goals)
-        found = Relabelled(goals, flat, [], [])
+        found = Relabelled(goals, flat, _NO_FLAGS)
         for shown in self._shown:
             acted = self._acted(shown, located)
-            runs_of_each = np.repeat(self._runs(shown.source, located, flat), acted.shape[1])
-            reached = np.empty_like(acted)
-            find_next_in(*self._carve, acted.reshape(-1), runs_of_each, ends, goals, reached.reshape(-1))
+            acted_runs = _widened(self._of_source(flat, shown.source, located), acted.shape[1])
+            reached = np.empty(acted.size, np.int64)
+            find_next_in(*self._carve, acted.reshape(-1), acted_runs, ends, goals, reached)
             found.acted.append(acted)
+            found.acted_runs.append(acted_runs)
             found.reached.append(reached)
+        # A run of which one reward cannot be told has its own goal again.
+        found.replaced = goals >= 0 if rows.ndim == 1 else (flat >= 0) & (goals[flat] >= 0)
         return found
 
     def _acted(self, shown: _Shown, located: Located) -> NDArray[np.int64]:
@@ -156,10 +165,10 @@ class Relabelling:
         return acted
 
     @staticmethod
-    def _runs(source: Source, located: Located, runs: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The run of each row that a view presents."""
+    def _of_source(values: NDArray[Any], source: Source, located: Located) -> NDArray[Any]:
+        """What each row has, `[M]`, for the rows that a view presents."""
         every, shape = source.window.every, located.rows.shape
-        return runs if every == 1 or len(shape) == 1 else runs.reshape(shape)[:, ::every].reshape(-1)
+        return values if every == 1 or len(shape) == 1 else values.reshape(shape)[:, ::every].reshape(-1)
 
     def _places(self, source: Source, located: Located) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """The rows that a view shows, and where it does: elsewhere its fill stands."""
@@ -178,54 +187,60 @@ class Relabelling:
         """Show the goals, and copy what the functions are to see. A reading guard must be open."""
         sets = [found.goals]
         for acted, reached in zip(found.acted, found.reached, strict=True):
-            sets += [reached.reshape(-1), acted.reshape(-1)]
+            sets += [reached, acted.reshape(-1)]
         copies = iter(self._copier.copy(sets))
         found.copies = [{column: next(copies) for column in names} for names in self._columns]
         for source, leaf, column in self._targets:
             values = out[source.name][leaf] if leaf else out[source.name]
-            _, is_shown = self._places(source, located)
-            shape = shape_of(source, located)
-            runs = self._runs(source, located, found.runs)
-            runs = np.repeat(runs, is_shown.size // len(runs)).reshape(shape)
-            chosen = is_shown.reshape(shape) & (found.goals[runs] >= 0)
-            values[chosen] = found.copies[0][column][runs[chosen]]
+            places, runs = self._replaced_places(source, located, found)
+            leading = len(shape_of(source, located))
+            values.reshape(-1, *values.shape[leading:])[places] = found.copies[0][column].take(runs, 0)
 
-    def relabelled(self, located: Located, found: Relabelled) -> NDArray[np.bool_]:
-        """The rows whose goal was replaced, bool[B] or bool[B, L]."""
-        chosen = (found.runs >= 0) & (found.goals[found.runs] >= 0)
-        return chosen.reshape(located.rows.shape)
+    def _replaced_places(
+        self, source: Source, located: Located, found: Relabelled
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where among what a view shows another goal is to stand, and the runs that tell which."""
+        width = len(source.window.offsets)
+        replaced = _widened(self._of_source(found.replaced, source, located), width)
+        if source.is_plain:
+            is_all_shown = not (located.padded or source.window.acting_gives)
+        else:
+            is_all_shown = not located.found[source.window].missing
+        if not is_all_shown:
+            replaced = replaced & self._places(source, located)[1].reshape(-1)
+        places = np.flatnonzero(replaced)
+        runs = self._of_source(found.runs, source, located)
+        return places, runs.take(places // width if width > 1 else places)
 
-    def finish(self, located: Located, found: Relabelled, out: dict[str, Any]) -> None:
+    def finish(self, found: Relabelled, out: dict[str, Any]) -> None:
         """Show the rewards for the goals: the user's functions tell them. Needs neither lock nor guard."""
-        runs = [
-            np.repeat(self._runs(shown.source, located, found.runs), acted.shape[1]).reshape(acted.shape)
-            for shown, acted in zip(self._shown, found.acted, strict=True)
-        ]
+        # The places of `acted` where a reward for another goal is shown: those after which a row was looked up, in runs
+        # that were not given up later.
         chosen = [
-            (acted >= 0) & (found.goals[run] >= 0) for acted, run in zip(found.acted, runs, strict=True)
+            np.flatnonzero((reached >= 0) & (found.goals[runs] >= 0))
+            for reached, runs in zip(found.reached, found.acted_runs, strict=True)
         ]
-        counts = [int(each.sum()) for each in chosen]
-        if not sum(counts):
+        count = sum(map(len, chosen))
+        if not count:
             return
-        arguments = self._arguments(found, runs, chosen)
+        arguments = self._arguments(found, chosen)
         rewards = flags = None
         if self._reward is not None:
-            rewards = _call("reward", self._rule.reward, arguments, self._reward, sum(counts))
-        if self._rule.terminated is not None and any(
-            shown.terminated or shown.discounts for shown in self._shown
-        ):
-            flags = _call("terminated", self._rule.terminated, arguments, _FLAG, sum(counts))
+            rewards = _call("reward", self._rule.reward, arguments, self._reward, count)
+        if self._shows_flags:
+            assert self._rule.terminated is not None
+            flags = _call("terminated", self._rule.terminated, arguments, _FLAG, count)
         begin = 0
-        for shown, where, count in zip(self._shown, chosen, counts, strict=True):
-            part = slice(begin, begin + count)
-            begin += count
+        for shown, acted, where in zip(self._shown, found.acted, chosen, strict=True):
+            part = slice(begin, begin + len(where))
+            begin += len(where)
             if rewards is not None:
-                _show_rewards(shown, where, rewards[part], out)
+                _show_rewards(shown, acted.shape, where, rewards[part], out)
             if flags is not None:
                 _show_flags(shown, where, flags[part], out)
 
     def _arguments(
-        self, found: Relabelled, runs: list[NDArray[np.int64]], chosen: list[NDArray[np.bool_]]
+        self, found: Relabelled, chosen: list[NDArray[np.int64]]
     ) -> tuple[Any, Any, dict[str, Any]]:
         """What the functions are given: `[K, ...]` each, the K transitions of all views one after another."""
 
@@ -233,17 +248,24 @@ class Relabelling:
             leaves = {}
             for leaf, column in source.columns.items():
                 parts = [
-                    found.copies[1 + 2 * place + number][column][where.reshape(-1)]
+                    found.copies[1 + 2 * place + number][column].take(where, 0)
                     for place, where in enumerate(chosen)
                 ]
                 leaves[leaf] = parts[0] if len(parts) == 1 else np.concatenate(parts)
             return leaves[""] if source.build is None else source.build(leaves)
 
-        run = np.concatenate([run[where] for run, where in zip(runs, chosen, strict=True)])
-        goals = {leaf: found.copies[0][column][run] for leaf, column in self._achieved.columns.items()}
+        runs = np.concatenate([runs[where] for runs, where in zip(found.acted_runs, chosen, strict=True)])
+        goals = {
+            leaf: found.copies[0][column].take(runs, 0) for leaf, column in self._achieved.columns.items()
+        }
         goal = goals[""] if self._goal.build is None else self._goal.build(goals)
         info = {path: together(source, 1) for path, source in zip(self._rule.info, self._infos, strict=True)}
         return together(self._achieved, 0), goal, info
+
+
+def _widened(values: NDArray[Any], width: int) -> NDArray[Any]:
+    """What each row has, for each place of its window."""
+    return values if width == 1 else np.repeat(values, width)
 
 
 def _shown(sources: Sequence[Source], rule: Hindsight) -> list[_Shown]:
@@ -301,29 +323,27 @@ def _call(
 
 
 def _show_rewards(
-    shown: _Shown, where: NDArray[np.bool_], rewards: NDArray[Any], out: dict[str, Any]
+    shown: _Shown,
+    shape: tuple[int, ...],
+    where: NDArray[np.int64],
+    rewards: NDArray[Any],
+    out: dict[str, Any],
 ) -> None:
-    if not shown.rewards:
-        return
-    if shown.sums is None:
-        for name in shown.rewards:
-            out[name][where.reshape(out[name].shape)] = rewards
-        return
-    n_step, gamma = shown.sums
-    each = np.zeros(where.shape)
-    each[where] = rewards
-    totals, scale = np.zeros(len(where)), 1.0
-    for step in range(n_step):
-        totals += scale * each[:, step]
-        scale *= gamma
-    changed = where[:, 0]
+    if shown.sums is not None and shown.sums[0] > 1:
+        n_step, gamma = shown.sums
+        each = np.zeros(shape)
+        each.reshape(-1)[where] = rewards
+        where = np.unique(where // n_step)
+        rewards = np.zeros(len(where))
+        for step in range(n_step):
+            rewards += gamma**step * each[where, step]
     for name in shown.rewards:
-        out[name][changed.reshape(out[name].shape)] = totals[changed]
+        out[name].reshape(-1)[where] = rewards
 
 
-def _show_flags(shown: _Shown, where: NDArray[np.bool_], flags: NDArray[Any], out: dict[str, Any]) -> None:
+def _show_flags(shown: _Shown, where: NDArray[np.int64], flags: NDArray[Any], out: dict[str, Any]) -> None:
     for name in shown.terminated:
-        out[name][where.reshape(out[name].shape)] = flags
+        out[name].reshape(-1)[where] = flags
     for name in shown.discounts:
         assert shown.sums is not None
-        out[name][where.reshape(out[name].shape)] = np.where(flags, 0.0, shown.sums[1])
+        out[name].reshape(-1)[where] = np.where(flags, 0.0, shown.sums[1])

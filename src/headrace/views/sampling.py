@@ -180,7 +180,7 @@ class SamplingPlan:
             assert located.relabelled is not None
             self._relabelling.present(located, located.relabelled, out)
             for name in self._relabelled:
-                out[name] = self._relabelling.relabelled(located, located.relabelled)
+                out[name] = located.relabelled.replaced.reshape(located.rows.shape).copy()
         for source in self._trees:
             assert source.build is not None
             out[source.name] = source.build(out[source.name])
@@ -193,7 +193,7 @@ class SamplingPlan:
         """What needs no guard any more: rewards for goals of hindsight, told by the user's function."""
         if self._relabelling is not None:
             assert located.relabelled is not None
-            self._relabelling.finish(located, located.relabelled, data)
+            self._relabelling.finish(located.relabelled, data)
 
     def _present_number(self, column: str, source: Source, located: Located) -> NDArray[np.int64]:
         rows, unfit = places_of(source, located)
