@@ -13,8 +13,8 @@ import pytest
 import headrace as hr
 from headrace.loaders import Loader
 from headrace.loaders.conversion import conversion_to
-from headrace.loaders.leaves import map_leaves
 from headrace.replay import SampledBatch
+from headrace.trees import map_leaves
 
 torch = pytest.importorskip("torch")
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.loaders.leaves import map_leaves
 from headrace.replay.batch import SampleInfo
+from headrace.trees import map_leaves
 
 try:
     import jax

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.loaders.conversion import Conversion
-from headrace.loaders.leaves import map_leaves
 from headrace.replay.batch import SampleInfo
+from headrace.replay.packing import ONE_STEP, BatchLayout, PackedBatch, pack
+from headrace.trees import map_leaves
 
 try:
     import torch
@@ -27,11 +28,17 @@ class TorchBatch:
         data: the sample's tree, of tensors `[B, ...]` or `[B, L, ...]`.
         info: what is known of the items, in NumPy.
         mask: bool[B, L], or None.
+        layout: what the shapes do not tell, for `pack`.
     """
 
     data: Any
     info: SampleInfo
     mask: torch.Tensor | None = None
+    layout: BatchLayout = ONE_STEP
+
+    def pack(self) -> PackedBatch:
+        """As `SampledBatch.pack`: tensors `[sum(lengths), ...]` on their device; lengths and offsets in NumPy."""
+        return pack(self)
 
     def to(self, device: str | torch.device, *, non_blocking: bool = False) -> TorchBatch:
         """The batch on another device; `non_blocking` as for `torch.Tensor.to`."""
@@ -49,7 +56,7 @@ class TorchBatch:
 
     def _map(self, function: Callable[[torch.Tensor], Any]) -> TorchBatch:
         mask = None if self.mask is None else function(self.mask)
-        return TorchBatch(map_leaves(function, self.data), self.info, mask)
+        return TorchBatch(map_leaves(function, self.data), self.info, mask, self.layout)
 
 
 def torch_conversion(device: Any) -> Conversion:
@@ -83,7 +90,7 @@ class ToTorch:
     def convert(self, sample: Any) -> TorchBatch:
         """No copy is made."""
         mask = None if sample.mask is None else as_tensor(sample.mask)
-        return TorchBatch(map_leaves(as_tensor, sample.data), sample.info, mask)
+        return TorchBatch(map_leaves(as_tensor, sample.data), sample.info, mask, sample.layout)
 
     def deliver(self, converted: TorchBatch) -> TorchBatch:
         """Nothing to do."""

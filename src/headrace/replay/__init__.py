@@ -2,6 +2,7 @@
 
 from headrace.replay import rate_limiters, selectors
 from headrace.replay.batch import SampledBatch, SampleInfo
+from headrace.replay.packing import PackedBatch
 from headrace.replay.replay import Replay, TableHandle, estimate_bytes
 from headrace.replay.rules import ItemRule
 from headrace.replay.table import Table
@@ -9,6 +10,7 @@ from headrace.replay.writer import Writer
 
 __all__ = [
     "ItemRule",
+    "PackedBatch",
     "Replay",
     "SampleInfo",
     "SampledBatch",

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.replay.packing import ONE_STEP, BatchLayout, PackedBatch, pack
+
 
 @dataclass(slots=True)
 class SampleInfo:
@@ -37,8 +39,25 @@ class SampledBatch:
             longer ones, L being the longest item of the batch.
         info: what is known of the items.
         mask: bool[B, L], True where there is a real row; None where every row is.
+        layout: what the shapes do not tell, for `pack`.
     """
 
     data: Any
     info: SampleInfo
     mask: NDArray[np.bool_] | None = None
+    layout: BatchLayout = ONE_STEP
+
+    def pack(self) -> PackedBatch:
+        """The rows without their padding, one item after another: leaves `[sum(lengths), ...]`, and the lengths.
+
+        >>> import numpy as np
+        >>> info = SampleInfo(*np.zeros((5, 2)))
+        >>> mask = np.array([[True, True, True], [True, False, False]])
+        >>> packed = SampledBatch({"x": np.array([[1, 2, 3], [4, 0, 0]])}, info, mask, BatchLayout(3)).pack()
+        >>> packed.data["x"], packed.lengths, packed.offsets
+        (array([1, 2, 3, 4]), array([3, 1]), array([0, 3, 4]))
+        >>> packed.pad(packed.data["x"] * 10)
+        array([[10, 20, 30],
+               [40,  0,  0]])
+        """
+        return pack(self)

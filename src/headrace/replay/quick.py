@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from headrace.replay.batch import SampledBatch, SampleInfo
 from headrace.replay.item_memory import open_items
 from headrace.replay.kernels import draw
+from headrace.replay.packing import BatchLayout
 from headrace.store.copying import copy_fields, words
 from headrace.store.gather import Pool, rows_of_one_length
 from headrace.store.jit import Float, Int, kernel, kernel_apart, prefetch
@@ -265,6 +266,7 @@ class QuickBatches:
         self._pool = pool
         self._quick = quick(store, views, batch, length, sequences=sequences)
         self.batch = batch
+        self._layout = BatchLayout(length if sequences else None)
         layout = record_layout(store.signature)
         self._store = (store.memory, store.places, store.arrays.page_rows)
         made = self._quick
@@ -304,7 +306,7 @@ class QuickBatches:
         info = SampleInfo(
             block["keys"], block["probabilities"], block["sizes"], block["priorities"], block["times"]
         )
-        return SampledBatch(data, info, None)
+        return SampledBatch(data, info, None, self._layout)
 
     def _fill(self, out: NDArray[np.uint8], data: dict[str, NDArray[Any]]) -> None:
         sizes = self._quick.sizes

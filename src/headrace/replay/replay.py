@@ -30,6 +30,7 @@ from headrace.replay.item_ring import ItemRing
 from headrace.replay.item_state import ItemState
 from headrace.replay.items import INVENTED, LOOKAHEAD, REAL, pin_rows
 from headrace.replay.live_table import Draw, LiveTable, TableState
+from headrace.replay.packing import BatchLayout
 from headrace.replay.padding import fill_padding, plain_paddings, read_padding
 from headrace.replay.quick import LARGEST, QuickBatches
 from headrace.replay.rate_limiters import RateLimiter
@@ -46,6 +47,7 @@ from headrace.views.located import Located
 from headrace.views.sampling import SamplingPlan
 from headrace.views.view import View
 
+_KEPT_PLANS = 100
 _KEPT_QUICK = 64
 
 
@@ -203,7 +205,8 @@ class Replay:
         Args:
             table: its name.
             batch_size: how many items.
-            views: what to present; None presents the signature's tree as it is stored.
+            views: what to present; None presents the signature's tree as it is stored. A function of
+                `views.hindsight` is called last, outside the lock; what it raises comes from here, after the draw.
             timeout: seconds to wait for the rate limiter: None for ever, 0 not at all.
 
         Raises:
@@ -234,6 +237,7 @@ class Replay:
         finally:
             if reader >= 0:
                 self.store.end_reading(reader)
+        plan.finish(located, data)
         integers, floats = drawn.integers, drawn.floats
         info = SampleInfo(
             drawn.keys,
@@ -242,7 +246,8 @@ class Replay:
             floats[kernels.PRIORITY],
             integers[kernels.TIMES],
         )
-        return SampledBatch(data, info, mask)
+        length = located.rows.shape[1] if located.rows.ndim > 1 else None
+        return SampledBatch(data, info, mask, BatchLayout(length, plan.every))
 
     def _quick_batches(self, plan: SamplingPlan, live: LiveTable, batch_size: int) -> QuickBatches | None:
         length, sequences = int(live.ring.window[REAL]), live.ring.has_sequences
@@ -261,7 +266,7 @@ class Replay:
     def _locate(self, plan: SamplingPlan, drawn: Draw) -> tuple[Located, NDArray[np.bool_] | None]:
         starts = drawn.integers[kernels.ROW]
         if not drawn.has_sequences:
-            return plan.locate(starts, padded=False), None
+            return plan.locate(starts, padded=False, random=self._random), None
         windows = drawn.windows
         if windows.ndim == 1:
             # All items agree: nothing has to be looked up for each.
@@ -274,7 +279,7 @@ class Replay:
         rows = np.empty((len(starts), longest), np.int64)
         store = self.store
         window_rows_in(store.memory, store.places, store.arrays.page_rows, starts, counts, rows)
-        return plan.locate(rows, padded=padded), (rows >= 0 if padded else None)
+        return plan.locate(rows, padded=padded, random=self._random), (rows >= 0 if padded else None)
 
     def _plan(self, views: Mapping[str, View] | None) -> SamplingPlan:
         if views is not None and not isinstance(views, Mapping):
@@ -286,6 +291,9 @@ class Replay:
         key = None if views is None else tuple(views.items())
         plan = self._plans.get(key)
         if plan is None:
+            if len(self._plans) >= _KEPT_PLANS:
+                # Views that are made anew for each batch are never equal where they hold a new function.
+                self._plans, self._quick = {}, {}
             plan = self._plans[key] = SamplingPlan(self.store, views, self._given)
         self._latest_plan = (views, None if views is None else dict(views), plan)
         return plan

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.jit import Bool, Int, kernel, prefetch
+from headrace.store.jit import Bool, Int, kernel, kernel_apart, prefetch
 from headrace.store.layout import (
     ENDED,
     FINAL,
@@ -155,6 +155,21 @@ def newest(store: StoreArrays, row: Int, distance: Int) -> Int:
         else:
             high = middle
     return found
+
+
+@kernel_apart
+def reach(store: StoreArrays, row: Int, direction: Int) -> Int:
+    """How many rows of this row's episode are there after it (`direction` 1) or before it (-1)."""
+    low, high = 0, 1
+    while follow(store, row, direction * high) >= 0:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if follow(store, row, direction * middle) >= 0:
+            low = middle
+        else:
+            high = middle
+    return low
 
 
 @kernel

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.views.sources import Source, Window
+
+if TYPE_CHECKING:
+    from headrace.views.relabelling import Relabelled
 
 
 class Found(NamedTuple):
@@ -52,6 +55,7 @@ class Located(NamedTuple):
         found: what each window found.
         sums: by (n_step, gamma).
         numbers: metadata columns by name and window.
+        relabelled: the goals of hindsight, where the views have one.
     """
 
     rows: NDArray[np.int64]
@@ -59,6 +63,7 @@ class Located(NamedTuple):
     found: dict[Window, Found]
     sums: dict[tuple[int, float], Sums]
     numbers: dict[tuple[str, Window], NDArray[np.int64]]
+    relabelled: Relabelled | None = None
 
 
 def shape_of(source: Source, located: Located) -> tuple[int, ...]:

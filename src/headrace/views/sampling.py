@@ -18,8 +18,10 @@ from headrace.store.layout import LANES, STEP_MASK
 from headrace.store.store import Store
 from headrace.store.window import KNOWN, resolve_in
 from headrace.views.copies import Copies
+from headrace.views.hindsight import RelabelledView, one_rule
 from headrace.views.located import Found, Located, Sums, places_of, shape_of
 from headrace.views.quick import quick_views
+from headrace.views.relabelling import Relabelling
 from headrace.views.sources import METADATA, Source, Window, check_transition, source_of
 from headrace.views.transition import TransitionView, add_up_in
 from headrace.views.view import View
@@ -30,6 +32,7 @@ class SamplingPlan:
 
     Attributes:
         quick: the same as tables for one kernel, if the views are simple enough.
+        every: name to k of the views, and their masks, that present rows 0, k, 2k, ... of an item only.
 
     Args:
         store: where the rows are.
@@ -38,6 +41,7 @@ class SamplingPlan:
 
     Raises:
         SpecError: an unknown source, a space that contradicts the column, a fill that the dtype cannot hold.
+        ValueError: views of several hindsights.
     """
 
     def __init__(
@@ -49,10 +53,11 @@ class SamplingPlan:
         for name, view in names.items():
             if not isinstance(view, View):
                 raise TypeError(f"views: {name!r}: expected a View, got {view!r}")
+        names = {name: view for name, view in names.items() if view.used_for_training}
         sources = [
             source_of(store.signature, name, view, given_at_the_end)
             for name, view in names.items()
-            if view.used_for_training
+            if not isinstance(view, RelabelledView)
         ]
         # None: the columns are the batch; a tree is only put together where there is one.
         self._unflatten = store.signature.unflatten if views is None and not store.signature.is_flat else None
@@ -78,18 +83,35 @@ class SamplingPlan:
         self._masked = [source for source in sources if source.view.mask]
         # The names of a batch in the order of the views, whatever is filled in first.
         self._names = {
-            name: None
-            for source in sources
-            for name in ([source.name, f"{source.name}_mask"] if source.view.mask else [source.name])
+            each: None
+            for name, view in names.items()
+            for each in ([name, f"{name}_mask"] if view.mask else [name])
         }
         if self._sums:
             check_transition(store.signature)
-        self.quick = None if self._unflatten else quick_views(store, sources)
+        self.every = {
+            name: source.window.every
+            for source in sources
+            for name in (source.name, f"{source.name}_mask")
+            if source.window.every > 1 and name in self._names
+        }
+        rule = one_rule(names)
+        self._relabelling = (
+            None if rule is None else Relabelling(store, self._pool, rule, sources, given_at_the_end)
+        )
+        self._relabelled = [name for name, view in names.items() if isinstance(view, RelabelledView)]
+        self.quick = None if self._unflatten or rule is not None else quick_views(store, sources)
 
     # ---- under the lock --------------------------------------------------------------------------------------------
 
-    def locate(self, rows: NDArray[np.int64], *, padded: bool) -> Located:
-        """Find every row the views need. The store's lock must be held, and a reading guard open."""
+    def locate(self, rows: NDArray[np.int64], *, padded: bool, random: np.random.Generator) -> Located:
+        """Find every row the views need. The store's lock must be held, and a reading guard open.
+
+        Args:
+            rows: int64[B] or int64[B, L], -1 where a row is invented.
+            padded: whether some are.
+            random: draws the goals of hindsight; of no use without.
+        """
         located = Located(rows, padded, {}, {}, {})
         for n_step, gamma in self._sums:
             located.sums[n_step, gamma] = self._add_up(rows.reshape(-1), n_step, gamma)
@@ -102,6 +124,8 @@ class SamplingPlan:
         for column, source in self._numbers:
             wanted = rows if source.is_plain else located.found[source.window].rows
             located.numbers[column, source.window] = self._metadata(column, wanted.reshape(-1))
+        if self._relabelling is not None:
+            return located._replace(relabelled=self._relabelling.locate(rows, located, random))
         return located
 
     def _starts(self, rows: NDArray[np.int64], located: Located, window: Window) -> NDArray[np.int64]:
@@ -140,7 +164,10 @@ class SamplingPlan:
     # ---- outside the lock ------------------------------------------------------------------------------------------
 
     def present(self, located: Located) -> Any:
-        """The tree of the batch: copies, `[B, ...]` or `[B, L, ...]`, a view's window axis after those."""
+        """The tree of the batch: copies, `[B, ...]` or `[B, L, ...]`, a view's window axis after those.
+
+        A reading guard must be open.
+        """
         out: dict[str, Any] = self._names.copy()
         for source in self._trees:
             out[source.name] = {}
@@ -149,6 +176,11 @@ class SamplingPlan:
             out[source.name] = self._present_number(column, source, located)
         for name, sums, part in self._parts:
             out[name] = getattr(located.sums[sums], part).reshape(located.rows.shape)
+        if self._relabelling is not None:
+            assert located.relabelled is not None
+            self._relabelling.present(located, located.relabelled, out)
+            for name in self._relabelled:
+                out[name] = located.relabelled.replaced.reshape(located.rows.shape).copy()
         for source in self._trees:
             assert source.build is not None
             out[source.name] = source.build(out[source.name])
@@ -156,6 +188,12 @@ class SamplingPlan:
             known = located.found[source.window].known == KNOWN
             out[f"{source.name}_mask"] = known.reshape(shape_of(source, located))
         return out if self._unflatten is None else self._unflatten(out)
+
+    def finish(self, located: Located, data: Any) -> None:
+        """What needs no guard any more: rewards for goals of hindsight, told by the user's function."""
+        if self._relabelling is not None:
+            assert located.relabelled is not None
+            self._relabelling.finish(located.relabelled, data)
 
     def _present_number(self, column: str, source: Source, located: Located) -> NDArray[np.int64]:
         rows, unfit = places_of(source, located)

@@ -93,6 +93,7 @@ def source_of(signature: Signature, name: str, view: View, given_at_the_end: fro
     if given_at_the_end and path.split("/")[0] == "observation":
         # Final rows there are, but they were not given the observation: what stands in them is no data.
         acting_gives = not any(column in given_at_the_end for column in columns.values())
+    acting_gives = acting_gives and not view.is_known_before_acting
     _check_flags(name, view, acting_gives)
     next_of = (view.n_step, view.gamma) if isinstance(view, TransitionView) and view.part == "next" else None
     return Source(

@@ -12,6 +12,7 @@ import numpy as np
 
 from headrace.arrays import as_array
 from headrace.errors import SpecError
+from headrace.views.goals import Hindsight
 
 Shift = int | str | Sequence[int]
 _RANGE = re.compile(r"\s*([+-]?\d+)\s*:\s*([+-]?\d+)\s*(?::\s*([+-]?\d+)\s*)?")
@@ -32,6 +33,7 @@ class View:
         used_for_training: False leaves it out of training batches.
         mask: adds a bool column `<name>_mask`, True where the value is data.
         agent: whose trajectory: None is the row's own, else an agent's id or a list of them.
+        hindsight: shows goals that were reached later, and rewards for them; `views.hindsight` sets it.
 
     Raises:
         ValueError: an empty list, a range that is none or runs backwards, `every` < 1.
@@ -53,6 +55,7 @@ class View:
     used_for_training: bool = True
     mask: bool = False
     agent: Any = None
+    hindsight: Hindsight | None = None
     offsets: tuple[int, ...] = dataclasses.field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -65,6 +68,11 @@ class View:
         if self.every < 1:
             raise ValueError(f"every: expected an integer >= 1, got {self.every!r}")
         object.__setattr__(self, "every", int(self.every))
+
+    @property
+    def is_known_before_acting(self) -> bool:
+        """Whether its column is, whatever its name says (views V2)."""
+        return False
 
     @property
     def has_window(self) -> bool:

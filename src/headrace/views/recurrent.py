@@ -1,0 +1,66 @@
+"""Chunks for recurrent learners: rows to warm the state up with, rows to learn from, and the stored state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headrace.checks import check_count
+from headrace.views.view import View
+
+_COLUMNS = ("observation", "action", "reward", "terminated", "truncated")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StateView(View):
+    """The state with which the policy acted at a row; made by `recurrent`."""
+
+    @property
+    def is_known_before_acting(self) -> bool:
+        """It is, also under a name that does not begin with "state_in_"."""
+        return True
+
+
+def recurrent(
+    length: int, burn_in: int = 0, *, state: str | Sequence[str] = (), columns: Sequence[str] = _COLUMNS
+) -> dict[str, View]:
+    """The views of a chunk that begins at an item's row: `burn_in` rows before it, `length` rows from it on.
+
+    Each column is `[B, burn_in + length, ...]`, with a mask `<column>_mask`: True where it has a value. So
+    `data["observation"][:, :burn_in]` warms the state up and `data["observation"][:, burn_in:]` is learned from. Each
+    state is `[B, ...]`: that of the first row that is there, with which the chunk is to begin. Where the mask is False
+    a learner keeps its state as it is; at the start of an episode those rows come first.
+
+    The items are rows where chunks begin: `ItemRule(table, 1, stride=length, lookahead=length - 1)`. So each step is
+    learned from, those at the start of an episode too, for which there is nothing to warm up with; and another burn-in
+    needs no new data. Rows before an item are held by the items that they belong to; when those are gone, they are
+    unknown, and the stored state is that of the oldest row left.
+
+    Args:
+        length: of what is learned from. Add n for n-step targets, which need the observations after it.
+        burn_in: how many rows before that.
+        state: one column or several of the state with which the policy acted at a row, such as "state_in_h".
+        columns: the others.
+
+    Raises:
+        ValueError: length < 1, burn_in < 0.
+        TypeError: a number that is no integer.
+
+    Source: S. Kapturowski et al., "Recurrent Experience Replay in Distributed Reinforcement Learning" (2019): stored
+    state and burn-in. There the burn-in is a part of the item, and the first steps of an episode are never learned
+    from.
+
+    >>> list(recurrent(20, burn_in=10, state="state_in", columns=["observation", "action"]))
+    ['observation', 'action', 'state_in']
+    >>> recurrent(20, burn_in=10)["reward"]
+    View('reward', shift='-10:19', every=20, mask=True)
+    """
+    length = check_count("length", length, 1)
+    burn_in = check_count("burn_in", burn_in, 0)
+    states = [state] if isinstance(state, str) else list(state)
+    shift = f"{-burn_in}:{length - 1}"
+    return {
+        **{column: View(column, shift=shift, every=length, mask=True) for column in columns},
+        # Before the start of an episode stands nothing: the state is then that of its first row.
+        **{column: StateView(column, shift=-burn_in, every=length, fill="edge") for column in states},
+    }

@@ -1,0 +1,349 @@
+"""Hindsight in a sampling plan: goals are drawn under the lock, shown outside it, rewarded when the rows are copied.
+
+The user's functions see copies, and run after the reading guard was closed: they may take as long as they like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.errors import SpecError
+from headrace.spec import ArraySpec, Signature, check_array
+from headrace.store.copier import Copier
+from headrace.store.gather import Pool
+from headrace.store.layout import FINAL
+from headrace.store.store import Store
+from headrace.views.goal_rows import draw_goals_in, find_next_in, number_runs_in, steps_in
+from headrace.views.goals import STRATEGIES, GoalFunction, Hindsight
+from headrace.views.located import Located, shape_of
+from headrace.views.sources import Source, source_of
+from headrace.views.transition import TransitionView
+from headrace.views.view import View
+
+_FLAG = ArraySpec((), np.bool_)
+_NO_FLAGS = np.zeros(0, np.bool_)
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """Views that show rewards of the same transitions of each row.
+
+    Attributes:
+        source: one of them.
+        rewards: those that show the reward itself, or the sum over n steps.
+        terminated, discounts: those that show the flag, and the discount that follows from it.
+    """
+
+    source: Source
+    rewards: list[str] = field(default_factory=list)
+    terminated: list[str] = field(default_factory=list)
+    discounts: list[str] = field(default_factory=list)
+
+    @property
+    def sums(self) -> tuple[int, float] | None:
+        """(n_step, gamma) of views that put transitions together."""
+        view = self.source.view
+        return (view.n_step, view.gamma) if isinstance(view, TransitionView) else None
+
+
+@dataclass(slots=True)
+class Relabelled:
+    """The goals of one batch.
+
+    Attributes:
+        goals: int64[R], the row that each run's goal comes from, or -1.
+        runs: int64[M], the run of each row, or -1.
+        replaced: bool[M], whether a row's goal is replaced.
+        acted: for each `_Shown`, int64[M, W]: the rows whose rewards are shown, or -1.
+        acted_runs: int64[M * W], their runs.
+        reached: int64[M * W], the rows after those.
+        copies: goals, then of each `_Shown` what was achieved and its infos, by column.
+    """
+
+    goals: NDArray[np.int64]
+    runs: NDArray[np.int64]
+    replaced: NDArray[np.bool_]
+    acted: list[NDArray[np.int64]] = field(default_factory=list)
+    acted_runs: list[NDArray[np.int64]] = field(default_factory=list)
+    reached: list[NDArray[np.int64]] = field(default_factory=list)
+    copies: list[dict[str, NDArray[Any]]] = field(default_factory=list)
+
+
+class Relabelling:
+    """What a plan does for hindsight.
+
+    Args:
+        store, pool: of the columns, and of the buffers for copies.
+        rule: how goals are replaced.
+        sources: the views of the plan; those that have no hindsight are left alone.
+        given_at_the_end: columns for which final rows were given a value.
+
+    Raises:
+        SpecError: an unknown column, goals that are not alike what is achieved, a reward that is no scalar.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        pool: Pool,
+        rule: Hindsight,
+        sources: Sequence[Source],
+        given_at_the_end: frozenset[str],
+    ) -> None:
+        signature = store.signature
+        self._rule, self._steps = rule, store.arrays.steps
+        self._carve = (store.memory, store.places, store.arrays.page_rows)
+        self._goal = source_of(signature, "hindsight: goal", View(rule.goal), given_at_the_end)
+        self._achieved = source_of(signature, "hindsight: achieved", View(rule.achieved), given_at_the_end)
+        self._infos = [
+            source_of(signature, f"hindsight: info {path!r}", View(path), given_at_the_end)
+            for path in rule.info
+        ]
+        _check_alike(signature, self._goal, self._achieved)
+        marked = [source for source in sources if source.view.hindsight is not None]
+        leaf_of = {column: leaf for leaf, column in self._goal.columns.items()}
+        self._targets = [
+            (source, leaf, self._achieved.columns[leaf_of[column]])
+            for source in marked
+            for leaf, column in source.columns.items()
+            if column in leaf_of
+        ]
+        self._shown = _shown(marked, rule)
+        self._reward = _reward_spec(signature, self._shown)
+        self._shows_flags = any(shown.terminated or shown.discounts for shown in self._shown)
+        self._columns = [list(self._achieved.columns.values())]
+        for _ in self._shown:
+            self._columns.append(list(self._achieved.columns.values()))
+            self._columns.append([column for info in self._infos for column in info.columns.values()])
+        self._copier = Copier(
+            store, pool, [(number, column) for number, names in enumerate(self._columns) for column in names]
+        )
+
+    # ---- under the lock --------------------------------------------------------------------------------------------
+
+    def locate(self, rows: NDArray[np.int64], located: Located, random: np.random.Generator) -> Relabelled:
+        """Draw the goals, and find the rows that tell the rewards for them. The store's lock must be held."""
+        if rows.ndim == 1:
+            runs, count = np.arange(len(rows)), len(rows)
+        else:
+            runs = np.empty(rows.shape, np.int64)
+            count = number_runs_in(*self._carve, rows, runs)
+        goals = np.empty(count, np.int64)
+        strategy = STRATEGIES.index(self._rule.strategy)
+        ends = self._achieved.window.acting_gives
+        flat = runs.reshape(-1)
+        uniforms = random.random((2, count))
+        draw_goals_in(*self._carve, rows.reshape(-1), flat, uniforms, self._rule.ratio, strategy, ends, goals)
+        found = Relabelled(goals, flat, _NO_FLAGS)
+        for shown in self._shown:
+            acted = self._acted(shown, located)
+            acted_runs = _widened(self._of_source(flat, shown.source, located), acted.shape[1])
+            reached = np.empty(acted.size, np.int64)
+            find_next_in(*self._carve, acted.reshape(-1), acted_runs, ends, goals, reached)
+            found.acted.append(acted)
+            found.acted_runs.append(acted_runs)
+            found.reached.append(reached)
+        # A run of which one reward cannot be told has its own goal again.
+        found.replaced = goals >= 0 if rows.ndim == 1 else (flat >= 0) & (goals[flat] >= 0)
+        return found
+
+    def _acted(self, shown: _Shown, located: Located) -> NDArray[np.int64]:
+        """The rows of the transitions whose rewards are shown, or -1: int64[M, W]."""
+        if shown.sums is None:
+            rows, is_shown = self._places(shown.source, located)
+            acted = np.where(is_shown, rows, -1)
+            return acted.reshape(-1, len(shown.source.window.offsets))
+        counts = located.sums[shown.sums].n
+        flat = located.rows.reshape(-1)
+        acted = np.empty((len(flat), shown.sums[0]), np.int64)
+        steps_in(*self._carve, flat, counts, acted)
+        return acted
+
+    @staticmethod
+    def _of_source(values: NDArray[Any], source: Source, located: Located) -> NDArray[Any]:
+        """What each row has, `[M]`, for the rows that a view presents."""
+        every, shape = source.window.every, located.rows.shape
+        return values if every == 1 or len(shape) == 1 else values.reshape(shape)[:, ::every].reshape(-1)
+
+    def _places(self, source: Source, located: Located) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """The rows that a view shows, and where it does: elsewhere its fill stands."""
+        if not source.is_plain:
+            found = located.found[source.window]
+            return found.rows, found.known > source.covers
+        rows = located.rows.reshape(-1)
+        is_shown = rows >= 0
+        if source.window.acting_gives:
+            is_shown &= self._steps[rows] & FINAL == 0
+        return rows, is_shown
+
+    # ---- outside the lock ------------------------------------------------------------------------------------------
+
+    def present(self, located: Located, found: Relabelled, out: dict[str, Any]) -> None:
+        """Show the goals, and copy what the functions are to see. A reading guard must be open."""
+        sets = [found.goals]
+        for acted, reached in zip(found.acted, found.reached, strict=True):
+            sets += [reached, acted.reshape(-1)]
+        copies = iter(self._copier.copy(sets))
+        found.copies = [{column: next(copies) for column in names} for names in self._columns]
+        for source, leaf, column in self._targets:
+            values = out[source.name][leaf] if leaf else out[source.name]
+            places, runs = self._replaced_places(source, located, found)
+            leading = len(shape_of(source, located))
+            values.reshape(-1, *values.shape[leading:])[places] = found.copies[0][column].take(runs, 0)
+
+    def _replaced_places(
+        self, source: Source, located: Located, found: Relabelled
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where among what a view shows another goal is to stand, and the runs that tell which."""
+        width = len(source.window.offsets)
+        replaced = _widened(self._of_source(found.replaced, source, located), width)
+        if source.is_plain:
+            is_all_shown = not (located.padded or source.window.acting_gives)
+        else:
+            is_all_shown = not located.found[source.window].missing
+        if not is_all_shown:
+            replaced = replaced & self._places(source, located)[1].reshape(-1)
+        places = np.flatnonzero(replaced)
+        runs = self._of_source(found.runs, source, located)
+        return places, runs.take(places // width if width > 1 else places)
+
+    def finish(self, found: Relabelled, out: dict[str, Any]) -> None:
+        """Show the rewards for the goals: the user's functions tell them. Needs neither lock nor guard."""
+        # The places of `acted` where a reward for another goal is shown: those after which a row was looked up, in runs
+        # that were not given up later.
+        chosen = [
+            np.flatnonzero((reached >= 0) & (found.goals[runs] >= 0))
+            for reached, runs in zip(found.reached, found.acted_runs, strict=True)
+        ]
+        count = sum(map(len, chosen))
+        if not count:
+            return
+        arguments = self._arguments(found, chosen)
+        rewards = flags = None
+        if self._reward is not None:
+            rewards = _call("reward", self._rule.reward, arguments, self._reward, count)
+        if self._shows_flags:
+            assert self._rule.terminated is not None
+            flags = _call("terminated", self._rule.terminated, arguments, _FLAG, count)
+        begin = 0
+        for shown, acted, where in zip(self._shown, found.acted, chosen, strict=True):
+            part = slice(begin, begin + len(where))
+            begin += len(where)
+            if rewards is not None:
+                _show_rewards(shown, acted.shape, where, rewards[part], out)
+            if flags is not None:
+                _show_flags(shown, where, flags[part], out)
+
+    def _arguments(
+        self, found: Relabelled, chosen: list[NDArray[np.int64]]
+    ) -> tuple[Any, Any, dict[str, Any]]:
+        """What the functions are given: `[K, ...]` each, the K transitions of all views one after another."""
+
+        def together(source: Source, number: int) -> Any:
+            leaves = {}
+            for leaf, column in source.columns.items():
+                parts = [
+                    found.copies[1 + 2 * place + number][column].take(where, 0)
+                    for place, where in enumerate(chosen)
+                ]
+                leaves[leaf] = parts[0] if len(parts) == 1 else np.concatenate(parts)
+            return leaves[""] if source.build is None else source.build(leaves)
+
+        runs = np.concatenate([runs[where] for runs, where in zip(found.acted_runs, chosen, strict=True)])
+        goals = {
+            leaf: found.copies[0][column].take(runs, 0) for leaf, column in self._achieved.columns.items()
+        }
+        goal = goals[""] if self._goal.build is None else self._goal.build(goals)
+        info = {path: together(source, 1) for path, source in zip(self._rule.info, self._infos, strict=True)}
+        return together(self._achieved, 0), goal, info
+
+
+def _widened(values: NDArray[Any], width: int) -> NDArray[Any]:
+    """What each row has, for each place of its window."""
+    return values if width == 1 else np.repeat(values, width)
+
+
+def _shown(sources: Sequence[Source], rule: Hindsight) -> list[_Shown]:
+    """The views that show rewards, or flags that are told anew, by the transitions that they show them of."""
+    found: dict[Any, _Shown] = {}
+    for source in sources:
+        view, column = source.view, source.columns.get("")
+        is_reward = column == "reward"
+        is_flag = column == "terminated" and rule.terminated is not None
+        if isinstance(view, TransitionView):
+            key: Any = (view.n_step, view.gamma)
+            is_discount = view.part == "discount" and rule.terminated is not None
+            is_reward = view.part == "reward"
+        else:
+            key, is_discount = (source.window, source.covers, source.is_plain), False
+        if not (is_reward or is_flag or is_discount):
+            continue
+        shown = found.setdefault(key, _Shown(source))
+        names = shown.rewards if is_reward else shown.discounts if is_discount else shown.terminated
+        names.append(source.name)
+    return list(found.values())
+
+
+def _reward_spec(signature: Signature, shown: Sequence[_Shown]) -> ArraySpec | None:
+    """What the reward function is to return for one transition; None where no view shows rewards."""
+    if not any(each.rewards for each in shown):
+        return None
+    spec = signature.columns["reward"]
+    if spec.shape != ():
+        raise SpecError(f"hindsight: expected a scalar column 'reward' in the signature, got {spec}")
+    return spec
+
+
+def _check_alike(signature: Signature, goal: Source, achieved: Source) -> None:
+    """Refuse what was achieved as a goal if it does not look like one."""
+
+    def specs(source: Source) -> Mapping[str, ArraySpec]:
+        return {leaf: signature.columns[column] for leaf, column in source.columns.items()}
+
+    if any(column.startswith("/") for source in (goal, achieved) for column in source.columns.values()):
+        raise SpecError(
+            f"hindsight: expected columns of the signature, got {goal.view.data_col!r}, {achieved.view.data_col!r}"
+        )
+    if specs(goal) != specs(achieved):
+        raise SpecError(
+            f"hindsight: expected goals {goal.view.data_col!r} that are alike what is achieved in "
+            f"{achieved.view.data_col!r}, {specs(achieved)}, got {specs(goal)}"
+        )
+
+
+def _call(
+    name: str, function: GoalFunction, arguments: tuple[Any, Any, dict[str, Any]], spec: ArraySpec, count: int
+) -> NDArray[Any]:
+    return check_array(function(*arguments), spec, f"hindsight: what {name}() returned", (count,))
+
+
+def _show_rewards(
+    shown: _Shown,
+    shape: tuple[int, ...],
+    where: NDArray[np.int64],
+    rewards: NDArray[Any],
+    out: dict[str, Any],
+) -> None:
+    if shown.sums is not None and shown.sums[0] > 1:
+        n_step, gamma = shown.sums
+        each = np.zeros(shape)
+        each.reshape(-1)[where] = rewards
+        where = np.unique(where // n_step)
+        rewards = np.zeros(len(where))
+        for step in range(n_step):
+            rewards += gamma**step * each[where, step]
+    for name in shown.rewards:
+        out[name].reshape(-1)[where] = rewards
+
+
+def _show_flags(shown: _Shown, where: NDArray[np.int64], flags: NDArray[Any], out: dict[str, Any]) -> None:
+    for name in shown.terminated:
+        out[name].reshape(-1)[where] = flags
+    for name in shown.discounts:
+        assert shown.sums is not None
+        out[name].reshape(-1)[where] = np.where(flags, 0.0, shown.sums[1])
