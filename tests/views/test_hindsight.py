@@ -450,7 +450,8 @@ def test_views_added_later_show_what_is_stored():
         assert (data["goal"] > 0).all()
 
 
-def test_achieved_goals_that_final_rows_were_not_given():
+@pytest.mark.parametrize("strategy", ["final", "future", "episode"])
+def test_achieved_goals_that_final_rows_were_not_given(strategy: str):
     """V2: the zeros of a final row are never data, so no goal, and the last transition cannot be told."""
     signature = hr.Signature.like(
         {
@@ -475,9 +476,11 @@ def test_achieved_goals_that_final_rows_were_not_given():
                 writer.end_episode(final if given_it else {"observation": 5})
             views = hindsight(
                 {"goal": View("desired"), "reward": View("reward")},
-                goal="desired", achieved="achieved", strategy="final", ratio=1.0,
+                goal="desired", achieved="achieved", strategy=strategy, ratio=1.0,
                 reward=lambda achieved, goal, info: achieved - goal,
             )  # fmt: skip
+            # The last of the rows that can be drawn.
+            replay._random = Uniforms([[0.0] * 4, [np.nextafter(1.0, 0.0)] * 4])  # type: ignore[assignment]
             assert replay.sample("t", 4, views=views).data["goal"].tolist() == goals
 
 

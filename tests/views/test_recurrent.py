@@ -60,8 +60,7 @@ def filled(
     length=st.integers(1, 5),
     burn_in=st.integers(0, 6),
     overlap=st.booleans(),
-    max_size=st.sampled_from([3, 1000]),
-    capacity=st.sampled_from([None, 96, 400]),
+    size=st.sampled_from([(1000, None), (3, None), (3, 160), (3, 400), (1000, 800)]),
     lanes=st.integers(1, 3),
     open_end=st.booleans(),
 )
@@ -70,15 +69,14 @@ def test_chunks_against_lists_of_episodes(
     length: int,
     burn_in: int,
     overlap: bool,
-    max_size: int,
-    capacity: int | None,
+    size: tuple[int, int | None],
     lanes: int,
     open_end: bool,
 ):
     """Rows of the chunk's own episode and lane, or nothing where the mask says so; the state of the first (V3, V17)."""
     stride = max(1, length // 2) if overlap else length
     rule = hr.ItemRule("t", 1, stride=stride, lookahead=length - 1)
-    replay, where = filled(lengths, rule, max_size, capacity, lanes, open_end)
+    replay, where = filled(lengths, rule, *size, lanes, open_end)
     with replay:
         if not replay.can_sample("t", 1):
             return

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,11 +18,11 @@ class BatchLayout(NamedTuple):
 
     Attributes:
         length: rows of the longest item, the second axis of the leaves; None for items of one step, without that axis.
-        every: name to k of views, and their masks, that present rows 0, k, 2k, ... of each item.
+        every: names and k of views, and their masks, that present rows 0, k, 2k, ... of each item.
     """
 
     length: int | None = None
-    every: Mapping[str, int] = MappingProxyType({})
+    every: tuple[tuple[str, int], ...] = ()
 
 
 ONE_STEP = BatchLayout()
@@ -102,10 +101,12 @@ def pack(batch: Any) -> PackedBatch:
     return PackedBatch(_map_named(batch.data, every, pack_leaf), lengths, batch.info, batch.layout)
 
 
-def _map_named(tree: Any, every: Mapping[str, int], function: Callable[..., Any]) -> Any:
+def _map_named(tree: Any, every: tuple[tuple[str, int], ...], function: Callable[..., Any]) -> Any:
     """`map_leaves`, where the leaves of some views are told that they have every k-th row only."""
     if not every or not isinstance(tree, dict):
         return map_leaves(partial(function, every=1), tree)
+    every_of = dict(every)
     return {
-        name: map_leaves(partial(function, every=every.get(name, 1)), child) for name, child in tree.items()
+        name: map_leaves(partial(function, every=every_of.get(name, 1)), child)
+        for name, child in tree.items()
     }

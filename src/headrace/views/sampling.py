@@ -32,7 +32,7 @@ class SamplingPlan:
 
     Attributes:
         quick: the same as tables for one kernel, if the views are simple enough.
-        every: name to k of the views, and their masks, that present rows 0, k, 2k, ... of an item only.
+        every: names and k of the views, and their masks, that present rows 0, k, 2k, ... of an item only.
 
     Args:
         store: where the rows are.
@@ -89,12 +89,12 @@ class SamplingPlan:
         }
         if self._sums:
             check_transition(store.signature)
-        self.every = {
-            name: source.window.every
+        self.every = tuple(
+            (name, source.window.every)
             for source in sources
             for name in (source.name, f"{source.name}_mask")
             if source.window.every > 1 and name in self._names
-        }
+        )
         rule = one_rule(names)
         self._relabelling = (
             None if rule is None else Relabelling(store, self._pool, rule, sources, given_at_the_end)
