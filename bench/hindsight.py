@@ -10,7 +10,7 @@ import numpy as np
 
 import headrace as hr
 from bench.case import Case, contest_case
-from bench.measure import Contest, Plan
+from bench.measure import Contest, Goal, Plan
 from bench.steps import BATCH, table
 from bench.uniform import samples
 
@@ -21,7 +21,11 @@ RATIO = 0.8
 
 def cases() -> list[Case]:
     return [
-        contest_case(f"hindsight/{strategy}", lambda plan, strategy=strategy: _contest(plan, strategy))
+        contest_case(
+            f"hindsight/{strategy}",
+            lambda plan, strategy=strategy: _contest(plan, strategy),
+            Goal(ratio=0.25),
+        )
         for strategy in ("future", "final", "episode")
     ]
 
@@ -40,7 +44,7 @@ def _observation(time: int, observation: dict[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def _filled(steps: int) -> Iterator[hr.Replay]:
-    """A replay of so many steps of an arm with goals: 25 numbers to see, 3 to reach, episodes of 50 steps."""
+    """A replay of at most so many steps of an arm with goals: 25 numbers to see, 3 to reach, whole episodes."""
     observation = {
         "observation": np.zeros((LANES, 25), np.float32),
         "achieved_goal": np.zeros((LANES, 3), np.float32),
@@ -63,7 +67,7 @@ def _filled(steps: int) -> Iterator[hr.Replay]:
     )
     with hr.Replay(signature, [table(steps)], seed=0) as replay:
         with replay.writer(lanes=LANES, items=[hr.ItemRule("t", 1, lookahead=1)]) as writer:
-            for time in range(-(-steps // LANES)):
+            for time in range(max(1, steps // (LANES * EPISODE)) * EPISODE):
                 _observation(time, observation)
                 writer.append(step)
                 if time % EPISODE == EPISODE - 1:
