@@ -383,7 +383,7 @@ def test_many_rounds_leave_nothing(make_replay):
             lambda: CounterEnv(3),
             hr.weights.FunctionalPolicy(lambda p, o: np.zeros(len(o), int), {"w": np.zeros(3)}),
             frames_per_batch=5,
-            replay_buffer=replay if round_number % 2 else None,
+            replay_buffer=None if round_number % 2 else replay,
         ) as collector:
             collector.update_policy_weights_({"w": np.ones(3)})
             collector.next(timeout=20)

@@ -163,6 +163,31 @@ def test_what_was_appended_may_change_afterwards():
         assert all_items(replay) == [[1], [2], [3]]
 
 
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_a_step_written_while_the_rows_move_is_whole(lanes, monkeypatch):
+    """A collector shares the rows between a writer's copy and its lock: what was copied may have stayed behind."""
+    with new_replay() as replay, replay.writer(lanes=lanes, items=[hr.ItemRule("t", 1)]) as writer:
+        writer.append(step(np.arange(lanes) if lanes > 1 else 1, lanes if lanes > 1 else None))
+        write, written = writer._write, []
+
+        def write_and_move(row, values):
+            write(row, values)
+            written.append(row)
+            if len(written) == 1:
+                replay.store.share()
+                for column in replay.store.columns.values():
+                    column[row : row + lanes] = 0
+
+        monkeypatch.setattr(writer, "_write", write_and_move)
+        numbers = 7 + np.arange(lanes)
+        writer.append(step(numbers if lanes > 1 else 7, lanes if lanes > 1 else None))
+        writer.append(step(numbers if lanes > 1 else 7, lanes if lanes > 1 else None))
+        assert written[0] == written[1] != written[2]
+        for row in {written[0], written[2]}:
+            assert replay.store.columns["n"][row : row + lanes].tolist() == numbers.tolist()
+            assert replay.store.columns["observation"][row, 0] == 7
+
+
 def test_the_policy_version_goes_with_each_step():
     with new_replay() as replay, replay.writer(items=[hr.ItemRule("t", 1)], lanes=2) as writer:
         for number, version in enumerate([0, 3, 3, 8], 1):

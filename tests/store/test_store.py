@@ -1,6 +1,7 @@
 """Pages: who takes and holds them, what happens when none is free, and what readers and views may rely on."""
 
 import gc
+import os
 import re
 import sys
 import threading
@@ -405,6 +406,30 @@ def test_a_view_outlives_the_closed_store():
     del store, block
     gc.collect()
     assert view.tolist() == [[1], [2], [3]]
+
+
+def test_a_store_is_shared_with_all_that_is_in_it():
+    """Rows, words and final rows beside lanes are where another process looks for them, and new ones too."""
+    store = Store(SIGNATURE, 256, make_arena=Arena.private, page_rows=4)
+    block = LaneBlock(store, 2, 100)
+    for step in range(20):
+        append(store, block, step)
+    view = store.block(block.last // 4, "number")
+    arrays = {name: array.copy() for name, array in store.layout.arrays(store.arena).items()}
+    assert not store.is_shared
+    descriptor = store.share()
+    assert store.is_shared
+    assert store.share() == descriptor
+    attached = Arena.attach(os.dup(descriptor), store.arena.nbytes)
+    for name, array in store.layout.arrays(attached).items():
+        assert (array == arrays[name]).all(), name
+    append(store, block, 20)
+    there = store.layout.arrays(attached)
+    assert (there["steps"] == store.arrays.steps).all()
+    assert (there["records"].reshape(-1) == store.records).all()
+    assert len(view) == 2
+    attached.close()
+    close(store, block)
 
 
 def test_hold_keeps_several_pages():

@@ -93,8 +93,13 @@ class Writer:
             self._rows.append(step)
             return
         block.make_room()
+        is_shared = self._store.is_shared
         self._write(block.row, step)
         with self._lock:
+            if self._store.is_shared is not is_shared:
+                # The rows were moved meanwhile, and what was written may be lost
+                # (test_a_step_written_while_the_rows_move_is_whole).
+                self._write(block.row, step)
             self._items.commit_and_make(block)
 
     def make_room(self) -> None:

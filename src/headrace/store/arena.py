@@ -3,9 +3,9 @@
 The arena is reserved at its full size and memory is taken as it is first written, so an array never moves and a store
 can grow. It lives in one of three places, and the code above does not know which:
 
-* private memory: `Arena.private`;
+* private memory: `Arena.private`. It has large pages, which make random reads of large tables quicker;
 * a memory file that other processes of this machine map by its descriptor: `Arena.shared` and `Arena.attach`.
-  It has no name, so nothing is left behind when processes are killed;
+  It has no name, so nothing is left behind when processes are killed. `Arena.share` turns private memory into one;
 * a file on disk: `Arena.file`. It can be larger than memory and outlives the process.
 """
 
@@ -15,6 +15,7 @@ import ctypes
 import mmap
 import os
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,6 +28,7 @@ _NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if os.uname().sysname == "Lin
 _FIXED = 0x10
 _ALIGNMENT = 4096
 _WORTH_HUGE_PAGES = 4 << 20
+_MOVED_AT_ONCE = 64 << 20
 
 # Python's own mmap takes no address.
 _c_mmap = ctypes.CDLL(None, use_errno=True).mmap
@@ -125,24 +127,60 @@ class Arena:
         """An array over the bytes from `offset` on; it keeps the mapping alive as long as it lives."""
         return np.ndarray(shape, dtype, buffer=self._mapping, offset=offset)
 
+    def share(self, used: Iterable[tuple[int, int]]) -> None:
+        """Turn private memory into a memory file, at the same addresses: arrays over it stay what they are.
+
+        Others may read meanwhile. What another thread writes meanwhile may be lost.
+
+        Args:
+            used: where the bytes begin and end that may be other than 0.
+
+        Raises:
+            OSError: there is not enough memory; the content is whole, and the arena as private as before.
+        """
+        if self._descriptor is not None:
+            return
+        descriptor = _memory_file()
+        try:
+            os.ftruncate(descriptor, self.nbytes)
+            content = memoryview(self._mapping)
+            for begin, end in used:
+                for start in range(begin - begin % _ALIGNMENT, end, _MOVED_AT_ONCE):
+                    # Piece by piece, so that there never are two copies of it all.
+                    stop = min(start + _MOVED_AT_ONCE, -(-end // _ALIGNMENT) * _ALIGNMENT, self.nbytes)
+                    _write(descriptor, content[start:stop], start)
+                    self._lay_over(descriptor, mmap.MAP_SHARED, start, stop - start)
+            self._lay_over(descriptor, mmap.MAP_SHARED, 0, self.nbytes)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._descriptor = descriptor
+
     def make_private(self) -> None:
         """Lay a private mapping over a shared one, at the same address: what is written from here on stays here.
 
         For a forked child, which would otherwise write into its parent's memory. Private memory is copied by the fork.
         """
-        if self._descriptor is None:
-            return
-        address = ctypes.addressof(ctypes.c_char.from_buffer(self._mapping))
-        flags = mmap.MAP_PRIVATE | _FIXED | _NORESERVE
-        found = _c_mmap(address, self.nbytes, mmap.PROT_READ | mmap.PROT_WRITE, flags, self._descriptor, 0)
+        if self._descriptor is not None:
+            self._lay_over(self._descriptor, mmap.MAP_PRIVATE, 0, self.nbytes)
+
+    def _lay_over(self, descriptor: int, kind: int, offset: int, nbytes: int) -> None:
+        """Map a stretch of a file where the same stretch of this arena is."""
+        address = ctypes.addressof(ctypes.c_char.from_buffer(self._mapping)) + offset
+        flags = kind | _FIXED | _NORESERVE
+        found = _c_mmap(address, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, offset)
         if found != address:
-            raise OSError(ctypes.get_errno(), "mmap: expected a private mapping over the shared one")
+            number = ctypes.get_errno()
+            raise OSError(
+                number, f"mmap: expected a mapping over the one that is there: {os.strerror(number)}"
+            )
 
     def write(self, offset: int, content: memoryview) -> None:
-        """Write bytes without touching the mapping; the arena must have a descriptor."""
-        done = 0
-        while done < len(content):
-            done += os.pwrite(self.descriptor, content[done:], offset + done)
+        """Write bytes; where there is a descriptor, without touching the mapping."""
+        if self._descriptor is None:
+            self._mapping[offset : offset + len(content)] = content
+        else:
+            _write(self._descriptor, content, offset)
 
     def sync(self) -> None:
         """Write everything to the disk (a file's pages; memory has nothing to do)."""
@@ -158,6 +196,12 @@ class Arena:
 
     def __del__(self) -> None:
         self.close()
+
+
+def _write(descriptor: int, content: memoryview, offset: int) -> None:
+    done = 0
+    while done < len(content):
+        done += os.pwrite(descriptor, content[done:], offset + done)
 
 
 def _memory_file() -> int:

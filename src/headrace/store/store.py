@@ -46,8 +46,8 @@ class Store:
         signature: the columns of one step.
         capacity: at least so many rows can be stored (replay C2); None grows as rows need it, up to what the
             machine's memory could hold.
-        make_arena: where the rows live, called with the number of bytes: `Arena.shared` (other processes of this
-            machine can write and read in place), `Arena.private`, or a file's.
+        make_arena: where the rows live, called with the number of bytes: `Arena.private` (until `share`),
+            `Arena.shared` (other processes of this machine can write and read in place), or a file's.
         page_rows: rows of one page; by default about 1 MiB of them.
         num_pages: how many pages to reserve; by default what the capacity needs.
 
@@ -57,6 +57,7 @@ class Store:
         lock: held while pages or references change.
         layout: where the arrays lie in the arena.
         row_arrays: the arrays of the arena that hold the values of rows, whole: what is saved of a row beside its word.
+        is_shared: whether other processes can map the arena.
         memory, places: the arena as bytes and where its arrays lie, for kernels (`store.memory`).
         who_holds: tells what holds the rows, for the message of a full store.
 
@@ -71,7 +72,7 @@ class Store:
         signature: Signature,
         capacity: int | None = None,
         *,
-        make_arena: Callable[[int], Arena] = Arena.shared,
+        make_arena: Callable[[int], Arena] = Arena.private,
         page_rows: int | None = None,
         num_pages: int | None = None,
     ) -> None:
@@ -91,6 +92,7 @@ class Store:
         self.places = layout.spans()
         self.num_pages = num_pages
         self.is_closed = False
+        self.is_shared = self.arena.is_shareable
         self.arena.reserve(layout.places["freed"][0], self.arrays.freed.nbytes)
         self._begin_empty()
 
@@ -329,7 +331,28 @@ class Store:
         rows = self.columns[column][first + start * lanes : first + stop * lanes]
         return self.hold([page], rows.reshape(stop - start, lanes, *rows.shape[1:]))
 
-    # ---- forks -----------------------------------------------------------------------------------------------------
+    # ---- other processes -------------------------------------------------------------------------------------------
+
+    def share(self) -> int:
+        """The descriptor of the arena, by which another process maps it; private memory is moved to a memory file.
+
+        What a thread writes meanwhile without the lock may be lost: it looks at `is_shared` before it commits.
+
+        Raises:
+            OSError: there is not enough memory; nothing is lost.
+        """
+        with self.lock:
+            rows = {
+                self.num_pages * self.arrays.page_rows: self.rows_in_pages,
+                self.num_pages: self._never_used,
+            }
+            used = [
+                (offset, offset + rows.get(shape[0], shape[0]) * math.prod(shape[1:]) * dtype.itemsize)
+                for offset, shape, dtype in self.layout.places.values()
+            ]
+            self.arena.share(used)
+            self.is_shared = True
+            return self.arena.descriptor
 
     def before_fork(self) -> None:
         """Copy what tells of pages: the parent may change it before the child has memory of its own. Needs the lock."""
