@@ -16,6 +16,8 @@ def check_count(name: str, value: Any, least: int) -> int:
     >>> check_count("lanes", 3, 1)
     3
     """
+    if type(value) is int and value >= least:
+        return value
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(f"{name}: expected an integer >= {least}, got {value!r}")
     number = operator.index(value)

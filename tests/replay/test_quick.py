@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.replay.live_table import LiveTable
+from headrace.replay.items import FIRST
 from headrace.views import View, transition
 
 SIGNATURE = hr.Signature.like(
@@ -83,8 +83,7 @@ def assert_equal(ours: Any, expected: Any) -> None:
         mine, other = getattr(ours.info, name), getattr(expected.info, name)
         assert mine.dtype == other.dtype
         np.testing.assert_array_equal(mine, other, err_msg=name)
-    assert ours.mask is None
-    assert expected.mask is None
+    np.testing.assert_array_equal(ours.mask, expected.mask)
 
 
 @settings(max_examples=25, deadline=None)
@@ -114,7 +113,7 @@ def test_one_call_equals_the_general_way(
     for general in (False, True):
         with pytest.MonkeyPatch.context() as patch:
             if general:
-                patch.setattr(LiveTable, "is_quick", False)
+                patch.setattr(hr.Replay, "_sample_quick", lambda *_: None)
             with filled(seed, lanes, ends, length, lookahead, sampler, capacity) as replay:
                 if not replay.can_sample("t", 1):
                     return
@@ -179,9 +178,50 @@ def test_a_batch_is_a_copy_and_its_arrays_are_each_others_no_neighbours() -> Non
         assert later[0].data["a"].base is not later[1].data["a"].base
 
 
+def test_items_of_other_windows_are_noticed() -> None:
+    """Batches of one size of a table that changes: with the length of its items, and with their getting unlike."""
+    table = hr.Table("t", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=4)
+    views = {"a": View("observation"), "b": View("observation", shift=-1)}
+    batches = []
+    for general in (False, True):
+        with pytest.MonkeyPatch.context() as patch, hr.Replay(SIGNATURE, [table], seed=7) as replay:
+            if general:
+                patch.setattr(hr.Replay, "_sample_quick", lambda *_: None)
+            shapes = []
+            with replay.writer(history=20) as writer:
+                for length in (2, 2, 3, 3, 3, 3, 1, 1, 2, 2, 2, 2):
+                    for number in range(3):
+                        step = SIGNATURE.zeros()
+                        step["observation"][:] = 10 * length + number
+                        writer.append(step)
+                    writer.create_item("t", length)
+                    batch = replay.sample("t", 6, views=views)
+                    shapes.append(batch.data["a"].shape[:-1])
+                    batches.append(batch)
+                assert shapes[0] == (6, 2)
+                assert shapes[5] == (6, 3)
+    for ours, expected in zip(batches[:12], batches[12:], strict=True):
+        assert_equal(ours, expected)
+
+
+def test_random_numbers_are_those_of_the_generator() -> None:
+    """Kernels ask NumPy's generator itself, so its state tells all (replay S10)."""
+    with filled(3, 1, [0], 1, 1, hr.selectors.Uniform(), None) as replay:
+        random = np.random.default_rng()
+        random.bit_generator.state = replay._random.bit_generator.state
+        expected = random.random(40)
+        size = len(replay.table("t"))
+        keys = replay.sample("t", 40, views=PLAIN).info.keys
+        items = replay.live_table("t").ring.arrays
+        oldest = items.keys[items.ring[FIRST]]
+        assert (keys == oldest + (expected * size).astype(np.uint64)).all()
+        assert random.bit_generator.state == replay._random.bit_generator.state
+
+
 def test_large_batches_are_not_copied_under_the_lock() -> None:
     with filled(3, 1, [0], 1, 1, hr.selectors.Uniform(), None) as replay:
         plan, live = replay._plan(PLAIN), replay.live_table("t")
-        assert replay._quick_batches(plan, live, 256) is not None
-        assert replay._quick_batches(plan, live, 100_000) is None
+        assert plan.quick is not None
+        assert replay._sample_quick(plan, plan.quick, live, 256) is not None
+        assert replay._sample_quick(plan, plan.quick, live, 100_000) is None
         assert len(replay.sample("t", 100_000, views=PLAIN).info.keys) == 100_000

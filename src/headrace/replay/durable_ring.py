@@ -249,11 +249,11 @@ class DurableRing(ItemRing):
         """See `ItemRing.draw`."""
         return self._drawn(super().draw, *arrays, **options)
 
-    def draw_quick(self, quick: QuickBatches) -> tuple[NDArray[np.uint8], int]:
+    def draw_quick(self, quick: QuickBatches) -> tuple[NDArray[np.uint8], int] | None:
         """See `ItemRing.draw_quick`."""
         with self._transaction(2 * quick.batch) as ring:
             found = super().draw_quick(quick)
-            ring[SAMPLES] += quick.batch
+            ring[SAMPLES] += quick.batch if found else 0
         return found
 
     def draw_distinct(self, *arrays: Any, **options: Any) -> tuple[NDArray[np.uint32], int]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from headrace.replay import kernels
 from headrace.replay.append_cut import append_and_cut
 from headrace.replay.cutting import Cut, Windows
+from headrace.replay.generator import addresses_of
 from headrace.replay.item_memory import ItemMemory, ItemShape, new_items
 from headrace.replay.item_state import ItemState, fill_items, room_for_copy, state_of
 from headrace.replay.items import (
@@ -63,6 +64,7 @@ class ItemRing:
         self._sampler = sampler
         self._remover = remover
         self._random = random
+        self._numbers = addresses_of(random)
         self._random_victims = remover.kind in (UNIFORM, PRIORITIZED)
         self._random_draws = sampler.kind in (UNIFORM, PRIORITIZED)
         self._uses_heap = HEAP in (sampler.kind, remover.kind)
@@ -339,9 +341,9 @@ class ItemRing:
             drawn = kernels.draw_from(*self._carve, drawn, uniforms, keys, integers, floats)
         return self._windows_of(integers[kernels.SLOT]), 0
 
-    def draw_quick(self, quick: QuickBatches) -> tuple[NDArray[np.uint8], int]:
+    def draw_quick(self, quick: QuickBatches) -> tuple[NDArray[np.uint8], int] | None:
         """Draw a batch and copy it; see `QuickBatches.sample`."""
-        return quick.sample(self._carve, self._random, self._random_draws)
+        return quick.sample(self._carve, self._numbers)
 
     def draw_distinct(
         self,

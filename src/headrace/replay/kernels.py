@@ -43,7 +43,7 @@ from headrace.replay.items import (
 from headrace.replay.journal import remember
 from headrace.replay.sum_tree import find, rebuild, total
 from headrace.store.commit import commit_step
-from headrace.store.jit import Int, kernel, prefetch
+from headrace.store.jit import Float, Int, kernel, prefetch
 from headrace.store.layout import REFERENCES, StoreArrays
 from headrace.store.memory import open_store
 
@@ -348,17 +348,25 @@ def choose(
             chances[place] = 1.0
         return count
     for place in range(uniforms.shape[0]):
-        prefetch(items.rows, slot_at(items, min(np.int64(uniforms[place] * ring[SPAN]), ring[SPAN] - 1)))
+        prefetch(items.rows, _slot_of(items, uniforms[place]))
+    chance = 1.0 / ring[LIVE]
     picked = 0
     for place in range(uniforms.shape[0]):
-        slot = slot_at(items, min(np.int64(uniforms[place] * ring[SPAN]), ring[SPAN] - 1))
+        slot = _slot_of(items, uniforms[place])
         if items.rows[slot] != DEAD:
             slots[picked] = slot
-            chances[picked] = 1.0 / ring[LIVE]
+            chances[picked] = chance
             picked += 1
             if picked == count:
                 break
     return picked
+
+
+@kernel
+def _slot_of(items: Items, uniform: Float) -> Int:
+    """The slot that a number in [0, 1) falls on."""
+    span = items.ring[SPAN]
+    return slot_at(items, min(np.int64(uniform * span), span - 1))
 
 
 @kernel
@@ -381,6 +389,7 @@ def take(
     if items.journal.shape[0]:
         for place in range(start, stop):
             remember(items, integers[SLOT, place])
+    size = ring[LIVE]
     for place in range(start, stop):
         slot = integers[SLOT, place]
         times = np.int64(items.times[slot]) + 1
@@ -389,7 +398,7 @@ def take(
             ring[UNIQUE] += 1
         keys[place] = items.keys[slot]
         integers[TIMES, place] = times
-        integers[SIZE, place] = ring[LIVE]
+        integers[SIZE, place] = size
         integers[ROW, place] = items.rows[slot]
         floats[PRIORITY, place] = priority_of(items, slot)
 

@@ -314,6 +314,8 @@ class LiveTable:
         """Whether the gate is open for a batch of n and the items suffice (replay L6)."""
         if not self.limiter.can_sample(self.inserts, self.samples, self.deletes, n):
             return False
+        if not (self._without_replacement or self.max_times):
+            return True
         size = len(self.ring)
         if self._without_replacement and size < n:
             return False
@@ -413,12 +415,13 @@ class LiveTable:
             or window[LOOKAHEAD] == STREAM
         )
 
-    def draw_quick(self, quick: QuickBatches, n: int) -> tuple[NDArray[np.uint8], int]:
+    def draw_quick(self, quick: QuickBatches) -> tuple[NDArray[np.uint8], int] | None:
         """Draw a batch that `wait_to_sample` has admitted, and copy it; see `QuickBatches.sample`."""
         drawn = self.ring.draw_quick(quick)
-        self.samples += n
-        if self._pending or self._waiting:
-            self.settle()
+        if drawn is not None:
+            self.samples += quick.batch
+            if self._pending or self._waiting:
+                self.settle()
         return drawn
 
     @property

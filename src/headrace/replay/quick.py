@@ -8,6 +8,7 @@ tests/replay/test_quick.py compares it with the general way.
 from __future__ import annotations
 
 from math import prod
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,14 +16,24 @@ from numpy.typing import NDArray
 
 from headrace.replay.batch import SampledBatch, SampleInfo
 from headrace.replay.item_memory import open_items
+from headrace.replay.items import (
+    HAS_SEQUENCES,
+    INVENTED,
+    LOOKAHEAD,
+    PRIORITIZED,
+    REAL,
+    STREAM,
+    UNIFORM,
+    Items,
+)
 from headrace.replay.kernels import draw
 from headrace.replay.packing import BatchLayout
 from headrace.store.copying import copy_fields, words
 from headrace.store.gather import Pool, rows_of_one_length
-from headrace.store.jit import Float, Int, kernel, kernel_apart, prefetch
+from headrace.store.jit import Bool, Float, Int, kernel, kernel_apart, next_double, prefetch
 from headrace.store.layout import StoreArrays
-from headrace.store.memory import open_store
-from headrace.store.records import COUNT, ROWS, TO, fields, record_layout
+from headrace.store.memory import open_records, open_store
+from headrace.store.records import COUNT, FIELD_WORDS, ROWS, TO, fields, record_layout
 from headrace.store.store import Store
 from headrace.store.window import resolve
 from headrace.views.quick import LAST, THE_ROWS, QuickViews
@@ -32,7 +43,6 @@ LARGEST = 1 << 18
 """Bytes of a batch that is copied under the lock: some tens of microseconds."""
 
 _LINE = 64
-_BYTE = np.dtype(np.uint8)
 # The numbers of an item as they stand at the beginning of a batch's stretch of memory, `[B]` each.
 _NUMBERS = ("keys", "slots", "times", "sizes", "rows", "probabilities", "priorities")
 
@@ -41,7 +51,10 @@ _NUMBERS = ("keys", "slots", "times", "sizes", "rows", "probabilities", "priorit
 # the row numbers, where the last and the following rows of those transitions begin.
 BATCH, LENGTH, FOUND, KNOWN_AT = range(4)
 N_STEP, REWARD, REWARD_NBYTES, TERMINATED, RETURNS, DISCOUNTS, COUNTS, LAST_ROWS, FOLLOWING = range(4, 13)
-SIZES = 13
+HAS_AXIS = 13  # whether columns are presented as `[B, L, ...]`, and not `[B, ...]`
+WINDOWS = 14  # how many windows there are
+OFFSETS_AT, TABLE_AT = 15, 16  # where what follows the windows begins in the numbers
+SIZES = 17
 
 # The columns of `windows`.
 BEGIN, OFFSETS, ACTING_GIVES, PLACE, STARTS = range(5)
@@ -53,19 +66,18 @@ class Quick(NamedTuple):
     Attributes:
         nbytes: of the stretch that takes a batch.
         block: its fields, by number for data and by name for the numbers of the items.
+        numbers: int64[...], for the kernel, in one array: `sizes`, `windows`, the offsets of all windows, and the table
+            for `copy_fields`.
         sizes: int64[SIZES].
-        windows: int64[W, 5]: BEGIN and number of OFFSETS in `offsets`, ACTING_GIVES, PLACE of its first row number, and
-            that of the first row from which it looks, STARTS.
-        offsets: int64[...], of all windows.
-        table: for `copy_fields`.
+        windows: int64[W, 5]: BEGIN and number of OFFSETS among the offsets, ACTING_GIVES, PLACE of its first row
+            number, and that of the first row from which it looks, STARTS.
     """
 
     nbytes: int
     block: np.dtype[Any]
+    numbers: NDArray[np.int64]
     sizes: NDArray[np.int64]
     windows: NDArray[np.int64]
-    offsets: NDArray[np.int64]
-    table: NDArray[np.int64]
 
 
 def quick(store: Store, views: QuickViews, batch: int, length: int, *, sequences: bool) -> Quick:
@@ -79,6 +91,7 @@ def quick(store: Store, views: QuickViews, batch: int, length: int, *, sequences
     sizes = np.zeros(SIZES, np.int64)
     # The rows themselves, then those of sums, then those of windows.
     sizes[BATCH], sizes[LENGTH], sizes[LAST_ROWS], sizes[FOLLOWING] = batch, length, rows, 2 * rows
+    sizes[HAS_AXIS] = sequences
     windows, count = _windows(views, rows, 3 * rows if views.n_step else rows)
     fields_of = _Fields(8 * batch * len(_NUMBERS))
     for name, dtype in zip(_NUMBERS, [np.uint64, *[np.int64] * 4, *[np.float64] * 2], strict=True):
@@ -98,7 +111,11 @@ def quick(store: Store, views: QuickViews, batch: int, length: int, *, sequences
         shape = leading + ((width,) if view.has_window else ()) + view.spec.shape
         table[line, TO] = fields_of.add(f"/{view.name}", view.spec.dtype, shape)
     offsets = np.array([offset for window in views.windows for offset in window.offsets], np.int64)
-    return Quick(fields_of.end, fields_of.block(), sizes, windows, offsets, table)
+    sizes[WINDOWS] = len(windows)
+    sizes[OFFSETS_AT] = SIZES + windows.size
+    sizes[TABLE_AT] = sizes[OFFSETS_AT] + offsets.size
+    numbers = np.concatenate([sizes, windows.reshape(-1), offsets, table.reshape(-1)])
+    return Quick(fields_of.end, fields_of.block(), numbers, sizes, windows)
 
 
 class _Fields:
@@ -166,34 +183,40 @@ def sample(
     page_rows: Int,
     item_memory: NDArray[np.uint8],
     item_places: NDArray[np.int64],
-    start: Int,
-    uniforms: NDArray[np.float64],
-    sizes: NDArray[np.int64],
-    windows: NDArray[np.int64],
-    offsets: NDArray[np.int64],
+    function: Int,
+    state: Int,
     gamma: Float,
-    records: NDArray[np.uint8],
     record_nbytes: Int,
-    table: NDArray[np.int64],
+    numbers: NDArray[np.int64],
     out: NDArray[np.uint8],
-) -> tuple[Int, Int]:
-    """Draw the items from `start` on; once all are drawn, find their rows and copy them.
+) -> Int:
+    """Draw the items, find their rows and copy them.
+
+    Args:
+        function, state: of the random numbers (`jit.next_double`).
+        numbers: see `Quick`.
 
     Returns:
-        How many are drawn, and at how many places nothing is known.
+        At how many places nothing is known; -1 if the items have other windows than `numbers` says: nothing is drawn.
     """
+    sizes = numbers[:SIZES]
+    items = open_items(item_memory, item_places)
+    if not _fits(items, sizes):
+        return -1
     batch, length = sizes[BATCH], sizes[LENGTH]
-    keys = out[: 8 * batch].view(np.uint64)
-    integers = out[8 * batch : 40 * batch].view(np.int64).reshape((4, batch))
-    floats = out[40 * batch : 56 * batch].view(np.float64).reshape((2, batch))
-    drawn = draw(open_items(item_memory, item_places), start, uniforms, keys, integers, floats)
-    if drawn < batch:
-        return drawn, 0
+    windows = numbers[SIZES : sizes[OFFSETS_AT]].reshape((sizes[WINDOWS], 5))
+    offsets = numbers[sizes[OFFSETS_AT] : sizes[TABLE_AT]]
+    table = numbers[sizes[TABLE_AT] :].reshape(
+        ((numbers.shape[0] - sizes[TABLE_AT]) // FIELD_WORDS, FIELD_WORDS)
+    )
+    _draw(items, function, state, batch, out)
     store = open_store(memory, places, page_rows)
+    records = open_records(memory, places)
     found = out[sizes[FOUND] : sizes[KNOWN_AT]].view(np.int64)
     known = out[sizes[KNOWN_AT] : sizes[KNOWN_AT] + found.shape[0]]
     rows = found[: batch * length]
-    rows_of_one_length(store, integers[3], length, rows)
+    first_rows = out[32 * batch : 40 * batch].view(np.int64)
+    rows_of_one_length(store, first_rows, length, rows)
     missing = 0
     if sizes[N_STEP]:
         missing += _sum_up(store, sizes, gamma, records, record_nbytes, found, out)
@@ -209,7 +232,37 @@ def sample(
             known[place:stop].reshape((rows.shape[0], count)),
         )
     copy_fields(records, record_nbytes, found, table, out)
-    return drawn, missing
+    return missing
+
+
+@kernel
+def _fits(items: Items, sizes: NDArray[np.int64]) -> Bool:
+    """Whether all items have as many rows, and are presented, as `sizes` says."""
+    window = items.common_window
+    return (
+        items.windows.shape[0] == 0
+        and np.int64(window[REAL]) == sizes[LENGTH]
+        and window[INVENTED] == 0
+        and window[LOOKAHEAD] != STREAM
+        and items.ring[HAS_SEQUENCES] == sizes[HAS_AXIS]
+    )
+
+
+@kernel
+def _draw(items: Items, function: Int, state: Int, batch: Int, out: NDArray[np.uint8]) -> None:
+    """Draw all items; what is known of them stands at the beginning of the stretch, as `_NUMBERS` says."""
+    keys = out[: 8 * batch].view(np.uint64)
+    integers = out[8 * batch : 40 * batch].view(np.int64).reshape((4, batch))
+    floats = out[40 * batch : 56 * batch].view(np.float64).reshape((2, batch))
+    kind = items.sampler.kind
+    drawn = 0
+    while drawn < batch:
+        # Where the keys come to stand afterwards.
+        uniforms = out[8 * drawn : 8 * batch].view(np.float64)
+        if kind in (UNIFORM, PRIORITIZED):
+            for place in range(uniforms.shape[0]):
+                uniforms[place] = next_double(function, state)
+        drawn = draw(items, drawn, uniforms, keys, integers, floats)
 
 
 @kernel_apart
@@ -257,55 +310,55 @@ class QuickBatches:
         views: what is shown.
         batch, length: items of so many rows.
         sequences: whether there is an axis for them.
+
+    Attributes:
+        batch, length, sequences: as above.
     """
 
     def __init__(
         self, store: Store, pool: Pool, views: QuickViews, batch: int, length: int, *, sequences: bool
     ) -> None:
+        self.batch, self.length, self.sequences = batch, length, sequences
         self._views = views
         self._pool = pool
         self._quick = quick(store, views, batch, length, sequences=sequences)
-        self.batch = batch
         self._layout = BatchLayout(length if sequences else None)
-        layout = record_layout(store.signature)
         self._store = (store.memory, store.places, store.arrays.page_rows)
-        made = self._quick
-        self._how = (
-            made.sizes,
-            made.windows,
-            made.offsets,
-            views.gamma,
-            store.records,
-            layout.nbytes,
-            made.table,
-        )
-        self._names = [(name, f"/{views.sums.get(name, name)}") for name in views.names]
+        self._how: tuple[Any, ...] = (views.gamma, record_layout(store.signature).nbytes, self._quick.numbers)
+        self._names = views.names
+        # All of a batch's arrays at once, the numbers of its items first.
+        shown = [f"/{views.sums.get(name, name)}" for name in views.names]
+        self._arrays = itemgetter("keys", "probabilities", "sizes", "priorities", "times", *shown)
 
     @property
-    def nbytes(self) -> int:
-        """Of the stretch that takes a batch."""
-        return self._quick.nbytes
+    def is_small(self) -> bool:
+        """Whether such a batch may be copied under the lock."""
+        return self._quick.nbytes <= LARGEST
 
-    def sample(self, carve: Any, random: np.random.Generator, draws: bool) -> tuple[NDArray[np.uint8], int]:
-        """A batch's stretch of memory, and at how many places nothing is known. The lock must be held."""
-        quick = self._quick
-        out = self._pool.empty((quick.nbytes,), _BYTE)
-        drawn = 0
-        while True:
-            uniforms = random.random(self.batch - drawn) if draws else _NOTHING
-            drawn, missing = sample(*self._store, *carve, drawn, uniforms, *self._how, out)  # type: ignore[call-arg]
-            if drawn == self.batch:
-                return out, missing
+    def sample(
+        self, carve: tuple[Any, Any], numbers: tuple[int, int]
+    ) -> tuple[NDArray[np.uint8], int] | None:
+        """A batch's stretch of memory, and at how many places nothing is known. The lock must be held.
+
+        Args:
+            carve: the memory of the items and its places.
+            numbers: the random ones (`jit.next_double`).
+
+        Returns:
+            None if the items have other windows, and nothing is drawn.
+        """
+        out = self._pool.stretch(self._quick.nbytes)
+        missing = sample(*self._store, *carve, *numbers, *self._how, out)  # type: ignore[call-arg]
+        return None if missing < 0 else (out, missing)
 
     def present(self, out: NDArray[np.uint8], missing: int) -> SampledBatch:
         """The stretch as a batch."""
         block: NDArray[Any] = np.ndarray((), self._quick.block, out)
-        data = {name: block[field] for name, field in self._names}
+        keys, probabilities, sizes, priorities, times, *shown = self._arrays(block)
+        data = dict(zip(self._names, shown, strict=True))
         if missing:
             self._fill(out, data)
-        info = SampleInfo(
-            block["keys"], block["probabilities"], block["sizes"], block["priorities"], block["times"]
-        )
+        info = SampleInfo(keys, probabilities, sizes, priorities, times)
         return SampledBatch(data, info, None, self._layout)
 
     def _fill(self, out: NDArray[np.uint8], data: dict[str, NDArray[Any]]) -> None:
@@ -321,6 +374,3 @@ class QuickBatches:
             elif view.window >= 0:
                 place = int(self._quick.windows[view.window, PLACE])
                 values[(known[place : place + prod(shape)] <= view.covers).reshape(shape)] = view.fill
-
-
-_NOTHING = np.zeros(0, np.float64)

@@ -32,7 +32,7 @@ from headrace.replay.items import INVENTED, LOOKAHEAD, REAL, pin_rows
 from headrace.replay.live_table import Draw, LiveTable, TableState
 from headrace.replay.packing import BatchLayout
 from headrace.replay.padding import fill_padding, plain_paddings, read_padding
-from headrace.replay.quick import LARGEST, QuickBatches
+from headrace.replay.quick import QuickBatches
 from headrace.replay.rate_limiters import RateLimiter
 from headrace.replay.rules import Rule
 from headrace.replay.selectors import Selector
@@ -44,6 +44,7 @@ from headrace.store.gather import Pool, window_rows_in
 from headrace.store.records import stored_nbytes
 from headrace.store.store import Store
 from headrace.views.located import Located
+from headrace.views.quick import QuickViews
 from headrace.views.sampling import SamplingPlan
 from headrace.views.view import View
 
@@ -138,7 +139,7 @@ class Replay:
         self._skipped_keys: SkippedKeys = ()
         self._given = frozenset() if disk is None else disk.header.given
         self._plans: dict[Any, SamplingPlan] = {}
-        self._quick: dict[tuple[SamplingPlan, int, int, bool], QuickBatches | None] = {}
+        self._quick: dict[tuple[SamplingPlan, LiveTable, int], QuickBatches] = {}
         self._pool = Pool()
         self._latest_plan: tuple[Any, Any, SamplingPlan] | None = None
         self._open_writers: weakref.WeakSet[object] = weakref.WeakSet()
@@ -224,10 +225,10 @@ class Replay:
                 if self.is_closed:
                     self.check_open()
                 live.wait_to_sample(batch_size, timeout)
-                if plan.quick is not None and live.is_quick:
-                    quick = self._quick_batches(plan, live, batch_size)
-                    if quick is not None:
-                        return quick.present(*live.draw_quick(quick, batch_size))
+                if plan.quick is not None:
+                    batch = self._sample_quick(plan, plan.quick, live, batch_size)
+                    if batch is not None:
+                        return batch
                 reader = self.store.begin_reading()
                 drawn = live.draw(batch_size)
                 located, mask = self._locate(plan, drawn)
@@ -249,19 +250,27 @@ class Replay:
         length = located.rows.shape[1] if located.rows.ndim > 1 else None
         return SampledBatch(data, info, mask, BatchLayout(length, plan.every))
 
-    def _quick_batches(self, plan: SamplingPlan, live: LiveTable, batch_size: int) -> QuickBatches | None:
+    def _sample_quick(
+        self, plan: SamplingPlan, views: QuickViews, live: LiveTable, batch_size: int
+    ) -> SampledBatch | None:
+        """A batch in one call, or None where that is not the way for it (`replay.quick`)."""
+        key = (plan, live, batch_size)
+        found = self._quick.get(key)
+        if found is not None and found.is_small:
+            drawn = live.draw_quick(found)
+            if drawn is not None:
+                return found.present(*drawn)
+        # There was no such batch before, or the items have other windows now.
+        if not live.is_quick:
+            return None
         length, sequences = int(live.ring.window[REAL]), live.ring.has_sequences
-        key = (plan, batch_size, length, sequences)
-        try:
-            return self._quick[key]
-        except KeyError:
-            pass
-        assert plan.quick is not None
-        made = QuickBatches(self.store, self._pool, plan.quick, batch_size, length, sequences=sequences)
-        if len(self._quick) >= _KEPT_QUICK:
-            self._quick.clear()
-        found = self._quick[key] = made if made.nbytes <= LARGEST else None
-        return found
+        if found is None or (found.length, found.sequences) != (length, sequences):
+            found = QuickBatches(self.store, self._pool, views, batch_size, length, sequences=sequences)
+            if len(self._quick) >= _KEPT_QUICK:
+                self._quick.clear()
+            self._quick[key] = found
+        drawn = live.draw_quick(found) if found.is_small else None
+        return None if drawn is None else found.present(*drawn)
 
     def _locate(self, plan: SamplingPlan, drawn: Draw) -> tuple[Located, NDArray[np.bool_] | None]:
         starts = drawn.integers[kernels.ROW]

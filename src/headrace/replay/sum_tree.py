@@ -223,18 +223,26 @@ def _descend(nodes: NDArray[np.float64], first: Int, remaining: Float) -> tuple[
     sum_1 += sum_0
     sum_2 += sum_1
     group = (sum_0 <= remaining) + (sum_1 <= remaining) + (sum_2 <= remaining)
-    below = 0.0 if group == 0 else (sum_0 if group == 1 else (sum_1 if group == 2 else sum_2))
-    remaining -= below
+    remaining -= _largest_within(remaining, sum_0, sum_1, sum_2)
     place = first + 4 * group
     sum_0 = nodes[place]
     sum_1 = sum_0 + nodes[place + 1]
     sum_2 = sum_1 + nodes[place + 2]
     inner = (sum_0 <= remaining) + (sum_1 <= remaining) + (sum_2 <= remaining)
-    below = 0.0 if inner == 0 else (sum_0 if inner == 1 else (sum_1 if inner == 2 else sum_2))
+    below = _largest_within(remaining, sum_0, sum_1, sum_2)
     child = 4 * group + inner
     if nodes[first + child] > 0.0:
         return child, remaining - below
     return _nearest(nodes, first, child), 0.0
+
+
+@kernel
+def _largest_within(remaining: Float, one: Float, two: Float, three: Float) -> Float:
+    """The largest of three sums that is not above `remaining`; 0 if all are. Without jumps, unlike a look for which."""
+    return max(
+        one if one <= remaining else 0.0,
+        max(two if two <= remaining else 0.0, three if three <= remaining else 0.0),
+    )
 
 
 @kernel

@@ -47,6 +47,12 @@ class Pool:
             return np.empty(shape, dtype)
         return np.ndarray(shape, dtype, buffer=self._free_buffer(nbytes))
 
+    def stretch(self, nbytes: int) -> NDArray[np.uint8]:
+        """So many bytes with arbitrary content."""
+        if nbytes < _POOLED_BYTES:
+            return np.empty(nbytes, np.uint8)
+        return np.ndarray(nbytes, np.uint8, self._free_buffer(nbytes))
+
     def _free_buffer(self, nbytes: int) -> NDArray[np.uint8]:
         # Batches whose longest item differs have ever new sizes; an eighth more lets them share buffers.
         step = 1 << max(0, nbytes.bit_length() - 4)

@@ -12,6 +12,7 @@ Numba is imported here and nowhere else in the package, so `import headrace` doe
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 from collections.abc import Callable
@@ -97,6 +98,31 @@ def _prefetch_compiled(_context: Any, array: Any, place: Any) -> Any:
 
 _config: Any = numba.config
 prefetch: Callable[[Any, Int], None] = cast(Any, _prefetch if _config.DISABLE_JIT else _prefetch_compiled)
+
+
+def _next_double(function: int, state: int) -> float:
+    """The next number of a NumPy generator, in [0, 1), as `Generator.random` would give it.
+
+    Args:
+        function, state: addresses, of `bit_generator.ctypes`.
+    """
+    call = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p)(function)
+    return float(call(state))
+
+
+@intrinsic
+def _next_double_compiled(_context: Any, function: Any, state: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        byte = ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.DoubleType(), [byte]).as_pointer()
+        return builder.call(builder.inttoptr(arguments[0], kind), [builder.inttoptr(arguments[1], byte)])
+
+    return types.float64(function, state), generate
+
+
+next_double: Callable[[Int, Int], Float] = cast(
+    Any, _next_double if _config.DISABLE_JIT else _next_double_compiled
+)
 
 
 def _cache_folder() -> str:

@@ -32,3 +32,9 @@ def open_store(memory: NDArray[np.uint8], places: NDArray[np.int64], page_rows: 
         memory[places[1, 0] : places[1, 1]].view(np.int64),
         page_rows,
     )
+
+
+@opening
+def open_records(memory: NDArray[np.uint8], places: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """The records of a store (`store.records`) as bytes."""
+    return memory[places[7, 0] : places[7, 1]]

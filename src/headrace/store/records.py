@@ -20,6 +20,7 @@ WIDEST = 64
 
 # The columns of a table of fields.
 OFFSET, WIDTH, UNIT, ROWS, COUNT, TO = range(6)
+FIELD_WORDS = 6
 
 
 class RecordLayout(NamedTuple):
@@ -86,7 +87,7 @@ def fields(layout: RecordLayout, widths: list[tuple[str, int]]) -> NDArray[np.in
     Args:
         widths: name and bytes of each column.
     """
-    table = np.zeros((len(widths), 6), np.int64)
+    table = np.zeros((len(widths), FIELD_WORDS), np.int64)
     for place, (name, width) in enumerate(widths):
         offset = layout.offsets[name]
         # The widest word that fits the place, the width and the way from record to record.
