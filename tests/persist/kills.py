@@ -112,7 +112,7 @@ def check_references(replay):
     """Without writers, pages are held by items and links, as often as they should be."""
     store = replay.store
     with store.lock:
-        store._reclaim()
+        store.reclaim()
         used = store._never_used
         mender = PageMender(store.arrays, used)
         for name in replay.table_names:

@@ -56,6 +56,9 @@ WINDOWS = 14  # how many windows there are
 OFFSETS_AT, TABLE_AT = 15, 16  # where what follows the windows begins in the numbers
 SIZES = 17
 
+# What the kernel returns where it has drawn nothing.
+OTHER_WINDOWS, PAGES_FREED = -1, -2
+
 # The columns of `windows`.
 BEGIN, OFFSETS, ACTING_GIVES, PLACE, STARTS = range(5)
 
@@ -197,12 +200,16 @@ def sample(
         numbers: see `Quick`.
 
     Returns:
-        At how many places nothing is known; -1 if the items have other windows than `numbers` says: nothing is drawn.
+        At how many places nothing is known; or, with nothing drawn: OTHER_WINDOWS, if the items have others than
+        `numbers` says; PAGES_FREED, if windows might still lead into pages that were given back.
     """
     sizes = numbers[:SIZES]
     items = open_items(item_memory, item_places)
+    store = open_store(memory, places, page_rows)
+    if store.freed[-1]:
+        return PAGES_FREED
     if not _fits(items, sizes):
-        return -1
+        return OTHER_WINDOWS
     batch, length = sizes[BATCH], sizes[LENGTH]
     windows = numbers[SIZES : sizes[OFFSETS_AT]].reshape((sizes[WINDOWS], 5))
     offsets = numbers[sizes[OFFSETS_AT] : sizes[TABLE_AT]]
@@ -210,7 +217,6 @@ def sample(
         ((numbers.shape[0] - sizes[TABLE_AT]) // FIELD_WORDS, FIELD_WORDS)
     )
     _draw(items, function, state, batch, out)
-    store = open_store(memory, places, page_rows)
     records = open_records(memory, places)
     found = out[sizes[FOUND] : sizes[KNOWN_AT]].view(np.int64)
     known = out[sizes[KNOWN_AT] : sizes[KNOWN_AT] + found.shape[0]]
@@ -323,7 +329,8 @@ class QuickBatches:
         self._pool = pool
         self._quick = quick(store, views, batch, length, sequences=sequences)
         self._layout = BatchLayout(length if sequences else None)
-        self._store = (store.memory, store.places, store.arrays.page_rows)
+        self._store = store
+        self._carve = (store.memory, store.places, store.arrays.page_rows)
         self._how: tuple[Any, ...] = (views.gamma, record_layout(store.signature).nbytes, self._quick.numbers)
         self._names = views.names
         # All of a batch's arrays at once, the numbers of its items first.
@@ -348,7 +355,10 @@ class QuickBatches:
             None if the items have other windows, and nothing is drawn.
         """
         out = self._pool.stretch(self._quick.nbytes)
-        missing = sample(*self._store, *carve, *numbers, *self._how, out)  # type: ignore[call-arg]
+        missing = sample(*self._carve, *carve, *numbers, *self._how, out)  # type: ignore[call-arg]
+        if missing == PAGES_FREED:
+            self._store.reclaim()
+            missing = sample(*self._carve, *carve, *numbers, *self._how, out)  # type: ignore[call-arg]
         return None if missing < 0 else (out, missing)
 
     def present(self, out: NDArray[np.uint8], missing: int) -> SampledBatch:

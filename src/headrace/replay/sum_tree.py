@@ -239,10 +239,8 @@ def _descend(nodes: NDArray[np.float64], first: Int, remaining: Float) -> tuple[
 @kernel
 def _largest_within(remaining: Float, one: Float, two: Float, three: Float) -> Float:
     """The largest of three sums that is not above `remaining`; 0 if all are. Without jumps, unlike a look for which."""
-    return max(
-        one if one <= remaining else 0.0,
-        max(two if two <= remaining else 0.0, three if three <= remaining else 0.0),
-    )
+    within = max(one if one <= remaining else 0.0, two if two <= remaining else 0.0)
+    return max(within, three if three <= remaining else 0.0)
 
 
 @kernel

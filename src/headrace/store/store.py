@@ -145,12 +145,12 @@ class Store:
             StoreFull: no page is free; nothing changed.
         """
         with self.lock:
-            self._reclaim()
+            self.reclaim()
             charge = lanes * (self.arrays.page_rows // lanes)
             while not self._has_room(charge):
                 if not self._wait_for_readers():
                     raise StoreFull(self._full_message())
-                self._reclaim()
+                self.reclaim()
             page = self._free.pop() if self._free else self._take_new()
             self._charged += charge
             self._charges[page] = charge
@@ -173,11 +173,11 @@ class Store:
             return
         rows = self.arrays.page_rows
         charge = sum(each * (rows // each) for each in lanes)
-        self._reclaim()
+        self.reclaim()
         while not self._has_room(charge, len(lanes)):
             if not self._wait_for_readers():
                 raise StoreFull(self._full_message())
-            self._reclaim()
+            self.reclaim()
 
     def allow(self, pages: int) -> None:
         """Let so many pages more (or, negative, fewer again) be taken than the capacity needs.
@@ -235,8 +235,10 @@ class Store:
         except OSError as error:
             raise StoreFull(f"no room for another page of rows on the disk: {error}") from error
 
-    def _reclaim(self) -> None:
+    def reclaim(self) -> None:
         """Move pages without references to the free list, those being read not before their readers are done.
+
+        From here on no window leads into them. The lock must be held.
 
         A page is looked at here for the first time after it was freed, so every reader that may still copy from it
         has begun; it waits for all of them. tests/store/test_store.py::test_page_waits_for_its_readers shows it.
@@ -274,7 +276,7 @@ class Store:
             The pages, rising, and a copy of their words.
         """
         with self.lock:
-            self._reclaim()
+            self.reclaim()
             words = self.arrays.pages[: self._never_used]
             pages = np.flatnonzero((words[:, REFERENCES] > 0) & (words[:, USED] > 0))
             words[pages, REFERENCES] += 1
@@ -299,7 +301,7 @@ class Store:
         Pages that were freed before are out of sight from here on; those freed later stay whole until the lock is given
         back and taken again: an item may be removed first and looked up afterwards.
         """
-        self._reclaim()
+        self.reclaim()
         reader = self._next_reader
         self._next_reader = reader + 1
         self._readers[reader] = threading.get_ident()
@@ -391,7 +393,7 @@ class Store:
     def statistics(self) -> StoreStatistics:
         """What is held now."""
         with self.lock:
-            self._reclaim()
+            self.reclaim()
             words = self.arrays.pages[: self._never_used]
             rows = int((words[:, USED] * words[:, LANES]).sum())
             waiting = int(self.arrays.freed[-1]) + len(self._limbo)
