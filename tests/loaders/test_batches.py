@@ -1,11 +1,11 @@
 """What a batch is made of (loaders LD2 to LD8)."""
 
 import builtins
-import copy
 import pickle
 import subprocess
 import sys
 from collections import OrderedDict, namedtuple
+from copy import deepcopy
 from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
 
@@ -258,7 +258,7 @@ def test_tensors_of_every_dtype_can_be_pickled(dumps):
         tensor = again.data["deep"][0][name]
         assert tensor.dtype == batch.data["deep"][0][name].dtype
         np.testing.assert_array_equal(tensor.numpy(), values)
-    assert copy.deepcopy(batch).data["deep"][0]["uint16"].dtype == torch.uint16
+    assert deepcopy(batch).data["deep"][0]["uint16"].dtype == torch.uint16
 
 
 def test_no_framework_is_loaded():
