@@ -452,7 +452,8 @@ class Replay:
             KeyError: no such table, with the names of those there are.
             Closed: the replay is closed.
         """
-        self.check_open()
+        if self.is_closed:
+            self.check_open()
         live = self._tables.get(name)
         if live is None:
             raise KeyError(f"no table {name!r}; there are {', '.join(map(repr, self._tables))}")
@@ -464,7 +465,8 @@ class Replay:
         Raises:
             Closed: the replay is closed: whoever was about to make items when it was, makes none.
         """
-        self.check_open()
+        if self.is_closed:
+            self.check_open()
         first = self._next_key
         self._next_key = first + count
         if self._next_key > self._keys_aside and self._disk is not None:
