@@ -108,7 +108,7 @@ def episode(env: BitFlipping, learner: Learner, writer: Any, epsilon: float) -> 
     """One episode in each environment; the share of them that came by their goals (to stay there is no action)."""
     env.reset()
     reached = np.zeros(LANES, bool)
-    for _ in range(env.bits):
+    for step in range(env.bits):
         observation = env.observe()
         actions = learner.act(observation)
         explores = env.random.random(LANES) < epsilon
@@ -117,14 +117,14 @@ def episode(env: BitFlipping, learner: Learner, writer: Any, epsilon: float) -> 
         reached |= rewards == 0
         if writer is not None:
             # The time is up after n steps, wherever the bits are: that is a truncation.
-            no = np.zeros(LANES, bool)
+            is_last = np.full(LANES, step == env.bits - 1)
             writer.append(
                 {
                     "observation": observation,
                     "action": actions,
                     "reward": rewards,
-                    "terminated": no,
-                    "truncated": no,
+                    "terminated": np.zeros(LANES, bool),
+                    "truncated": is_last,
                 }
             )
     if writer is not None:

@@ -156,3 +156,22 @@ def _rates(before: TableStatistics, now: TableStatistics, seconds: float) -> Tab
         deletes=(now.deletes - deletes) / seconds,
         updates=(now.updates - before.updates) / seconds,
     )
+
+
+@dataclass(frozen=True)
+class StepStatistics:
+    """What an observer or a step writer did so far, over all times that it was open.
+
+    Attributes:
+        steps_written: rows that were stored, final rows and boundary frames included.
+        items_written: items that were made; one in two tables counts as two.
+        steps_dropped: rows that ended in no item.
+        episodes: episodes that are over, however they ended.
+        steps_cached: rows of the unfinished episodes.
+    """
+
+    steps_written: int
+    items_written: int
+    steps_dropped: int
+    episodes: int
+    steps_cached: int

@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from headrace.cli import main
+from headrace.datasets import load_npz
 
 
 def collect(*arguments):
@@ -50,24 +51,21 @@ def test_inline_into_files(tmp_path):
     )
     assert done.exit_code == 0, done.output
     result = json.loads(done.output)
-    with np.load(out / "transitions.npz", allow_pickle=False) as columns:
-        frames = result["frames"]
-        assert frames >= 500
-        assert {len(columns[name]) for name in columns} == {frames}
-        assert columns["observation"].shape == (frames, 4)
-        ended = columns["terminated"] | columns["truncated"]
-        ids = columns["episode_id"]
-        assert ended.sum() == result["episodes"] > 0
-        with (out / "episodes.csv").open(newline="") as file:
-            episodes = list(csv.DictReader(file))
-        assert len(episodes) == result["episodes"]
-        for episode in episodes:
-            # CartPole pays 1 a step.
-            assert (
-                float(episode["return"])
-                == int(episode["length"])
-                == (ids == int(episode["episode_id"])).sum()
-            )
+    frames = result["frames"]
+    assert frames >= 500
+    with load_npz(out / "episodes.npz") as dataset:
+        assert dataset.total_steps == frames
+        assert dataset.metadata == {"environment": "CartPole-v1", "policy": "random", "seed": 3}
+        assert sum(episode.terminated or episode.truncated for episode in dataset) == result["episodes"] > 0
+        lengths = {episode.id: len(episode) for episode in dataset}
+        assert all(episode.observations.shape == (len(episode) + 1, 4) for episode in dataset)
+        assert all(set(episode.extras) == {"policy_version"} for episode in dataset)
+    with (out / "episodes.csv").open(newline="") as file:
+        episodes = list(csv.DictReader(file))
+    assert len(episodes) == result["episodes"]
+    for episode in episodes:
+        # CartPole pays 1 a step.
+        assert float(episode["return"]) == int(episode["length"]) == lengths[int(episode["episode_id"])]
     returns = [float(episode["return"]) for episode in episodes]
     assert result["return"] == {
         "mean": pytest.approx(np.mean(returns)),
@@ -83,14 +81,22 @@ def test_equal_seeds_collect_the_same_with_and_without_a_worker(tmp_path):
             "--out", str(tmp_path / workers),
         )  # fmt: skip
         assert done.exit_code == 0, done.output
-    with (
-        np.load(tmp_path / "0" / "transitions.npz") as inline,
-        np.load(tmp_path / "1" / "transitions.npz") as worker,
-    ):
-        assert sorted(inline) == sorted(worker)
-        for name in inline:
-            if name != "episode_id":  # collectors CS5
-                np.testing.assert_array_equal(inline[name], worker[name], err_msg=name)
+    inline, worker = (load_npz(tmp_path / workers / "episodes.npz") for workers in ("0", "1"))
+    with inline, worker:
+        assert len(inline) == len(worker)
+        for one, other in zip(inline, worker, strict=True):
+            one.id = other.id  # collectors CS5
+            assert one == other
+
+
+def test_what_was_collected_can_be_inspected(tmp_path):
+    done = collect("CartPole-v1", "--steps", "128", "--workers", "0", "--json", "--out", str(tmp_path))
+    assert done.exit_code == 0, done.output
+    shown = CliRunner().invoke(main, ["inspect", str(tmp_path / "episodes.npz"), "--json"])
+    assert shown.exit_code == 0, shown.output
+    told, result = json.loads(shown.output), json.loads(done.output)
+    assert (told["steps"], told["terminated"] + told["truncated"]) == (result["frames"], result["episodes"])
+    assert told["metadata"]["environment"] == "CartPole-v1"
 
 
 def test_a_policy_of_the_users(tmp_path, monkeypatch):
@@ -112,8 +118,8 @@ def test_a_policy_of_the_users(tmp_path, monkeypatch):
         "out",
     )
     assert done.exit_code == 0, done.output
-    with np.load(tmp_path / "out" / "transitions.npz") as columns:
-        assert not columns["action"].any()
+    with load_npz(tmp_path / "out" / "episodes.npz") as dataset:
+        assert not any(episode.actions.any() for episode in dataset)
 
 
 def test_what_a_person_sees():

@@ -5,7 +5,9 @@ import pickle
 import subprocess
 import sys
 from collections import OrderedDict, namedtuple
+from copy import deepcopy
 from dataclasses import dataclass
+from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
 import pytest
@@ -239,6 +241,24 @@ def test_batches_can_be_pickled(padded, to):
         np.testing.assert_array_equal(again.data["observation"][name], batch.data["observation"][name])
     np.testing.assert_array_equal(again.mask, batch.mask)
     np.testing.assert_array_equal(again.info.keys, batch.info.keys)
+
+
+@pytest.mark.parametrize("dumps", [pickle.dumps, ForkingPickler.dumps], ids=["pickle", "worker"])
+def test_tensors_of_every_dtype_can_be_pickled(dumps):
+    """LD7: torch itself cannot unpickle uint16, uint32 and uint64; a DataLoader's worker sends batches so."""
+    data = {name: np.array([[0, 1], [1, 0]]).astype(name) for name in DTYPES}
+    data["largest"] = np.array([np.iinfo(np.uint64).max, 0], np.uint64)
+    data["strided"] = np.arange(12, dtype=np.uint16).reshape(3, 4)[:, ::2]
+    data["nothing"] = np.zeros((0, 3), np.uint32)
+    batch = to_torch({"deep": (data,)}, np.array([[True, False]] * 2))
+    again = pickle.loads(dumps(batch))
+    assert type(again) is TorchBatch
+    assert again.mask.tolist() == [[True, False]] * 2
+    for name, values in data.items():
+        tensor = again.data["deep"][0][name]
+        assert tensor.dtype == batch.data["deep"][0][name].dtype
+        np.testing.assert_array_equal(tensor.numpy(), values)
+    assert deepcopy(batch).data["deep"][0]["uint16"].dtype == torch.uint16
 
 
 def test_no_framework_is_loaded():

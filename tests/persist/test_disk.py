@@ -236,7 +236,7 @@ def test_d5_a_view_that_is_still_held_does_not_hold_the_lock(place):
         assert kept(again) == [0, 1, 2]
         # The old one writes nothing any more.
         replay.close()
-        replay.statistics()
+        replay.store.statistics()
         words = again.store.arrays.pages.copy()
         replay.store.release(0)
         np.testing.assert_array_equal(again.store.arrays.pages, words)

@@ -177,3 +177,44 @@ def test_two_batches_share_no_memory():
             assert not np.shares_memory(a, b)
             assert not np.shares_memory(a, replay.store.columns[name])
             assert a.flags.writeable
+
+
+# ---- reset ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_a_table_that_was_reset_gives_items_of_one_step_without_a_time_axis(tmp_path, on_disk):
+    # B1, T8: "has only been given items of one step" is counted anew, as all counts are.
+    table = hr.Table("t", sampler=Fifo(), remover=Fifo(), max_size=100)
+    with hr.Replay(SIGNATURE, [table], path=tmp_path / "store" if on_disk else None) as replay:
+        with replay.writer() as writer:
+            for number in range(3):
+                writer.append(step(number))
+                writer.create_item("t", number + 1)
+            assert replay.sample("t", 2).data["n"].shape == (2, 1)
+            replay.reset("t")
+            writer.create_item("t", 1)
+            check(replay.sample("t", 2).data, [2, 2])
+            writer.create_item("t", 2)
+            assert replay.sample("t", 1).data["n"].shape == (1, 1), "longer items were given since"
+    if on_disk:
+        with hr.Replay(SIGNATURE, [table], path=tmp_path / "store") as replay:
+            assert replay.sample("t", 1).data["n"].shape == (1, 1)
+            replay.reset("t")
+        with hr.Replay(SIGNATURE, [table], path=tmp_path / "store") as replay, replay.writer() as writer:
+            writer.append(step(7))
+            writer.create_item("t", 1)
+            check(replay.sample("t", 1).data, [7])
+
+
+def test_what_waits_while_a_table_is_reset_is_told_apart_from_what_was_in_it():
+    # B1, T8: pending items go in by the fresh counts, and are sequences if they are.
+    table = hr.Table("t", sampler=Fifo(), remover=Fifo(), max_size=2, rate_limiter=hr.rate_limiters.Queue(2))
+    with hr.Replay(SIGNATURE, [table]) as replay, replay.writer() as writer:
+        for number in range(3):
+            writer.append(step(number))
+            writer.create_item("t", 1)
+        writer.create_item("t", 2)
+        assert writer.pending == 2
+        replay.reset("t")
+        check(replay.sample("t", 1).data, [[2]])

@@ -5,13 +5,14 @@ The rules that they share with those of Headrace are in test_replay_stateful.py 
 
 import math
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 import headrace as hr
 from headrace.replay.item_ring import ItemRing
-from headrace.replay.rate_limiters import CustomRateLimiter
+from headrace.replay.rate_limiters import CustomRateLimiter, MinSize, Queue
 from headrace.replay.selectors import CustomSelector, Fifo, Lifo, Prioritized, SelectorIndex, Uniform
 from headrace.testing import FakeClock, RankBased
 
@@ -263,6 +264,265 @@ def test_an_error_in_an_index_ends_the_table_until_it_is_reset(role):
         writer.create_item("t", 1)
         assert len(replay.table("t")) == 1
         writer.close()
+
+
+class Faulty(Noting):
+    """Fails on the n-th call of one method; `broken` is shared with the test, which may mend it."""
+
+    def __init__(self, broken):
+        super().__init__([])
+        self.broken = broken
+
+    def count(self, method):
+        if method in self.broken:
+            self.broken[method] -= 1
+            if self.broken[method] < 0:
+                raise LookupError(f"{method}: a mistake of its author")
+
+    def insert(self, key, priority):
+        self.count("insert")
+        super().insert(key, priority)
+
+    def remove(self, key):
+        self.count("remove")
+        super().remove(key)
+
+    def update(self, key, priority):
+        self.count("update")
+
+    def choose(self, count, random):
+        self.count("choose")
+        return [self.keys[0]] * count, [1.0] * count
+
+
+class Faults(CustomSelector):
+    def __init__(self, **broken):
+        self.broken = broken
+
+    def new_index(self):
+        return Faulty(self.broken)
+
+    def mend(self):
+        self.broken.clear()
+
+
+def held_rows(replay):
+    return replay.statistics().store.rows
+
+
+@pytest.mark.parametrize("role", ["sampler", "remover"])
+@pytest.mark.parametrize("by", ["sample", "delete", "configure"])
+def test_an_error_while_a_pending_item_goes_in_reaches_the_flush(role, by):
+    # I3, I5: it is not lost, whoever opened the gate has what was asked for, and the flush does not wait for ever.
+    faults = Faults(insert=2)
+    roles = {"sampler": Fifo(), "remover": Fifo(), role: faults}
+    table = hr.Table("t", **roles, max_size=9, rate_limiter=Queue(2))
+    with hr.Replay(SIGNATURE, [table]) as replay:
+        writer = replay.writer(history=1)
+        keys = []
+        for number in range(4):
+            writer.append({"n": number})
+            keys.append(writer.create_item("t", 1))
+        assert writer.pending == 2
+        if by == "sample":
+            assert replay.sample("t", 2).data["n"].tolist() == [0, 0]
+        elif by == "delete":
+            assert replay.delete("t", keys[:2]) == 2
+        else:
+            replay.table("t").configure(rate_limiter=MinSize(1))
+            assert replay.table("t").statistics().max_diff == math.inf
+        for timeout in (None, 0):
+            with pytest.raises(
+                RuntimeError, match="'t' failed.*2 of which are still pending.*a mistake"
+            ) as caught:
+                writer.flush(timeout)
+            assert isinstance(caught.value.__cause__, LookupError)
+        with pytest.raises(RuntimeError, match="still pending"):
+            writer.close()
+        found = replay.table("t").statistics()
+        assert found.size == found.inserts - found.deletes
+        assert (found.inserts, found.pending_inserts) == (2, 2)
+        with pytest.raises(RuntimeError, match="failed before"):
+            replay.update_priorities("t", keys, [1.0] * 4)
+        faults.mend()
+        replay.reset("t")
+        writer.flush()
+        assert replay.sample("t", 1).info.keys.tolist() == keys[2:3]
+        assert replay.table("t").statistics().inserts == 2
+        writer.close()
+
+
+def test_a_flush_that_waits_is_woken_by_the_error():
+    # I5, L12: by an explicit hand-over: the flush waits on the clock when the gate opens.
+    clock = FakeClock()
+    table = hr.Table("t", sampler=Faults(insert=1), remover=Fifo(), max_size=9, rate_limiter=Queue(1))
+    with hr.Replay(SIGNATURE, [table], clock=clock) as replay, ThreadPoolExecutor(2) as threads:
+        writer = replay.writer(history=1)
+        writer.append({"n": 0})
+        writer.create_item("t", 1)
+        writer.create_item("t", 1)
+        flushing = threads.submit(writer.flush)
+        clock.wait_for_waiters(1)
+        assert replay.sample("t", 1).info.keys.tolist() == [1]
+        with pytest.raises(RuntimeError, match="a mistake"):
+            flushing.result(10)
+        # A writer that waits for room in its own queue, and a learner that waits for items, end likewise.
+        with pytest.raises(RuntimeError, match="failed before"):
+            replay.sample("t", 1)
+        with pytest.raises(RuntimeError, match="failed before"):
+            writer.create_item("t", 1)
+        replay.close()
+        with pytest.raises(hr.Closed, match="1 items.*refused"):
+            writer.close()
+
+
+@pytest.mark.parametrize("rules", [1, 2])
+def test_an_error_at_the_first_item_of_a_step_loses_nothing(rules):
+    # I3: the step is stored, the item waits, other tables have theirs; what follows is refused before it is stored.
+    faults = Faults(insert=1)
+    tables = [
+        hr.Table("t", sampler=faults, remover=Fifo(), max_size=9),
+        hr.Table("other", sampler=Fifo(), remover=Fifo(), max_size=9),
+    ]
+    with hr.Replay(SIGNATURE, tables) as replay:
+        writer = replay.writer(items=[hr.ItemRule("t", 1), hr.ItemRule("other", 1)][:rules])
+        writer.append({"n": 0})
+        writer.append({"n": 1})
+        assert writer.pending == 1
+        with pytest.raises(RuntimeError, match="failed before"):
+            writer.append({"n": 2})
+        with pytest.raises(RuntimeError, match="failed before"):
+            writer.create_item("t", 1)
+        with pytest.raises(RuntimeError, match="1 of which are still pending"):
+            writer.flush()
+        assert len(replay.table("t")) == 1
+        assert len(replay.table("other")) == 2 * (rules - 1)
+        faults.mend()
+        replay.reset("t")
+        writer.append({"n": 3})
+        writer.close()
+        assert replay.sample("t", 1).data["n"].tolist() == [1]
+        replay.delete("t", replay.sample("t", 1).info.keys)
+        assert replay.sample("t", 1).data["n"].tolist() == [3]
+        for name in ("t", "other"):
+            replay.reset(name)
+        assert held_rows(replay) == 0, "no page is held by items that were refused"
+
+
+@pytest.mark.parametrize("method", ["choose", "remove"])
+def test_an_error_of_the_remover_keeps_the_counts_true(method):
+    # Part 9: I - D is the size, whatever came in the way.
+    faults = Faults(**{method: 1})
+    table = hr.Table("t", sampler=Fifo(), remover=faults, max_size=2)
+    with hr.Replay(SIGNATURE, [table]) as replay:
+        writer = replay.writer(history=1)
+        for number in range(4):
+            writer.append({"n": number})
+            writer.create_item("t", 1)
+        with pytest.raises(RuntimeError, match="'t' failed.*0 of which"):
+            writer.flush()
+        found = replay.table("t").statistics()
+        assert (found.inserts, found.deletes, found.size) == (4, 1, 3)
+        replay.reset("t")
+        writer.close()
+
+
+def test_an_error_of_the_sampler_wakes_who_waits_behind_the_gate():
+    # I5: nobody can open it any more.
+    table = hr.Table("t", sampler=Faults(choose=0), remover=Fifo(), max_size=9, rate_limiter=Queue(1))
+    with hr.Replay(SIGNATURE, [table]) as replay:
+        writer = replay.writer(history=1)
+        writer.append({"n": 0})
+        writer.create_item("t", 1)
+        writer.create_item("t", 1)
+        with pytest.raises(LookupError, match="a mistake"):
+            replay.sample("t", 1)
+        with pytest.raises(RuntimeError, match="1 of which are still pending.*a mistake"):
+            writer.flush()
+        assert replay.table("t").statistics().samples == 0
+        replay.close()
+        with pytest.raises(hr.Closed):
+            writer.close()
+
+
+def test_an_error_of_a_limiter_of_ones_own_reaches_the_flush():
+    # I3, I5: what opened the gate has its batch; the item waits, and goes in when the limiter answers again.
+    class Limiter(CustomRateLimiter):
+        def __init__(self):
+            super().__init__(min_size=1)
+            self.mood = "closed"
+
+        def allows_insert(self, inserts, samples, deletes, n):
+            if self.mood == "broken":
+                raise LookupError("a mistake of its author")
+            return self.mood == "open"
+
+        def allows_sample(self, inserts, samples, deletes, n):
+            return True
+
+    limiter = Limiter()
+    table = hr.Table("t", sampler=Fifo(), remover=Fifo(), max_size=9, rate_limiter=limiter)
+    with hr.Replay(SIGNATURE, [table]) as replay:
+        writer = replay.writer(history=1)
+        writer.append({"n": 0})
+        writer.create_item("t", 1)
+        writer.create_item("t", 1)
+        limiter.mood = "broken"
+        assert replay.sample("t", 1).info.keys.tolist() == [1]
+        with pytest.raises(RuntimeError, match="1 of which are still pending.*a mistake"):
+            writer.flush()
+        limiter.mood = "closed"
+        replay.sample("t", 1)
+        with pytest.raises(hr.DeadlineExceeded):
+            writer.flush(0)
+        limiter.mood = "open"
+        replay.sample("t", 1)
+        writer.flush()
+        assert len(replay.table("t")) == 2
+        writer.append({"n": 1})
+        limiter.mood = "broken"
+        with pytest.raises(LookupError):
+            writer.create_item("t", 1)
+        assert writer.pending == 0
+        limiter.mood = "open"
+        writer.close()
+        replay.reset("t")
+        assert held_rows(replay) == 0
+
+
+@pytest.mark.parametrize("method", ["choose", "remove"])
+def test_a_configure_that_fails_changes_no_setting(method):
+    # T9
+    table = hr.Table("t", sampler=Fifo(), remover=Faults(**{method: 0}), max_size=5)
+    with hr.Replay(SIGNATURE, [table]) as replay:
+        put(replay, [1.0] * 5)
+        handle = replay.table("t")
+        before = handle.statistics()
+        with pytest.raises(LookupError, match="a mistake"):
+            handle.configure(max_size=2, rate_limiter=Queue(2))
+        assert handle.statistics() == before
+        with pytest.raises(ValueError, match="waits for 4"):
+            handle.configure(max_size=2, rate_limiter=MinSize(4))
+        assert handle.statistics() == before
+
+
+def test_a_new_index_that_fails_leaves_the_table_as_it_was():
+    # T8: a reset that fails changes nothing.
+    class Once(CustomSelector):
+        made = 0
+
+        def new_index(self):
+            Once.made += 1
+            if Once.made > 1:
+                raise LookupError("a mistake of its author")
+            return Noting([])
+
+    with hr.Replay(SIGNATURE, [hr.Table("t", sampler=Once(), remover=Fifo(), max_size=5)]) as replay:
+        keys = put(replay, [1.0, 1.0])
+        with pytest.raises(LookupError, match="a mistake"):
+            replay.reset("t")
+        assert replay.sample("t", 1).info.keys.tolist() == keys[1:]
+        assert len(replay.table("t")) == 2
 
 
 def test_what_is_no_selector_is_refused():

@@ -196,6 +196,7 @@ class Model:
     def clear(self):
         self.items = []
         self.inserts = self.samples = self.deletes = self.unique = 0
+        self.has_sequences = False
 
 
 def keys_in_order(replay, table):

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import headrace as hr
+import headrace.replay.replay as replay_module
 from headrace.replay.rate_limiters import MinSize, Queue
-from headrace.replay.selectors import Fifo, Prioritized, Uniform
+from headrace.replay.selectors import Fifo, Lifo, Prioritized, Uniform
 from headrace.testing import FakeClock
 
 SIGNATURE = hr.Signature.like({"n": np.int64(0)})
@@ -402,19 +403,68 @@ def test_after_close_every_call_raises(scene):
     play.replay.close()
     for call in (
         lambda: play.replay.sample("t", 1),
+        lambda: play.replay.sample("unknown", 1),
         lambda: play.replay.update_priorities("t", [1], [1.0]),
         lambda: play.replay.delete("t", [1]),
         lambda: play.replay.reset("t"),
         lambda: play.replay.can_insert("t"),
         lambda: play.replay.can_sample("t"),
+        play.replay.statistics,
+        lambda: play.replay.table("t"),
+        lambda: play.replay.note_given(["n"]),
+        lambda: play.replay.note_padding("t", {"n": 1}),
+        lambda: len(handle),
+        handle.statistics,
+        handle.distribution,
         lambda: handle.configure(max_size=5),
         play.replay.writer,
         lambda: writer.append({"n": 1}),
         lambda: writer.create_item("t", 1),
         writer.end_episode,
+        writer.flush,
+        lambda: writer.end_lanes(np.array([0]), None),
+        lambda: writer.end_lanes(np.array([0]), {"n": np.array([1])}),
+        writer.cut_open_lanes,
+        writer.drop_open_lanes,
+        writer.end_streams,
     ):
         with pytest.raises(hr.Closed):
             call()
+    assert "closed" in repr(play.replay)
+    assert "closed" in repr(handle)
+    assert (handle.name, play.replay.table_names) == ("t", ("t",))
+    # What was applied before is no error of the writer's end (I6).
+    writer.close()
+
+
+@pytest.mark.parametrize("lengths", [[1], [2], [1, 2]])
+def test_a_replay_that_is_closed_in_the_middle_of_an_append_takes_nothing_more(scene, lengths):
+    # L12, part 12: a flush must never report an item as applied that came after.
+    play = scene(table())
+    writer = play.replay.writer(items=[hr.ItemRule("t", length) for length in lengths])
+    writer.append({"n": 0})
+    lock = play.replay.lock
+    about_to_append, lock_is_held = threading.Event(), threading.Event()
+
+    class Handing:
+        """Lets the replay be closed after `append` has looked, and before it has the lock."""
+
+        def __enter__(self):
+            about_to_append.set()
+            assert lock_is_held.wait(10)
+            return lock.__enter__()
+
+        def __exit__(self, *error):
+            return lock.__exit__(*error)
+
+    writer._lock = Handing()
+    appending = play.threads.submit(writer.append, {"n": 1})
+    assert about_to_append.wait(10)
+    play.replay.close()
+    lock_is_held.set()
+    with pytest.raises(hr.Closed):
+        appending.result(10)
+    writer._lock = lock
     writer.close()
 
 
@@ -652,3 +702,71 @@ def test_what_can_be_served_is_served_also_after_a_failure(scene):
         waiter = play.start(play.replay.sample, "t", 1)
         play.put(writer, 3)
         assert waiter.result(10).data["n"].tolist() == [3]
+
+
+# ---- what comes between planning a batch and drawing it ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_the_first_final_row_comes_while_a_sample_waits(cached):
+    # views V2, V16: a column that final rows are given is known before acting, for the batch that waited too.
+    signature = hr.Signature.like({"n": np.int64(0), "goal": np.int64(0)})
+    clock = FakeClock()
+    views = {"goal": hr.View("goal", shift=1, mask=True)}
+    tables = [table(rate_limiter=MinSize(2)), table("other")]
+    with hr.Replay(signature, tables, clock=clock) as replay, ThreadPoolExecutor(1) as threads:
+        with replay.writer(items=[hr.ItemRule("t", 1), hr.ItemRule("other", 1)]) as writer:
+            writer.append({"n": 0, "goal": 5})
+            if cached:
+                batch = replay.sample("other", 1, views=views)
+                assert (batch.data["goal"].tolist(), batch.data["goal_mask"].tolist()) == ([0], [False])
+            waiting = threads.submit(replay.sample, "t", 2, views=views)
+            clock.wait_for_waiters(1)
+            writer.append({"n": 1, "goal": 6})
+            assert waiting.result(10).data["goal"].tolist() == [6, 6]
+            replay.reset("t")
+            waiting = threads.submit(replay.sample, "t", 2, views=views)
+            clock.wait_for_waiters(1)
+            with replay.lock:  # The sample is drawn when both are there.
+                writer.append({"n": 2, "goal": 7})
+                writer.create_item("t", 1)
+                writer.end_episode({"goal": 8})
+            batch = waiting.result(10)
+        assert batch.data["goal"].tolist() == [8, 8]
+        assert batch.data["goal_mask"].tolist() == [True, True]
+        assert replay.sample("t", 1, views=views).data["goal"].tolist() == [8]
+
+
+def test_a_plan_that_is_made_while_the_first_final_row_comes_is_not_kept(monkeypatch):
+    # views V2: by an explicit hand-over: the row comes after the plan was made, before it is put away for the next.
+    signature = hr.Signature.like({"n": np.int64(0), "goal": np.int64(0)})
+    views = {"goal": hr.View("goal", shift=1, mask=True)}
+    with hr.Replay(signature, [table()]) as replay, replay.writer(items=[hr.ItemRule("t", 1)]) as writer:
+        writer.append({"n": 0, "goal": 5})
+        planned = replay_module.SamplingPlan
+
+        def plan_and_end(*arguments):
+            monkeypatch.setattr(replay_module, "SamplingPlan", planned)
+            made = planned(*arguments)
+            writer.end_episode({"goal": 8})
+            return made
+
+        monkeypatch.setattr(replay_module, "SamplingPlan", plan_and_end)
+        for given in (views, views, dict(views)):
+            data = replay.sample("t", 1, views=given).data
+            assert (data["goal"].tolist(), data["goal_mask"].tolist()) == ([8], [True])
+
+
+@pytest.mark.parametrize("views", [None, {"n": hr.View("n")}])
+def test_the_first_padded_item_comes_while_a_sample_waits(scene, views):
+    # B2: the batch has its mask, and invented rows hold what was noted of the table (trajectories M2).
+    play = scene(table(sampler=Lifo(), rate_limiter=MinSize(2)))
+    with play.replay.writer(items=[hr.ItemRule("t", 3, stride=3, end=hr.EndOfEpisode.PAD)]) as writer:
+        waiter = play.start(play.replay.sample, "t", 2, views=views)
+        play.replay.note_padding("t", {"n": -1})
+        for number in range(4):
+            writer.append({"n": number})
+        writer.end_episode()
+    batch = waiter.result(10)
+    assert batch.data["n"].tolist() == [[3, -1, -1]] * 2
+    assert batch.mask.tolist() == [[True, False, False]] * 2

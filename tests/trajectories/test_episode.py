@@ -1,10 +1,13 @@
 """trajectories D1-D4, and the bounds of views V12."""
 
+import copy
+import math
 import re
 from typing import NamedTuple
 
 import numpy as np
 import pytest
+from hypothesis import example, given, settings, strategies
 
 from headrace.errors import SpecError
 from headrace.trajectories import Episode, Fragment
@@ -189,3 +192,85 @@ def test_v12_bounds_are_integers():
 def test_repr_shows_the_end():
     assert repr(made(terminations=[0, 0, 1], id=7)) == "Episode(id=7, 3 steps, terminated, return 3)"
     assert repr(made()) == "Episode(3 steps, unfinished, return 3)"
+
+
+class Other(NamedTuple):
+    left: object
+    right: object
+
+
+VALUES = strategies.recursive(
+    strategies.sampled_from(
+        [
+            None,
+            1,
+            1.0,
+            True,
+            "1",
+            math.nan,
+            np.int64(1),
+            np.float32(math.nan),
+            np.array([1, 1]),
+            np.array([]),
+            np.array(1),
+            {1},
+            b"1",
+        ]
+    ),
+    lambda inner: strategies.one_of(
+        strategies.lists(inner, max_size=3),
+        strategies.lists(inner, max_size=3).map(tuple),
+        strategies.tuples(inner, inner).map(lambda pair: Pair(*pair)),
+        strategies.tuples(inner, inner).map(lambda pair: Other(*pair)),
+        strategies.dictionaries(strategies.sampled_from("ab"), inner, max_size=2),
+    ),
+    max_leaves=6,
+)
+
+
+@given(VALUES, VALUES)
+@settings(max_examples=200, deadline=None)
+@example(np.int64(1), (1, 2))
+@example((1, 2), np.float32(1))
+@example((1, 2), (1, 2, 3))
+@example(Pair(1, 2), (1, 2))
+@example(np.int64(1), [np.array([1, 2])])
+def test_equality_is_true_or_false_for_any_options(one, other):
+    """Never an exception, the same from both sides, and true of a copy."""
+
+    def episode(value):
+        return Episode([0.0, 1.0], [0], [1.0], [True], [False], options={"value": value})
+
+    same = episode(one) == episode(other)
+    assert type(same) is bool
+    assert same is (episode(other) == episode(one))
+    assert episode(one) == episode(copy.deepcopy(one))
+    assert episode(one) == episode(one)
+
+
+def test_observations_in_tuples_of_other_lengths_and_types_are_not_equal():
+    rows = np.zeros(2)
+
+    def episode(observations):
+        return Episode(observations, [0], [1.0], [True], [False])
+
+    trees = [rows, (rows,), (rows, rows), (rows, (rows,)), Pair(rows, rows), Other(rows, rows), {"0": rows}]
+    for here, one in enumerate(trees):
+        assert [episode(one) == episode(other) for other in trees] == [
+            here == there for there in range(len(trees))
+        ]
+
+
+def test_a_value_that_cannot_be_compared_is_no_equal():
+    class Several:
+        def __eq__(self, other):
+            return np.array([True, True])
+
+        __hash__ = None
+
+    def episode(value):
+        return Episode([0.0, 1.0], [0], [1.0], [True], [False], options={"value": value})
+
+    value = Several()
+    assert episode(value) == episode(value)
+    assert episode(value) != episode(Several())

@@ -614,6 +614,8 @@ def test_two_hindsights_in_one_batch():
         ({"achieved": "nothing"}, "hindsight: achieved.*'nothing'"),
         ({"info": ["storm"]}, "'storm'"),
         ({"achieved": "wind"}, "alike"), ({"achieved": "observation"}, "alike"), ({"goal": "t"}, "signature"),
+        ({"info": ["wind", "t"]}, "hindsight: info.*signature.*'t'"),
+        ({"goal": "reward", "achieved": "wind"}, "hindsight: goal.*'reward'"),
     ],
 )  # fmt: skip
 def test_columns_that_do_not_fit(changes: dict[str, Any], words: str):

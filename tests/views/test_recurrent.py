@@ -168,3 +168,11 @@ def test_the_views_themselves():
 def test_arguments(arguments: tuple[Any, ...], error: type[Exception]):
     with pytest.raises(error, match="length|burn_in"):
         recurrent(*arguments)
+
+
+def test_a_state_is_not_shown_row_by_row_as_well():
+    """One name cannot stand for both; none of the two is taken in silence."""
+    with pytest.raises(ValueError, match="state.*action in both"):
+        recurrent(2, state=["action", "state_in_0"])
+    with pytest.raises(TypeError, match="columns.*'observation'"):
+        recurrent(2, columns="observation")

@@ -28,7 +28,7 @@ import click
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for transitions.npz (columns [frames, ...]) and episodes.csv.",
+    help="Folder for episodes.npz, a dataset (headrace inspect shows it), and episodes.csv.",
 )
 @click.option("--seed", type=click.IntRange(min=0), help="Copy k of the environment gets SEED + k.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and no progress.")
@@ -42,11 +42,12 @@ def command(
     seed: int | None,
     as_json: bool,
 ) -> None:
-    """Collect transitions from the Gymnasium environment ENV and say how it went.
+    """Collect episodes from the Gymnasium environment ENV and say how it went.
 
     \b
       headrace collect CartPole-v1 --steps 10000
       headrace collect ALE/Pong-v5 --steps 5000 --out out/pong --seed 1
+      headrace inspect out/pong/episodes.npz
     """  # noqa: D301 - click reads this backspace
     # What is heavy is loaded when it is needed, so that --help is quick.
     from headrace.cli import collecting

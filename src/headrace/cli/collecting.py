@@ -14,9 +14,9 @@ import click
 from rich.console import Console
 
 from headrace.cli import environments, episodes, screen
+from headrace.cli.episode_file import EpisodeFile
 from headrace.cli.episodes import EpisodeLog
 from headrace.cli.importing import import_module
-from headrace.cli.transition_file import TransitionFile
 from headrace.collectors import AsyncCollector, Batch, Collector
 
 # Steps of each copy in one batch: long enough that handing it over costs nothing, short enough to show progress.
@@ -61,7 +61,7 @@ def run(request: Request, *, as_json: bool) -> None:
         file = None
         if request.out is not None:
             request.out.mkdir(parents=True, exist_ok=True)
-            file = stack.enter_context(TransitionFile(request.out / "transitions.npz"))
+            file = stack.enter_context(EpisodeFile(request.out / "episodes.npz", _metadata(request)))
             stack.callback(lambda folder: episodes.write_csv(folder / "episodes.csv", log.ended), request.out)
         collector = _collector(request, factory)
         stack.push(collector)
@@ -117,7 +117,7 @@ def _collector(request: Request, factory: Callable[[], Any] | None) -> Collector
 def _collect(
     collector: Collector | AsyncCollector,
     log: EpisodeLog,
-    file: TransitionFile | None,
+    file: EpisodeFile | None,
     line: screen.ProgressLine,
 ) -> float:
     begin = time.perf_counter()
@@ -129,6 +129,11 @@ def _collect(
         rate = log.frames / (time.perf_counter() - begin)
         line.show(log.frames, f"{rate:.0f} frames/s  {len(log.ended)} episodes")
     return time.perf_counter() - begin
+
+
+def _metadata(request: Request) -> dict[str, Any]:
+    """What `headrace inspect` tells of the dataset."""
+    return {"environment": request.env_id, "policy": request.policy, "seed": request.seed}
 
 
 def _kept(rows: Batch) -> dict[str, Any]:
@@ -145,5 +150,5 @@ def _show(console: Console, result: dict[str, Any]) -> None:
     )
     if result["out"] is not None:
         console.print(
-            f"written to {result['out']}: transitions.npz, episodes.csv", highlight=False, soft_wrap=True
+            f"written to {result['out']}: episodes.npz, episodes.csv", highlight=False, soft_wrap=True
         )

@@ -101,7 +101,7 @@ class ReplayEpisodes(Iterator[Episode]):
                 if rows is None:
                     return None
                 # Which columns final rows hold is the same in all of a replay, and known once there is one.
-                final_columns = replay._given if store.arrays.steps[rows[-1]] & FINAL else None
+                final_columns = replay.final_columns if store.arrays.steps[rows[-1]] & FINAL else None
             # Not `take`: small columns stand in records, and it would copy the whole of such a column first.
             columns = {name: column[rows] for name, column in store.columns.items()}
         finally:

@@ -20,6 +20,10 @@ except ImportError as error:
     raise ImportError('Loader(to="torch") needs torch: pip install "headrace[torch]"') from error
 
 
+# torch pickles tensors of these and cannot unpickle them: they travel as the others, which have the same bits.
+_TRAVEL_AS = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+
+
 @dataclass(slots=True)
 class TorchBatch:
     """A `SampledBatch` of tensors; it can be pickled.
@@ -54,9 +58,22 @@ class TorchBatch:
         self._map(found.append)
         return found
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        dtypes = [tensor.dtype for tensor in self.tensors()]
+        travelling = self._map(lambda tensor: tensor.view(_TRAVEL_AS.get(tensor.dtype, tensor.dtype)))
+        return _arrived, (travelling.data, self.info, travelling.mask, self.layout, dtypes)
+
     def _map(self, function: Callable[[torch.Tensor], Any]) -> TorchBatch:
         mask = None if self.mask is None else function(self.mask)
         return TorchBatch(map_leaves(function, self.data), self.info, mask, self.layout)
+
+
+def _arrived(
+    data: Any, info: SampleInfo, mask: torch.Tensor | None, layout: BatchLayout, dtypes: list[torch.dtype]
+) -> TorchBatch:
+    """The batch on the other side of a pickle, its tensors as they were."""
+    given = iter(dtypes)
+    return TorchBatch(data, info, mask, layout)._map(lambda tensor: tensor.view(next(given)))
 
 
 def torch_conversion(device: Any) -> Conversion:

@@ -14,12 +14,10 @@ from numpy.typing import NDArray
 
 from headrace.replay import kernels
 from headrace.replay.custom_index import CheckedIndex
-from headrace.replay.cutting import Cut, Windows, cut_block
-from headrace.replay.item_ring import ONE_ROW, ItemRing
+from headrace.replay.item_ring import ItemRing
 from headrace.replay.item_state import ItemState
 from headrace.replay.items import CUSTOM, LIVE, priority_of
 from headrace.replay.selectors import AnySelector, CustomSelector, Selector
-from headrace.store.block import LaneBlock
 from headrace.store.store import Store
 
 # The kernel that inserts never takes a victim here.
@@ -61,18 +59,18 @@ class CustomRing(ItemRing):
     ) -> None:
         super().__init__(store, max_size, _for_kernels(sampler), _for_kernels(remover), random, state)
         self._customs = (sampler, remover)
-        self._new_indexes()
+        self._use_indexes(*map(_index_of, self._customs))
         live = self._live_slots()
         for slot, key in zip(live.tolist(), self.arrays.keys[live].tolist(), strict=True):
             for index in self._indexes:
                 index.insert(key, float(priority_of(self.arrays, slot)))
 
-    def _new_indexes(self) -> None:
-        self._sampler_index, self._remover_index = map(_index_of, self._customs)
-        both = (self._sampler_index, self._remover_index)
-        self._indexes = [index for index in both if index is not None]
+    def _use_indexes(self, sampler: CheckedIndex | None, remover: CheckedIndex | None) -> None:
+        self._sampler_index, self._remover_index = sampler, remover
+        self._indexes = [index for index in (sampler, remover) if index is not None]
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """See `ItemRing.check`."""
         for index in self._indexes:
             index.check()
 
@@ -87,7 +85,7 @@ class CustomRing(ItemRing):
         pins: int = 0,
     ) -> int:
         """See `ItemRing.insert`; the remover takes its victim after each item."""
-        self._check()
+        self.check()
         left = self._shrink()
         for number in range(len(rows)):
             window = windows[number : number + 1] if len(windows) > 1 else windows
@@ -104,6 +102,9 @@ class CustomRing(ItemRing):
         priority: NDArray[np.float64],
         pins: int,
     ) -> None:
+        # First, so that an item of which an index could not be told is not there.
+        for index in self._indexes:
+            index.insert(int(key), float(priority[0]))
         done = 0
         while not done:
             done, _, stopped = kernels.insert_into(
@@ -118,8 +119,7 @@ class CustomRing(ItemRing):
                 *self._scratch_arrays,
             )
             self._remove_obstacle(stopped)
-        for index in self._indexes:
-            index.insert(int(key), float(priority[0]))
+        self.inserted += 1
 
     def _shrink(self) -> int:
         """Let the remover take items until there are no more than `max_size`; returns how many left."""
@@ -141,40 +141,23 @@ class CustomRing(ItemRing):
         return int(scratch.slot[0])
 
     def _take_out(self, slots: NDArray[np.int64]) -> None:
-        keys = self.arrays.keys[slots].tolist()
+        # First, so that items of which an index could not be told are still there.
+        self._forget(self.arrays.keys[slots].tolist())
         kernels.remove(self._store.arrays, self.arrays, slots, self._scratch_for(len(slots)))
-        self._forget(keys)
 
     def _forget(self, keys: list[int]) -> None:
         for key in keys:
             for index in self._indexes:
                 index.remove(key)
 
-    def append_step(self, block: LaneBlock, first_key: int, priorities: NDArray[np.float64]) -> int:
-        """See `ItemRing.append_step`."""
-        self._check()
-        block.commit()
-        return self.insert(first_key, block.newest_rows, ONE_ROW, priorities, 1)
-
-    def append_and_cut(
-        self, block: LaneBlock, cut: Cut, out: Windows, first_key: int, priorities: NDArray[np.float64]
-    ) -> int:
-        """See `ItemRing.append_and_cut`."""
-        self._check()
-        block.commit()
-        out.total[0] = 0
-        cut_block(self._store.arrays, block.last // self._store.arrays.page_rows, 1, cut, out)
-        count = int(out.total[0])
-        return self.insert(first_key, out.rows[:count], out.shapes[:count], priorities)
-
     def shrink_to(self, max_size: int) -> int:
         """See `ItemRing.shrink_to`."""
-        self._check()
+        self.check()
         return super().shrink_to(max_size)
 
     def remove(self, keys: NDArray[np.uint64]) -> int:
         """See `ItemRing.remove`."""
-        self._check()
+        self.check()
         slots = self._found_slots(keys)
         slots = slots[np.sort(np.unique(self.arrays.keys[slots], return_index=True)[1])]
         self._take_out(slots)
@@ -183,12 +166,13 @@ class CustomRing(ItemRing):
 
     def clear(self) -> None:
         """See `ItemRing.clear`; new indexes take the place of those there were."""
+        sampler, remover = map(_index_of, self._customs)
         super().clear()
-        self._new_indexes()
+        self._use_indexes(sampler, remover)
 
     def update(self, keys: NDArray[np.uint64], priorities: NDArray[np.float64]) -> int:
         """See `ItemRing.update`; an index is told of every entry, in order."""
-        self._check()
+        self.check()
         applied = super().update(keys, priorities)
         if applied > 0:
             there = np.isin(keys, self.arrays.keys[self._found_slots(keys)])
@@ -207,7 +191,7 @@ class CustomRing(ItemRing):
         max_times: int,
     ) -> tuple[NDArray[np.uint32], int]:
         """See `ItemRing.draw`."""
-        self._check()
+        self.check()
         if self._sampler_index is None:
             drawn = super().draw(keys, integers, floats, max_times)
             self._forget_spent(keys, integers, max_times)
@@ -226,7 +210,7 @@ class CustomRing(ItemRing):
         max_times: int,
     ) -> tuple[NDArray[np.uint32], int]:
         """See `ItemRing.draw_distinct`; the sampler is `Uniform`."""
-        self._check()
+        self.check()
         drawn = super().draw_distinct(keys, integers, floats, max_times)
         self._forget_spent(keys, integers, max_times)
         return drawn

@@ -26,7 +26,6 @@ from headrace.replay.item_ring import ONE_ROW, ItemRing
 from headrace.replay.item_state import ItemState
 from headrace.replay.items import (
     DELETES,
-    HAS_SEQUENCES,
     IGNORED_DELETES,
     IGNORED_UPDATES,
     INSERTS,
@@ -228,7 +227,7 @@ class DurableRing(ItemRing):
         """See `ItemRing.clear`; a new generation without items, so that it needs no journal however many there are."""
         old = self.arrays
         new = self._new(len(old.rows), with_windows=self.has_windows, with_priorities=len(old.priorities) > 0)
-        for word in (TOUCHES, HAS_SEQUENCES, UPDATES, IGNORED_UPDATES, IGNORED_DELETES):
+        for word in (TOUCHES, UPDATES, IGNORED_UPDATES, IGNORED_DELETES):
             new.items.ring[word] = old.ring[word]
         self._use(new)
         pin_items(self._store.arrays, old, -1)

@@ -112,10 +112,11 @@ class ItemMaker:
         self._all = made
         # Most rules make an item of each transition at once; for these nothing has to be cut.
         self._every_row = [rule for rule, given in zip(made, rules, strict=True) if given.is_every_row]
-        self._only = self._every_row[0] if len(made) == len(self._every_row) == 1 else None
-        self._only_cut = (
-            made[0] if len(made) == 1 and made[0].cut.end not in (CONTINUE, WHOLE, CHOSEN) else None
-        )
+        # A selector of the user's own is told of items one by one, and may fail: not together with the step.
+        self._customs = [rule.table for rule in made if rule.table.is_custom]
+        alone = len(made) == 1 and not self._customs
+        self._only = made[0] if alone and self._every_row else None
+        self._only_cut = made[0] if alone and made[0].cut.end not in (CONTINUE, WHOLE, CHOSEN) else None
         self._not_every_row = [
             rule for rule, given in zip(made, rules, strict=True) if not given.is_every_row
         ]
@@ -153,6 +154,8 @@ class ItemMaker:
             made = cut.table.append_and_cut(block, cut.cut, cut.out_of(block.lanes), key, cut.priorities)
             self._new_keys(cut, made)
             return
+        for table in self._customs:
+            table.ring.check()
         block.commit()
         self.make(block)
 

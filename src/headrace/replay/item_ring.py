@@ -61,6 +61,8 @@ class ItemRing:
     ) -> None:
         self._store = store
         self.max_size = max_size
+        # Items that `insert` put in so far: after an error it tells how far it came.
+        self.inserted = 0
         self._sampler = sampler
         self._remover = remover
         self._random = random
@@ -114,7 +116,7 @@ class ItemRing:
 
     @property
     def has_sequences(self) -> bool:
-        """Whether some item was ever more than one row."""
+        """Whether some item was more than one row since the last reset."""
         return bool(self.arrays.ring[HAS_SEQUENCES])
 
     @property
@@ -142,6 +144,9 @@ class ItemRing:
         for index in (flat.sampler, flat.remover):
             arrays += [index.nodes, index.heap.slots, index.heap.places]
         return sum(array.nbytes for array in arrays)
+
+    def check(self) -> None:
+        """Raise `RuntimeError` if a selector of the user's own failed; those of Headrace do not."""
 
     # ---- inserting and removing ------------------------------------------------------------------------------------
 
@@ -177,6 +182,7 @@ class ItemRing:
                 *self._scratch_arrays,
             )
             left += int(gone)
+            self.inserted += int(done)
             if stopped == kernels.DONE:
                 return left
             first_key += done
@@ -256,8 +262,12 @@ class ItemRing:
 
     def shrink_to(self, max_size: int) -> int:
         """Set another largest size; returns how many items left at once."""
-        self.max_size = max_size
-        left = self.insert(0, np.zeros(0, np.int64), self.arrays.common_window[None], self.arrays.common)
+        before, self.max_size = self.max_size, max_size
+        try:
+            left = self.insert(0, np.zeros(0, np.int64), self.arrays.common_window[None], self.arrays.common)
+        except BaseException:
+            self.max_size = before
+            raise
         self._close_holes()
         return left
 
@@ -271,10 +281,10 @@ class ItemRing:
         return len(slots)
 
     def clear(self) -> None:
-        """Remove all items and forget which were sampled."""
+        """Remove all items, and forget which were sampled and that any had several rows."""
         live = self._live_slots()
         kernels.remove(self._store.arrays, self.arrays, live, self._scratch_for(len(live)))
-        self.arrays.ring[UNIQUE] = 0
+        self.arrays.ring[UNIQUE] = self.arrays.ring[HAS_SEQUENCES] = 0
 
     def update(self, keys: NDArray[np.uint64], priorities: NDArray[np.float64]) -> int:
         """Set priorities; returns how many entries named an item that is there."""

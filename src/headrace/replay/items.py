@@ -33,7 +33,7 @@ TOUCHES = 3  # counts insertions and updates
 UNIQUE = 4  # items that were sampled at least once
 SAMPLER_KIND = 5
 REMOVER_KIND = 6
-HAS_SEQUENCES = 7  # whether some item was ever more than one row
+HAS_SEQUENCES = 7  # whether some item was more than one row since the last reset
 # What the table has counted; kept here only where the items are in a file (`durable_ring.py`).
 INSERTS, SAMPLES, DELETES, UPDATES, IGNORED_UPDATES, IGNORED_DELETES = range(8, 14)
 RING_WORDS = 14

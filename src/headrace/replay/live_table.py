@@ -7,6 +7,7 @@ queue as pending and are applied, in order, by whoever opens the gate; samples t
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections import deque
 from collections.abc import Mapping
@@ -22,18 +23,21 @@ from headrace.replay.cutting import Cut, Windows
 from headrace.replay.distribution import SkippedKeys, distribution_of
 from headrace.replay.item_ring import ONE_ROW, ItemRing
 from headrace.replay.item_state import ItemState
-from headrace.replay.items import INVENTED, LOOKAHEAD, STREAM
+from headrace.replay.items import INVENTED, LOOKAHEAD, REAL, STREAM, pin_rows
 from headrace.replay.rate_limiters import RateLimiter
 from headrace.replay.selectors import CustomSelector, Uniform
 from headrace.replay.table import Table, check_size
 from headrace.statistics import TableDistribution, TableStatistics
 from headrace.store.block import LaneBlock
+from headrace.store.layout import StoreArrays
 from headrace.store.pinning import pin_page
 
 if TYPE_CHECKING:
     from headrace.replay.quick import QuickBatches
     from headrace.store.store import Store
 
+
+_LOGGER = logging.getLogger(__name__)
 
 # Seconds. A Ctrl-C between Python's last look for signals and the moment the thread sleeps does not wake it.
 _LONGEST_WAIT = 0.5
@@ -61,6 +65,8 @@ class Pending:
         self.count = 0
         self.by_table: dict[str, int] = {}
         self.refused = 0
+        # By table: what a selector or rate limiter of the user's own raised when the items were to go in.
+        self.failures: dict[str, BaseException] = {}
         self.changed = threading.Condition(lock)
 
     def add(self, table: str, count: int) -> None:
@@ -69,6 +75,19 @@ class Pending:
         self.by_table[table] = self.by_table.get(table, 0) + count
         if count < 0:
             self.changed.notify_all()
+
+    def fail(self, table: str, failure: BaseException) -> None:
+        """Tell whoever waits that the items cannot go in as things are."""
+        self.failures[table] = failure
+        self.changed.notify_all()
+
+    def raise_failure(self) -> None:
+        """Raise `RuntimeError` if a table failed when items were to go in."""
+        for table, failure in self.failures.items():
+            raise RuntimeError(
+                f"table {table!r} failed while it took in items of this writer, {self.by_table.get(table, 0)} of which "
+                f"are still pending: {failure!r}. `reset` empties the table and lets them in"
+            ) from failure
 
 
 @dataclass
@@ -163,6 +182,12 @@ class TableState:
     items: ItemState
 
 
+def unpin_items(store: StoreArrays, new: NewItems) -> None:
+    """Give back the pages of items that will not be in any table."""
+    for row, window in zip(new.rows, np.broadcast_to(new.windows, (len(new.rows), 3)), strict=True):
+        pin_rows(store, int(row), int(window[REAL]), int(window[LOOKAHEAD]), -1)
+
+
 class LiveTable:
     """The state of one table of a replay.
 
@@ -190,6 +215,9 @@ class LiveTable:
         self.max_times = table.max_times_sampled
         self._without_replacement = isinstance(table.sampler, Uniform) and not table.sampler.replacement
         self._is_never_quick = self._without_replacement or isinstance(table.sampler, CustomSelector)
+        self.is_custom = isinstance(table.sampler, CustomSelector) or isinstance(
+            table.remover, CustomSelector
+        )
         self._store = store
         self._clock = clock
         self.ring = ring
@@ -204,6 +232,7 @@ class LiveTable:
         self._waiting: deque[_Waiting] = deque()
         self._changed = threading.Condition(lock)
         self.failure: BaseException | None = None
+        self._told: list[Pending] = []
 
     # ---- inserting -------------------------------------------------------------------------------------------------
 
@@ -246,7 +275,7 @@ class LiveTable:
         Args:
             rows: the caller's own, used again afterwards.
         """
-        if self.takes_at_once(len(rows)):
+        if not self.is_custom and self.takes_at_once(len(rows)):
             self.deletes += self.ring.insert(first_key, rows, ONE_ROW, priorities, 1)
             self.inserts += len(rows)
             if self._waiting:
@@ -257,8 +286,20 @@ class LiveTable:
         self.offer(NewItems(first_key, rows.copy(), ONE_ROW, priorities, writer))
 
     def offer(self, new: NewItems) -> None:
-        """Insert items now, or as soon as the gate lets them in, behind those that wait already."""
-        if self.takes_at_once(len(new.rows)):
+        """Insert items now, or as soon as the gate lets them in, behind those that wait already.
+
+        A selector of the user's own that fails leaves them pending, and their writer is told (`settle`).
+
+        Raises:
+            RuntimeError: such a selector failed before; these items are not made.
+        """
+        try:
+            self.ring.check()
+            takes_at_once = not self.is_custom and self.takes_at_once(len(new.rows))
+        except BaseException:
+            unpin_items(self._store.arrays, new)
+            raise
+        if takes_at_once:
             self._apply(new)
             if self._waiting:
                 self._changed.notify_all()
@@ -270,25 +311,81 @@ class LiveTable:
         self.settle()
 
     def _apply(self, new: NewItems) -> None:
-        self.deletes += self.ring.insert(new.first_key, new.rows, new.windows, new.priorities)
-        self.inserts += len(new.rows)
+        before = self.ring.inserted
+        try:
+            self.deletes += self.ring.insert(new.first_key, new.rows, new.windows, new.priorities)
+            self.inserts += len(new.rows)
+        except BaseException:
+            self.inserts += self.ring.inserted - before
+            self._count_deletes()
+            raise
+
+    def _count_deletes(self) -> None:
+        """After a change that may have failed half way: every item that was inserted is there or left."""
+        self.deletes = self.inserts - len(self.ring)
+
+    def _failed(self, failure: BaseException) -> None:
+        """A change failed half way: what waits may wait for ever."""
+        self._count_deletes()
+        self._tell(failure)
+        self._changed.notify_all()
 
     def settle(self) -> None:
-        """Apply what the gate lets in now, then let those look that wait to sample."""
+        """Apply what the gate lets in now, then let those look that wait to sample.
+
+        What a selector or rate limiter of the user's own raises here is told to the writers whose items wait. Whoever
+        opened the gate has done what it was to do, and may be holding a batch.
+        """
+        if self._pending or self._told:
+            try:
+                self.ring.check()
+                self._apply_pending()
+                self._told = self._forgiven()
+            except Exception as error:  # Whatever the user's code raises.
+                _LOGGER.error(
+                    "table %r: %d pending items cannot go in: %r", self.name, self._num_pending, error
+                )
+                self._tell(error)
+        if self._waiting:
+            self._changed.notify_all()
+
+    def _apply_pending(self) -> None:
         while self._pending:
             room = self.limiter.insertable(self.inserts, self.samples, self.deletes)
             if room < 1:
-                break
-            head = self._pending.popleft()
-            if room < len(head.rows):
-                head, rest = head.split(int(room))
-                self._pending.appendleft(rest)
-            self._apply(head)
-            self._num_pending -= len(head.rows)
-            self._seconds_inserts += len(head.rows) * (self._clock.monotonic() - head.since)
-            head.writer.add(self.name, -len(head.rows))
-        if self._waiting:
-            self._changed.notify_all()
+                return
+            head = self._pending[0]
+            before = self.inserts
+            try:
+                self._apply(head if room >= len(head.rows) else head.split(int(room))[0])
+            except Exception:
+                self._told.append(head.writer)
+                raise
+            finally:
+                self._forget_pending(head, self.inserts - before)
+
+    def _forget_pending(self, head: NewItems, done: int) -> None:
+        """The first `done` items of the head of the queue are in."""
+        self._pending.popleft()
+        if done < len(head.rows):
+            self._pending.appendleft(head.split(done)[1])
+        if done:
+            self._num_pending -= done
+            self._seconds_inserts += done * (self._clock.monotonic() - head.since)
+            head.writer.add(self.name, -done)
+
+    def _tell(self, failure: BaseException) -> None:
+        """Tell the writers whose items wait why they cannot go in."""
+        writers = [*self._told, *(new.writer for new in self._pending)]
+        self._told = list({id(writer): writer for writer in writers}.values())
+        for writer in self._told:
+            writer.fail(self.name, failure)
+
+    def _forgiven(self) -> list[Pending]:
+        """Nobody is told of a failure any more."""
+        for writer in self._told:
+            writer.failures.pop(self.name, None)
+        return []
 
     def can_insert(self, n: int) -> bool:
         """Whether n more items would be applied now, behind those that wait (replay L7)."""
@@ -297,6 +394,7 @@ class LiveTable:
     def refuse_pending(self) -> list[NewItems]:
         """Empty the queue of pending items and tell their writers; returns them."""
         refused = list(self._pending)
+        self._told = self._forgiven()
         self._pending.clear()
         self._num_pending = 0
         for new in refused:
@@ -359,6 +457,7 @@ class LiveTable:
         self._changed.notify_all()
 
     def _raise_failure(self) -> None:
+        self.ring.check()
         if self.failure is None:
             return
         if isinstance(self.failure, Closed):
@@ -394,7 +493,11 @@ class LiveTable:
             ring.has_sequences,
         )
         draw = ring.draw_distinct if self._without_replacement else ring.draw
-        drawn.windows, left = draw(drawn.keys, drawn.integers, drawn.floats, self.max_times)
+        try:
+            drawn.windows, left = draw(drawn.keys, drawn.integers, drawn.floats, self.max_times)
+        except BaseException as error:
+            self._failed(error)
+            raise
         self.samples += n
         self.deletes += left
         if self._pending or self._waiting:
@@ -438,7 +541,11 @@ class LiveTable:
 
     def update(self, keys: NDArray[np.uint64], priorities: NDArray[np.float64]) -> int:
         """Set priorities; see `Replay.update_priorities`. Returns -1 if one is bad: then nothing has changed."""
-        applied = self.ring.update(keys, priorities)
+        try:
+            applied = self.ring.update(keys, priorities)
+        except BaseException as error:
+            self._failed(error)
+            raise
         if applied < 0:
             return applied
         self.updates += applied
@@ -447,7 +554,11 @@ class LiveTable:
 
     def delete(self, keys: NDArray[np.uint64]) -> int:
         """Remove items; see `Replay.delete`."""
-        removed = self.ring.remove(keys)
+        try:
+            removed = self.ring.remove(keys)
+        except BaseException as error:
+            self._failed(error)
+            raise
         self.deletes += removed
         self.ignored_deletes += len(keys) - removed
         self.settle()
@@ -461,12 +572,16 @@ class LiveTable:
         self.settle()
 
     def configure(self, max_size: int | None, rate_limiter: RateLimiter | None) -> None:
-        """Change a live table (replay T9)."""
+        """Change a live table (replay T9): what can fail comes first, so that its settings change all or not at all."""
         max_size = self.ring.max_size if max_size is None else max_size
         limiter = self.limiter if rate_limiter is None else rate_limiter
         check_size(self.name, max_size, limiter)
+        try:
+            self.deletes += self.ring.shrink_to(max_size)
+        except BaseException as error:
+            self._failed(error)
+            raise
         self.limiter = limiter
-        self.deletes += self.ring.shrink_to(max_size)
         self.settle()
 
     def description(self) -> Table:

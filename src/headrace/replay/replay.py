@@ -28,8 +28,8 @@ from headrace.replay.durable_ring import DurableRing
 from headrace.replay.forking import REPLAYS
 from headrace.replay.item_ring import ItemRing
 from headrace.replay.item_state import ItemState
-from headrace.replay.items import INVENTED, LOOKAHEAD, REAL, pin_rows
-from headrace.replay.live_table import Draw, LiveTable, TableState
+from headrace.replay.items import INVENTED, REAL
+from headrace.replay.live_table import Draw, LiveTable, TableState, unpin_items
 from headrace.replay.packing import BatchLayout
 from headrace.replay.padding import fill_padding, plain_paddings, read_padding
 from headrace.replay.quick import QuickBatches
@@ -161,6 +161,11 @@ class Replay:
         """Of one step."""
         return self.store.signature
 
+    @property
+    def final_columns(self) -> frozenset[str]:
+        """The columns that final rows are given values of, all the same ones; empty before the first final row."""
+        return self._given
+
     # ---- writing ---------------------------------------------------------------------------------------------------
 
     def writer(
@@ -225,6 +230,9 @@ class Replay:
                 if self.is_closed:
                     self.check_open()
                 live.wait_to_sample(batch_size, timeout)
+                if plan.given_at_the_end is not self._given:
+                    # The first final row came in between, and with it what is known before acting.
+                    plan = self._plan(views)
                 if plan.quick is not None:
                     batch = self._sample_quick(plan, plan.quick, live, batch_size)
                     if batch is not None:
@@ -232,9 +240,10 @@ class Replay:
                 reader = self.store.begin_reading()
                 drawn = live.draw(batch_size)
                 located, mask = self._locate(plan, drawn)
+                padding = self._paddings.get(table)
             data = plan.present(located)
-            if mask is not None and table in self._paddings:
-                fill_padding(self._paddings[table], self.signature, views, data, mask)
+            if mask is not None and padding is not None:
+                fill_padding(padding, self.signature, views, data, mask)
         finally:
             if reader >= 0:
                 self.store.end_reading(reader)
@@ -293,17 +302,23 @@ class Replay:
     def _plan(self, views: Mapping[str, View] | None) -> SamplingPlan:
         if views is not None and not isinstance(views, Mapping):
             raise TypeError(f"views: expected a dict of View, got {type(views).__name__}")
-        latest = self._latest_plan
+        latest, given = self._latest_plan, self._given
         # The dict may have been changed since. Comparing it with a copy is quick: its values are the same objects.
-        if latest is not None and latest[0] is views and latest[1] == views:
+        if (
+            latest is not None
+            and latest[0] is views
+            and latest[2].given_at_the_end is given
+            and latest[1] == views
+        ):
             return latest[2]
         key = None if views is None else tuple(views.items())
         plan = self._plans.get(key)
-        if plan is None:
+        # A thread that was planning while the first final row came puts back a plan that knew nothing of it.
+        if plan is None or plan.given_at_the_end is not given:
             if len(self._plans) >= _KEPT_PLANS:
                 # Views that are made anew for each batch are never equal where they hold a new function.
                 self._plans, self._quick = {}, {}
-            plan = self._plans[key] = SamplingPlan(self.store, views, self._given)
+            plan = self._plans[key] = SamplingPlan(self.store, views, given)
         self._latest_plan = (views, None if views is None else dict(views), plan)
         return plan
 
@@ -320,6 +335,7 @@ class Replay:
         if given == self._given:
             return
         with self.lock:
+            self.check_open()
             if self._given:
                 raise SpecError(
                     f"final: expected the columns {', '.join(sorted(self._given))}, as in earlier final rows of this "
@@ -344,6 +360,7 @@ class Replay:
         self.live_table(table)
         checked = read_padding(self.signature, values)
         with self.lock:
+            self.check_open()
             self._paddings[table] = checked
             if self._disk is not None:
                 self._disk.note_paddings(plain_paddings(self._paddings))
@@ -427,6 +444,7 @@ class Replay:
 
         Raises:
             KeyError: no such table, with the names of those there are.
+            Closed: the replay is closed; so is what its tables are asked from then on.
         """
         self.live_table(name)
         return self._handles[name]
@@ -437,14 +455,27 @@ class Replay:
         return tuple(self._tables)
 
     def live_table(self, name: str) -> LiveTable:
-        """The state of a table, for writers."""
+        """The state of a table, for writers.
+
+        Raises:
+            KeyError: no such table, with the names of those there are.
+            Closed: the replay is closed.
+        """
+        if self.is_closed:
+            self.check_open()
         live = self._tables.get(name)
         if live is None:
             raise KeyError(f"no table {name!r}; there are {', '.join(map(repr, self._tables))}")
         return live
 
     def new_keys(self, count: int) -> int:
-        """The first of `count` keys that were never used. The lock must be held."""
+        """The first of `count` keys that were never used. The lock must be held.
+
+        Raises:
+            Closed: the replay is closed: whoever was about to make items when it was, makes none.
+        """
+        if self.is_closed:
+            self.check_open()
         first = self._next_key
         self._next_key = first + count
         if self._next_key > self._keys_aside and self._disk is not None:
@@ -454,6 +485,7 @@ class Replay:
     def statistics(self) -> ReplayStatistics:
         """One frozen record of all tables and the store, taken at one instant."""
         with self.lock:
+            self.check_open()
             return ReplayStatistics(
                 MappingProxyType({name: live.statistics() for name, live in self._tables.items()}),
                 self.store.statistics(),
@@ -618,7 +650,10 @@ class Replay:
             raise Closed("the replay is closed")
 
     def close(self) -> None:
-        """End every wait with `Closed`, refuse pending inserts, give the memory back. A second call does nothing."""
+        """End every wait with `Closed`, refuse pending inserts, give the memory back. A second call does nothing.
+
+        Every later call that asks for what it held or changes it raises `Closed`, those of its tables and writers too.
+        """
         with self.lock:
             if self.is_closed:
                 return
@@ -626,15 +661,11 @@ class Replay:
             for live in self._tables.values():
                 live.fail(Closed("the replay is closed"))
                 for new in live.refuse_pending():
-                    self._unpin(new.rows, new.windows)
+                    unpin_items(self.store.arrays, new)
             if self._disk is None:
                 self.store.close()
             else:
                 self._disk.close(self._random, self._next_key)
-
-    def _unpin(self, rows: NDArray[np.int64], windows: NDArray[np.uint32]) -> None:
-        for row, window in zip(rows, np.broadcast_to(windows, (len(rows), 3)), strict=True):
-            pin_rows(self.store.arrays, int(row), int(window[REAL]), int(window[LOOKAHEAD]), -1)
 
     # ---- other processes -------------------------------------------------------------------------------------------
 
@@ -672,6 +703,8 @@ class Replay:
         self.close()
 
     def __repr__(self) -> str:
+        if self.is_closed:
+            return f"<Replay of {self.signature!r}: closed>"
         tables = ", ".join(
             f"{name} {len(live.ring)}/{live.ring.max_size}" for name, live in self._tables.items()
         )
@@ -716,11 +749,13 @@ class TableHandle:
         return self._live.name
 
     def __len__(self) -> int:
+        self._replay.check_open()
         return len(self._live.ring)
 
     def statistics(self) -> TableStatistics:
         """One frozen record (replay, part 9)."""
         with self._replay.lock:
+            self._replay.check_open()
             return self._live.statistics()
 
     def distribution(self) -> TableDistribution:
@@ -742,6 +777,7 @@ class TableHandle:
         """
         replay = self._replay
         with replay.lock:
+            replay.check_open()
             return self._live.distribution(replay._next_key, replay._skipped_keys)
 
     def configure(self, *, max_size: int | None = None, rate_limiter: RateLimiter | None = None) -> None:
@@ -755,7 +791,8 @@ class TableHandle:
             self._live.configure(max_size, rate_limiter)
 
     def __repr__(self) -> str:
-        return f"<table {self.name!r} of {len(self)} items>"
+        state = "of a closed replay" if self._replay.is_closed else f"of {len(self)} items"
+        return f"<table {self.name!r} {state}>"
 
 
 def estimate_bytes(signature: Signature, steps: int, tables: Iterable[Table] = ()) -> int:

@@ -178,6 +178,7 @@ class Writer:
         Raises:
             StoreFull: no room for the final rows; nothing changed.
         """
+        self._check_open()
         self._rows.end_lanes(lanes, values)
 
     def cut_open_lanes(self, end: EndOfEpisode | None = None) -> None:
@@ -186,6 +187,7 @@ class Writer:
         Args:
             end: what becomes of the rows that fill no window, in place of what the rules say.
         """
+        self._check_open()
         lanes = self._rows.open_lanes
         self._rows.cut_lanes(lanes, end)
         self._rows.end_streams(lanes)
@@ -196,6 +198,7 @@ class Writer:
         Args:
             lanes: int64[m], rising; None is all.
         """
+        self._check_open()
         open_lanes = self._rows.open_lanes
         self._rows.drop_lanes(open_lanes if lanes is None else np.intersect1d(lanes, open_lanes))
         self.end_streams(lanes)
@@ -206,6 +209,7 @@ class Writer:
         Args:
             lanes: int64[m], rising; None is all.
         """
+        self._check_open()
         self._rows.end_streams(np.arange(self._lanes) if lanes is None else lanes)
 
     # ---- items -----------------------------------------------------------------------------------------------------
@@ -299,15 +303,23 @@ class Writer:
 
         Raises:
             DeadlineExceeded: tells how many items wait for which table; they stay pending.
-            Closed: the replay was closed; tells how many items were refused.
+            Closed: the replay is closed; tells how many items were refused.
+            RuntimeError: a selector or rate limiter of your own failed when items of this writer were to go in; those
+                that are not in stay pending.
         """
         if durable and not self._replay.is_on_disk:
             raise ValueError("durable=True: this replay lives in memory, which does not survive the machine")
-        self._wait_while(lambda: self._pending.count > 0, timeout)
-        if self._pending.refused:
-            raise Closed(f"the replay was closed: {self._pending.refused} items of this writer were refused")
+        self._flush(timeout)
+        if self._replay.is_closed:
+            raise Closed("the replay is closed")
         if durable:
             self._replay.sync()
+
+    def _flush(self, timeout: float | None) -> None:
+        self._wait_while(lambda: self._pending.count > 0, timeout)
+        self._pending.raise_failure()
+        if self._pending.refused:
+            raise Closed(f"the replay was closed: {self._pending.refused} items of this writer were refused")
 
     def wait_pending(self, most: int, timeout: float | None) -> None:
         """Return when no more than `most` items are pending.
@@ -330,7 +342,7 @@ class Writer:
         if self._closed:
             return
         try:
-            self.flush(timeout)
+            self._flush(timeout)
         except Closed:
             self._release()  # What was refused stays refused; only a deadline leaves something to try again.
             raise
@@ -363,6 +375,7 @@ class Writer:
         with self._lock:
             begin = clock.monotonic()
             while condition():
+                self._pending.raise_failure()
                 left = None if timeout is None else timeout - (clock.monotonic() - begin)
                 if left is not None and left <= 0:
                     raise DeadlineExceeded(self._pending_message(timeout), pending=self._pending.count)

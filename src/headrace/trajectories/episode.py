@@ -233,8 +233,18 @@ def _equal(one: Any, other: Any) -> bool:
     kind = kind_of(type(one))
     if kind not in ("", "none"):
         return _equal_containers(one, other, kind)
-    # NaN in seeds and options is equal to itself, as it is in the arrays.
-    return bool(one == other) or (isinstance(one, float) and one != one and other != other)
+    # A number of NumPy compares itself with each entry of a tuple.
+    if kind_of(type(other)) not in ("", "none"):
+        return False
+    return one is other or _equal_values(one, other)
+
+
+def _equal_values(one: Any, other: Any) -> bool:
+    try:
+        # NaN in seeds and options is equal to itself, as it is in the arrays.
+        return bool(one == other) or bool(one != one and other != other)
+    except Exception:  # Whatever a value of the user's own raises, such as a tensor of several numbers.
+        return False
 
 
 def _equal_containers(one: Any, other: Any, kind: str) -> bool:

@@ -11,12 +11,12 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace.errors import Closed, DeadlineExceeded, SpecError
 from headrace.replay.rules import check_priority
+from headrace.statistics import StepStatistics
 from headrace.trajectories.frames import StepType
 from headrace.trajectories.observer_frames import FIRST, LAST, MID, Columns, FrameReader
 
@@ -33,25 +33,6 @@ _NO_RUN = -1
 AFTER = (_NO_RUN, MID, LAST)
 # Invented rows are boundary frames (trajectories M2).
 _PADDING = {"step_type": LAST, "next_step_type": FIRST}
-
-
-@dataclass(frozen=True)
-class ObserverStatistics:
-    """What an observer did so far, over all times that it was open.
-
-    Attributes:
-        steps_written: frames that were stored.
-        items_written: items that were made; one in two tables counts as two.
-        steps_dropped: frames that ended in no item.
-        episodes: runs that are over, however they ended.
-        steps_cached: frames of the current run.
-    """
-
-    steps_written: int
-    items_written: int
-    steps_dropped: int
-    episodes: int
-    steps_cached: int
 
 
 class Observer(ABC):
@@ -280,9 +261,9 @@ class Observer(ABC):
 
     # ---- counting --------------------------------------------------------------------------------------------------
 
-    def statistics(self) -> ObserverStatistics:
+    def statistics(self) -> StepStatistics:
         """What happened so far, and how many frames the current run has."""
-        return ObserverStatistics(
+        return StepStatistics(
             self._steps_written, self._items_written, self._steps_dropped, self._episodes, self._cached
         )
 

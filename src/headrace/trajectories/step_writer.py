@@ -6,7 +6,6 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -17,6 +16,7 @@ from headrace.checks import check_count
 from headrace.errors import Closed, DeadlineExceeded
 from headrace.replay.chosen import Chosen
 from headrace.replay.rules import ItemRule
+from headrace.statistics import StepStatistics
 from headrace.trajectories.dropped_rows import DroppedRows
 from headrace.trajectories.episode import Episode
 from headrace.trajectories.episode_steps import EpisodeSteps
@@ -40,25 +40,6 @@ MAX_PENDING = 1000
 _NEVER_WAITS = 1 << 62
 _NO_LANES = np.zeros(0, np.int64)
 _NOTHING_CHOSEN = Chosen({}, {})
-
-
-@dataclass(frozen=True)
-class StepStatistics:
-    """What a step writer did so far.
-
-    Attributes:
-        steps_written: rows that were stored, final rows included.
-        items_written: items that were made; one in two tables counts as two.
-        steps_dropped: rows that ended in no item.
-        episodes: episodes that are over, however they ended.
-        steps_cached: rows of the unfinished episodes.
-    """
-
-    steps_written: int
-    items_written: int
-    steps_dropped: int
-    episodes: int
-    steps_cached: int
 
 
 class StepWriter:

@@ -43,8 +43,8 @@ def recurrent(
         columns: the others.
 
     Raises:
-        ValueError: length < 1, burn_in < 0.
-        TypeError: a number that is no integer.
+        ValueError: length < 1, burn_in < 0, a state that is among the columns.
+        TypeError: a number that is no integer, columns that are one string.
 
     Source: S. Kapturowski et al., "Recurrent Experience Replay in Distributed Reinforcement Learning" (2019): stored
     state and burn-in. There the burn-in is a part of the item, and the first steps of an episode are never learned
@@ -58,6 +58,13 @@ def recurrent(
     length = check_count("length", length, 1)
     burn_in = check_count("burn_in", burn_in, 0)
     states = [state] if isinstance(state, str) else list(state)
+    if isinstance(columns, str):
+        raise TypeError(f"columns: expected a list of columns, got the string {columns!r}")
+    if both := [column for column in states if column in columns]:
+        raise ValueError(
+            f"state: expected other columns than those that are shown row by row, got {', '.join(both)} in both; "
+            "columns= says which these are"
+        )
     shift = f"{-burn_in}:{length - 1}"
     return {
         **{column: View(column, shift=shift, every=length, mask=True) for column in columns},

@@ -21,10 +21,12 @@ from headrace.store.store import Store
 from headrace.views.goal_rows import draw_goals_in, find_next_in, number_runs_in, steps_in
 from headrace.views.goals import STRATEGIES, GoalFunction, Hindsight
 from headrace.views.located import Located, shape_of
-from headrace.views.sources import Source, source_of
+from headrace.views.sources import METADATA, Source, source_of
 from headrace.views.transition import TransitionView
 from headrace.views.view import View
 
+# What a goal decides of a transition, or how an episode ended.
+_TOLD = {"reward", "terminated", "truncated"}
 _FLAG = ArraySpec((), np.bool_)
 _NO_FLAGS = np.zeros(0, np.bool_)
 
@@ -104,6 +106,7 @@ class Relabelling:
             source_of(signature, f"hindsight: info {path!r}", View(path), given_at_the_end)
             for path in rule.info
         ]
+        _check_columns(self._goal, self._achieved, *self._infos)
         _check_alike(signature, self._goal, self._achieved)
         marked = [source for source in sources if source.view.hindsight is not None]
         leaf_of = {column: leaf for leaf, column in self._goal.columns.items()}
@@ -299,16 +302,25 @@ def _reward_spec(signature: Signature, shown: Sequence[_Shown]) -> ArraySpec | N
     return spec
 
 
+def _check_columns(goal: Source, *others: Source) -> None:
+    """Refuse what no stored row tells, and goals in the place of what is told of them.
+
+    Raises:
+        SpecError: with the name.
+    """
+    for source in (goal, *others):
+        if any(column in METADATA for column in source.columns.values()):
+            raise SpecError(f"{source.name}: expected columns of the signature, got {source.view.data_col!r}")
+    if not _TOLD.isdisjoint(goal.columns.values()):
+        raise SpecError(f"{goal.name}: expected a column of goals, got {goal.view.data_col!r}")
+
+
 def _check_alike(signature: Signature, goal: Source, achieved: Source) -> None:
     """Refuse what was achieved as a goal if it does not look like one."""
 
     def specs(source: Source) -> Mapping[str, ArraySpec]:
         return {leaf: signature.columns[column] for leaf, column in source.columns.items()}
 
-    if any(column.startswith("/") for source in (goal, achieved) for column in source.columns.values()):
-        raise SpecError(
-            f"hindsight: expected columns of the signature, got {goal.view.data_col!r}, {achieved.view.data_col!r}"
-        )
     if specs(goal) != specs(achieved):
         raise SpecError(
             f"hindsight: expected goals {goal.view.data_col!r} that are alike what is achieved in "

@@ -33,6 +33,7 @@ class SamplingPlan:
     Attributes:
         quick: the same as tables for one kernel, if the views are simple enough.
         every: names and k of the views, and their masks, that present rows 0, k, 2k, ... of an item only.
+        given_at_the_end: the columns with which it was planned.
 
     Args:
         store: where the rows are.
@@ -48,6 +49,7 @@ class SamplingPlan:
         self, store: Store, views: Mapping[str, View] | None, given_at_the_end: frozenset[str]
     ) -> None:
         self._store = store
+        self.given_at_the_end = given_at_the_end
         self._carve = (store.memory, store.places, store.arrays.page_rows)
         names = {name: View(name) for name in store.signature.columns} if views is None else views
         for name, view in names.items():

@@ -1,0 +1,143 @@
+"""Rows of a collector to an npz file of episodes, without holding them in memory."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace import trees
+from headrace.datasets.npz import save_npz
+from headrace.trajectories.episode import Episode
+
+# The columns that an episode names itself; all others are its extras.
+_PARTS = ("observation", "action", "reward", "terminated", "truncated", "next_observation", "episode_id", "t")
+
+
+class EpisodeFile:
+    """Rows of any number of episodes, side by side, that become a dataset (`hr.datasets.load_npz`) when this is closed.
+
+    Rows go to one temporary file a column in the same folder, so what is collected may be larger than memory, and what
+    was collected until an interruption is kept. Episodes stand in the order in which they began; those under way at the
+    end are there, too, neither terminated nor truncated.
+
+    Args:
+        path: of the npz file; its folder must exist. A file that is there is replaced.
+        metadata: what the dataset says about itself.
+
+    >>> from headrace.datasets import load_npz
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with EpisodeFile(Path(folder) / "episodes.npz", {"environment": "line"}) as file:
+    ...         file.append(
+    ...             {
+    ...                 "observation": np.array([0, 7, 1]), "next_observation": np.array([1, 8, 2]),
+    ...                 "action": np.zeros(3), "reward": np.ones(3), "terminated": np.array([False, False, True]),
+    ...                 "truncated": np.zeros(3, bool), "episode_id": np.array([4, 5, 4]), "t": np.array([0, 0, 1]),
+    ...             }
+    ...         )
+    ...     [(episode.id, episode.observations.tolist()) for episode in load_npz(Path(folder) / "episodes.npz")]
+    [(4, [0, 1, 2]), (5, [7, 8])]
+    """
+
+    def __init__(self, path: Path, metadata: Mapping[str, Any]) -> None:
+        self._path, self._metadata = path, metadata
+        self._columns: dict[str, _Column] = {}
+        self._node: trees.Node | None = None
+
+    def append(self, rows: Mapping[str, Any]) -> None:
+        """Add rows, those of one episode in order: columns, or trees of columns, `[k, ...]`.
+
+        Args:
+            rows: a collector's: `observation`, `action`, `reward`, `terminated`, `truncated`, `next_observation`,
+                `episode_id`, `t`, and what becomes extras.
+        """
+        node = trees.compile_tree(dict(rows), _is_array)
+        for leaf in trees.leaves(node):
+            if leaf.path not in self._columns:
+                self._columns[leaf.path] = _Column(self._path.parent, leaf.value)
+            self._columns[leaf.path].append(leaf.value)
+        self._node = self._node or node
+
+    def close(self) -> None:
+        """Write the dataset, complete or not at all; none if there are no rows."""
+        try:
+            if self._node is not None:
+                save_npz(
+                    self._episodes(self._node),
+                    self._path,
+                    compressed=False,
+                    metadata=self._metadata,
+                    overwrite=True,
+                )
+        finally:
+            for column in self._columns.values():
+                column.close()
+
+    def _episodes(self, node: trees.Node) -> Iterator[Episode]:
+        columns = {name: column.rows() for name, column in self._columns.items()}
+        ids = np.asarray(columns["episode_id"])
+        order = np.argsort(ids, kind="stable")
+        begins = np.flatnonzero(np.diff(ids[order], prepend=ids[order[0]] - 1))
+        episodes = np.split(order, begins[1:])
+        # By their first rows: the numbers of episodes need not rise.
+        for rows in sorted(episodes, key=lambda rows: int(rows[0])):
+            tree = trees.build(node, {name: column[rows] for name, column in columns.items()})
+            last = trees.map_leaves(lambda leaf: leaf[-1:], tree["next_observation"])
+            yield Episode(
+                _one_after_the_other(tree["observation"], last),
+                tree["action"],
+                tree["reward"],
+                tree["terminated"],
+                tree["truncated"],
+                extras={name: child for name, child in tree.items() if name not in _PARTS},
+                id=int(ids[rows[0]]),
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _is_array(value: object) -> bool:
+    return isinstance(value, np.ndarray)
+
+
+def _one_after_the_other(first: Any, second: Any) -> Any:
+    """Two trees of arrays as one, the rows of the second behind those of the first."""
+    node, other = (trees.compile_tree(tree, _is_array) for tree in (first, second))
+    behind = {leaf.path: leaf.value for leaf in trees.leaves(other)}
+    return trees.build(
+        node, {leaf.path: np.concatenate([leaf.value, behind[leaf.path]]) for leaf in trees.leaves(node)}
+    )
+
+
+class _Column:
+    """The rows of one column in a temporary file without a name."""
+
+    def __init__(self, folder: Path, example: NDArray[Any]) -> None:
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed by `close`
+        self._shape, self._dtype, self._count = example.shape[1:], example.dtype, 0
+
+    def append(self, values: NDArray[Any]) -> None:
+        self._file.write(np.ascontiguousarray(values).data)
+        self._count += len(values)
+
+    def rows(self) -> NDArray[Any]:
+        """All of them, mapped; rows without a byte cannot be."""
+        self._file.flush()
+        shape = (self._count, *self._shape)
+        if not self._count * self._dtype.itemsize * int(np.prod(self._shape)):
+            return np.zeros(shape, self._dtype)
+        return np.memmap(self._file, self._dtype, "r", shape=shape)
+
+    def close(self) -> None:
+        self._file.close()
