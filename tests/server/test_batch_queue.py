@@ -386,7 +386,8 @@ def test_the_memory_is_written_after_all_where_ctrl_c_comes_between_two_leaves()
 
     queue = BatchQueue((0, 0), 2)
     queue.send((1, 1))
-    queue._columns[1] = Interrupting(queue._columns[1])
+    columns = queue._open.columns
+    columns[1] = Interrupting(columns[1])
     with pytest.raises(KeyboardInterrupt):
         queue.send((2, 2))
     # No hole: the batch is whole and those behind it are not held up.

@@ -200,16 +200,17 @@ class SlowColumn:
 
 def slow_send(queue, value):
     """A sender that has its place and is still copying."""
-    slow = queue._columns[0] = SlowColumn(queue._columns[0])
+    columns = queue._open.columns
+    slow = columns[0] = SlowColumn(columns[0])
     sender = Caller(lambda: queue.send(value))
     assert slow.reached.wait(JOIN)
-    queue._columns[0] = slow.column
+    columns[0] = slow.column
     return sender, slow
 
 
 def test_bq5_a_batch_waits_for_a_sender_that_is_still_copying(clock):
     queue = filled(clock, 1)
-    columns = queue._columns
+    columns = queue._open.columns
     sender, slow = slow_send(queue, 1)
     with pytest.raises(DeadlineExceeded):
         queue.sample(timeout=0)
@@ -225,7 +226,7 @@ def test_bq5_a_batch_waits_for_a_sender_that_is_still_copying(clock):
 def test_bq10_close_waits_for_a_sender_that_has_its_place(clock, before):
     queue = filled(clock, 2 + before)
     if not before:
-        queue._open_batch(0)
+        queue._open_batch(None, None)
     sender, slow = slow_send(queue, 9)
     queue.close()
     last = Caller(queue.tail) if not before else Caller(lambda: (queue.sample(), queue.sample())[1][0])

@@ -96,12 +96,8 @@ class BatchQueue:
         self._free = deque(BatchBuffer(list(specs.values()), self._batch_size) for _ in range(self._slots))
         # Batches that have places taken, in order; only the last may have places left.
         self._pending: deque[BatchBuffer] = deque()
-        self._columns: list[Array] = []
-        self._done: list[int] = []
-        # The next place of the last pending batch, and how many it has: none before the first and after
-        # `close`.
-        self._row = 0
-        self._rows = 0
+        # The last pending batch; before the first and after `close` one without places.
+        self._open = self._no_batch = BatchBuffer([], 0)
         self._lent: Lease | None = None
         self._closed = False
         self._batches = 0
@@ -125,25 +121,10 @@ class BatchQueue:
             Closed: the queue is closed.
         """
         values = checked(self._checks, self._read(sample))
-        done = None
-        try:
-            with self._lock:
-                if self._row >= self._rows:
-                    self._open_batch(timeout)
-                row = self._row
-                self._row = row + 1
-                columns, done = self._columns, self._done
-            # The place is this sender's alone, so large rows of several senders are copied at the same time.
-            for column, value in zip(columns, values):  # noqa: B905 - equal by construction, and strict is slow
-                column[row] = value
-            done.append(row)
-            if len(done) == self._batch_size or self._closed:
-                self._announce()
-        except BaseException:
-            # Ctrl-C with a place taken: a hole would hold up every batch behind it.
-            if done is not None:
-                self._finish(columns, done, row, values)
-            raise
+        if not self._store(values):
+            deadline = self._deadline(timeout)
+            while not self._store(values):
+                self._open_batch(deadline, timeout)
 
     def sample(self, timeout: float | None = None, *, copy: bool = True) -> tuple[Any, BatchQueueInfo]:
         """Waits for the next full batch.
@@ -206,9 +187,12 @@ class BatchQueue:
             if self._closed:
                 return
             self._closed = True
-            if 0 < self._row < self._rows:
-                self._tail = self._pending.pop(), self._row
-            self._row = self._rows = 0
+            buffer, self._open = self._open, self._no_batch
+            rows = self._batch_size - buffer.close()
+            if rows < self._batch_size:
+                self._pending.pop()
+                if rows:
+                    self._tail = buffer, rows
             self._place_free.notify_all()
             self._batch_full.notify_all()
 
@@ -246,31 +230,53 @@ class BatchQueue:
     def _tree(self, arrays: Sequence[Array]) -> Any:
         return build(self._node, {leaf.path: array for leaf, array in zip(self._checks, arrays, strict=True)})
 
-    def _open_batch(self, timeout: float | None) -> None:
-        """Waits, with the lock held, until the last pending batch has a place."""
-        deadline = self._deadline(timeout)
+    def _store(self, values: Sequence[Any]) -> bool:
+        """Takes the next place of the open batch, without the lock, and copies the values there, if one is left."""
+        buffer, row = self._open, None
+        try:
+            # Nothing can come between the iterator's step and the row being known here: no other thread, and no
+            # Ctrl-C, which would leave a hole that holds up every batch behind it.
+            for row in buffer.places:
+                # Only now: this batch cannot be done with as long as this place is not written.
+                columns, done = buffer.columns, buffer.done
+                # The place is this sender's alone, so large rows of several senders are copied at the same time.
+                for column, value in zip(columns, values):  # noqa: B905 - equal by construction; strict is slow
+                    column[row] = value
+                done.append(row)
+                if len(done) == self._batch_size or self._closed:
+                    self._announce()
+                return True
+        except BaseException:
+            if row is not None:
+                self._finish(columns, done, row, values)
+            raise
+        return False
+
+    def _open_batch(self, deadline: float | None, timeout: float | None) -> None:
+        """Waits until the last pending batch has a place, which others may take first."""
         waited = False
-        while self._row >= self._rows:
-            if self._closed:
-                raise Closed("send: the queue is closed")
-            if self._free:
-                self._start_batch(self._free.popleft())
-                return
-            remaining = self._remaining(deadline)
-            if remaining is not None and remaining <= 0:
-                raise DeadlineExceeded(
-                    f"send: all {self._batch_size * self._slots} places were taken for {timeout} s; nothing was "
-                    "stored. Take batches faster, or give the queue more buffers"
-                )
-            self._blocked_sends += not waited
-            waited = True
-            self._wait(self._place_free, remaining)
+        with self._lock:
+            while not self._open.places_left:
+                if self._closed:
+                    raise Closed("send: the queue is closed")
+                if self._free:
+                    # The one that was given back last is the likeliest to be in the processor's cache.
+                    self._start_batch(self._free.pop())
+                    return
+                remaining = self._remaining(deadline)
+                if remaining is not None and remaining <= 0:
+                    raise DeadlineExceeded(
+                        f"send: all {self._batch_size * self._slots} places were taken for {timeout} s; nothing "
+                        "was stored. Take batches faster, or give the queue more buffers"
+                    )
+                self._blocked_sends += not waited
+                waited = True
+                self._wait(self._place_free, remaining)
 
     def _start_batch(self, buffer: BatchBuffer) -> None:
-        buffer.done = []
+        buffer.open()
         self._pending.append(buffer)
-        self._columns, self._done = buffer.columns, buffer.done
-        self._row, self._rows = 0, self._batch_size
+        self._open = buffer
 
     def _wait_for_batch(self, deadline: float | None, timeout: float | None) -> BatchBuffer:
         """Waits, with the lock held, until the first pending batch is full."""
