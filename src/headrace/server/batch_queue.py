@@ -16,7 +16,7 @@ from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.errors import Closed, DeadlineExceeded
 from headrace.server.batch_buffers import BatchBuffer, BatchBuffers, Lease
 from headrace.spec import ArraySpec, Signature
-from headrace.trajectories.leaf_checks import LeafCheck, checked, reader
+from headrace.trajectories.leaf_checks import LeafCheck, checked_reader
 from headrace.trees import build, compile_tree
 
 Array = np.ndarray[Any, Any]
@@ -86,8 +86,9 @@ class BatchQueue:
         if not specs:
             raise ValueError(f"example: expected at least one array, got {example!r:.80}")
         self._node = compile_tree(self.signature.tree, lambda node: isinstance(node, ArraySpec))
-        self._read = reader(self._node)
         self._checks = [LeafCheck(path, spec) for path, spec in specs.items()]
+        self._read = checked_reader(self._node, self._checks)
+        self._one_column = len(specs) == 1
         self._buffers = BatchBuffers(list(specs.values()), self._batch_size, keep=self._slots)
         self._clock = clock
         self._lock = threading.RLock()
@@ -120,7 +121,7 @@ class BatchQueue:
             DeadlineExceeded: the queue was full for all of the timeout; nothing is stored.
             Closed: the queue is closed.
         """
-        values = checked(self._checks, self._read(sample))
+        values = self._read(sample)
         if not self._store(values):
             deadline = self._deadline(timeout)
             while not self._store(values):
@@ -240,8 +241,11 @@ class BatchQueue:
                 # Only now: this batch cannot be done with as long as this place is not written.
                 columns, done = buffer.columns, buffer.done
                 # The place is this sender's alone, so large rows of several senders are copied at the same time.
-                for column, value in zip(columns, values):  # noqa: B905 - equal by construction; strict is slow
-                    column[row] = value
+                if self._one_column:  # a loop costs as much as the copy of a small row
+                    columns[0][row] = values[0]
+                else:
+                    for column, value in zip(columns, values):  # noqa: B905 - equal by construction; strict is slow
+                        column[row] = value
                 done.append(row)
                 if len(done) == self._batch_size or self._closed:
                     self._announce()
