@@ -90,8 +90,13 @@ class BatchBuffers:
         self._unused: deque[BatchBuffer] = deque()
         self._leases: set[Lease] = set()
 
+    def provide(self, count: int) -> None:
+        """Makes sure that the next `count` calls of `get` need no new memory."""
+        while len(self._unused) < count:
+            self._unused.append(BatchBuffer(self._specs, self._batch_size))
+
     def get(self) -> BatchBuffer:
-        """A buffer that nobody else has; what it holds is arbitrary."""
+        """The buffer that came back last; what it holds is arbitrary."""
         try:
             return self._unused.pop()
         except IndexError:

@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -53,7 +53,8 @@ class BatchQueue:
     """First in, first out: many threads send samples, and each is delivered once, in batches of `batch_size`.
 
     A batch stacks samples leaf by leaf into `[batch_size, ...]`. A single sender's order is kept; senders are
-    interleaved in any way. All methods may be called from any thread.
+    interleaved in any way. All methods may be called from any thread. As a context manager it closes itself; what
+    is in it can still be taken.
 
     Args:
         example: the tree of one sample, arrays or scalars; its values are not used.
@@ -65,13 +66,12 @@ class BatchQueue:
         ValueError: no leaf, `batch_size < 1`, `num_buffers < 2`; as `SpecError`, a leaf that is no array of
         numbers. TypeError: a number that is no integer.
 
-    >>> queue = BatchQueue({"obs": np.zeros(3, np.float32), "reward": 0.0}, batch_size=2)
-    >>> for reward in (1.0, 2.0, 3.0):
-    ...     queue.send({"obs": [reward, 0, 0], "reward": reward})
-    >>> batch, info = queue.sample()
+    >>> with BatchQueue({"obs": np.zeros(3, np.float32), "reward": 0.0}, batch_size=2) as queue:
+    ...     for reward in (1.0, 2.0, 3.0):
+    ...         queue.send({"obs": [reward, 0, 0], "reward": reward})
+    ...     batch, info = queue.sample()
     >>> batch["obs"].shape, batch["reward"].tolist(), info.size
     ((2, 3), [1.0, 2.0], 1)
-    >>> queue.close()
     >>> queue.tail()["reward"].tolist()
     [3.0]
     """
@@ -89,12 +89,15 @@ class BatchQueue:
         self._checks = [LeafCheck(path, spec) for path, spec in specs.items()]
         self._read = checked_reader(self._node, self._checks)
         self._one_column = len(specs) == 1
-        self._buffers = BatchBuffers(list(specs.values()), self._batch_size, keep=self._slots)
+        self._buffers = BatchBuffers(list(specs.values()), self._batch_size, keep=2 * self._slots)
+        self._buffers.provide(self._slots)
         self._clock = clock
         self._lock = threading.RLock()
         self._place_free = threading.Condition(self._lock)
         self._batch_full = threading.Condition(self._lock)
-        self._free = deque(BatchBuffer(list(specs.values()), self._batch_size) for _ in range(self._slots))
+        # Slots in which no batch is. Each gets its memory when a batch is opened in it, by then a consumer may have
+        # dropped an older batch: the fewer buffers go round, the more of them stay in the processor's cache.
+        self._free = self._slots
         # Batches that have places taken, in order; only the last may have places left.
         self._pending: deque[BatchBuffer] = deque()
         # The last pending batch; before the first and after `close` one without places.
@@ -123,9 +126,9 @@ class BatchQueue:
         """
         values = self._read(sample)
         if not self._store(values):
-            deadline = self._deadline(timeout)
+            deadline, waited = self._deadline(timeout), False
             while not self._store(values):
-                self._open_batch(deadline, timeout)
+                waited = self._open_batch(deadline, timeout, waited)
 
     def sample(self, timeout: float | None = None, *, copy: bool = True) -> tuple[Any, BatchQueueInfo]:
         """Waits for the next full batch.
@@ -150,17 +153,18 @@ class BatchQueue:
             arrays = head.writable() if copy else head.read_only()
             lease = self._buffers.lend(head, arrays)
             batch = self._tree(arrays)
-            fresh = self._buffers.get() if copy else None
+            if copy:
+                self._buffers.provide(self._free + 1)
             self._pending.popleft()
             self._delivered += self._batch_size
             info = self._info(self._batches)
             self._batches += 1
-            if fresh is None:
-                self._lent = lease
-            else:
+            if copy:
                 # The caller keeps the memory that the senders filled, which is cheaper than a copy of it.
                 self._buffers.abandon(lease)
-                self._free_slot(fresh)
+                self._free_slot()
+            else:
+                self._lent = lease
             return batch, info
 
     def batches(self, copy: bool = True) -> Iterator[Any]:
@@ -223,6 +227,12 @@ class BatchQueue:
         with self._lock:
             self._senders += change
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open"
         size = self.statistics().size
@@ -256,17 +266,15 @@ class BatchQueue:
             raise
         return False
 
-    def _open_batch(self, deadline: float | None, timeout: float | None) -> None:
-        """Waits until the last pending batch has a place, which others may take first."""
-        waited = False
+    def _open_batch(self, deadline: float | None, timeout: float | None, waited: bool) -> bool:
+        """Waits until the last pending batch has a place, which others may take first; returns whether it waited."""
         with self._lock:
             while not self._open.places_left:
                 if self._closed:
                     raise Closed("send: the queue is closed")
                 if self._free:
-                    # The one that was given back last is the likeliest to be in the processor's cache.
-                    self._start_batch(self._free.pop())
-                    return
+                    self._start_batch()
+                    break
                 remaining = self._remaining(deadline)
                 if remaining is not None and remaining <= 0:
                     raise DeadlineExceeded(
@@ -276,10 +284,14 @@ class BatchQueue:
                 self._blocked_sends += not waited
                 waited = True
                 self._wait(self._place_free, remaining)
+        return waited
 
-    def _start_batch(self, buffer: BatchBuffer) -> None:
+    def _start_batch(self) -> None:
+        buffer = self._buffers.get()
         buffer.open()
-        self._pending.append(buffer)
+        # No call from here on, after which Ctrl-C could come.
+        self._free -= 1
+        self._pending += (buffer,)
         self._open = buffer
 
     def _wait_for_batch(self, deadline: float | None, timeout: float | None) -> BatchBuffer:
@@ -313,18 +325,16 @@ class BatchQueue:
             raise
 
     def _give_back(self) -> None:
+        if self._lent is None:
+            return
+        self._buffers.provide(self._free + (not self._lent.over))
         lease, self._lent = self._lent, None
-        if lease is None:
-            return
-        if lease.over:
-            self._free_slot(lease.buffer)
-            return
-        self._buffers_replaced += 1
+        self._buffers_replaced += not lease.over
         self._buffers.abandon(lease)
-        self._free_slot(self._buffers.get())
+        self._free_slot()
 
-    def _free_slot(self, buffer: BatchBuffer) -> None:
-        self._free.append(buffer)
+    def _free_slot(self) -> None:
+        self._free += 1
         self._place_free.notify_all()
 
     def _announce(self) -> None:
