@@ -116,6 +116,33 @@ def test_bq3_what_does_not_fit_is_not_stored(sample, message):
     assert {name: leaf.tolist() for name, leaf in batch.items()} == {"a": [[1, 2], [4, 5]], "b": [3, 6]}
 
 
+@pytest.mark.parametrize(
+    ("sample", "message"),
+    [
+        (np.zeros(3, np.float32), r"^value: expected float32\[2\], got float32\[3\]"),
+        (np.zeros((1, 2), np.float32), r"^value: expected float32\[2\]"),
+        (np.zeros(2, np.complex128), "^value: "),
+        ("no", "^value: expected an array of numbers"),
+        ({"value": np.zeros(2)}, "^value: "),
+    ],
+)
+def test_bq3_a_bare_sample_is_checked_as_well(sample, message):
+    queue = BatchQueue(np.zeros(2, np.float32), 2)
+    with pytest.raises(SpecError, match=message):
+        queue.send(sample)
+    assert queue.statistics().samples_received == 0
+    queue.send(np.array([1, 2], np.float32))
+    queue.send([3, 4.5])
+    assert taken(queue) == [[1, 2], [3, 4.5]]
+
+
+@pytest.mark.parametrize("value", [np.arange(12.0)[::2], np.arange(12.0).reshape(2, 6)[0][::-1]])
+def test_bq3_rows_that_are_no_plain_stretch_of_memory(value):
+    queue = BatchQueue(np.zeros(6), 1)
+    queue.send(value)
+    assert taken(queue) == [value.tolist()]
+
+
 def test_bq3_send_copies():
     queue = BatchQueue(np.zeros(2), 1)
     value = np.ones(2)
@@ -189,6 +216,18 @@ def test_bq6_memory_of_batches_that_are_gone_is_used_again():
         addresses.add(queue.sample()[0].ctypes.data)
     # Two slots, and what the caller had in hand while the next was filled.
     assert len(addresses) <= 4
+
+
+def test_bq6_a_queue_that_is_filled_and_emptied_takes_no_more_memory():
+    # The slots, and the batch that the caller still has when it asks for the next.
+    queue, addresses = BatchQueue(np.zeros(1000), 2, num_buffers=3), set()
+    for _ in range(20):
+        for _ in range(6):
+            queue.send(np.zeros(1000), timeout=0)
+        for _ in range(3):
+            batch, _ = queue.sample()
+            addresses.add(batch.ctypes.data)
+    assert len(addresses) <= 5
 
 
 def test_bq7_views_are_read_only_and_on_the_queues_memory():
@@ -297,6 +336,23 @@ def test_bq9_batches_do_not_hold_the_last_one():
     assert queue.statistics().buffers_replaced == 0
 
 
+def test_bq10_a_with_block_closes_and_loses_nothing():
+    with queue_of(range(3)) as queue:
+        queue.send(3)
+        assert taken(queue) == [0, 1]
+        queue.send(4)
+    with pytest.raises(Closed):
+        queue.send(9)
+    assert (taken(queue), queue.tail().tolist()) == ([2, 3], [4])
+
+
+def test_bq10_a_with_block_closes_after_an_error():
+    with pytest.raises(RuntimeError, match="^mine$"), queue_of(range(2)) as queue:
+        raise RuntimeError("mine")
+    with pytest.raises(Closed):
+        queue.send(9)
+
+
 def test_bq10_after_close():
     queue = queue_of(range(3))
     with pytest.raises(ValueError, match="call close"):
@@ -337,6 +393,15 @@ def test_bq10_the_tail_has_the_tree():
     queue.close()
     tail = queue.tail()
     assert (tail["a"].tolist(), tail["b"][0].tolist()) == ([[1, 2], [4, 5]], [3, 6])
+
+
+def test_bq10_a_batch_that_was_opened_for_nobody_holds_nothing_up():
+    # A sender that was interrupted after it had opened a batch and before it had a place.
+    queue = queue_of(range(2))
+    queue._open_batch(None, None, False)
+    queue.close()
+    assert queue.tail() is None
+    assert [batch.tolist() for batch in queue.batches()] == [[0, 1]]
 
 
 def test_bq11_info():
@@ -386,7 +451,8 @@ def test_the_memory_is_written_after_all_where_ctrl_c_comes_between_two_leaves()
 
     queue = BatchQueue((0, 0), 2)
     queue.send((1, 1))
-    queue._columns[1] = Interrupting(queue._columns[1])
+    columns = queue._open.columns
+    columns[1] = Interrupting(columns[1])
     with pytest.raises(KeyboardInterrupt):
         queue.send((2, 2))
     # No hole: the batch is whole and those behind it are not held up.

@@ -200,16 +200,17 @@ class SlowColumn:
 
 def slow_send(queue, value):
     """A sender that has its place and is still copying."""
-    slow = queue._columns[0] = SlowColumn(queue._columns[0])
+    columns = queue._open.columns
+    slow = columns[0] = SlowColumn(columns[0])
     sender = Caller(lambda: queue.send(value))
     assert slow.reached.wait(JOIN)
-    queue._columns[0] = slow.column
+    columns[0] = slow.column
     return sender, slow
 
 
 def test_bq5_a_batch_waits_for_a_sender_that_is_still_copying(clock):
     queue = filled(clock, 1)
-    columns = queue._columns
+    columns = queue._open.columns
     sender, slow = slow_send(queue, 1)
     with pytest.raises(DeadlineExceeded):
         queue.sample(timeout=0)
@@ -225,7 +226,7 @@ def test_bq5_a_batch_waits_for_a_sender_that_is_still_copying(clock):
 def test_bq10_close_waits_for_a_sender_that_has_its_place(clock, before):
     queue = filled(clock, 2 + before)
     if not before:
-        queue._open_batch(0)
+        queue._open_batch(None, None, False)
     sender, slow = slow_send(queue, 9)
     queue.close()
     last = Caller(queue.tail) if not before else Caller(lambda: (queue.sample(), queue.sample())[1][0])
@@ -265,6 +266,50 @@ def test_bq12_ctrl_c_ends_a_wait(count, call):
         call(queue)
     interrupter.result()
     assert Caller(queue.statistics).result().samples_received == count
+
+
+class Alarm:
+    """Raises KeyboardInterrupt some time after it was set, once, and only inside its `with` block."""
+
+    def __enter__(self):
+        self.before = signal.signal(signal.SIGALRM, self.ring)
+        self.armed, self.rung = False, 0
+        return self
+
+    def set(self, seconds):
+        self.armed = True
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+    def ring(self, *_):
+        if self.armed:
+            self.armed = False
+            self.rung += 1
+            raise KeyboardInterrupt
+
+    def __exit__(self, *_):
+        self.armed = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, self.before)
+
+
+def test_bq12_ctrl_c_at_any_moment_of_send_leaves_no_hole():
+    queue = BatchQueue({"a": 0, "b": np.zeros(3)}, 3, num_buffers=2)
+    delivered, sample = 0, {"a": 1, "b": np.ones(3)}
+    with Alarm() as alarm:
+        for turn in range(3000):
+            try:
+                alarm.set(1e-6 * (1 + turn % 30))
+                for _ in range(6):
+                    queue.send(sample, timeout=0)
+                alarm.armed = False
+            except (KeyboardInterrupt, DeadlineExceeded):
+                alarm.armed = False
+            while queue.statistics().size >= 3:
+                batch, _ = queue.sample(timeout=0)  # behind a hole it would find none
+                assert (batch["a"].tolist(), batch["b"].tolist()) == ([1] * 3, [[1.0] * 3] * 3)
+                delivered += 3
+    assert alarm.rung > 100
+    assert queue.statistics().samples_delivered == delivered > 300
 
 
 class LosingClock(FakeClock):

@@ -18,7 +18,7 @@ from gymnasium import Space, spaces
 
 from headrace.datasets.minari_attributes import read_reset
 from headrace.datasets.minari_h5py import h5py
-from headrace.datasets.minari_hdf5_writing import DTYPE_ATTRIBUTE, MAIN_FILE
+from headrace.datasets.minari_hdf5_writing import DTYPE_ATTRIBUTE, MAIN_FILE, OPENED_AT_ONCE
 from headrace.datasets.minari_jpeg import decode_jpeg_rows, is_jpeg
 from headrace.datasets.minari_layout import index_name, layout_of
 from headrace.datasets.minari_metadata import Metadata
@@ -63,8 +63,13 @@ class Hdf5Episodes:
 
     def steps(self) -> list[int | None]:
         """How many transitions each episode has, from the shape of its rewards; None where it cannot be read."""
-        with self._opened() as file:
-            return [_rows(file, f"{name}/rewards") for name in self.names]
+        found: list[int | None] = []
+        # An open file keeps in memory what it has shown of itself, so it is opened anew now and then.
+        for begin in range(0, len(self.names), OPENED_AT_ONCE):
+            with self._opened() as file:
+                names = self.names[begin : begin + OPENED_AT_ONCE]
+                found += [_rows(file, f"{name}/rewards") for name in names]
+        return found
 
     def without_final(self) -> int:
         """How many episodes have T observations instead of T+1."""

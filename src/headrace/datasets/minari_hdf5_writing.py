@@ -31,6 +31,8 @@ _CHUNK_BYTES = 2**20
 _GZIP_LEVEL = 4
 # Episodes of ever new lengths do not fill the memory with what was made for each length.
 _MAX_KINDS = 1024
+# Episodes that are looked at before the file is opened anew.
+OPENED_AT_ONCE = 1000
 
 
 class Hdf5Writer:
@@ -135,10 +137,18 @@ def check_written(path: Path, layout: Layout, steps: int, episodes: int) -> None
     Raises:
         DatasetError: it does not hold what was written.
     """
+    found: Counter[str] = Counter()
+    total = 0
     with h5py.File(path, "r") as file:
-        found: Counter[str] = Counter()
-        file.visit_links(lambda name: found.update((name.partition("/")[2],)))
-        total = sum(file[f"episode_{index}/rewards"].shape[0] for index in range(episodes))
+        names = list(file.id)
+    # An open file keeps in memory what it has shown of itself, so it is opened anew now and then.
+    for begin in range(0, len(names), OPENED_AT_ONCE):
+        with h5py.File(path, "r") as file:
+            for name in names[begin : begin + OPENED_AT_ONCE]:
+                episode = h5py.h5g.open(file.id, name)
+                found[""] += 1
+                episode.links.visit(lambda link: found.update((link.decode(),)))
+                total += h5py.h5d.open(episode, b"rewards").shape[0]
     expected = dict.fromkeys(["", *layout.groups, *layout.datasets.values()], episodes)
     if found != expected or total != steps:
         raise DatasetError(

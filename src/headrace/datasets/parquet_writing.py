@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 # episode is to read its row group; or within an episode at what a writer can still hold.
 ROWS = 65_536
 _BYTES = 16 << 20
-_BYTES_OF_ONE_EPISODE = 256 << 20
+_BYTES_OF_ONE_EPISODE = 32 << 20
 
 
 def check_compression(compression: str) -> None:

@@ -9,9 +9,10 @@ page faults of a fresh array of some megabytes.
 from __future__ import annotations
 
 import math
+import operator
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,12 +27,14 @@ class BatchBuffer:
 
     Attributes:
         columns: arrays `[batch_size, ...]` for the senders to write into.
+        places: gives each row once; empty unless the batch is open.
         done: the rows that are written, in the order in which they were finished; a new list for each batch.
     """
 
-    __slots__ = ("_memory", "_shapes", "columns", "done")
+    __slots__ = ("_memory", "_rows", "_shapes", "columns", "done", "places")
 
     def __init__(self, specs: Sequence[ArraySpec], batch_size: int) -> None:
+        self._rows = range(batch_size)
         self._shapes = [((batch_size, *spec.shape), np.dtype(spec.dtype.type)) for spec in specs]
         self._memory = [
             memoryview(bytearray(math.prod(shape) * dtype.itemsize)) for shape, dtype in self._shapes
@@ -39,7 +42,22 @@ class BatchBuffer:
         self.columns = self.writable()
         for column in self.columns:
             column.fill(0)  # takes the pages now, not one by one under the first samples
+        self.places: Iterator[int] = iter(())
         self.done: list[int] = []
+
+    def open(self) -> None:
+        """Starts a new batch: all places are free."""
+        self.done = []
+        self.places = iter(self._rows)
+
+    @property
+    def places_left(self) -> int:
+        """How many places nobody has taken."""
+        return operator.length_hint(self.places)
+
+    def close(self) -> int:
+        """Takes all places that are left, in one step, and returns their number."""
+        return len(list(self.places))
 
     def writable(self) -> list[Array]:
         """New arrays over the whole memory, for a caller who is to own it."""
@@ -72,8 +90,13 @@ class BatchBuffers:
         self._unused: deque[BatchBuffer] = deque()
         self._leases: set[Lease] = set()
 
+    def provide(self, count: int) -> None:
+        """Makes sure that the next `count` calls of `get` need no new memory."""
+        while len(self._unused) < count:
+            self._unused.append(BatchBuffer(self._specs, self._batch_size))
+
     def get(self) -> BatchBuffer:
-        """A buffer that nobody else has; what it holds is arbitrary."""
+        """The buffer that came back last; what it holds is arbitrary."""
         try:
             return self._unused.pop()
         except IndexError:

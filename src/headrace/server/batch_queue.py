@@ -8,7 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.errors import Closed, DeadlineExceeded
 from headrace.server.batch_buffers import BatchBuffer, BatchBuffers, Lease
 from headrace.spec import ArraySpec, Signature
-from headrace.trajectories.leaf_checks import LeafCheck, checked, reader
+from headrace.trajectories.leaf_checks import LeafCheck, checked_reader
 from headrace.trees import build, compile_tree
 
 Array = np.ndarray[Any, Any]
@@ -53,7 +53,8 @@ class BatchQueue:
     """First in, first out: many threads send samples, and each is delivered once, in batches of `batch_size`.
 
     A batch stacks samples leaf by leaf into `[batch_size, ...]`. A single sender's order is kept; senders are
-    interleaved in any way. All methods may be called from any thread.
+    interleaved in any way. All methods may be called from any thread. As a context manager it closes itself; what
+    is in it can still be taken.
 
     Args:
         example: the tree of one sample, arrays or scalars; its values are not used.
@@ -65,13 +66,12 @@ class BatchQueue:
         ValueError: no leaf, `batch_size < 1`, `num_buffers < 2`; as `SpecError`, a leaf that is no array of
         numbers. TypeError: a number that is no integer.
 
-    >>> queue = BatchQueue({"obs": np.zeros(3, np.float32), "reward": 0.0}, batch_size=2)
-    >>> for reward in (1.0, 2.0, 3.0):
-    ...     queue.send({"obs": [reward, 0, 0], "reward": reward})
-    >>> batch, info = queue.sample()
+    >>> with BatchQueue({"obs": np.zeros(3, np.float32), "reward": 0.0}, batch_size=2) as queue:
+    ...     for reward in (1.0, 2.0, 3.0):
+    ...         queue.send({"obs": [reward, 0, 0], "reward": reward})
+    ...     batch, info = queue.sample()
     >>> batch["obs"].shape, batch["reward"].tolist(), info.size
     ((2, 3), [1.0, 2.0], 1)
-    >>> queue.close()
     >>> queue.tail()["reward"].tolist()
     [3.0]
     """
@@ -86,22 +86,22 @@ class BatchQueue:
         if not specs:
             raise ValueError(f"example: expected at least one array, got {example!r:.80}")
         self._node = compile_tree(self.signature.tree, lambda node: isinstance(node, ArraySpec))
-        self._read = reader(self._node)
         self._checks = [LeafCheck(path, spec) for path, spec in specs.items()]
-        self._buffers = BatchBuffers(list(specs.values()), self._batch_size, keep=self._slots)
+        self._read = checked_reader(self._node, self._checks)
+        self._one_column = len(specs) == 1
+        self._buffers = BatchBuffers(list(specs.values()), self._batch_size, keep=2 * self._slots)
+        self._buffers.provide(self._slots)
         self._clock = clock
         self._lock = threading.RLock()
         self._place_free = threading.Condition(self._lock)
         self._batch_full = threading.Condition(self._lock)
-        self._free = deque(BatchBuffer(list(specs.values()), self._batch_size) for _ in range(self._slots))
+        # Slots in which no batch is. Each gets its memory when a batch is opened in it, by then a consumer may have
+        # dropped an older batch: the fewer buffers go round, the more of them stay in the processor's cache.
+        self._free = self._slots
         # Batches that have places taken, in order; only the last may have places left.
         self._pending: deque[BatchBuffer] = deque()
-        self._columns: list[Array] = []
-        self._done: list[int] = []
-        # The next place of the last pending batch, and how many it has: none before the first and after
-        # `close`.
-        self._row = 0
-        self._rows = 0
+        # The last pending batch; before the first and after `close` one without places.
+        self._open = self._no_batch = BatchBuffer([], 0)
         self._lent: Lease | None = None
         self._closed = False
         self._batches = 0
@@ -124,26 +124,11 @@ class BatchQueue:
             DeadlineExceeded: the queue was full for all of the timeout; nothing is stored.
             Closed: the queue is closed.
         """
-        values = checked(self._checks, self._read(sample))
-        done = None
-        try:
-            with self._lock:
-                if self._row >= self._rows:
-                    self._open_batch(timeout)
-                row = self._row
-                self._row = row + 1
-                columns, done = self._columns, self._done
-            # The place is this sender's alone, so large rows of several senders are copied at the same time.
-            for column, value in zip(columns, values):  # noqa: B905 - equal by construction, and strict is slow
-                column[row] = value
-            done.append(row)
-            if len(done) == self._batch_size or self._closed:
-                self._announce()
-        except BaseException:
-            # Ctrl-C with a place taken: a hole would hold up every batch behind it.
-            if done is not None:
-                self._finish(columns, done, row, values)
-            raise
+        values = self._read(sample)
+        if not self._store(values):
+            deadline, waited = self._deadline(timeout), False
+            while not self._store(values):
+                waited = self._open_batch(deadline, timeout, waited)
 
     def sample(self, timeout: float | None = None, *, copy: bool = True) -> tuple[Any, BatchQueueInfo]:
         """Waits for the next full batch.
@@ -168,17 +153,18 @@ class BatchQueue:
             arrays = head.writable() if copy else head.read_only()
             lease = self._buffers.lend(head, arrays)
             batch = self._tree(arrays)
-            fresh = self._buffers.get() if copy else None
+            if copy:
+                self._buffers.provide(self._free + 1)
             self._pending.popleft()
             self._delivered += self._batch_size
             info = self._info(self._batches)
             self._batches += 1
-            if fresh is None:
-                self._lent = lease
-            else:
+            if copy:
                 # The caller keeps the memory that the senders filled, which is cheaper than a copy of it.
                 self._buffers.abandon(lease)
-                self._free_slot(fresh)
+                self._free_slot()
+            else:
+                self._lent = lease
             return batch, info
 
     def batches(self, copy: bool = True) -> Iterator[Any]:
@@ -206,9 +192,12 @@ class BatchQueue:
             if self._closed:
                 return
             self._closed = True
-            if 0 < self._row < self._rows:
-                self._tail = self._pending.pop(), self._row
-            self._row = self._rows = 0
+            buffer, self._open = self._open, self._no_batch
+            rows = self._batch_size - buffer.close()
+            if rows < self._batch_size:
+                self._pending.pop()
+                if rows:
+                    self._tail = buffer, rows
             self._place_free.notify_all()
             self._batch_full.notify_all()
 
@@ -238,6 +227,12 @@ class BatchQueue:
         with self._lock:
             self._senders += change
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
     def __repr__(self) -> str:
         state = "closed" if self._closed else "open"
         size = self.statistics().size
@@ -246,31 +241,58 @@ class BatchQueue:
     def _tree(self, arrays: Sequence[Array]) -> Any:
         return build(self._node, {leaf.path: array for leaf, array in zip(self._checks, arrays, strict=True)})
 
-    def _open_batch(self, timeout: float | None) -> None:
-        """Waits, with the lock held, until the last pending batch has a place."""
-        deadline = self._deadline(timeout)
-        waited = False
-        while self._row >= self._rows:
-            if self._closed:
-                raise Closed("send: the queue is closed")
-            if self._free:
-                self._start_batch(self._free.popleft())
-                return
-            remaining = self._remaining(deadline)
-            if remaining is not None and remaining <= 0:
-                raise DeadlineExceeded(
-                    f"send: all {self._batch_size * self._slots} places were taken for {timeout} s; nothing was "
-                    "stored. Take batches faster, or give the queue more buffers"
-                )
-            self._blocked_sends += not waited
-            waited = True
-            self._wait(self._place_free, remaining)
+    def _store(self, values: Sequence[Any]) -> bool:
+        """Takes the next place of the open batch, without the lock, and copies the values there, if one is left."""
+        buffer, row = self._open, None
+        try:
+            # Nothing can come between the iterator's step and the row being known here: no other thread, and no
+            # Ctrl-C, which would leave a hole that holds up every batch behind it.
+            for row in buffer.places:
+                # Only now: this batch cannot be done with as long as this place is not written.
+                columns, done = buffer.columns, buffer.done
+                # The place is this sender's alone, so large rows of several senders are copied at the same time.
+                if self._one_column:  # a loop costs as much as the copy of a small row
+                    columns[0][row] = values[0]
+                else:
+                    for column, value in zip(columns, values):  # noqa: B905 - equal by construction; strict is slow
+                        column[row] = value
+                done.append(row)
+                if len(done) == self._batch_size or self._closed:
+                    self._announce()
+                return True
+        except BaseException:
+            if row is not None:
+                self._finish(columns, done, row, values)
+            raise
+        return False
 
-    def _start_batch(self, buffer: BatchBuffer) -> None:
-        buffer.done = []
-        self._pending.append(buffer)
-        self._columns, self._done = buffer.columns, buffer.done
-        self._row, self._rows = 0, self._batch_size
+    def _open_batch(self, deadline: float | None, timeout: float | None, waited: bool) -> bool:
+        """Waits until the last pending batch has a place, which others may take first; returns whether it waited."""
+        with self._lock:
+            while not self._open.places_left:
+                if self._closed:
+                    raise Closed("send: the queue is closed")
+                if self._free:
+                    self._start_batch()
+                    break
+                remaining = self._remaining(deadline)
+                if remaining is not None and remaining <= 0:
+                    raise DeadlineExceeded(
+                        f"send: all {self._batch_size * self._slots} places were taken for {timeout} s; nothing "
+                        "was stored. Take batches faster, or give the queue more buffers"
+                    )
+                self._blocked_sends += not waited
+                waited = True
+                self._wait(self._place_free, remaining)
+        return waited
+
+    def _start_batch(self) -> None:
+        buffer = self._buffers.get()
+        buffer.open()
+        # No call from here on, after which Ctrl-C could come.
+        self._free -= 1
+        self._pending += (buffer,)
+        self._open = buffer
 
     def _wait_for_batch(self, deadline: float | None, timeout: float | None) -> BatchBuffer:
         """Waits, with the lock held, until the first pending batch is full."""
@@ -303,18 +325,16 @@ class BatchQueue:
             raise
 
     def _give_back(self) -> None:
+        if self._lent is None:
+            return
+        self._buffers.provide(self._free + (not self._lent.over))
         lease, self._lent = self._lent, None
-        if lease is None:
-            return
-        if lease.over:
-            self._free_slot(lease.buffer)
-            return
-        self._buffers_replaced += 1
+        self._buffers_replaced += not lease.over
         self._buffers.abandon(lease)
-        self._free_slot(self._buffers.get())
+        self._free_slot()
 
-    def _free_slot(self, buffer: BatchBuffer) -> None:
-        self._free.append(buffer)
+    def _free_slot(self) -> None:
+        self._free += 1
         self._place_free.notify_all()
 
     def _announce(self) -> None:

@@ -1,0 +1,55 @@
+"""Long episodes through the writers: a step costs the same at the end as at the beginning."""
+
+import time
+
+import numpy as np
+
+import headrace as hr
+
+STEPS, PARTS = 12_000, 6
+QUEUE = {"sampler": hr.selectors.Fifo(), "remover": hr.selectors.Fifo(), "max_size": 4}
+
+
+def assert_flat(marks):
+    # Whatever looks at all the steps before it would make the last part eleven times as slow as the first.
+    each = np.diff(marks)
+    assert min(each[PARTS // 2 :]) < 4 * min(each[: PARTS // 2])
+
+
+def test_an_episode_writer_takes_a_long_episode_at_one_pace():
+    step = {
+        "observation": np.zeros(2),
+        "action": 0,
+        "reward": 0.0,
+        "terminated": False,
+        "truncated": False,
+    }
+    replay, marks = hr.Replay(hr.Signature.like(step), [hr.Table("t", **QUEUE)]), [time.process_time()]
+    with hr.EpisodeWriter(replay, "t", max_length=STEPS) as writer:
+        writer.add_first(np.zeros(2))
+        for t in range(STEPS):
+            writer.add(t, 1.0, t == STEPS - 1, False, np.full(2, t + 1.0))
+            if (t + 1) % (STEPS // PARTS) == 0:
+                marks.append(time.process_time())
+    assert_flat(marks)
+    observations = replay.sample("t", 1).data["observation"]
+    assert observations[0, :, 1].tolist() == list(range(STEPS + 1))
+    (episode,) = hr.datasets.episodes(replay)
+    assert (len(episode), episode.return_) == (STEPS, STEPS)
+    replay.close()
+
+
+def test_an_episode_observer_takes_a_long_episode_at_one_pace():
+    def frame(t):
+        kind = (0, 1) if t == 0 else (2, 0) if t == STEPS else (1, 2 if t == STEPS - 1 else 1)
+        return hr.Trajectory(kind[0], np.full(2, t, np.float32), 0, (), kind[1], 1.0, 1.0)
+
+    replay, marks = hr.Replay(hr.Signature.like(frame(0)), [hr.Table("t", **QUEUE)]), [time.process_time()]
+    with hr.AddEpisodeObserver(replay, "t", max_sequence_length=STEPS + 1) as observer:
+        for t in range(STEPS + 1):
+            observer(frame(t))
+            if (t + 1) % (STEPS // PARTS) == 0:
+                marks.append(time.process_time())
+    assert_flat(marks)
+    assert replay.sample("t", 1).data.observation[0, :, 0].tolist() == list(range(STEPS + 1))
+    replay.close()
