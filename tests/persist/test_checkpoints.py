@@ -240,10 +240,10 @@ def test_q2_an_episode_that_ends_during_the_save_is_saved_as_it_was(tmp_path, mo
         writer.append({"observation": np.array([1.0, 2.0])})
         write = files.HashedWriter.__init__
 
-        def end_first(self, path):
+        def end_first(self, path, threads):
             if path.name == "steps.bin":
                 writer.end_episode({"observation": np.array([8.0, 9.0])})
-            write(self, path)
+            write(self, path, threads)
 
         monkeypatch.setattr(files.HashedWriter, "__init__", end_first)
         path = replay.save(tmp_path)

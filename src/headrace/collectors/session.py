@@ -135,7 +135,7 @@ class Session:
             Exception: what building the environment or the policy raised.
             DeadlineExceeded: it was not ready in time.
         """
-        descriptors = () if self._replay is None else (self._replay.store.arena.descriptor,)
+        descriptors = () if self._replay is None else (self._replay.store.share(),)
         self._listener.start()
         with suppress(Disconnected):  # The listener tells why.
             self._process.channel.send(Start(payload=task), descriptors)

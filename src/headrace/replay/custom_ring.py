@@ -16,7 +16,7 @@ from headrace.replay import kernels
 from headrace.replay.custom_index import CheckedIndex
 from headrace.replay.cutting import Cut, Windows, cut_block
 from headrace.replay.item_ring import ONE_ROW, ItemRing
-from headrace.replay.item_state import ItemState
+from headrace.replay.item_state import LoadedItems
 from headrace.replay.items import CUSTOM, LIVE, priority_of
 from headrace.replay.selectors import AnySelector, CustomSelector, Selector
 from headrace.store.block import LaneBlock
@@ -39,12 +39,12 @@ def new_ring(
     sampler: AnySelector,
     remover: AnySelector,
     random: np.random.Generator,
-    state: ItemState | None = None,
+    loaded: LoadedItems | None = None,
 ) -> ItemRing:
     """The ring for these selectors; see `ItemRing` for the arguments."""
     if isinstance(sampler, CustomSelector) or isinstance(remover, CustomSelector):
-        return CustomRing(store, max_size, sampler, remover, random, state)
-    return ItemRing(store, max_size, sampler, remover, random, state)
+        return CustomRing(store, max_size, sampler, remover, random, loaded)
+    return ItemRing(store, max_size, sampler, remover, random, loaded)
 
 
 class CustomRing(ItemRing):
@@ -57,9 +57,9 @@ class CustomRing(ItemRing):
         sampler: AnySelector,
         remover: AnySelector,
         random: np.random.Generator,
-        state: ItemState | None = None,
+        loaded: LoadedItems | None = None,
     ) -> None:
-        super().__init__(store, max_size, _for_kernels(sampler), _for_kernels(remover), random, state)
+        super().__init__(store, max_size, for_kernels(sampler), for_kernels(remover), random, loaded)
         self._customs = (sampler, remover)
         self._new_indexes()
         live = self._live_slots()
@@ -285,7 +285,8 @@ class CustomRing(ItemRing):
         return slots
 
 
-def _for_kernels(selector: AnySelector) -> Selector:
+def for_kernels(selector: AnySelector) -> Selector:
+    """What the arrays are made for: of a user's own selector they know nothing."""
     return _NoKernel() if isinstance(selector, CustomSelector) else selector
 
 

@@ -23,7 +23,7 @@ from headrace.replay.cutting import Cut, Windows
 from headrace.replay.generations import Generations
 from headrace.replay.item_memory import ItemMemory, ItemShape, new_items, with_selectors
 from headrace.replay.item_ring import ONE_ROW, ItemRing
-from headrace.replay.item_state import ItemState
+from headrace.replay.item_state import LoadedItems
 from headrace.replay.items import (
     DELETES,
     HAS_SEQUENCES,
@@ -74,10 +74,10 @@ class DurableRing(ItemRing):
         self._in_transaction = False
         super().__init__(store, table.max_size, *kernel_selectors(table), random)
 
-    def _open(self, state: ItemState | None) -> None:
+    def _open(self, loaded: LoadedItems | None) -> None:
         found = self._found
         if found is None:
-            super()._open(state)
+            super()._open(loaded)
             return
         self._journal_words = found.shape.journal
         shape = self._shape(

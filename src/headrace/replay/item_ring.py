@@ -10,12 +10,18 @@ from numpy.typing import NDArray
 from headrace.replay import kernels
 from headrace.replay.append_cut import append_and_cut
 from headrace.replay.cutting import Cut, Windows
-from headrace.replay.item_memory import ItemMemory, ItemShape, new_items
-from headrace.replay.item_state import ItemState, fill_items, room_for_copy, state_of
+from headrace.replay.item_memory import (
+    ItemMemory,
+    ItemShape,
+    new_items,
+    records_of,
+    shape_for,
+    with_selectors,
+)
+from headrace.replay.item_state import ItemState, LoadedItems, arrays_by_name, room_for_copy, state_of
 from headrace.replay.items import (
     FIRST,
     HAS_SEQUENCES,
-    HEAP,
     LIVE,
     PRIORITIZED,
     SPAN,
@@ -46,7 +52,7 @@ class ItemRing:
         max_size: the most items.
         sampler, remover: descriptions of the selectors.
         random: the replay's generator.
-        state: what is in it from the beginning; None for nothing.
+        loaded: what is in it from the beginning, which the ring makes its own; None for nothing.
     """
 
     def __init__(
@@ -56,7 +62,7 @@ class ItemRing:
         sampler: Selector,
         remover: Selector,
         random: np.random.Generator,
-        state: ItemState | None = None,
+        loaded: LoadedItems | None = None,
     ) -> None:
         self._store = store
         self.max_size = max_size
@@ -65,26 +71,19 @@ class ItemRing:
         self._random = random
         self._random_victims = remover.kind in (UNIFORM, PRIORITIZED)
         self._random_draws = sampler.kind in (UNIFORM, PRIORITIZED)
-        self._uses_heap = HEAP in (sampler.kind, remover.kind)
-        self._use_scratch(new_scratch(_SCRATCH if state is None else state.scratch))
-        self._open(state)
+        self._use_scratch(new_scratch(_SCRATCH if loaded is None else loaded.scratch))
+        self._open(loaded)
 
-    def _open(self, state: ItemState | None) -> None:
-        if state is None:
+    def _open(self, loaded: LoadedItems | None) -> None:
+        if loaded is None:
             capacity = min(_SMALLEST, self.max_size + 1)
             self._use(self._new(capacity, with_windows=False, with_priorities=False))
-            return
-        has_windows, has_priorities = "windows" in state.arrays, "priorities" in state.arrays
-        self._use(self._new(state.capacity, with_windows=has_windows, with_priorities=has_priorities))
-        fill_items(self.arrays, state)
+        else:
+            self._use(with_selectors(loaded.memory, self._sampler, self._remover))
 
     def _shape(self, capacity: int, *, with_windows: bool, with_priorities: bool) -> ItemShape:
-        return ItemShape(
-            capacity,
-            with_windows,
-            with_priorities or self._uses_heap,
-            self._sampler.kind,
-            self._remover.kind,
+        return shape_for(
+            self._sampler, self._remover, capacity, with_windows=with_windows, with_priorities=with_priorities
         )
 
     def _new(self, capacity: int, *, with_windows: bool, with_priorities: bool) -> ItemMemory:
@@ -286,11 +285,14 @@ class ItemRing:
 
     def room_for_copy(self) -> dict[str, NDArray[Any]]:
         """Arrays for `copy`; made without the lock, since making them takes longer than filling them."""
-        return room_for_copy(self.arrays)
+        return room_for_copy(self._by_name())
 
     def copy(self, room: dict[str, NDArray[Any]]) -> ItemState:
         """All that another ring needs to go on as this one would."""
-        return state_of(self.arrays, room, len(self._scratch.changed))
+        return state_of(self.arrays, self._by_name(), room, len(self._scratch.changed))
+
+    def _by_name(self) -> dict[str, NDArray[Any]]:
+        return arrays_by_name(self.arrays, records_of(*self._carve))
 
     # ---- room ------------------------------------------------------------------------------------------------------
 

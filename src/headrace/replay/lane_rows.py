@@ -80,6 +80,11 @@ class LaneRows:
         for name, put in self._puts:
             put(row, values[name])
 
+    def write_with_lock(self, row: int, step: Any) -> None:
+        """As `write`, for a store whose memory is not shared yet (`Store.share`)."""
+        with self._lock:
+            self.write(row, step)
+
     def _write_lanes(self, row: int, step: dict[str, Any]) -> None:
         rows = slice(row, row + self._lanes)
         for name, column, dtype, shape, spec in self._lane_columns:

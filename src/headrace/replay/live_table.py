@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from headrace.errors import Closed, DeadlineExceeded
 from headrace.replay.cutting import Cut, Windows
 from headrace.replay.distribution import SkippedKeys, distribution_of
 from headrace.replay.item_ring import ONE_ROW, ItemRing
-from headrace.replay.item_state import ItemState
+from headrace.replay.item_state import ItemState, LoadedItems
 from headrace.replay.items import INVENTED, LOOKAHEAD, STREAM
 from headrace.replay.rate_limiters import RateLimiter
 from headrace.replay.selectors import CustomSelector, Uniform
@@ -148,8 +148,12 @@ class _Waiting:
 COUNTS = ("inserts", "samples", "deletes", "updates", "ignored_updates", "ignored_deletes")
 
 
+SomeItems = TypeVar("SomeItems", ItemState, LoadedItems)
+"""A copy of items to be saved, or items that were loaded."""
+
+
 @dataclass
-class TableState:
+class TableState(Generic[SomeItems]):
     """A table with all that it needs to go on, apart from what waits.
 
     Attributes:
@@ -160,7 +164,7 @@ class TableState:
 
     table: Table
     counts: dict[str, int]
-    items: ItemState
+    items: SomeItems
 
 
 class LiveTable:
@@ -477,7 +481,7 @@ class LiveTable:
             max_times_sampled=self.max_times,
         )
 
-    def copy(self, room: dict[str, NDArray[Any]]) -> TableState:
+    def copy(self, room: dict[str, NDArray[Any]]) -> TableState[ItemState]:
         """The table as it is now (`ItemRing.room_for_copy` gives the room)."""
         counts = {name: int(getattr(self, name)) for name in COUNTS}
         return TableState(self.description(), counts, self.ring.copy(room))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,9 +27,9 @@ from headrace.replay.distribution import SkippedKeys
 from headrace.replay.durable_ring import DurableRing
 from headrace.replay.forking import REPLAYS
 from headrace.replay.item_ring import ItemRing
-from headrace.replay.item_state import ItemState
+from headrace.replay.item_state import ItemState, LoadedItems
 from headrace.replay.items import INVENTED, LOOKAHEAD, REAL, pin_rows
-from headrace.replay.live_table import Draw, LiveTable, TableState
+from headrace.replay.live_table import Draw, LiveTable, SomeItems, TableState
 from headrace.replay.packing import BatchLayout
 from headrace.replay.padding import fill_padding, plain_paddings, read_padding
 from headrace.replay.quick import LARGEST, QuickBatches
@@ -144,8 +144,8 @@ class Replay:
         self._open_writers: weakref.WeakSet[object] = weakref.WeakSet()
         self.is_closed = False
 
-    def _new_ring(self, table: Table, items: ItemState | None = None) -> ItemRing:
-        return new_ring(self.store, table.max_size, table.sampler, table.remover, self._random, items)
+    def _new_ring(self, table: Table, loaded: LoadedItems | None = None) -> ItemRing:
+        return new_ring(self.store, table.max_size, table.sampler, table.remover, self._random, loaded)
 
     def _use(self, tables: Iterable[tuple[Table, ItemRing, Mapping[str, int] | None]]) -> None:
         self._tables = {
@@ -538,7 +538,7 @@ class Replay:
         loaded: Self = _checkpoints().load(path, None if tables is None else _checked_tables(tables))
         return loaded
 
-    def copy_state(self) -> tuple[ReplayState, NDArray[np.int64], NDArray[np.int64]]:
+    def copy_state(self) -> tuple[ReplayState[ItemState], NDArray[np.int64], NDArray[np.int64]]:
         """All of this instant but the rows themselves: the state, the pages in use, and their words.
 
         The pages are held (`Store.keep_pages`): each is to be released.
@@ -562,7 +562,7 @@ class Replay:
         return state, pages, words
 
     @classmethod
-    def of_state(cls, state: ReplayState, store: Store) -> Self:
+    def of_state(cls, state: ReplayState[LoadedItems], store: Store) -> Self:
         """A replay that goes on from a state; pages of `store` are still to be mended (`mending.mend`)."""
         replay = cls.__new__(cls)
         random = np.random.default_rng(0)
@@ -670,7 +670,7 @@ class Replay:
 
 
 @dataclass
-class ReplayState:
+class ReplayState(Generic[SomeItems]):
     """A replay at one instant, without its rows.
 
     Attributes:
@@ -685,7 +685,7 @@ class ReplayState:
 
     signature: Signature
     capacity: int | None
-    tables: list[TableState]
+    tables: list[TableState[SomeItems]]
     next_key: int
     next_episode: int
     given: frozenset[str]

@@ -65,7 +65,8 @@ class Writer:
         self._pending = Pending(replay.lock)
         self._items = ItemMaker(replay, items, self._pending)
         self._rows = LaneRows(replay, lanes, self._history, self._items)
-        self._write = self._rows.write
+        # Private memory may become shared at any moment, under the lock; what is written meanwhile would be lost.
+        self._write = self._rows.write if replay.store.arena.is_shareable else self._rows.write_with_lock
         self._blocks = self._rows.blocks
         self._only = self._blocks[0] if len(self._blocks) == 1 else None
         self._closed = False

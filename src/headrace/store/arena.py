@@ -3,7 +3,7 @@
 The arena is reserved at its full size and memory is taken as it is first written, so an array never moves and a store
 can grow. It lives in one of three places, and the code above does not know which:
 
-* private memory: `Arena.private`;
+* private memory: `Arena.private` and `Arena.private_sparse`; `share` makes a memory file of it when one is needed;
 * a memory file that other processes of this machine map by its descriptor: `Arena.shared` and `Arena.attach`.
   It has no name, so nothing is left behind when processes are killed;
 * a file on disk: `Arena.file`. It can be larger than memory and outlives the process.
@@ -15,6 +15,9 @@ import ctypes
 import mmap
 import os
 import tempfile
+import threading
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,6 +30,8 @@ _NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if os.uname().sysname == "Lin
 _FIXED = 0x10
 _ALIGNMENT = 4096
 _WORTH_HUGE_PAGES = 4 << 20
+# Memory becomes shared so many bytes at a time: others wait some milliseconds for each.
+_SHARED_AT_ONCE = 16 << 20
 
 # Python's own mmap takes no address.
 _c_mmap = ctypes.CDLL(None, use_errno=True).mmap
@@ -56,16 +61,22 @@ class Arena:
     def __init__(self, mapping: mmap.mmap, nbytes: int, descriptor: int | None = None) -> None:
         self._mapping = mapping
         self._descriptor = descriptor
+        # While private memory becomes a memory file: that file, and up to where it is mapped already.
+        self._next_descriptor: int | None = None
+        self._shared_until = 0
         self.nbytes = nbytes
 
     @classmethod
     def private(cls, nbytes: int) -> Arena:
-        """Memory of this process alone."""
-        mapping = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE)
-        if nbytes >= _WORTH_HUGE_PAGES and hasattr(mmap, "MADV_HUGEPAGE"):
-            # Random reads of a large table spend much of their time in looking up small pages.
-            mapping.madvise(mmap.MADV_HUGEPAGE)
-        return cls(mapping, nbytes)
+        """Memory of this process alone, to be written densely."""
+        arena = cls.private_sparse(nbytes)
+        arena.advise_large_pages(0, nbytes)
+        return arena
+
+    @classmethod
+    def private_sparse(cls, nbytes: int) -> Arena:
+        """Memory of this process alone, of which only some will be written."""
+        return cls(mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE), nbytes)
 
     @classmethod
     def shared(cls, nbytes: int) -> Arena:
@@ -113,7 +124,9 @@ class Arena:
             ValueError: for private memory, which has none.
         """
         if self._descriptor is None:
-            raise ValueError("private memory has no descriptor to share; make the arena with Arena.shared")
+            raise ValueError(
+                "private memory has no descriptor to share; call share first, or use Arena.shared"
+            )
         return self._descriptor
 
     @property
@@ -125,24 +138,90 @@ class Arena:
         """An array over the bytes from `offset` on; it keeps the mapping alive as long as it lives."""
         return np.ndarray(shape, dtype, buffer=self._mapping, offset=offset)
 
+    def advise_large_pages(self, offset: int, nbytes: int) -> None:
+        """Say that nearly all of these bytes will be written, so large pages are no waste.
+
+        Filling memory by large pages is several times quicker, and random reads find their way with fewer look-ups.
+        """
+        begin = _page_up(offset)
+        nbytes -= begin - offset
+        if nbytes >= _WORTH_HUGE_PAGES and hasattr(mmap, "MADV_HUGEPAGE"):
+            with suppress(OSError):  # A system without large pages.
+                self._mapping.madvise(mmap.MADV_HUGEPAGE, begin, nbytes)
+
+    # ---- other processes -------------------------------------------------------------------------------------------
+
+    def share(self, lock: threading.RLock, written: Callable[[], NDArray[np.int64]]) -> None:
+        """Make a memory file of private memory. Every array stays where it is; shared memory is left as it is.
+
+        It goes piece by piece, each under the lock, so nobody waits long. Who reads needs no lock: whichever memory is
+        there has the same bytes.
+
+        Args:
+            lock: held by everybody who writes.
+            written: called under the lock; tells where anything was ever written, int64[ranges, 2], rising.
+
+        Raises:
+            OSError: no room; the arena is as good as before, and this may be tried again.
+        """
+        while True:
+            with lock:
+                if self._descriptor is not None:
+                    return
+                self._share_piece(written())
+
+    def _share_piece(self, written: NDArray[np.int64]) -> None:
+        if self._next_descriptor is None:
+            self._next_descriptor = _memory_file()
+            os.ftruncate(self._next_descriptor, self.nbytes)
+        begin, stop, room = self._shared_until, self.nbytes, _SHARED_AT_ONCE
+        for first, after in np.maximum(written[written[:, 1] > begin], begin).tolist():
+            end = min(after, (first + room) // mmap.PAGESIZE * mmap.PAGESIZE)
+            self._copy_to_next(first, end)
+            room -= end - first
+            if end < after:
+                stop = end
+                break
+        self._map_over(self._next_descriptor, begin, stop, mmap.MAP_SHARED)
+        self._shared_until = stop
+        if stop == self.nbytes:
+            self._descriptor, self._next_descriptor = self._next_descriptor, None
+
+    def _copy_to_next(self, begin: int, end: int) -> None:
+        """Copy what is not zero: a file takes memory for what is written to it."""
+        assert self._next_descriptor is not None
+        pages = self.array(begin, (-(-(end - begin) // _ALIGNMENT), _ALIGNMENT), np.uint8)
+        filled = np.flatnonzero(np.diff(pages.any(axis=1), prepend=False, append=False))
+        for first, after in filled.reshape(-1, 2).tolist():
+            content = memoryview(pages[first:after].reshape(-1).data)
+            done = 0
+            while done < len(content):
+                place = begin + first * _ALIGNMENT + done
+                done += os.pwrite(self._next_descriptor, content[done:], place)
+
     def make_private(self) -> None:
         """Lay a private mapping over a shared one, at the same address: what is written from here on stays here.
 
         For a forked child, which would otherwise write into its parent's memory. Private memory is copied by the fork.
         """
-        if self._descriptor is None:
-            return
-        address = ctypes.addressof(ctypes.c_char.from_buffer(self._mapping))
-        flags = mmap.MAP_PRIVATE | _FIXED | _NORESERVE
-        found = _c_mmap(address, self.nbytes, mmap.PROT_READ | mmap.PROT_WRITE, flags, self._descriptor, 0)
-        if found != address:
-            raise OSError(ctypes.get_errno(), "mmap: expected a private mapping over the shared one")
+        if self._descriptor is not None:
+            self._map_over(self._descriptor, 0, self.nbytes, mmap.MAP_PRIVATE)
+        elif self._next_descriptor is not None:
+            # The parent had got so far. What the child shares one day is another file.
+            self._map_over(self._next_descriptor, 0, self._shared_until, mmap.MAP_PRIVATE)
+            os.close(self._next_descriptor)
+            self._next_descriptor, self._shared_until = None, 0
 
-    def write(self, offset: int, content: memoryview) -> None:
-        """Write bytes without touching the mapping; the arena must have a descriptor."""
-        done = 0
-        while done < len(content):
-            done += os.pwrite(self.descriptor, content[done:], offset + done)
+    def _map_over(self, descriptor: int, begin: int, stop: int, kind: int) -> None:
+        """Map a part of a file at the addresses where it belongs."""
+        if stop <= begin:
+            return
+        address = ctypes.addressof(ctypes.c_char.from_buffer(self._mapping)) + begin
+        flags = kind | _FIXED | _NORESERVE
+        found = _c_mmap(address, stop - begin, mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, begin)
+        if found != address:
+            number = ctypes.get_errno()
+            raise OSError(number, f"mmap of another memory at the same place: {os.strerror(number)}")
 
     def sync(self) -> None:
         """Write everything to the disk (a file's pages; memory has nothing to do)."""
@@ -152,12 +231,17 @@ class Arena:
 
     def close(self) -> None:
         """Give the descriptor back. The mapping itself goes with the last array over it."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        for descriptor in (self._descriptor, self._next_descriptor):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._descriptor = self._next_descriptor = None
 
     def __del__(self) -> None:
         self.close()
+
+
+def _page_up(offset: int) -> int:
+    return -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 def _memory_file() -> int:

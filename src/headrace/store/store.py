@@ -47,7 +47,7 @@ class Store:
         capacity: at least so many rows can be stored (replay C2); None grows as rows need it, up to what the
             machine's memory could hold.
         make_arena: where the rows live, called with the number of bytes: `Arena.shared` (other processes of this
-            machine can write and read in place), `Arena.private`, or a file's.
+            machine can write and read in place), `Arena.private_sparse`, or a file's.
         page_rows: rows of one page; by default about 1 MiB of them.
         num_pages: how many pages to reserve; by default what the capacity needs.
 
@@ -214,6 +214,29 @@ class Store:
         finally:
             self._waits_for_readers -= 1
         return True
+
+    def share(self) -> int:
+        """The descriptor of the arena, for processes that map the rows; private memory becomes shared memory for it.
+
+        Rows of a store in private memory are written with the lock held.
+
+        Raises:
+            OSError: no room; the store goes on as before.
+        """
+        self.arena.share(self.lock, self._written)
+        return self.arena.descriptor
+
+    def _written(self) -> NDArray[np.int64]:
+        """int64[arrays, 2]: where in the arena something may have been written."""
+        ranges = []
+        for offset, shape, dtype in self.layout.places.values():
+            entries = min(shape[0], self._never_used * self._entries_of_page().get(shape[0], shape[0]))
+            ranges.append((offset, offset + entries * math.prod(shape[1:]) * dtype.itemsize))
+        return np.array(ranges, np.int64)
+
+    def _entries_of_page(self) -> dict[int, int]:
+        """How many entries a page has in an array of so many; `freed`, which is no array by page, is not among them."""
+        return {self.num_pages: 1, self.num_pages * self.arrays.page_rows: self.arrays.page_rows}
 
     def _take_new(self) -> int:
         self._reserve(self._never_used)
