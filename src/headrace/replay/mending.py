@@ -156,27 +156,28 @@ def first_wrong(items: Items, next_key: Int, max_times: Int) -> tuple[Int, Int, 
     Returns:
         What is wrong first, its slot, and how many items there were up to it.
     """
-    live, before = 0, np.uint64(0)
-    capacity = items.rows.shape[0]
-    slot = items.ring[FIRST] - 1
-    for place in range(items.ring[SPAN]):
+    keys, rows, times, priorities = items.keys, items.rows, items.times, items.priorities
+    touches, windows, ring = items.touches, items.windows, items.ring
+    live, before, capacity = 0, np.uint64(0), rows.shape[0]
+    slot = ring[FIRST] - 1
+    for place in range(ring[SPAN]):
         slot = slot + 1 if slot + 1 < capacity else 0
-        key = items.keys[slot]
+        key = keys[slot]
         if place > 0 and key <= before:
             return _KEY_FALLS, slot, live
         if key >= next_key:
             return _KEY_UNUSED, slot, live
         before = key
-        if items.rows[slot] == DEAD:
+        if rows[slot] == DEAD:
             continue
         live += 1
-        if max_times > 0 and items.times[slot] >= max_times:
+        if max_times > 0 and times[slot] >= max_times:
             return _SPENT, slot, live
-        if items.priorities.shape[0] and not 0.0 <= items.priorities[slot] < np.inf:
+        if priorities.shape[0] and not 0.0 <= priorities[slot] < np.inf:
             return _BAD_PRIORITY, slot, live
-        if items.touches.shape[0] and not 0 <= items.touches[slot] < items.ring[TOUCHES]:
+        if touches.shape[0] and not 0 <= touches[slot] < ring[TOUCHES]:
             return _LATE_TOUCH, slot, live
-        if items.windows.shape[0] and not is_window(items.windows[slot, REAL], items.windows[slot, INVENTED]):
+        if windows.shape[0] and not is_window(windows[slot, REAL], windows[slot, INVENTED]):
             return _BAD_WINDOW, slot, live
     return _NO_PROBLEM, slot, live
 
@@ -193,14 +194,21 @@ def pin_found(store: StoreArrays, items: Items) -> Int:
 
     Items stand nearly in the order of their rows, so most lie in the page of the one before: that is looked at first.
     """
-    pages = store.pages
-    page = begin = end = np.int64(0)
-    for place in range(items.ring[SPAN]):
-        slot = slot_at(items, place)
-        row = np.int64(items.rows[slot])
+    pages, steps, rows, ring = store.pages, store.steps, items.rows, items.ring
+    capacity, has_windows = rows.shape[0], items.windows.shape[0] > 0
+    real, lookahead = window_of(items, 0, REAL), window_of(items, 0, LOOKAHEAD)
+    # Counted here while items lie in one page: it is a long way to memory and back.
+    page = begin = end = count = np.int64(0)
+    slot = ring[FIRST] - 1
+    for _ in range(ring[SPAN]):
+        slot = slot + 1 if slot + 1 < capacity else 0
+        row = np.int64(rows[slot])
         if row == DEAD:
             continue
         if not begin <= row < end:
+            if count:
+                pages[page, REFERENCES] += count
+            count = 0
             page = row // store.page_rows
             if page >= pages.shape[0]:
                 return slot
@@ -208,15 +216,18 @@ def pin_found(store: StoreArrays, items: Items) -> Int:
             end = begin + pages[page, USED] * pages[page, LANES]
             if row >= end:
                 return slot
-        if np.int64(store.steps[row]) & PADDING:
+        if np.int64(steps[row]) & PADDING:
             return slot
-        real, lookahead = window_of(items, slot, REAL), window_of(items, slot, LOOKAHEAD)
+        if has_windows:
+            real, lookahead = np.int64(items.windows[slot, REAL]), np.int64(items.windows[slot, LOOKAHEAD])
         if real == 1 and lookahead == 0:
-            pages[page, REFERENCES] += 1
+            count += 1
         elif _is_there(store, row, real, lookahead):
             pin_rows(store, row, real, lookahead, 1)
         else:
             return slot
+    if count:
+        pages[page, REFERENCES] += count
     return -1
 
 

@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -126,7 +126,7 @@ class Replay:
         self, store: Store, random: np.random.Generator, clock: Clock, disk: Disk | None = None
     ) -> None:
         self.store = store
-        self.store.who_holds = self._who_holds
+        self.store.who_holds = _forgetful(self._who_holds)
         self.lock: threading.RLock = self.store.lock
         self.clock = clock
         self._random = random
@@ -152,7 +152,6 @@ class Replay:
             table.name: LiveTable(table, self.store, ring, self.lock, self.clock, counts)
             for table, ring, counts in tables
         }
-        self._handles = {name: TableHandle(self, live) for name, live in self._tables.items()}
         REPLAYS.add(self)
 
     @property
@@ -419,8 +418,8 @@ class Replay:
         Raises:
             KeyError: no such table, with the names of those there are.
         """
-        self.live_table(name)
-        return self._handles[name]
+        # Not kept: it leads back here, and memory in a circle stays until the collector of garbage comes by.
+        return TableHandle(self, self.live_table(name))
 
     @property
     def table_names(self) -> tuple[str, ...]:
@@ -763,6 +762,17 @@ def estimate_bytes(signature: Signature, steps: int, tables: Iterable[Table] = (
         for sampler in samplers
     )
     return int(steps * (per_row + per_item))
+
+
+def _forgetful(method: Callable[[], str]) -> Callable[[], str]:
+    """The same, without keeping the object alive that it is a method of."""
+    weak = weakref.WeakMethod(method)
+
+    def call() -> str:
+        found = weak()
+        return "" if found is None else found()
+
+    return call
 
 
 def _checkpoints() -> Any:
