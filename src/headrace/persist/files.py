@@ -26,7 +26,7 @@ from headrace.persist.writeback import begin_writeback
 # A checkpoint can be read only with the size that it was written with.
 PIECE = 4 << 20
 # So much is read or written at a time, and hashed while it is in the cache.
-_BITE = 1 << 20
+_BITE = 1 << 19
 # The system takes no more than 1024 parts in one call; very small ones are cheaper to copy.
 _MOST_PARTS = 64
 _MOST_THREADS = 4

@@ -147,11 +147,25 @@ class _Checkpoint:
         saved: Sequence[Table],
         chosen: Mapping[str, Table],
     ) -> Replay:
+        """Items and words of rows are read first, and looked at while the values of rows are still on their way."""
         manifest = self._manifest
         with self._reading():
-            self._plan_rows(store, index["pages"])
             states = [self._plan_table(entry, chosen[entry.table.name]) for entry in manifest.tables]
-        self._fill_metadata(store, index)
+            steps = self._plan_rows(store, index["pages"])
+            self._finish(*(entry.file for entry in manifest.tables))
+            replay, found = self._replay_of(store, saved, states)
+            self._finish(steps)
+            self._fill_metadata(store, index)
+            mend(store, len(index["pages"]), found)
+        for name in replay.table_names:
+            replay.live_table(name).keep_to_settings()
+        return replay
+
+    def _replay_of(
+        self, store: Store, saved: Sequence[Table], states: list[TableState[LoadedItems]]
+    ) -> tuple[Replay, list[FoundItems]]:
+        """A replay whose rows and pages are still to come, and its items, which are right as far as they go."""
+        manifest = self._manifest
         for entry, state in zip(manifest.tables, states, strict=True):
             finish_items(state.items.memory.items, _head_of(entry), self._names_in(entry))
         replay = Replay.of_state(self._state(store.signature, states), store)
@@ -167,26 +181,27 @@ class _Checkpoint:
         ]
         for items in found:
             check_items(items)
-        mend(store, len(index["pages"]), found)
-        for name in replay.table_names:
-            replay.live_table(name).keep_to_settings()
-        return replay
+        return replay, found
 
     # ---- reading ---------------------------------------------------------------------------------------------------
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Whatever is planned inside is read at the end, all files at once, and its checksums are compared."""
-        self._readers: list[HashedReader] = []
+        """What is planned inside is read meanwhile, all files at once; at the end all is there and right."""
+        self._readers: dict[str, HashedReader] = {}
         with ExitStack() as files, crew() as threads:
             self._open, self._threads = files, threads
             yield
-            for reader in self._readers:
-                reader.finish()
+            self._finish(*self._readers)
+
+    def _finish(self, *files: str) -> None:
+        """Wait for these files and compare their checksums; nothing in them was to be trusted before."""
+        for name in files:
+            self._readers.pop(name).finish()
 
     def _reader(self, record: FileRecord) -> HashedReader:
         reader = self._open.enter_context(HashedReader(self._folder, record, self._threads))
-        self._readers.append(reader)
+        self._readers[record.name] = reader
         return reader
 
     def _plan_arrays(self, name: str) -> dict[str, NDArray[Any]]:
@@ -247,8 +262,8 @@ class _Checkpoint:
             num_pages=num_pages,
         )
 
-    def _plan_rows(self, store: Store, words: NDArray[np.int64]) -> None:
-        """The values and words of all rows."""
+    def _plan_rows(self, store: Store, words: NDArray[np.int64]) -> str:
+        """The words and values of all rows; returns the name of the file of the words."""
         ranges = used_ranges(np.arange(len(words)), words, store.arrays.page_rows)
         arrays = {"steps": store.arrays.steps, **store.row_arrays}
         files = {record.arrays[0].name: record for record in self._files.values() if record.arrays}
@@ -257,6 +272,7 @@ class _Checkpoint:
             store.arena.advise_large_pages(store.layout.places[name][0], filled)
             self._plan_values(files[name], array, ranges)
         store.arrays.pages[: len(words)] = words
+        return files["steps"].name
 
     def _plan_values(self, record: FileRecord, array: NDArray[Any], ranges: NDArray[np.int64]) -> None:
         total = int((ranges[:, 1] - ranges[:, 0]).sum())

@@ -44,8 +44,10 @@ def flagged_rows(steps: NDArray[np.uint32], ranges: NDArray[np.int64], flag: int
 def _count_flagged(steps: NDArray[np.uint32], ranges: NDArray[np.int64], flag: Int) -> Int:
     count = 0
     for number in range(ranges.shape[0]):
-        for row in range(ranges[number, 0], ranges[number, 1]):
-            count += (steps[row] & flag) != 0
+        # A slice, whose places are known to be none before the first: so the loop takes many words at a time.
+        words = steps[ranges[number, 0] : ranges[number, 1]]
+        for place in range(words.shape[0]):
+            count += (words[place] & flag) != 0
     return count
 
 
@@ -55,7 +57,8 @@ def _find_flagged(
 ) -> None:
     count = 0
     for number in range(ranges.shape[0]):
-        for row in range(ranges[number, 0], ranges[number, 1]):
-            if steps[row] & flag:
-                rows[count] = row
+        words = steps[ranges[number, 0] : ranges[number, 1]]
+        for place in range(words.shape[0]):
+            if words[place] & flag:
+                rows[count] = ranges[number, 0] + place
                 count += 1
