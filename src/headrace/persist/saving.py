@@ -49,10 +49,7 @@ _GROUP_BYTES = 32 << 20
 def save(replay: Replay, directory: str | os.PathLike[str], keep: int | None) -> Path:
     """See `Replay.save`."""
     keep = None if keep is None else check_count("keep", keep, 1)
-    for name in replay.table_names:
-        record_of(
-            replay.live_table(name).description()
-        )  # What cannot be written down is refused before anything is.
+    _refuse_what_cannot_be_written_down(replay)
     place = Path(directory)
     place.mkdir(parents=True, exist_ok=True)
     with new_folder(place) as folder:
@@ -66,6 +63,17 @@ def save(replay: Replay, directory: str | os.PathLike[str], keep: int | None) ->
     if keep is not None:
         remove_older(place, keep)
     return path
+
+
+def _refuse_what_cannot_be_written_down(replay: Replay) -> None:
+    for name in replay.table_names:
+        try:
+            record_of(replay.live_table(name).description())
+        except ValueError as error:
+            raise ValueError(
+                f"save: table {name!r}: {error}. Nothing was written. Make the replay that is saved with one of "
+                f"Headrace's own in its place, and give yours when it comes back: Replay.load(path, tables=[...])"
+            ) from error
 
 
 class _HeldPages:

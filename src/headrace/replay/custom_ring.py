@@ -92,7 +92,8 @@ class CustomRing(ItemRing):
         for number in range(len(rows)):
             window = windows[number : number + 1] if len(windows) > 1 else windows
             priority = priorities[number : number + 1] if len(priorities) > 1 else priorities
-            self._put(first_key + number, rows[number : number + 1], window, priority, pins)
+            with self._after(number, left):
+                self._put(first_key + number, rows[number : number + 1], window, priority, pins)
             left += self._shrink()
         return left
 
@@ -117,7 +118,7 @@ class CustomRing(ItemRing):
                 _NO_NUMBERS,
                 *self._scratch_arrays,
             )
-            self._remove_obstacle(stopped)
+            self._remove_obstacle(stopped, 0, 0)
         for index in self._indexes:
             index.insert(int(key), float(priority[0]))
 

@@ -9,7 +9,6 @@ Arrays are never made anew inside a transaction, so what could stop a kernel hal
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.errors import StoreFull
 from headrace.replay import journal, kernels
 from headrace.replay.cutting import Cut, Windows
 from headrace.replay.generations import Generations
@@ -45,7 +43,6 @@ from headrace.store.store import Store
 if TYPE_CHECKING:
     from headrace.replay.quick import QuickBatches
 
-_LOGGER = logging.getLogger(__name__)
 _ENTRIES = 1024
 
 
@@ -144,13 +141,8 @@ class DurableRing(ItemRing):
             raise
 
     def _close_holes(self) -> None:
-        """Only tidying: what was asked for is done, so a disk without room for a new file is no error of the call."""
-        if self._in_transaction:
-            return
-        try:
+        if not self._in_transaction:
             super()._close_holes()
-        except (OSError, StoreFull) as error:
-            _LOGGER.warning("holes between items stay for now, a new file cannot be made: %s", error)
 
     # ---- changes ---------------------------------------------------------------------------------------------------
 

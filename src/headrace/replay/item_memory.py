@@ -36,6 +36,7 @@ from headrace.replay.sum_tree import tree_levels
 from headrace.store.arena import Arena, ArenaLayout
 from headrace.store.jit import opening
 from headrace.store.layout import MAX_ROWS
+from headrace.store.room import no_room
 
 _LINE = 64
 
@@ -110,7 +111,10 @@ def new_items(
         make_arena: where the arrays lie, called with the number of bytes.
     """
     layout = _layout(shape)
-    arena = make_arena(layout.nbytes)
+    try:
+        arena = make_arena(layout.nbytes)
+    except OSError as error:
+        raise no_room(f"{layout.nbytes} bytes for {shape.capacity} items", error) from error
     about = arena.array(0, (ABOUT_WORDS,), np.int64)
     about[_SHAPE : _SHAPE + len(shape)] = shape
     about[_VERSION], about[_MAGIC] = _THIS_VERSION, _MAGIC_NUMBER

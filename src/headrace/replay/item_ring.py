@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.errors import StoreFull
 from headrace.replay import kernels
 from headrace.replay.append_cut import append_and_cut
 from headrace.replay.cutting import Cut, Windows
@@ -37,6 +41,7 @@ from headrace.store.store import Store
 if TYPE_CHECKING:
     from headrace.replay.quick import QuickBatches
 
+_LOGGER = logging.getLogger(__name__)
 _SMALLEST = 1024
 _SCRATCH = 256
 # The window of every item that is one row.
@@ -53,6 +58,9 @@ class ItemRing:
         sampler, remover: descriptions of the selectors.
         random: the replay's generator.
         loaded: what is in it from the beginning, which the ring makes its own; None for nothing.
+
+    Attributes:
+        cut_short: of an insert that ended with StoreFull: how many items went in, and how many left for them.
     """
 
     def __init__(
@@ -71,6 +79,7 @@ class ItemRing:
         self._random = random
         self._random_victims = remover.kind in (UNIFORM, PRIORITIZED)
         self._random_draws = sampler.kind in (UNIFORM, PRIORITIZED)
+        self.cut_short = (0, 0)
         self._use_scratch(new_scratch(_SCRATCH if loaded is None else loaded.scratch))
         self._open(loaded)
 
@@ -159,7 +168,7 @@ class ItemRing:
             priorities: float64[M], or float64[1] for all.
             pins: references that each item still has to take on its page: 0, or 1 for items of one row.
         """
-        left = 0
+        left = inserted = 0
         while True:
             uniforms = self._random.random(2 * len(rows) + 8) if self._random_victims else _NO_NUMBERS
             done, gone, stopped = kernels.insert_into(
@@ -174,13 +183,14 @@ class ItemRing:
                 *self._scratch_arrays,
             )
             left += int(gone)
+            inserted += int(done)
             if stopped == kernels.DONE:
                 return left
             first_key += done
             rows = rows[done:]
             windows = windows[done:] if len(windows) > 1 else windows
             priorities = priorities[done:] if len(priorities) > 1 else priorities
-            self._remove_obstacle(stopped)
+            self._remove_obstacle(stopped, inserted, left)
 
     def append_step(self, block: LaneBlock, first_key: int, priorities: NDArray[np.float64]) -> int:
         """Commit a block's step and insert an item of each of its rows; returns how many items left for them."""
@@ -204,9 +214,10 @@ class ItemRing:
         block.committed()
         if stopped == kernels.DONE:
             return int(left)
-        self._remove_obstacle(stopped)
+        self._remove_obstacle(stopped, int(done), int(left))
         rest = block.newest_rows[done:]
-        return int(left) + ItemRing.insert(self, first_key + done, rest, ONE_ROW, priorities, 1)
+        with self._after(int(done), int(left)):
+            return int(left) + ItemRing.insert(self, first_key + done, rest, ONE_ROW, priorities, 1)
 
     def append_and_cut(
         self, block: LaneBlock, cut: Cut, out: Windows, first_key: int, priorities: NDArray[np.float64]
@@ -237,19 +248,39 @@ class ItemRing:
         block.committed()
         if stopped == kernels.DONE:
             return int(left)
-        self._remove_obstacle(stopped)
+        self._remove_obstacle(stopped, int(done), int(left))
         rows = out.rows[done : out.total[0]]
-        return int(left) + self.insert(first_key + done, rows, out.shapes[:1], priorities)
+        with self._after(int(done), int(left)):
+            return int(left) + self.insert(first_key + done, rows, out.shapes[:1], priorities)
 
-    def _remove_obstacle(self, stopped: int) -> None:
-        if stopped == kernels.NO_SLOT:
-            self._make_room()
-        elif stopped == kernels.NO_WINDOWS:
-            self._replace(len(self.arrays.rows), with_windows=True)
-        elif stopped == kernels.NO_PRIORITIES:
-            self._replace(len(self.arrays.rows), with_priorities=True)
-        elif stopped == kernels.NO_SCRATCH:
-            self._scratch_for(2 * len(self._scratch.changed))
+    def _remove_obstacle(self, stopped: int, inserted: int, left: int) -> None:
+        """Let a kernel that stopped go on.
+
+        Args:
+            stopped: why.
+            inserted, left: what it had done; told by `cut_short` if it cannot go on.
+
+        Raises:
+            StoreFull: there is no memory for larger arrays; those there are stay as they are.
+        """
+        with self._after(inserted, left):
+            if stopped == kernels.NO_SLOT:
+                self._make_room()
+            elif stopped == kernels.NO_WINDOWS:
+                self._replace(len(self.arrays.rows), with_windows=True)
+            elif stopped == kernels.NO_PRIORITIES:
+                self._replace(len(self.arrays.rows), with_priorities=True)
+            elif stopped == kernels.NO_SCRATCH:
+                self._scratch_for(2 * len(self._scratch.changed))
+
+    @contextmanager
+    def _after(self, inserted: int, left: int) -> Iterator[None]:
+        """What fails inside is cut short after so much more."""
+        try:
+            yield
+        except StoreFull:
+            self.cut_short = (self.cut_short[0] + inserted, self.cut_short[1] + left)
+            raise
 
     def shrink_to(self, max_size: int) -> int:
         """Set another largest size; returns how many items left at once."""
@@ -308,7 +339,11 @@ class ItemRing:
         """Keep at least half of the slots live: a uniform draw hits an item at every second try or better."""
         ring = self.arrays.ring
         if ring[SPAN] > 2 * ring[LIVE] + 64:
-            self._replace(self.arrays.rows.shape[0])
+            try:
+                self._replace(self.arrays.rows.shape[0])
+            except StoreFull as error:
+                # Only tidying: what was asked for is done, so this is no error of the call.
+                _LOGGER.warning("holes between items stay for now: %s", error)
 
     def _replace(self, capacity: int, *, with_windows: bool = False, with_priorities: bool = False) -> None:
         new = self._new(

@@ -7,6 +7,7 @@ queue as pending and are applied, in order, by whoever opens the gate; samples t
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections import deque
 from collections.abc import Mapping
@@ -17,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.clock import Clock
-from headrace.errors import Closed, DeadlineExceeded
+from headrace.errors import Closed, DeadlineExceeded, StoreFull
 from headrace.replay.cutting import Cut, Windows
 from headrace.replay.distribution import SkippedKeys, distribution_of
 from headrace.replay.item_ring import ONE_ROW, ItemRing
 from headrace.replay.item_state import ItemState, LoadedItems
-from headrace.replay.items import INVENTED, LOOKAHEAD, STREAM
+from headrace.replay.items import INVENTED, LOOKAHEAD, REAL, STREAM, pin_rows
 from headrace.replay.rate_limiters import RateLimiter
 from headrace.replay.selectors import CustomSelector, Uniform
 from headrace.replay.table import Table, check_size
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from headrace.replay.quick import QuickBatches
     from headrace.store.store import Store
 
+
+_LOGGER = logging.getLogger(__name__)
 
 # Seconds. A Ctrl-C between Python's last look for signals and the moment the thread sleeps does not wake it.
 _LONGEST_WAIT = 0.5
@@ -222,7 +225,11 @@ class LiveTable:
 
     def append_step(self, block: LaneBlock, first_key: int, priorities: NDArray[np.float64]) -> None:
         """Commit a block's step and insert an item of each of its rows; the gate is known to be open."""
-        self.deletes += self.ring.append_step(block, first_key, priorities)
+        try:
+            self.deletes += self.ring.append_step(block, first_key, priorities)
+        except StoreFull:
+            self._count_cut_short()
+            raise
         self.inserts += block.lanes
         if self._waiting:
             self._changed.notify_all()
@@ -235,7 +242,11 @@ class LiveTable:
         Args:
             out: see `ItemRing.append_and_cut`.
         """
-        self.deletes += self.ring.append_and_cut(block, cut, out, first_key, priorities)
+        try:
+            self.deletes += self.ring.append_and_cut(block, cut, out, first_key, priorities)
+        except StoreFull:
+            self._count_cut_short()
+            raise
         made = int(out.total[0])
         self.inserts += made
         if self._waiting and made:
@@ -251,7 +262,11 @@ class LiveTable:
             rows: the caller's own, used again afterwards.
         """
         if self.takes_at_once(len(rows)):
-            self.deletes += self.ring.insert(first_key, rows, ONE_ROW, priorities, 1)
+            try:
+                self.deletes += self.ring.insert(first_key, rows, ONE_ROW, priorities, 1)
+            except StoreFull:
+                self._count_cut_short()
+                raise
             self.inserts += len(rows)
             if self._waiting:
                 self._changed.notify_all()
@@ -261,9 +276,19 @@ class LiveTable:
         self.offer(NewItems(first_key, rows.copy(), ONE_ROW, priorities, writer))
 
     def offer(self, new: NewItems) -> None:
-        """Insert items now, or as soon as the gate lets them in, behind those that wait already."""
+        """Insert items now, or as soon as the gate lets them in, behind those that wait already.
+
+        Raises:
+            StoreFull: there is no room for them; those that were not inserted are forgotten.
+        """
         if self.takes_at_once(len(new.rows)):
-            self._apply(new)
+            refused = self._apply(new)
+            if refused is not None:
+                rest, no_room = refused
+                windows = np.broadcast_to(rest.windows, (len(rest.rows), 3))
+                for row, window in zip(rest.rows, windows, strict=True):
+                    pin_rows(self._store.arrays, int(row), int(window[REAL]), int(window[LOOKAHEAD]), -1)
+                raise no_room
             if self._waiting:
                 self._changed.notify_all()
             return
@@ -273,9 +298,21 @@ class LiveTable:
         new.writer.add(self.name, len(new.rows))
         self.settle()
 
-    def _apply(self, new: NewItems) -> None:
-        self.deletes += self.ring.insert(new.first_key, new.rows, new.windows, new.priorities)
+    def _apply(self, new: NewItems) -> tuple[NewItems, StoreFull] | None:
+        """Insert items; returns those for which there was no room, and why."""
+        try:
+            self.deletes += self.ring.insert(new.first_key, new.rows, new.windows, new.priorities)
+        except StoreFull as error:
+            return new.split(self._count_cut_short())[1], error
         self.inserts += len(new.rows)
+        return None
+
+    def _count_cut_short(self) -> int:
+        """An insert ended before all items were in: count those that are. Returns how many."""
+        (inserted, left), self.ring.cut_short = self.ring.cut_short, (0, 0)
+        self.inserts += inserted
+        self.deletes += left
+        return inserted
 
     def settle(self) -> None:
         """Apply what the gate lets in now, then let those look that wait to sample."""
@@ -285,12 +322,20 @@ class LiveTable:
                 break
             head = self._pending.popleft()
             if room < len(head.rows):
-                head, rest = head.split(int(room))
+                head, later = head.split(int(room))
+                self._pending.appendleft(later)
+            refused = self._apply(head)
+            if refused is not None:
+                # Whoever opened the gate has nothing to do with it: they go on waiting.
+                rest, no_room = refused
+                _LOGGER.warning("items of table %r stay pending: %s", self.name, no_room)
                 self._pending.appendleft(rest)
-            self._apply(head)
+                head = head.split(len(head.rows) - len(rest.rows))[0]
             self._num_pending -= len(head.rows)
             self._seconds_inserts += len(head.rows) * (self._clock.monotonic() - head.since)
             head.writer.add(self.name, -len(head.rows))
+            if refused is not None:
+                break
         if self._waiting:
             self._changed.notify_all()
 

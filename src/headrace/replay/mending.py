@@ -198,7 +198,8 @@ def pin_found(store: StoreArrays, items: Items) -> Int:
     capacity, has_windows = rows.shape[0], items.windows.shape[0] > 0
     real, lookahead = window_of(items, 0, REAL), window_of(items, 0, LOOKAHEAD)
     # Counted here while items lie in one page: it is a long way to memory and back.
-    page = begin = end = count = np.int64(0)
+    page = begin = end = np.int64(0)
+    count: Int = 0
     slot = ring[FIRST] - 1
     for _ in range(ring[SPAN]):
         slot = slot + 1 if slot + 1 < capacity else 0

@@ -34,6 +34,7 @@ from headrace.store.layout import (
 )
 from headrace.store.pinning import pin_page, take_freed
 from headrace.store.records import stored_nbytes
+from headrace.store.room import no_room
 
 # A reader may end between a look at it and the wait for it: then the next look is so far away.
 _LOOK_SECONDS = 0.05
@@ -84,14 +85,23 @@ class Store:
         page_rows = page_rows or rows_of_a_page(signature.nbytes, capacity)
         num_pages = num_pages or reserved_pages(capacity, signature.nbytes, page_rows)
         layout = plan(signature, num_pages, page_rows)
-        self.arena = make_arena(layout.nbytes)
+        try:
+            self.arena = make_arena(layout.nbytes)
+        except OSError as error:
+            raise no_room(
+                f"{layout.nbytes} bytes, reserved for {num_pages * page_rows} rows", error
+            ) from error
         self.layout = layout
         self._map(layout.arrays(self.arena), page_rows)
         self.memory: NDArray[np.uint8] = self.arena.array(0, (layout.nbytes,), np.uint8)  # type: ignore[assignment]
         self.places = layout.spans()
         self.num_pages = num_pages
         self.is_closed = False
-        self.arena.reserve(layout.places["freed"][0], self.arrays.freed.nbytes)
+        try:
+            self.arena.reserve(layout.places["freed"][0], self.arrays.freed.nbytes)
+        except OSError as error:
+            self.arena.close()
+            raise no_room(f"{self.arrays.freed.nbytes} bytes on the disk to begin with", error) from error
         self._begin_empty()
 
     def _map(self, arrays: dict[str, NDArray[Any]], page_rows: int) -> None:
@@ -221,9 +231,12 @@ class Store:
         Rows of a store in private memory are written with the lock held.
 
         Raises:
-            OSError: no room; the store goes on as before.
+            StoreFull: no room; the store goes on as before.
         """
-        self.arena.share(self.lock, self._written)
+        try:
+            self.arena.share(self.lock, self._written)
+        except OSError as error:
+            raise no_room("a copy of the rows in shared memory", error) from error
         return self.arena.descriptor
 
     def _written(self) -> NDArray[np.int64]:
@@ -254,7 +267,7 @@ class Store:
                 nbytes = entries.get(shape[0], 0) * math.prod(shape[1:]) * dtype.itemsize
                 self.arena.reserve(offset + page * nbytes, nbytes)
         except OSError as error:
-            raise StoreFull(f"no room for another page of rows on the disk: {error}") from error
+            raise no_room(f"another page of {self.arrays.page_rows} rows on the disk", error) from error
 
     def _reclaim(self) -> None:
         """Move pages without references to the free list, those being read not before their readers are done.
