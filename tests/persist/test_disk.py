@@ -1,6 +1,7 @@
 """A store on disk: opening, reopening, owning, refusing (replay D1, D3 to D8, K1)."""
 
 import json
+import mmap
 import os
 import shutil
 import subprocess
@@ -594,12 +595,14 @@ def test_c3_a_disk_without_room_for_items_is_a_full_store_and_nothing_is_lost(pl
 
 
 def test_a_disk_without_room_for_a_new_store_is_told_clearly(place, monkeypatch):
-    def refuse(*arguments):
-        raise OSError(28, "No space left on device")
+    def refuse(*arguments, **options):
+        if arguments[-1] != 0:
+            raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Arena, "on_disk", refuse)
-    with pytest.raises(hr.StoreFull, match=r"expected room for \d+ bytes.*No space") as caught:
-        hr.Replay(SIGNATURE, [table()], path=place)
-    assert isinstance(caught.value.__cause__, OSError)
-    monkeypatch.undo()
+    for module, name in ((mmap, "mmap"), (os, "ftruncate"), (os, "posix_fallocate")):
+        with monkeypatch.context() as patched:
+            patched.setattr(module, name, refuse)
+            with pytest.raises(hr.StoreFull, match=r"expected room for \d+ bytes.*No space") as caught:
+                hr.Replay(SIGNATURE, [table()], path=place)
+        assert isinstance(caught.value.__cause__, OSError)
     hr.Replay(SIGNATURE, [table()], path=place).close()

@@ -16,8 +16,8 @@ import mmap
 import os
 import tempfile
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -82,13 +82,15 @@ class Arena:
     def shared(cls, nbytes: int) -> Arena:
         """A memory file without a name; send `descriptor` to the processes that are to map it."""
         descriptor = _memory_file()
-        os.ftruncate(descriptor, nbytes)
+        with _closed_on_failure(descriptor):
+            os.ftruncate(descriptor, nbytes)
         return cls.attach(descriptor, nbytes)
 
     @classmethod
     def attach(cls, descriptor: int, nbytes: int) -> Arena:
         """Map a memory file that another process made; the arena owns `descriptor` from here on."""
-        mapping = mmap.mmap(descriptor, nbytes, flags=mmap.MAP_SHARED | _NORESERVE)
+        with _closed_on_failure(descriptor):
+            mapping = mmap.mmap(descriptor, nbytes, flags=mmap.MAP_SHARED | _NORESERVE)
         return cls(mapping, nbytes, descriptor)
 
     @classmethod
@@ -99,8 +101,9 @@ class Arena:
     @classmethod
     def on_disk(cls, descriptor: int, nbytes: int) -> Arena:
         """As `file`, of a file that is open; the arena owns `descriptor` from here on."""
-        if os.fstat(descriptor).st_size < nbytes:
-            os.ftruncate(descriptor, nbytes)
+        with _closed_on_failure(descriptor):
+            if os.fstat(descriptor).st_size < nbytes:
+                os.ftruncate(descriptor, nbytes)
         arena = cls.attach(descriptor, nbytes)
         arena.is_on_disk = True
         return arena
@@ -238,6 +241,16 @@ class Arena:
 
     def __del__(self) -> None:
         self.close()
+
+
+@contextmanager
+def _closed_on_failure(descriptor: int) -> Iterator[None]:
+    """An arena that cannot be made owns its descriptor all the same: a file's lock would stay with it."""
+    try:
+        yield
+    except BaseException:
+        os.close(descriptor)
+        raise
 
 
 def _page_up(offset: int) -> int:
