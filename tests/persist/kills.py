@@ -1,7 +1,8 @@
 """Kills processes in the middle of their work on a store on disk, and looks at what is left. Run by test_kills.py.
 
-    kills.py lines OPERATION STRIDE   kill at every STRIDE-th line of Python that an operation runs (no JIT)
-    kills.py random SEED COUNT        kill long random histories at random moments (JIT)
+    kills.py lines OPERATION STRIDE [OFFSET]   kill at every STRIDE-th line of Python that an operation runs, beginning
+                                               with line OFFSET (no JIT)
+    kills.py random SEED COUNT                 kill long random histories at random moments (JIT)
 
 A killed store must be as it was at one of the moments at which a change was complete: after the last call that had
 returned, or later, but not after the end of the call that was under way.
@@ -430,11 +431,11 @@ class Tracer:
             sys.settrace(None)
 
 
-def line_kills(name, stride):
+def line_kills(name, stride, offset=0):
     if name == "create":
-        return creation_kills(stride)
+        return creation_kills(stride, offset)
     if name == "reopen":
-        return reopening_kills(stride)
+        return reopening_kills(stride, offset)
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         operation = OPERATIONS[name]
@@ -455,7 +456,7 @@ def line_kills(name, stride):
         lines = int(finished(count))
         allowed = pickle.loads(finished(record))
         seen = set()
-        for line in range(0, lines, stride):
+        for line in range(offset, lines, stride):
             store = folder / f"killed-{line}"
 
             def work(write, store=store, line=line):
@@ -465,7 +466,7 @@ def line_kills(name, stride):
             killed(work)
             seen.add(look(store, allowed, line))
             shutil.rmtree(store)
-        assert 0 in seen
+        assert offset or 0 in seen
         return {"lines": lines, "states": len(allowed), "seen": sorted(seen)}
 
 
@@ -494,7 +495,7 @@ def killed(work, ends_before=False):
     assert status == signal.SIGKILL or (ends_before and status == 0), status
 
 
-def creation_kills(stride):
+def creation_kills(stride, offset):
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
 
@@ -507,7 +508,7 @@ def creation_kills(stride):
             write(str(tracer.lines).encode())
 
         lines = int(finished(count))
-        for line in range(0, lines, stride):
+        for line in range(offset, lines, stride):
             store = folder / f"killed-{line}"
             # What the collector of garbage runs is not the same every time, so the last lines may not be there.
             ends_before = line > 0.9 * lines
@@ -521,7 +522,7 @@ def creation_kills(stride):
         return {"lines": lines}
 
 
-def reopening_kills(stride):
+def reopening_kills(stride, offset):
     """Killed in a change, then killed while that is undone, at every line of it."""
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
@@ -552,7 +553,7 @@ def reopening_kills(stride):
 
         lines = int(finished(count))
         seen = set()
-        for line in range(0, lines, stride):
+        for line in range(offset, lines, stride):
             store = folder / f"killed-{line}"
             shutil.copytree(folder / "half", store)
             ends_before = line > 0.9 * lines
@@ -568,5 +569,9 @@ def reopening_kills(stride):
 
 if __name__ == "__main__":
     what, *numbers = sys.argv[1:]
-    result = line_kills(numbers[0], int(numbers[1])) if what == "lines" else random_kills(*map(int, numbers))
+    result = (
+        line_kills(numbers[0], *map(int, numbers[1:]))
+        if what == "lines"
+        else random_kills(*map(int, numbers))
+    )
     sys.stdout.write(json.dumps(result))

@@ -1,6 +1,7 @@
 """A store on disk: opening, reopening, owning, refusing (replay D1, D3 to D8, K1)."""
 
 import json
+import mmap
 import os
 import shutil
 import subprocess
@@ -480,8 +481,9 @@ def test_a_disk_without_room_is_a_full_store(place, monkeypatch):
             patched.setattr(Arena, "reserve", full)
             for x in range(1, replay.store.arrays.page_rows):
                 writer.append(step(x))
-            with pytest.raises(hr.StoreFull, match="No space left"):
+            with pytest.raises(hr.StoreFull, match="expected room for another page.*No space left") as caught:
                 writer.append(step(500))
+            assert isinstance(caught.value.__cause__, OSError)
         stored = len(replay.table("t"))
         assert stored == replay.store.arrays.page_rows
         writer.append(step(stored))
@@ -541,8 +543,9 @@ def test_a_journal_that_could_not_grow_is_as_long_as_it_was(many, monkeypatch):
     first = int(ring.arrays.keys[ring._live_slots()[0]])
     every = np.arange(first + 1, first + 1501)
     for _ in range(2):
-        with _Full(monkeypatch), pytest.raises(OSError, match="No space"):
+        with _Full(monkeypatch), pytest.raises(hr.StoreFull, match="No space") as caught:
             many.delete("t", every)
+        assert isinstance(caught.value.__cause__, OSError)
         assert len(many.table("t")) == 3000
     assert many.delete("t", every) == 1500
     assert len(many.table("t")) == 1500
@@ -559,3 +562,47 @@ def test_holes_that_cannot_be_closed_are_no_error_of_the_call(many, monkeypatch)
         assert len(many.sample("t", 50, timeout=0).info.keys) == 50
     many.delete("t", [first])
     assert len(many.sample("t", 50, timeout=0).info.keys) == 50
+
+
+@pytest.mark.parametrize("method", ["file", "reserve"])
+def test_c3_a_disk_without_room_for_items_is_a_full_store_and_nothing_is_lost(place, monkeypatch, method):
+    """Replay C3: the step is not stored, and the writer goes on when there is room."""
+    with hr.Replay(SIGNATURE, [table(max_size=5000)], path=place) as replay:
+        writer = replay.writer(items=[hr.ItemRule("t", 1)])
+        capacity = len(replay.live_table("t").ring.arrays.rows)
+        for x in range(capacity):
+            writer.append(step(x))
+
+        def refuse(*arguments):
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Arena, method, refuse)
+            for _ in range(3):
+                with pytest.raises(
+                    hr.StoreFull, match=r"expected room for \d+ bytes.*No space.*lost"
+                ) as caught:
+                    writer.append(step(capacity))
+                assert isinstance(caught.value.__cause__, OSError)
+        counts = replay.table("t").statistics()
+        assert (counts.size, counts.inserts, counts.deletes) == (capacity, capacity, 0)
+        writer.append(step(capacity))
+        writer.close()
+        assert kept(replay) == list(range(capacity + 1))
+    assert sorted(path.name.partition("-")[0] for path in Path(place).glob("items-*")) == ["items"]
+    with hr.Replay(SIGNATURE, [table(max_size=5000)], path=place) as again:
+        assert kept(again) == list(range(capacity + 1))
+
+
+def test_a_disk_without_room_for_a_new_store_is_told_clearly(place, monkeypatch):
+    def refuse(*arguments, **options):
+        if arguments[-1] != 0:
+            raise OSError(28, "No space left on device")
+
+    for module, name in ((mmap, "mmap"), (os, "ftruncate"), (os, "posix_fallocate")):
+        with monkeypatch.context() as patched:
+            patched.setattr(module, name, refuse)
+            with pytest.raises(hr.StoreFull, match=r"expected room for \d+ bytes.*No space") as caught:
+                hr.Replay(SIGNATURE, [table()], path=place)
+        assert isinstance(caught.value.__cause__, OSError)
+    hr.Replay(SIGNATURE, [table()], path=place).close()

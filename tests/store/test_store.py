@@ -416,9 +416,9 @@ def test_a_store_is_shared_with_all_that_is_in_it():
         append(store, block, step)
     view = store.block(block.last // 4, "number")
     arrays = {name: array.copy() for name, array in store.layout.arrays(store.arena).items()}
-    assert not store.is_shared
+    assert not store.arena.is_shareable
     descriptor = store.share()
-    assert store.is_shared
+    assert store.arena.is_shareable
     assert store.share() == descriptor
     attached = Arena.attach(os.dup(descriptor), store.arena.nbytes)
     for name, array in store.layout.arrays(attached).items():

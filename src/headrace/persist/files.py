@@ -1,13 +1,16 @@
-"""Files of arrays, written and read with their checksum in one go.
+"""Files of arrays, written and read with their checksum in one go, by as many threads as there are processors.
 
-A piece of a file is hashed while it is in the processor's cache, so the checksum costs no further read of memory. The
-hash is XXH3 of 128 bits: it finds damage at the speed of memory; it is no defence against a forger.
+A file is cut into pieces of 4 MiB. Each is written or read, and hashed, by itself, while it is in the processor's
+cache; the checksum of the file is the hash of the hashes of its pieces. The hash is XXH3 of 128 bits: it finds damage
+at the speed of memory; it is no defence against a forger.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -18,9 +21,15 @@ from numpy.typing import NDArray
 
 from headrace.errors import CheckpointError
 from headrace.persist.manifest import ArrayRecord, FileRecord
-from headrace.store.arena import Arena
+from headrace.persist.writeback import begin_writeback
 
-_PIECE = 1 << 20
+# A checkpoint can be read only with the size that it was written with.
+PIECE = 4 << 20
+# So much is read or written at a time, and hashed while it is in the cache.
+_BITE = 1 << 19
+# The system takes no more than 1024 parts in one call; very small ones are cheaper to copy.
+_MOST_PARTS = 64
+_MOST_THREADS = 4
 
 
 def record_of_array(name: str, array: NDArray[Any], length: int | None = None) -> ArrayRecord:
@@ -29,34 +38,134 @@ def record_of_array(name: str, array: NDArray[Any], length: int | None = None) -
     return ArrayRecord(name, array.dtype.str, shape)
 
 
-class HashedWriter:
+@contextmanager
+def crew() -> Iterator[ThreadPoolExecutor]:
+    """Threads that read or write pieces of files; at the end all are done."""
+    with ThreadPoolExecutor(min(_MOST_THREADS, _processors()), "headrace-checkpoint") as threads:
+        yield threads
+
+
+def _processors() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class _Pieces:
+    """Cuts what goes through a file, one array after another, into pieces, and has each dealt with in a thread.
+
+    Args:
+        threads: of `crew`.
+    """
+
+    def __init__(self, threads: ThreadPoolExecutor) -> None:
+        self._threads = threads
+        self._under_way: list[Future[bytes]] = []
+        self._digests: list[bytes] = []
+        self._parts: list[memoryview] = []
+        self.size = 0
+
+    def add(self, view: memoryview) -> None:
+        """The next bytes."""
+        while view:
+            room = PIECE - self.size % PIECE
+            part, view = view[:room], view[room:]
+            self._parts.append(part)
+            self.size += len(part)
+            if self.size % PIECE == 0:
+                self._submit()
+
+    def _submit(self) -> None:
+        begin = self.size - sum(map(len, self._parts))
+        self._under_way.append(self._threads.submit(self._deal_with, begin, self._parts))
+        self._parts = []
+
+    def _deal_with(self, begin: int, parts: list[memoryview]) -> bytes:
+        digest = xxhash.xxh3_128()
+        for bite in _bites(self._gathered(parts)):
+            self._pass(begin, bite)
+            for part in bite:
+                digest.update(part)
+                begin += len(part)
+        return digest.digest()
+
+    def _gathered(self, parts: list[memoryview]) -> list[memoryview]:
+        return parts
+
+    def _pass(self, offset: int, parts: Sequence[memoryview]) -> None:
+        """Read or write these bytes."""
+        raise NotImplementedError
+
+    def wait(self) -> None:
+        """Return when all whole pieces are done; raises what went wrong with one."""
+        for future in self._under_way:
+            self._digests.append(future.result())
+        self._under_way.clear()
+
+    def checksum(self) -> str:
+        """Of all that was added, when it is done."""
+        if self._parts:
+            self._submit()
+        self.wait()
+        return xxhash.xxh3_128_hexdigest(b"".join(self._digests))
+
+
+def _bites(parts: list[memoryview]) -> Iterator[list[memoryview]]:
+    """The parts, some at a time, large ones cut."""
+    bite, size = [], 0
+    for part in parts:
+        while part:
+            taken, part = part[: _BITE - size], part[_BITE - size :]
+            bite.append(taken)
+            size += len(taken)
+            if size == _BITE or len(bite) == _MOST_PARTS:
+                yield bite
+                bite, size = [], 0
+    if bite:
+        yield bite
+
+
+class HashedWriter(_Pieces):
     """A new file that is hashed as it is written.
 
     Args:
         path: of the file, which must not exist.
+        threads: of `crew`; they end before the file is closed.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, threads: ThreadPoolExecutor) -> None:
+        super().__init__(threads)
         self._path = path
-        self._file = open(path, "xb", buffering=0)  # noqa: SIM115 - closed by `finish` or on leaving
-        self._hash = xxhash.xxh3_128()
-        self._size = 0
+        self._file = open(path, "xb", buffering=0)  # noqa: SIM115 - closed on leaving
 
     def write(self, array: NDArray[Any]) -> None:
-        """Append the bytes of a contiguous array."""
-        view = _as_bytes(array)
-        for begin in range(0, len(view), _PIECE):
-            piece = view[begin : begin + _PIECE]
-            self._hash.update(piece)
-            while piece:
-                piece = piece[self._file.write(piece) :]
-        self._size += len(view)
+        """Append the bytes of a contiguous array, which must stay as they are until `settle`."""
+        self.add(_as_bytes(array))
 
-    def finish(self, arrays: Iterable[ArrayRecord]) -> FileRecord:
-        """Put the file on the disk; returns what the manifest says of it."""
+    def settle(self) -> None:
+        """What was written so far may change from here on."""
+        self._parts = [memoryview(b"".join(self._parts))] if self._parts else []
+        self.wait()
+
+    def record(self, arrays: Iterable[ArrayRecord]) -> FileRecord:
+        """All is written: what the manifest says of it."""
+        return FileRecord(self._path.name, self.size, self.checksum(), tuple(arrays))
+
+    def sync(self) -> None:
+        """Put the file on the disk."""
         os.fsync(self._file.fileno())
-        self._file.close()
-        return FileRecord(self._path.name, self._size, self._hash.hexdigest(), tuple(arrays))
+
+    def _gathered(self, parts: list[memoryview]) -> list[memoryview]:
+        return parts if len(parts) <= _MOST_PARTS else [memoryview(b"".join(parts))]
+
+    def _pass(self, offset: int, parts: Sequence[memoryview]) -> None:
+        descriptor, begin = self._file.fileno(), offset
+        while parts:
+            done = os.pwritev(descriptor, parts, offset)
+            offset += done
+            parts = _after(parts, done)
+        # The disk need not wait until everything is there.
+        begin_writeback(descriptor, begin, offset - begin)
 
     def __enter__(self) -> Self:
         return self
@@ -67,79 +176,50 @@ class HashedWriter:
         self._file.close()
 
 
-class HashedReader:
+class HashedReader(_Pieces):
     """A file of a checkpoint, of which nothing is to be trusted before `finish` has returned.
 
     Args:
         folder: of the checkpoint.
         record: what the manifest says of the file.
+        threads: of `crew`; they end before the file is closed.
 
     Raises:
         CheckpointError: the file is missing or of another size.
     """
 
-    def __init__(self, folder: Path, record: FileRecord) -> None:
+    def __init__(self, folder: Path, record: FileRecord, threads: ThreadPoolExecutor) -> None:
+        super().__init__(threads)
         self._path = folder / record.name
         self._record = record
-        self._hash = xxhash.xxh3_128()
-        self._buffer = np.empty(_PIECE, np.uint8)
-        try:
-            self._file = open(self._path, "rb", buffering=0)  # noqa: SIM115 - closed on leaving
-            size = os.fstat(self._file.fileno()).st_size
-        except OSError as error:
-            raise self._damage(f"a file of {record.size} bytes", error.strerror or str(error)) from error
-        if size != record.size:
-            self._file.close()
-            raise self._damage(f"{record.size} bytes", f"{size}")
+        self._file = open_file(folder, record)
 
     def read_into(self, array: NDArray[Any]) -> None:
-        """Fill a contiguous array with the next bytes."""
-        view = _as_bytes(array)
-        for begin in range(0, len(view), _PIECE):
-            piece = view[begin : begin + _PIECE]
-            done = 0
-            while done < len(piece):
-                count = self._read(piece[done:])
-                if not count:
-                    raise self._damage(f"{self._record.size} bytes", "an end before that")
-                done += count
-            self._hash.update(piece)
-
-    def copy_to(self, arena: Arena, offset: int, nbytes: int) -> None:
-        """Copy the next bytes to a place in an arena.
-
-        Memory that other processes may map is quicker to write to through its descriptor than through a mapping, which
-        the system would have to fill in page by page.
-        """
-        done = 0
-        while done < nbytes:
-            piece = self._buffer[: min(_PIECE, nbytes - done)]
-            self.read_into(piece)
-            arena.write(offset + done, piece.data)
-            done += len(piece)
-
-    def _read(self, piece: memoryview) -> int:
-        try:
-            return self._file.readinto(piece) or 0
-        except OSError as error:
-            raise self._damage("to read it", error.strerror or str(error)) from error
+        """Fill a contiguous array with the next bytes; they are there when `finish` returns."""
+        self.add(_as_bytes(array))
 
     def finish(self) -> None:
-        """Compare the checksum.
+        """Wait for the bytes and compare the checksum.
 
         Raises:
             CheckpointError: it is another.
         """
-        found = self._hash.hexdigest()
+        found = self.checksum()
+        if self.size != self._record.size:
+            raise damage(self._path, f"{self._record.size} bytes of arrays", f"{self.size}")
         if found != self._record.xxh3_128:
-            raise self._damage(f"the checksum {self._record.xxh3_128}", found)
+            raise damage(self._path, f"the checksum {self._record.xxh3_128}", found)
 
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-    def _damage(self, expected: str, got: str) -> CheckpointError:
-        return CheckpointError(f"{self._path}: expected {expected}, got {got}; the checkpoint is damaged")
+    def _pass(self, offset: int, parts: Sequence[memoryview]) -> None:
+        while parts:
+            try:
+                done = os.preadv(self._file, parts, offset)
+            except OSError as error:
+                raise damage(self._path, "to read it", error.strerror or str(error)) from error
+            if not done:
+                raise damage(self._path, f"{self._record.size} bytes", "an end before that")
+            offset += done
+            parts = _after(parts, done)
 
     def __enter__(self) -> Self:
         return self
@@ -147,8 +227,41 @@ class HashedReader:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        os.close(self._file)
+
+
+def open_file(folder: Path, record: FileRecord) -> int:
+    """A descriptor of a file of a checkpoint.
+
+    Raises:
+        CheckpointError: the file is missing or of another size.
+    """
+    path = folder / record.name
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise damage(path, f"a file of {record.size} bytes", error.strerror or str(error)) from error
+    size = os.fstat(descriptor).st_size
+    if size != record.size:
+        os.close(descriptor)
+        raise damage(path, f"{record.size} bytes", f"{size}")
+    return descriptor
+
+
+def damage(path: Path, expected: str, got: str) -> CheckpointError:
+    """The error of a file that is not as it was written."""
+    return CheckpointError(f"{path}: expected {expected}, got {got}; the checkpoint is damaged")
+
+
+def _after(parts: Sequence[memoryview], done: int) -> list[memoryview]:
+    """What is left of these parts after so many bytes."""
+    left = []
+    for part in parts:
+        if done < len(part):
+            left.append(part[done:])
+        done = max(0, done - len(part))
+    return left
 
 
 def _as_bytes(array: NDArray[Any]) -> memoryview:
-    return array.reshape(-1).view(np.uint8).data
+    return memoryview(array.reshape(-1).view(np.uint8).data)

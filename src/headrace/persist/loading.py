@@ -7,7 +7,7 @@ import os
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import CheckpointError
-from headrace.persist.files import HashedReader, record_of_array
+from headrace.persist.files import HashedReader, crew, open_file, record_of_array
 from headrace.persist.folders import candidates, is_checkpoint
 from headrace.persist.manifest import (
     MANIFEST,
@@ -25,9 +25,20 @@ from headrace.persist.manifest import (
     TableEntry,
     read_manifest,
 )
+from headrace.replay.custom_ring import for_kernels
 from headrace.replay.description import table_of
 from headrace.replay.generator import generator_state
-from headrace.replay.item_state import PER_ITEM, ItemState
+from headrace.replay.item_memory import RECORD_ROW, RECORD_TIMES, RECORD_WORDS
+from headrace.replay.item_state import (
+    PER_ITEM,
+    RECORDS,
+    ItemState,
+    LoadedItems,
+    empty_memory,
+    finish_items,
+    memory_arrays,
+    segments,
+)
 from headrace.replay.items import FIRST, RING_WORDS, SPAN, WINDOW_WORDS
 from headrace.replay.live_table import COUNTS, TableState
 from headrace.replay.mending import FoundItems, Where, check_items, mend
@@ -50,9 +61,7 @@ from headrace.store.store import Store
 # Where a checkpoint has more pages than this machine would reserve.
 _SPARE_PAGES = 64
 _DTYPES = {
-    "keys": np.uint64,
-    "rows": np.uint32,
-    "times": np.uint32,
+    RECORDS: np.uint32,
     "priorities": np.float64,
     "windows": np.uint32,
     "touches": np.int64,
@@ -63,6 +72,7 @@ _DTYPES = {
     "links": np.int64,
     "orphans": np.int64,
 }
+_PER_ITEM_SHAPES = {RECORDS: (RECORD_WORDS,), "windows": (WINDOW_WORDS,)}
 
 
 class _OtherTables(CheckpointError):
@@ -111,7 +121,7 @@ class _Checkpoint:
         for record in manifest.files:
             if Path(record.name).name != record.name:
                 raise ValueError(f"expected files of this folder, got {record.name!r}")
-            HashedReader(folder, record).close()  # Missing and cut files are told before anything is read.
+            os.close(open_file(folder, record))  # Missing and cut files are told before anything is read.
 
     def replay(self, tables: Sequence[Table] | None) -> Replay:
         """The replay, with other settings if `tables` has them."""
@@ -120,7 +130,8 @@ class _Checkpoint:
         if not saved:
             raise ValueError("expected at least one table, got none")
         chosen = _chosen(self._folder, saved, tables)
-        index = self._read_arrays("index.bin")
+        with self._reading():
+            index = self._plan_arrays("index.bin")
         store = self._new_store(index["pages"])
         try:
             return self._filled(store, index, saved, chosen)
@@ -135,10 +146,27 @@ class _Checkpoint:
         saved: Sequence[Table],
         chosen: Mapping[str, Table],
     ) -> Replay:
+        """Items and words of rows are read first, and looked at while the values of rows are still on their way."""
         manifest = self._manifest
-        self._fill_rows(store, index["pages"])
-        self._fill_metadata(store, index)
-        states = [self._table_state(entry, chosen[entry.table.name]) for entry in manifest.tables]
+        with self._reading():
+            states = [self._plan_table(entry, chosen[entry.table.name]) for entry in manifest.tables]
+            steps = self._plan_rows(store, index["pages"])
+            self._finish(*(entry.file for entry in manifest.tables))
+            replay, found = self._replay_of(store, saved, states)
+            self._finish(steps)
+            self._fill_metadata(store, index)
+            mend(store, len(index["pages"]), found)
+        for name in replay.table_names:
+            replay.live_table(name).keep_to_settings()
+        return replay
+
+    def _replay_of(
+        self, store: Store, saved: Sequence[Table], states: list[TableState[LoadedItems]]
+    ) -> tuple[Replay, list[FoundItems]]:
+        """A replay whose rows and pages are still to come, and its items, which are right as far as they go."""
+        manifest = self._manifest
+        for entry, state in zip(manifest.tables, states, strict=True):
+            finish_items(state.items.memory.items, _head_of(entry), self._names_in(entry))
         replay = Replay.of_state(self._state(store.signature, states), store)
         found = [
             FoundItems(
@@ -152,12 +180,48 @@ class _Checkpoint:
         ]
         for items in found:
             check_items(items)
-        mend(store, len(index["pages"]), found)
-        for name in replay.table_names:
-            replay.live_table(name).keep_to_settings()
-        return replay
+        return replay, found
 
-    def _state(self, signature: Signature, tables: list[TableState]) -> ReplayState:
+    # ---- reading ---------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """What is planned inside is read meanwhile, all files at once; at the end all is there and right."""
+        self._readers: dict[str, HashedReader] = {}
+        with ExitStack() as files, crew() as threads:
+            self._open, self._threads = files, threads
+            yield
+            self._finish(*self._readers)
+
+    def _finish(self, *files: str) -> None:
+        """Wait for these files and compare their checksums; nothing in them was to be trusted before."""
+        for name in files:
+            self._readers.pop(name).finish()
+
+    def _reader(self, record: FileRecord) -> HashedReader:
+        reader = self._open.enter_context(HashedReader(self._folder, record, self._threads))
+        self._readers[record.name] = reader
+        return reader
+
+    def _plan_arrays(self, name: str) -> dict[str, NDArray[Any]]:
+        """Arrays of their own for those of a file."""
+        record = self._checked_record(name)
+        found = {array.name: np.empty(array.shape, array.dtype) for array in record.arrays}
+        reader = self._reader(record)
+        for made in found.values():
+            reader.read_into(made)
+        return found
+
+    def _checked_record(self, name: str) -> FileRecord:
+        record = self._files[name]
+        for array in record.arrays:
+            if np.dtype(array.dtype) != _DTYPES[array.name] or min(array.shape, default=0) < 0:
+                raise ValueError(f"{name}: {array.name}: expected {_DTYPES[array.name]}, got {array.dtype}")
+        if sum(map(_nbytes, record.arrays)) != record.size:
+            raise ValueError(f"{name}: expected {record.size} bytes of arrays, got {record.arrays}")
+        return record
+
+    def _state(self, signature: Signature, tables: list[TableState[LoadedItems]]) -> ReplayState[LoadedItems]:
         manifest = self._manifest
         unknown = set(manifest.given) - set(signature.columns)
         if unknown or manifest.next_key < 1 or manifest.next_episode < 0:
@@ -189,30 +253,32 @@ class _Checkpoint:
         _check_words(words, manifest.page_rows)
         reserved = reserved_pages(manifest.capacity, signature.nbytes, manifest.page_rows)
         num_pages = max(reserved, len(words) + _SPARE_PAGES)
-        return Store(signature, manifest.capacity, page_rows=manifest.page_rows, num_pages=num_pages)
+        return Store(
+            signature,
+            manifest.capacity,
+            page_rows=manifest.page_rows,
+            num_pages=num_pages,
+        )
 
-    def _fill_rows(self, store: Store, words: NDArray[np.int64]) -> None:
-        """The values and words of all rows."""
+    def _plan_rows(self, store: Store, words: NDArray[np.int64]) -> str:
+        """The words and values of all rows; returns the name of the file of the words."""
         ranges = used_ranges(np.arange(len(words)), words, store.arrays.page_rows)
         arrays = {"steps": store.arrays.steps, **store.row_arrays}
         files = {record.arrays[0].name: record for record in self._files.values() if record.arrays}
         for name, array in arrays.items():
-            self._read_rows(files[name], store, array, ranges, store.layout.places[name][0])
+            self._plan_values(files[name], array, ranges)
         store.arrays.pages[: len(words)] = words
+        return files["steps"].name
 
-    def _read_rows(
-        self, record: FileRecord, store: Store, array: NDArray[Any], ranges: NDArray[np.int64], offset: int
-    ) -> None:
+    def _plan_values(self, record: FileRecord, array: NDArray[Any], ranges: NDArray[np.int64]) -> None:
         total = int((ranges[:, 1] - ranges[:, 0]).sum())
         if record.arrays != (record_of_array(record.arrays[0].name, array, total),):
             raise ValueError(
                 f"expected {total} rows of {array.dtype.str} {array.shape[1:]}, got {record.arrays}"
             )
-        with HashedReader(self._folder, record) as reader:
-            per_row = math.prod(array.shape[1:]) * array.itemsize
-            for start, stop in ranges.tolist():
-                reader.copy_to(store.arena, offset + start * per_row, (stop - start) * per_row)
-            reader.finish()
+        reader = self._reader(record)
+        for start, stop in ranges.tolist():
+            reader.read_into(array[start:stop])
 
     def _fill_metadata(self, store: Store, index: Mapping[str, NDArray[Any]]) -> None:
         """What stands beside rows: episodes, versions, links to final rows."""
@@ -239,14 +305,14 @@ class _Checkpoint:
 
     # ---- items -----------------------------------------------------------------------------------------------------
 
-    def _table_state(self, entry: TableEntry, table: Table) -> TableState:
+    def _plan_table(self, entry: TableEntry, table: Table) -> TableState[LoadedItems]:
         if set(entry.counts) != set(COUNTS) or min(entry.counts.values()) < 0:
             raise ValueError(
                 f"table {table.name!r}: expected the counts {', '.join(COUNTS)}, got {entry.counts}"
             )
-        return TableState(table, dict(entry.counts), self._item_state(entry))
+        return TableState(table, dict(entry.counts), self._plan_items(entry, table))
 
-    def _item_state(self, entry: TableEntry) -> ItemState:
+    def _plan_items(self, entry: TableEntry, table: Table) -> LoadedItems:
         if len(entry.ring) != RING_WORDS or not 1 <= entry.capacity <= MAX_ROWS or entry.scratch < 1:
             raise ValueError(f"table {entry.table.name!r}: expected the words of a ring, got {entry.ring}")
         first, span = entry.ring[FIRST], entry.ring[SPAN]
@@ -254,29 +320,37 @@ class _Checkpoint:
             raise ValueError(
                 f"table {entry.table.name!r}: expected slots below {entry.capacity}, got {first}, {span}"
             )
-        arrays = self._read_arrays(entry.file)
-        if not {"keys", "rows", "times"} <= set(arrays) <= set(PER_ITEM):
-            raise ValueError(f"{entry.file}: expected the arrays of items, got {', '.join(arrays)}")
-        for name, array in arrays.items():
-            wanted = (span, WINDOW_WORDS) if name == "windows" else (span,)
+        record = self._checked_record(entry.file)
+        names = self._names_in(entry)
+        if not {RECORDS} <= names <= set(PER_ITEM) or len(names) != len(record.arrays):
+            raise ValueError(f"{entry.file}: expected the arrays of items, got {', '.join(names)}")
+        selectors = for_kernels(table.sampler), for_kernels(table.remover)
+        memory = empty_memory(entry.capacity, names, *selectors)
+        places, reader = memory_arrays(memory), self._reader(record)
+        for array in record.arrays:
+            wanted = (span, *_PER_ITEM_SHAPES.get(array.name, ()))
             if array.shape != wanted:
-                raise ValueError(f"{entry.file}: {name}: expected the shape {wanted}, got {array.shape}")
-        return ItemState(
-            entry.capacity,
-            np.array(entry.ring, np.int64),
-            entry.priority,
-            np.array(entry.window, np.uint32),
-            arrays,
-            entry.scratch,
-        )
+                raise ValueError(
+                    f"{entry.file}: {array.name}: expected the shape {wanted}, got {array.shape}"
+                )
+            # What the selectors of now have no use for is read too: it must be right.
+            place = places.get(array.name)
+            whole = np.empty(wanted, array.dtype) if place is None else place
+            for part in segments(whole, 0 if place is None else first, span):
+                reader.read_into(part)
+        return LoadedItems(memory, entry.scratch)
+
+    def _names_in(self, entry: TableEntry) -> set[str]:
+        return {array.name for array in self._files[entry.file].arrays}
 
     def _where(self, entry: TableEntry) -> Where:
         record = self._files[entry.file]
 
         def where(name: str, place: int) -> str:
-            offset = 0
+            within = {"keys": 0, "rows": 4 * RECORD_ROW, "times": 4 * RECORD_TIMES}
+            offset = within.get(name, 0)
             for array in record.arrays:
-                if array.name == name:
+                if array.name == (RECORDS if name in within else name):
                     in_ring = (place - entry.ring[FIRST]) % entry.capacity
                     per_item = math.prod(array.shape[1:]) * np.dtype(array.dtype).itemsize
                     return f"{self._folder / entry.file}, byte {offset + in_ring * per_item} ({name})"
@@ -285,19 +359,11 @@ class _Checkpoint:
 
         return where
 
-    def _read_arrays(self, name: str) -> dict[str, NDArray[Any]]:
-        record = self._files[name]
-        for array in record.arrays:
-            if np.dtype(array.dtype) != _DTYPES[array.name] or min(array.shape, default=0) < 0:
-                raise ValueError(f"{name}: {array.name}: expected {_DTYPES[array.name]}, got {array.dtype}")
-        if sum(map(_nbytes, record.arrays)) != record.size:
-            raise ValueError(f"{name}: expected {record.size} bytes of arrays, got {record.arrays}")
-        found = {array.name: np.empty(array.shape, array.dtype) for array in record.arrays}
-        with HashedReader(self._folder, record) as reader:
-            for made in found.values():
-                reader.read_into(made)
-            reader.finish()
-        return found
+
+def _head_of(entry: TableEntry) -> ItemState:
+    """What the manifest says of a table's items."""
+    ring, window = np.array(entry.ring, np.int64), np.array(entry.window, np.uint32)
+    return ItemState(entry.capacity, ring, entry.priority, window, {}, entry.scratch)
 
 
 def _chosen(folder: Path, saved: Sequence[Table], tables: Sequence[Table] | None) -> dict[str, Table]:

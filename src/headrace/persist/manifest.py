@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +10,11 @@ import msgspec
 
 from headrace.replay.description import TableRecord
 from headrace.replay.generator import GeneratorRecord
-from headrace.store.checked_json import read_checked_json, write_checked_json
+from headrace.store.checked_json import checked_json, read_checked_json
 
 MANIFEST = "manifest.json"
-FORMAT, VERSION = "headrace checkpoint", 1
+# Version 2 hashes files by pieces, and keeps key, row and times of an item side by side.
+FORMAT, VERSION = "headrace checkpoint", 2
 
 
 class ArrayRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -24,7 +26,7 @@ class ArrayRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FileRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One file: arrays one after another."""
+    """One file: arrays one after another. The checksum is that of `files.PIECE`-sized pieces' checksums."""
 
     name: str
     size: int
@@ -62,8 +64,11 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write it; with it the checkpoint is complete."""
-    write_checked_json(folder / MANIFEST, manifest, FORMAT, VERSION)
+    """Write it, last of all; with it the checkpoint is complete. Its name is on the disk when the folder is synced."""
+    with open(folder / MANIFEST, "xb") as file:
+        file.write(checked_json(manifest, FORMAT, VERSION))
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -10,17 +10,20 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.checks import check_count
-from headrace.persist.files import HashedWriter, record_of_array
+from headrace.persist.files import HashedWriter, crew, record_of_array
 from headrace.persist.folders import new_folder, publish, remove_older
 from headrace.persist.manifest import FileRecord, Manifest, TableEntry, write_manifest
 from headrace.replay.description import record_of
 from headrace.replay.generator import generator_record
+from headrace.replay.item_memory import RECORD_ROW
+from headrace.replay.item_state import RECORDS, ItemState
 from headrace.replay.live_table import TableState
 from headrace.replay.replay import Replay, ReplayState
 from headrace.store.layout import (
@@ -46,20 +49,31 @@ _GROUP_BYTES = 32 << 20
 def save(replay: Replay, directory: str | os.PathLike[str], keep: int | None) -> Path:
     """See `Replay.save`."""
     keep = None if keep is None else check_count("keep", keep, 1)
-    for name in replay.table_names:
-        record_of(
-            replay.live_table(name).description()
-        )  # What cannot be written down is refused before anything is.
+    _refuse_what_cannot_be_written_down(replay)
     place = Path(directory)
     place.mkdir(parents=True, exist_ok=True)
     with new_folder(place) as folder:
         state, pages, words = replay.copy_state()
-        with _released(replay.store, pages) as held:
-            _write(folder, replay.store, state, held, words)
+        with _Files(folder) as files:
+            with _released(replay.store, pages) as held:
+                manifest = _write(files, replay.store, state, held, words)
+            files.sync()
+        write_manifest(folder, manifest)
         path = publish(folder, place)
     if keep is not None:
         remove_older(place, keep)
     return path
+
+
+def _refuse_what_cannot_be_written_down(replay: Replay) -> None:
+    for name in replay.table_names:
+        try:
+            record_of(replay.live_table(name).description())
+        except ValueError as error:
+            raise ValueError(
+                f"save: table {name!r}: {error}. Nothing was written. Make the replay that is saved with one of "
+                f"Headrace's own in its place, and give yours when it comes back: Replay.load(path, tables=[...])"
+            ) from error
 
 
 class _HeldPages:
@@ -88,19 +102,61 @@ def _released(store: Store, pages: NDArray[np.int64]) -> Iterator[_HeldPages]:
         store.allow(-len(pages))
 
 
+class _Files:
+    """The files of a checkpoint that is being written, open until all are on the disk.
+
+    They are synced together at the end: most of that is waiting for the disk, which has long begun with all of them.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._open = ExitStack()
+        self._writers: list[HashedWriter] = []
+
+    def new(self, name: str) -> HashedWriter:
+        """Another file."""
+        writer = self._open.enter_context(HashedWriter(self._folder / name, self._threads))
+        self._writers.append(writer)
+        return writer
+
+    def write_arrays(self, name: str, arrays: dict[str, NDArray[Any]]) -> FileRecord:
+        """Another file of these arrays."""
+        writer = self.new(name)
+        for array in arrays.values():
+            writer.write(np.ascontiguousarray(array))
+        return writer.record([record_of_array(name, array) for name, array in arrays.items()])
+
+    def sync(self) -> None:
+        """Put them all on the disk."""
+        for writer in self._writers:
+            writer.sync()
+
+    def __enter__(self) -> Self:
+        self._crew = crew()
+        self._threads = self._crew.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # The threads first: they use the files.
+        self._crew.__exit__(kind, error, trace)
+        self._open.close()
+
+
 def _write(
-    folder: Path, store: Store, state: ReplayState, held: _HeldPages, words: NDArray[np.int64]
-) -> None:
+    files: _Files, store: Store, state: ReplayState[ItemState], held: _HeldPages, words: NDArray[np.int64]
+) -> Manifest:
     renumber = _Renumbering(held.numbers, store.num_pages, store.arrays.page_rows)
-    files, index = _write_rows(folder, store, held, words, renumber)
+    records, index = _write_rows(files, store, held, words, renumber)
     index = {"pages": renumber.words(words), **index}
-    files.append(_write_arrays(folder / "index.bin", index))
+    records.append(files.write_arrays("index.bin", index))
     tables = []
     for number, table in enumerate(state.tables):
         name = f"items-{number}.bin"
-        files.append(_write_arrays(folder / name, _items_of(table, renumber)))
+        records.append(files.write_arrays(name, _items_of(table, renumber)))
         tables.append(_entry_of(table, name))
-    manifest = Manifest(
+    return Manifest(
         state.signature.to_json(),
         state.capacity,
         store.arrays.page_rows,
@@ -110,10 +166,9 @@ def _write(
         {table: dict(values) for table, values in state.paddings.items()},
         generator_record(state.generator),
         tuple(tables),
-        tuple(files),
+        tuple(records),
         state.skipped_keys,
     )
-    write_manifest(folder, manifest)
 
 
 class _Renumbering:
@@ -127,9 +182,12 @@ class _Renumbering:
         # How far the rows of each page move; items that left (DEAD) and their like stay as they are.
         self._moves = np.zeros(num_pages + 1, np.int64)
         self._moves[pages] = (np.arange(len(pages)) - pages) * page_rows
+        self._is_needed = bool(self._moves.any())
 
     def rows(self, rows: NDArray[Any]) -> NDArray[Any]:
         """The new numbers of rows of these pages."""
+        if not self._is_needed:
+            return rows
         pages = np.minimum(rows // rows.dtype.type(self._page_rows), rows.dtype.type(len(self._moves) - 1))
         # Unsigned numbers go round, so they move down too.
         renumbered: NDArray[Any] = rows + self._moves.astype(rows.dtype).take(pages)
@@ -145,28 +203,29 @@ class _Renumbering:
 
 
 def _write_rows(
-    folder: Path, store: Store, held: _HeldPages, words: NDArray[np.int64], renumber: _Renumbering
+    files: _Files, store: Store, held: _HeldPages, words: NDArray[np.int64], renumber: _Renumbering
 ) -> tuple[list[FileRecord], dict[str, NDArray[Any]]]:
     """Write the values of all rows, page after page, and their words; returns what else is known of them."""
     arrays = [("steps", store.arrays.steps), *store.row_arrays.items()]
     total = int((words[:, USED] * words[:, LANES]).sum())
     links = _Links(store, held.numbers, words)
-    with ExitStack() as stack:
-        names = ["steps.bin", *(f"rows-{number}.bin" for number in range(len(store.row_arrays)))]
-        writers = [stack.enter_context(HashedWriter(folder / name)) for name in names]
-        for first, stop in _groups(store, len(words)):
-            ranges = used_ranges(held.numbers[first:stop], words[first:stop], store.arrays.page_rows)
-            writers[0].write(links.steps_of(ranges))
-            for (_, array), writer in zip(arrays[1:], writers[1:], strict=True):
-                for start, end in ranges.tolist():
-                    writer.write(array[start:end])
-            links.add_metadata(first, stop)
-            held.release(stop)
-        files = [
-            writer.finish([record_of_array(name, array, total)])
-            for (name, array), writer in zip(arrays, writers, strict=True)
-        ]
-    return files, links.index(renumber)
+    names = ["steps.bin", *(f"rows-{number}.bin" for number in range(len(store.row_arrays)))]
+    writers = [files.new(name) for name in names]
+    for first, stop in _groups(store, len(words)):
+        ranges = used_ranges(held.numbers[first:stop], words[first:stop], store.arrays.page_rows)
+        for (_, array), writer in zip(arrays[1:], writers[1:], strict=True):
+            for start, end in ranges.tolist():
+                writer.write(array[start:end])
+        writers[0].write(links.steps_of(ranges))
+        links.add_metadata(first, stop)
+        for writer in writers:
+            writer.settle()
+        held.release(stop)
+    records = [
+        writer.record([record_of_array(name, array, total)])
+        for (name, array), writer in zip(arrays, writers, strict=True)
+    ]
+    return records, links.index(renumber)
 
 
 def _groups(store: Store, count: int) -> Iterator[tuple[int, int]]:
@@ -245,12 +304,14 @@ def _rows_at(places: NDArray[np.int64], ranges: NDArray[np.int64]) -> NDArray[np
     return rows
 
 
-def _items_of(table: TableState, renumber: _Renumbering) -> dict[str, NDArray[Any]]:
+def _items_of(table: TableState[ItemState], renumber: _Renumbering) -> dict[str, NDArray[Any]]:
     arrays = table.items.arrays
-    return {**arrays, "rows": renumber.rows(arrays["rows"])}
+    rows = arrays[RECORDS][:, RECORD_ROW]
+    rows[:] = renumber.rows(rows)  # They are a copy.
+    return arrays
 
 
-def _entry_of(table: TableState, file: str) -> TableEntry:
+def _entry_of(table: TableState[ItemState], file: str) -> TableEntry:
     items = table.items
     real, invented, lookahead = items.window.tolist()
     return TableEntry(
@@ -263,10 +324,3 @@ def _entry_of(table: TableState, file: str) -> TableEntry:
         items.scratch,
         file,
     )
-
-
-def _write_arrays(path: Path, arrays: dict[str, NDArray[Any]]) -> FileRecord:
-    with HashedWriter(path) as writer:
-        for array in arrays.values():
-            writer.write(np.ascontiguousarray(array))
-        return writer.finish([record_of_array(name, array) for name, array in arrays.items()])

@@ -12,10 +12,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.errors import StoreFull
 from headrace.replay import kernels
 from headrace.replay.custom_index import CheckedIndex
 from headrace.replay.item_ring import ItemRing
-from headrace.replay.item_state import ItemState
+from headrace.replay.item_state import LoadedItems
 from headrace.replay.items import CUSTOM, LIVE, priority_of
 from headrace.replay.selectors import AnySelector, CustomSelector, Selector
 from headrace.store.store import Store
@@ -37,12 +38,12 @@ def new_ring(
     sampler: AnySelector,
     remover: AnySelector,
     random: np.random.Generator,
-    state: ItemState | None = None,
+    loaded: LoadedItems | None = None,
 ) -> ItemRing:
     """The ring for these selectors; see `ItemRing` for the arguments."""
     if isinstance(sampler, CustomSelector) or isinstance(remover, CustomSelector):
-        return CustomRing(store, max_size, sampler, remover, random, state)
-    return ItemRing(store, max_size, sampler, remover, random, state)
+        return CustomRing(store, max_size, sampler, remover, random, loaded)
+    return ItemRing(store, max_size, sampler, remover, random, loaded)
 
 
 class CustomRing(ItemRing):
@@ -55,9 +56,9 @@ class CustomRing(ItemRing):
         sampler: AnySelector,
         remover: AnySelector,
         random: np.random.Generator,
-        state: ItemState | None = None,
+        loaded: LoadedItems | None = None,
     ) -> None:
-        super().__init__(store, max_size, _for_kernels(sampler), _for_kernels(remover), random, state)
+        super().__init__(store, max_size, for_kernels(sampler), for_kernels(remover), random, loaded)
         self._customs = (sampler, remover)
         self._use_indexes(*map(_index_of, self._customs))
         live = self._live_slots()
@@ -90,8 +91,10 @@ class CustomRing(ItemRing):
         for number in range(len(rows)):
             window = windows[number : number + 1] if len(windows) > 1 else windows
             priority = priorities[number : number + 1] if len(priorities) > 1 else priorities
-            self._put(first_key + number, rows[number : number + 1], window, priority, pins)
-            left += self._shrink()
+            with self._after(number):
+                self._put(first_key + number, rows[number : number + 1], window, priority, pins)
+            with self._after(number + 1):
+                left += self._shrink()
         return left
 
     def _put(
@@ -118,8 +121,11 @@ class CustomRing(ItemRing):
                 _NO_NUMBERS,
                 *self._scratch_arrays,
             )
-            self._remove_obstacle(stopped)
-        self.inserted += 1
+            try:
+                self._remove_obstacle(stopped, 0)
+            except StoreFull:
+                self._forget([int(key)])
+                raise
 
     def _shrink(self) -> int:
         """Let the remover take items until there are no more than `max_size`; returns how many left."""
@@ -269,7 +275,8 @@ class CustomRing(ItemRing):
         return slots
 
 
-def _for_kernels(selector: AnySelector) -> Selector:
+def for_kernels(selector: AnySelector) -> Selector:
+    """What the arrays are made for: of a user's own selector they know nothing."""
     return _NoKernel() if isinstance(selector, CustomSelector) else selector
 
 

@@ -109,6 +109,10 @@ class Disk:
                 self._compare(self._manifest, signature, tables, capacity)
                 capacity = self._manifest.capacity
             self.store = self._open_store(descriptor, signature, capacity)
+        except BaseException:
+            # A mapping that somebody's traceback still holds would keep the lock.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            raise
         finally:
             # The arena has a descriptor of its own; the lock is shared by all of them.
             os.close(descriptor)

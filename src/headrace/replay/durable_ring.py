@@ -9,7 +9,6 @@ Arrays are never made anew inside a transaction, so what could stop a kernel hal
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -17,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.errors import StoreFull
 from headrace.replay import journal, kernels
 from headrace.replay.cutting import Cut, Windows
 from headrace.replay.generations import Generations
 from headrace.replay.item_memory import ItemMemory, ItemShape, new_items, with_selectors
 from headrace.replay.item_ring import ONE_ROW, ItemRing
-from headrace.replay.item_state import ItemState
+from headrace.replay.item_state import LoadedItems
 from headrace.replay.items import (
     DELETES,
     IGNORED_DELETES,
@@ -44,7 +42,6 @@ from headrace.store.store import Store
 if TYPE_CHECKING:
     from headrace.replay.quick import QuickBatches
 
-_LOGGER = logging.getLogger(__name__)
 _ENTRIES = 1024
 
 
@@ -73,10 +70,10 @@ class DurableRing(ItemRing):
         self._in_transaction = False
         super().__init__(store, table.max_size, *kernel_selectors(table), random)
 
-    def _open(self, state: ItemState | None) -> None:
+    def _open(self, loaded: LoadedItems | None) -> None:
         found = self._found
         if found is None:
-            super()._open(state)
+            super()._open(loaded)
             return
         self._journal_words = found.shape.journal
         shape = self._shape(
@@ -143,13 +140,8 @@ class DurableRing(ItemRing):
             raise
 
     def _close_holes(self) -> None:
-        """Only tidying: what was asked for is done, so a disk without room for a new file is no error of the call."""
-        if self._in_transaction:
-            return
-        try:
+        if not self._in_transaction:
             super()._close_holes()
-        except (OSError, StoreFull) as error:
-            _LOGGER.warning("holes between items stay for now, a new file cannot be made: %s", error)
 
     # ---- changes ---------------------------------------------------------------------------------------------------
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
-from headrace.errors import CheckpointError, StoreFull
+from headrace.errors import CheckpointError
 from headrace.replay import journal
 from headrace.replay.disk_header import DiskHeader
 from headrace.replay.item_memory import ItemMemory, found_items
@@ -12,6 +13,7 @@ from headrace.replay.items import DELETES, INSERTS, PRIORITY_OF_ALL, SAMPLES
 from headrace.replay.mending import FoundItems, check_items
 from headrace.store.arena import Arena
 from headrace.store.checked_json import sync_folder
+from headrace.store.room import no_room
 
 
 class Generations:
@@ -40,14 +42,17 @@ class Generations:
     def new(self, nbytes: int) -> Arena:
         """The file of the next generation."""
         path = self._path(self._generation + 1)
-        path.unlink(missing_ok=True)
-        arena = Arena.file(path, nbytes)
+        arena = None
         try:
+            path.unlink(missing_ok=True)
+            arena = Arena.file(path, nbytes)
             arena.reserve(0, nbytes)
         except OSError as error:
-            arena.close()
-            path.unlink()
-            raise StoreFull(f"no room for {nbytes} bytes of items on the disk: {error}") from error
+            if arena is not None:
+                arena.close()
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+            raise no_room(f"{nbytes} bytes for items in {path}", error) from error
         return arena
 
     def turn(self, arena: Arena) -> None:

@@ -36,8 +36,12 @@ from headrace.replay.sum_tree import tree_levels
 from headrace.store.arena import Arena, ArenaLayout
 from headrace.store.jit import opening
 from headrace.store.layout import MAX_ROWS
+from headrace.store.room import no_room
 
 _LINE = 64
+
+# The words of a record: a key of two, then
+RECORD_ROW, RECORD_TIMES, RECORD_WORDS = 2, 3, 4
 
 # The words of "about".
 ABOUT_WORDS = 16
@@ -66,6 +70,14 @@ class ItemShape(NamedTuple):
     def has_touches(self) -> bool:
         """Whether it is known when each item was touched last."""
         return HEAP in (self.sampler_kind, self.remover_kind)
+
+
+def shape_for(
+    sampler: Selector, remover: Selector, capacity: int, *, with_windows: bool, with_priorities: bool
+) -> ItemShape:
+    """The shape for these selectors: a heap orders items by priorities, so each has its own."""
+    needs_priorities = HEAP in (sampler.kind, remover.kind)
+    return ItemShape(capacity, with_windows, with_priorities or needs_priorities, sampler.kind, remover.kind)
 
 
 class ItemMemory(NamedTuple):
@@ -99,7 +111,10 @@ def new_items(
         make_arena: where the arrays lie, called with the number of bytes.
     """
     layout = _layout(shape)
-    arena = make_arena(layout.nbytes)
+    try:
+        arena = make_arena(layout.nbytes)
+    except OSError as error:
+        raise no_room(f"{layout.nbytes} bytes for {shape.capacity} items", error) from error
     about = arena.array(0, (ABOUT_WORDS,), np.int64)
     about[_SHAPE : _SHAPE + len(shape)] = shape
     about[_VERSION], about[_MAGIC] = _THIS_VERSION, _MAGIC_NUMBER
@@ -132,6 +147,11 @@ def with_selectors(memory: ItemMemory, sampler: Selector, remover: Selector) -> 
     return memory._replace(items=open_items(memory.memory, memory.places))
 
 
+def records_of(memory: NDArray[np.uint8], places: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """uint32[capacity, 4]: key, as two words, row and times of each item, as they stand side by side."""
+    return memory[places[0, 0] : places[0, 1]].view(np.uint32).reshape(-1, RECORD_WORDS)
+
+
 def _carved(shape: ItemShape, layout: ArenaLayout, arena: Arena) -> ItemMemory:
     memory: NDArray[np.uint8] = arena.array(0, (layout.nbytes,), np.uint8)  # type: ignore[assignment]
     spans = layout.spans()[1:]
@@ -143,7 +163,7 @@ def _layout(shape: ItemShape) -> ArenaLayout:
     layout = ArenaLayout(alignment=_LINE)
     layout.add("about", (ABOUT_WORDS,), np.int64)
     # Key, row and times of an item side by side: a draw reads all three, from one place of memory.
-    layout.add("records", (capacity, 4), np.uint32)
+    layout.add("records", (capacity, RECORD_WORDS), np.uint32)
     layout.add("priorities", (capacity if shape.with_priorities else 0,), np.float64)
     layout.add("windows", ((capacity if shape.with_windows else 0) * WINDOW_WORDS,), np.uint32)
     layout.add("touches", (capacity if shape.has_touches else 0,), np.int64)

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.errors import StoreFull
 from headrace.replay import kernels
 from headrace.replay.append_cut import append_and_cut
 from headrace.replay.cutting import Cut, Windows
 from headrace.replay.generator import addresses_of
-from headrace.replay.item_memory import ItemMemory, ItemShape, new_items
-from headrace.replay.item_state import ItemState, fill_items, room_for_copy, state_of
+from headrace.replay.item_memory import (
+    ItemMemory,
+    ItemShape,
+    new_items,
+    records_of,
+    shape_for,
+    with_selectors,
+)
+from headrace.replay.item_state import ItemState, LoadedItems, arrays_by_name, room_for_copy, state_of
 from headrace.replay.items import (
     FIRST,
     HAS_SEQUENCES,
-    HEAP,
     LIVE,
     PRIORITIZED,
     SPAN,
@@ -32,6 +42,7 @@ from headrace.store.store import Store
 if TYPE_CHECKING:
     from headrace.replay.quick import QuickBatches
 
+_LOGGER = logging.getLogger(__name__)
 _SMALLEST = 1024
 _SCRATCH = 256
 # The window of every item that is one row.
@@ -47,7 +58,11 @@ class ItemRing:
         max_size: the most items.
         sampler, remover: descriptions of the selectors.
         random: the replay's generator.
-        state: what is in it from the beginning; None for nothing.
+        loaded: what is in it from the beginning, which the ring makes its own; None for nothing.
+
+    Attributes:
+        cut_short: of an insert that ended with an error: how many items were in by then, until somebody has counted
+            them.
     """
 
     def __init__(
@@ -57,38 +72,30 @@ class ItemRing:
         sampler: Selector,
         remover: Selector,
         random: np.random.Generator,
-        state: ItemState | None = None,
+        loaded: LoadedItems | None = None,
     ) -> None:
         self._store = store
         self.max_size = max_size
-        # Items that `insert` put in so far: after an error it tells how far it came.
-        self.inserted = 0
         self._sampler = sampler
         self._remover = remover
         self._random = random
         self._numbers = addresses_of(random)
         self._random_victims = remover.kind in (UNIFORM, PRIORITIZED)
         self._random_draws = sampler.kind in (UNIFORM, PRIORITIZED)
-        self._uses_heap = HEAP in (sampler.kind, remover.kind)
-        self._use_scratch(new_scratch(_SCRATCH if state is None else state.scratch))
-        self._open(state)
+        self.cut_short = 0
+        self._use_scratch(new_scratch(_SCRATCH if loaded is None else loaded.scratch))
+        self._open(loaded)
 
-    def _open(self, state: ItemState | None) -> None:
-        if state is None:
+    def _open(self, loaded: LoadedItems | None) -> None:
+        if loaded is None:
             capacity = min(_SMALLEST, self.max_size + 1)
             self._use(self._new(capacity, with_windows=False, with_priorities=False))
-            return
-        has_windows, has_priorities = "windows" in state.arrays, "priorities" in state.arrays
-        self._use(self._new(state.capacity, with_windows=has_windows, with_priorities=has_priorities))
-        fill_items(self.arrays, state)
+        else:
+            self._use(with_selectors(loaded.memory, self._sampler, self._remover))
 
     def _shape(self, capacity: int, *, with_windows: bool, with_priorities: bool) -> ItemShape:
-        return ItemShape(
-            capacity,
-            with_windows,
-            with_priorities or self._uses_heap,
-            self._sampler.kind,
-            self._remover.kind,
+        return shape_for(
+            self._sampler, self._remover, capacity, with_windows=with_windows, with_priorities=with_priorities
         )
 
     def _new(self, capacity: int, *, with_windows: bool, with_priorities: bool) -> ItemMemory:
@@ -167,7 +174,7 @@ class ItemRing:
             priorities: float64[M], or float64[1] for all.
             pins: references that each item still has to take on its page: 0, or 1 for items of one row.
         """
-        left = 0
+        left = inserted = 0
         while True:
             uniforms = self._random.random(2 * len(rows) + 8) if self._random_victims else _NO_NUMBERS
             done, gone, stopped = kernels.insert_into(
@@ -182,14 +189,14 @@ class ItemRing:
                 *self._scratch_arrays,
             )
             left += int(gone)
-            self.inserted += int(done)
+            inserted += int(done)
             if stopped == kernels.DONE:
                 return left
             first_key += done
             rows = rows[done:]
             windows = windows[done:] if len(windows) > 1 else windows
             priorities = priorities[done:] if len(priorities) > 1 else priorities
-            self._remove_obstacle(stopped)
+            self._remove_obstacle(stopped, inserted)
 
     def append_step(self, block: LaneBlock, first_key: int, priorities: NDArray[np.float64]) -> int:
         """Commit a block's step and insert an item of each of its rows; returns how many items left for them."""
@@ -213,9 +220,10 @@ class ItemRing:
         block.committed()
         if stopped == kernels.DONE:
             return int(left)
-        self._remove_obstacle(stopped)
+        self._remove_obstacle(stopped, int(done))
         rest = block.newest_rows[done:]
-        return int(left) + ItemRing.insert(self, first_key + done, rest, ONE_ROW, priorities, 1)
+        with self._after(int(done)):
+            return int(left) + ItemRing.insert(self, first_key + done, rest, ONE_ROW, priorities, 1)
 
     def append_and_cut(
         self, block: LaneBlock, cut: Cut, out: Windows, first_key: int, priorities: NDArray[np.float64]
@@ -246,19 +254,39 @@ class ItemRing:
         block.committed()
         if stopped == kernels.DONE:
             return int(left)
-        self._remove_obstacle(stopped)
+        self._remove_obstacle(stopped, int(done))
         rows = out.rows[done : out.total[0]]
-        return int(left) + self.insert(first_key + done, rows, out.shapes[:1], priorities)
+        with self._after(int(done)):
+            return int(left) + self.insert(first_key + done, rows, out.shapes[:1], priorities)
 
-    def _remove_obstacle(self, stopped: int) -> None:
-        if stopped == kernels.NO_SLOT:
-            self._make_room()
-        elif stopped == kernels.NO_WINDOWS:
-            self._replace(len(self.arrays.rows), with_windows=True)
-        elif stopped == kernels.NO_PRIORITIES:
-            self._replace(len(self.arrays.rows), with_priorities=True)
-        elif stopped == kernels.NO_SCRATCH:
-            self._scratch_for(2 * len(self._scratch.changed))
+    def _remove_obstacle(self, stopped: int, inserted: int) -> None:
+        """Let a kernel that stopped go on.
+
+        Args:
+            stopped: why.
+            inserted: how many items it had put in.
+
+        Raises:
+            StoreFull: there is no memory for larger arrays; those there are stay as they are.
+        """
+        with self._after(inserted):
+            if stopped == kernels.NO_SLOT:
+                self._make_room()
+            elif stopped == kernels.NO_WINDOWS:
+                self._replace(len(self.arrays.rows), with_windows=True)
+            elif stopped == kernels.NO_PRIORITIES:
+                self._replace(len(self.arrays.rows), with_priorities=True)
+            elif stopped == kernels.NO_SCRATCH:
+                self._scratch_for(2 * len(self._scratch.changed))
+
+    @contextmanager
+    def _after(self, inserted: int) -> Iterator[None]:
+        """What fails inside is cut short after so much more."""
+        try:
+            yield
+        except BaseException:
+            self.cut_short += inserted
+            raise
 
     def shrink_to(self, max_size: int) -> int:
         """Set another largest size; returns how many items left at once."""
@@ -298,11 +326,14 @@ class ItemRing:
 
     def room_for_copy(self) -> dict[str, NDArray[Any]]:
         """Arrays for `copy`; made without the lock, since making them takes longer than filling them."""
-        return room_for_copy(self.arrays)
+        return room_for_copy(self._by_name())
 
     def copy(self, room: dict[str, NDArray[Any]]) -> ItemState:
         """All that another ring needs to go on as this one would."""
-        return state_of(self.arrays, room, len(self._scratch.changed))
+        return state_of(self.arrays, self._by_name(), room, len(self._scratch.changed))
+
+    def _by_name(self) -> dict[str, NDArray[Any]]:
+        return arrays_by_name(self.arrays, records_of(*self._carve))
 
     # ---- room ------------------------------------------------------------------------------------------------------
 
@@ -318,7 +349,11 @@ class ItemRing:
         """Keep at least half of the slots live: a uniform draw hits an item at every second try or better."""
         ring = self.arrays.ring
         if ring[SPAN] > 2 * ring[LIVE] + 64:
-            self._replace(self.arrays.rows.shape[0])
+            try:
+                self._replace(self.arrays.rows.shape[0])
+            except StoreFull as error:
+                # Only tidying: what was asked for is done, so this is no error of the call.
+                _LOGGER.warning("holes between items stay for now: %s", error)
 
     def _replace(self, capacity: int, *, with_windows: bool = False, with_priorities: bool = False) -> None:
         new = self._new(

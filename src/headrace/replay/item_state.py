@@ -2,6 +2,9 @@
 
 Slots stay where they are, marked ones included, and so does the capacity: a draw at random finds an item by its slot.
 Selectors' indexes are left out; they are made anew from the items, bit for bit the same.
+
+A checkpoint is read straight into the arrays of a ring: `empty_memory` makes them, `segments` tells where each part of
+a file goes, and `finish_items` adds what the file does not hold.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.replay.item_memory import ItemMemory, new_items, records_of, shape_for
 from headrace.replay.items import (
     FIRST,
     PRIORITY_OF_ALL,
@@ -22,8 +26,10 @@ from headrace.replay.items import (
     TOUCHES,
     Items,
 )
+from headrace.replay.selectors import Selector
 
-PER_ITEM = ("keys", "rows", "times", "priorities", "windows", "touches")
+RECORDS = "items"
+PER_ITEM = (RECORDS, "priorities", "windows", "touches")
 
 
 @dataclass
@@ -35,7 +41,8 @@ class ItemState:
         ring: int64[RING_WORDS].
         priority: of every item that has none of its own.
         window: uint32[3], of every item that has none of its own.
-        arrays: by name (`items.Items`), `[SPAN, ...]` from the oldest item on. "priorities" and "windows" are there
+        arrays: by name, `[SPAN, ...]` from the oldest item on. "items" is uint32[SPAN, 4]: key, row and times side by
+            side (`item_memory.records_of`); the others are those of `items.Items`. "priorities" and "windows" are there
             where each item has its own, "touches" with a heap.
         scratch: room of the ring's scratch arrays; how random numbers are used up depends on it.
     """
@@ -48,33 +55,57 @@ class ItemState:
     scratch: int
 
 
-def room_for_copy(items: Items) -> dict[str, NDArray[Any]]:
+@dataclass
+class LoadedItems:
+    """The items of a ring that is to be made, in the arrays that it will use.
+
+    Attributes:
+        memory: the arrays; indexes are empty.
+        scratch: as in `ItemState`.
+    """
+
+    memory: ItemMemory
+    scratch: int
+
+
+def arrays_by_name(items: Items, records: NDArray[np.uint32]) -> dict[str, NDArray[Any]]:
+    """The arrays that have an entry for each slot, by the names of `PER_ITEM`."""
+    arrays: tuple[NDArray[Any], ...] = (records, items.priorities, items.windows, items.touches)
+    return {name: array for name, array in zip(PER_ITEM, arrays, strict=True) if len(array)}
+
+
+def room_for_copy(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """Arrays as large as those of the items, written once so that filling them costs no page faults."""
-    room = {}
-    for name in PER_ITEM:
-        array = getattr(items, name)
-        if len(array):
-            room[name] = np.empty_like(array)
-            room[name].fill(0)
+    room = {name: np.empty_like(array) for name, array in arrays.items()}
+    for array in room.values():
+        array.fill(0)
     return room
 
 
-def state_of(items: Items, room: dict[str, NDArray[Any]], scratch: int) -> ItemState:
-    """A copy of the items, into `room` where it is large enough."""
-    first, span, capacity = int(items.ring[FIRST]), int(items.ring[SPAN]), len(items.rows)
-    until_end = min(span, capacity - first)
+def state_of(
+    items: Items, source: dict[str, NDArray[Any]], room: dict[str, NDArray[Any]], scratch: int
+) -> ItemState:
+    """A copy of the items, into `room` where it is large enough.
+
+    Args:
+        items: of a ring.
+        source: its `arrays_by_name`.
+        room: what `room_for_copy` made; the ring may have changed since.
+        scratch: see `ItemState`.
+    """
+    first, span = int(items.ring[FIRST]), int(items.ring[SPAN])
     arrays = {}
-    for name in PER_ITEM:
-        source = getattr(items, name)
-        if len(source):
-            target = room.get(name)
-            if target is None or len(target) < span:
-                target = np.empty((span, *source.shape[1:]), source.dtype)
-            target[:until_end] = source[first : first + until_end]
-            target[until_end:span] = source[: span - until_end]
-            arrays[name] = target[:span]
+    for name, array in source.items():
+        target = room.get(name)
+        if target is None or len(target) < span:
+            target = np.empty((span, *array.shape[1:]), array.dtype)
+        done = 0
+        for part in segments(array, first, span):
+            target[done : done + len(part)] = part
+            done += len(part)
+        arrays[name] = target[:span]
     return ItemState(
-        capacity,
+        len(items.rows),
         items.ring.copy(),
         float(items.common[PRIORITY_OF_ALL]),
         items.common_window.copy(),
@@ -83,27 +114,45 @@ def state_of(items: Items, room: dict[str, NDArray[Any]], scratch: int) -> ItemS
     )
 
 
-def fill_items(items: Items, state: ItemState) -> None:
-    """Put items into an empty ring of their capacity, whose selectors may be others. Indexes are left empty."""
+def segments(array: NDArray[Any], first: int, span: int) -> list[NDArray[Any]]:
+    """The parts of an array by slot that hold `span` items from slot `first` on, in the order of the ring."""
+    until_end = min(span, len(array) - first)
+    return [array[first : first + until_end], array[: span - until_end]]
+
+
+def empty_memory(capacity: int, names: set[str], sampler: Selector, remover: Selector) -> ItemMemory:
+    """The arrays of a ring for what was saved under these names; the selectors may be others than then."""
+    has_windows, has_priorities = "windows" in names, "priorities" in names
+    shape = shape_for(sampler, remover, capacity, with_windows=has_windows, with_priorities=has_priorities)
+    return new_items(shape, sampler, remover)
+
+
+def memory_arrays(memory: ItemMemory) -> dict[str, NDArray[Any]]:
+    """See `arrays_by_name`."""
+    return arrays_by_name(memory.items, records_of(memory.memory, memory.places))
+
+
+def finish_items(items: Items, state: ItemState, names: set[str]) -> None:
+    """Put in what goes for all items, and what arrays hold that were not saved. Indexes are left empty.
+
+    Args:
+        items: empty but for the arrays `names`.
+        state: without arrays.
+        names: of the arrays that were saved.
+    """
     first, span = int(state.ring[FIRST]), int(state.ring[SPAN])
-    until_end = min(span, state.capacity - first)
-
-    def put(array: NDArray[Any], values: NDArray[Any]) -> None:
-        array[first : first + until_end] = values[:until_end]
-        array[: span - until_end] = values[until_end:]
-
     items.common[PRIORITY_OF_ALL] = state.priority
     items.common_window[:] = state.window
     for word in range(RING_WORDS):
         if word not in (SAMPLER_KIND, REMOVER_KIND):
             items.ring[word] = state.ring[word]
-    for name in PER_ITEM:
-        target = getattr(items, name)
-        if name in state.arrays and len(target):
-            put(target, state.arrays[name])
-    if len(items.priorities) and "priorities" not in state.arrays:
-        put(items.priorities, np.full(span, state.priority))
-    if len(items.touches) and "touches" not in state.arrays:
+    if len(items.priorities) and "priorities" not in names:
+        for part in segments(items.priorities, first, span):
+            part[:] = state.priority
+    if len(items.touches) and "touches" not in names:
         # Nothing asked for the order of touches before: it is that of insertion.
-        put(items.touches, np.arange(span))
+        done = 0
+        for part in segments(items.touches, first, span):
+            part[:] = np.arange(done, done + len(part))
+            done += len(part)
         items.ring[TOUCHES] = span

@@ -526,6 +526,8 @@ def move_items(old: Items, new: Items) -> None:
 @kernel
 def reindex(items: Items) -> None:
     """Fill the empty indexes of both selectors."""
+    if items.sampler.kind not in (PRIORITIZED, HEAP) and items.remover.kind not in (PRIORITIZED, HEAP):
+        return
     for place in range(items.ring[SPAN]):
         slot = slot_at(items, place)
         if items.rows[slot] != DEAD:

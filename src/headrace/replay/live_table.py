@@ -12,17 +12,17 @@ import threading
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.clock import Clock
-from headrace.errors import Closed, DeadlineExceeded
+from headrace.errors import Closed, DeadlineExceeded, StoreFull
 from headrace.replay.cutting import Cut, Windows
 from headrace.replay.distribution import SkippedKeys, distribution_of
 from headrace.replay.item_ring import ONE_ROW, ItemRing
-from headrace.replay.item_state import ItemState
+from headrace.replay.item_state import ItemState, LoadedItems
 from headrace.replay.items import INVENTED, LOOKAHEAD, REAL, STREAM, pin_rows
 from headrace.replay.rate_limiters import RateLimiter
 from headrace.replay.selectors import CustomSelector, Uniform
@@ -167,8 +167,12 @@ class _Waiting:
 COUNTS = ("inserts", "samples", "deletes", "updates", "ignored_updates", "ignored_deletes")
 
 
+SomeItems = TypeVar("SomeItems", ItemState, LoadedItems)
+"""A copy of items to be saved, or items that were loaded."""
+
+
 @dataclass
-class TableState:
+class TableState(Generic[SomeItems]):
     """A table with all that it needs to go on, apart from what waits.
 
     Attributes:
@@ -179,7 +183,7 @@ class TableState:
 
     table: Table
     counts: dict[str, int]
-    items: ItemState
+    items: SomeItems
 
 
 def unpin_items(store: StoreArrays, new: NewItems) -> None:
@@ -247,7 +251,11 @@ class LiveTable:
 
     def append_step(self, block: LaneBlock, first_key: int, priorities: NDArray[np.float64]) -> None:
         """Commit a block's step and insert an item of each of its rows; the gate is known to be open."""
-        self.deletes += self.ring.append_step(block, first_key, priorities)
+        try:
+            self.deletes += self.ring.append_step(block, first_key, priorities)
+        except BaseException:
+            self._count_cut_short()
+            raise
         self.inserts += block.lanes
         if self._waiting:
             self._changed.notify_all()
@@ -260,7 +268,11 @@ class LiveTable:
         Args:
             out: see `ItemRing.append_and_cut`.
         """
-        self.deletes += self.ring.append_and_cut(block, cut, out, first_key, priorities)
+        try:
+            self.deletes += self.ring.append_and_cut(block, cut, out, first_key, priorities)
+        except BaseException:
+            self._count_cut_short()
+            raise
         made = int(out.total[0])
         self.inserts += made
         if self._waiting and made:
@@ -276,7 +288,11 @@ class LiveTable:
             rows: the caller's own, used again afterwards.
         """
         if not self.is_custom and self.takes_at_once(len(rows)):
-            self.deletes += self.ring.insert(first_key, rows, ONE_ROW, priorities, 1)
+            try:
+                self.deletes += self.ring.insert(first_key, rows, ONE_ROW, priorities, 1)
+            except BaseException:
+                self._count_cut_short()
+                raise
             self.inserts += len(rows)
             if self._waiting:
                 self._changed.notify_all()
@@ -292,6 +308,7 @@ class LiveTable:
 
         Raises:
             RuntimeError: such a selector failed before; these items are not made.
+            StoreFull: there is no room for them; those that were not inserted are not made.
         """
         try:
             self.ring.check()
@@ -300,7 +317,12 @@ class LiveTable:
             unpin_items(self._store.arrays, new)
             raise
         if takes_at_once:
-            self._apply(new)
+            before = self.inserts
+            try:
+                self._apply(new)
+            except StoreFull:
+                unpin_items(self._store.arrays, new.split(self.inserts - before)[1])
+                raise
             if self._waiting:
                 self._changed.notify_all()
             return
@@ -311,14 +333,18 @@ class LiveTable:
         self.settle()
 
     def _apply(self, new: NewItems) -> None:
-        before = self.ring.inserted
         try:
             self.deletes += self.ring.insert(new.first_key, new.rows, new.windows, new.priorities)
             self.inserts += len(new.rows)
         except BaseException:
-            self.inserts += self.ring.inserted - before
-            self._count_deletes()
+            self._count_cut_short()
             raise
+
+    def _count_cut_short(self) -> None:
+        """An insert ended before all items were in: count those that are."""
+        self.inserts += self.ring.cut_short
+        self.ring.cut_short = 0
+        self._count_deletes()
 
     def _count_deletes(self) -> None:
         """After a change that may have failed half way: every item that was inserted is there or left."""
@@ -341,6 +367,9 @@ class LiveTable:
                 self.ring.check()
                 self._apply_pending()
                 self._told = self._forgiven()
+            except StoreFull as error:
+                # Whoever opened the gate has nothing to do with it: they go on waiting, for the next time.
+                _LOGGER.warning("items of table %r stay pending: %s", self.name, error)
             except Exception as error:  # Whatever the user's code raises.
                 _LOGGER.error(
                     "table %r: %d pending items cannot go in: %r", self.name, self._num_pending, error
@@ -358,8 +387,9 @@ class LiveTable:
             before = self.inserts
             try:
                 self._apply(head if room >= len(head.rows) else head.split(int(room))[0])
-            except Exception:
-                self._told.append(head.writer)
+            except Exception as error:
+                if not isinstance(error, StoreFull):
+                    self._told.append(head.writer)
                 raise
             finally:
                 self._forget_pending(head, self.inserts - before)
@@ -595,7 +625,7 @@ class LiveTable:
             max_times_sampled=self.max_times,
         )
 
-    def copy(self, room: dict[str, NDArray[Any]]) -> TableState:
+    def copy(self, room: dict[str, NDArray[Any]]) -> TableState[ItemState]:
         """The table as it is now (`ItemRing.room_for_copy` gives the room)."""
         counts = {name: int(getattr(self, name)) for name in COUNTS}
         return TableState(self.description(), counts, self.ring.copy(room))

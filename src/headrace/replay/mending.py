@@ -6,12 +6,12 @@ here is damage, so the message names the file and the place in it.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headrace.errors import CheckpointError
 from headrace.replay.items import (
@@ -31,8 +31,8 @@ from headrace.replay.items import (
     window_of,
 )
 from headrace.replay.kernels import reindex
-from headrace.store.jit import Int, kernel
-from headrace.store.layout import LANES, PADDING, USED, StoreArrays
+from headrace.store.jit import Bool, Int, kernel
+from headrace.store.layout import LANES, PADDING, REFERENCES, USED, StoreArrays
 from headrace.store.mending import PageMender
 from headrace.store.seams import row_after
 from headrace.store.store import Store
@@ -40,6 +40,10 @@ from headrace.store.window import follow
 
 Where = Callable[[str, int], str]
 """Tells in which file, and where in it, an entry of an array of items stands."""
+
+
+# What `first_wrong` finds.
+_NO_PROBLEM, _KEY_FALLS, _KEY_UNUSED, _SPENT, _BAD_PRIORITY, _LATE_TOUCH, _BAD_WINDOW = range(7)
 
 
 @dataclass(frozen=True)
@@ -74,11 +78,10 @@ def mend(store: Store, in_use: int, tables: list[FoundItems]) -> None:
     """
     pages = PageMender(store.arrays, in_use)
     for found in tables:
-        slot = int(find_astray(pages.arrays, found.items))
+        slot = int(pin_found(pages.arrays, found.items))
         if slot >= 0:
             raise _damage(found, "rows", slot, "expected a window of stored rows", found.items.rows[slot])
     for found in tables:
-        pin_items(pages.arrays, found.items, 1)
         _forget_indexes(found.items)
         reindex(found.items)
     store.adopt(pages.finish())
@@ -96,7 +99,7 @@ def check_items(found: FoundItems) -> None:
     Raises:
         CheckpointError: something does not fit.
     """
-    for array, place, expected, got in (*_wrong_words(found), *_wrong_items(found)):
+    for array, place, expected, got in itertools.chain(_wrong_words(found), _wrong_items(found)):
         raise _damage(found, array, place, expected, got)
 
 
@@ -113,64 +116,31 @@ def _wrong_words(found: FoundItems) -> Iterator[tuple[str, int, str, Any]]:
     for word in (TOUCHES, UNIQUE):
         if ring[word] < 0:
             yield "ring", word, "expected a count", ring[word]
-    live = np.count_nonzero(_in_order(found.items, found.items.rows) != DEAD)
-    if live != ring[LIVE]:
-        yield "ring", LIVE, f"expected {live} items, as there are", ring[LIVE]
-    inserts, samples, deletes = found.counts
-    if min(found.counts) < 0 or inserts - deletes != live:
-        yield "ring", LIVE, f"expected {inserts} inserts - {deletes} deletes items ({samples} samples)", live
 
 
 def _wrong_items(found: FoundItems) -> Iterator[tuple[str, int, str, Any]]:
     items = found.items
-    keys, dead = _in_order(items, items.keys), _in_order(items, items.rows) == DEAD
-    yield from _first(items, "keys", keys[1:] > keys[:-1], "expected keys that rise", keys[1:], 1)
-    yield from _first(
-        items, "keys", keys < np.uint64(found.next_key), f"expected a key below {found.next_key}", keys
-    )
-    if found.max_times:
-        times = _in_order(items, items.times)
-        good = dead | (times < found.max_times)
-        yield from _first(items, "times", good, f"expected fewer than {found.max_times} samples", times)
-    if len(items.priorities):
-        values = _in_order(items, items.priorities)
-        good = dead | (np.isfinite(values) & (values >= 0))
-        yield from _first(items, "priorities", good, "expected a finite number >= 0", values)
-    if len(items.touches):
-        touches = _in_order(items, items.touches)
-        good = dead | ((touches >= 0) & (touches < items.ring[TOUCHES]))
-        yield from _first(items, "touches", good, "expected an earlier touch", touches)
-    if len(items.windows):
-        windows = _in_order(items, items.windows)
-        yield from _first(items, "windows", dead | _are_windows(windows), "expected one row or more", windows)
-    elif len(dead) and not _are_windows(items.common_window[None]).all():
+    problem, slot, live = first_wrong(items, np.uint64(found.next_key), found.max_times)
+    if problem != _NO_PROBLEM:
+        array, expected = {
+            _KEY_FALLS: ("keys", "expected keys that rise"),
+            _KEY_UNUSED: ("keys", f"expected a key below {found.next_key}"),
+            _SPENT: ("times", f"expected fewer than {found.max_times} samples"),
+            _BAD_PRIORITY: ("priorities", "expected a finite number >= 0"),
+            _LATE_TOUCH: ("touches", "expected an earlier touch"),
+            _BAD_WINDOW: ("windows", "expected one row or more"),
+        }[problem]
+        yield array, int(slot), expected, getattr(items, array)[slot]
+        return
+    if live != items.ring[LIVE]:
+        yield "ring", LIVE, f"expected {live} items, as there are", items.ring[LIVE]
+    inserts, samples, deletes = found.counts
+    if min(found.counts) < 0 or inserts - deletes != live:
+        yield "ring", LIVE, f"expected {inserts} inserts - {deletes} deletes items ({samples} samples)", live
+    common = items.common_window
+    if not len(items.windows) and items.ring[SPAN] and not is_window(common[REAL], common[INVENTED]):
         # Without items their window means nothing.
-        yield "common_window", 0, "expected one row or more", items.common_window
-
-
-def _are_windows(windows: NDArray[np.uint32]) -> NDArray[np.bool_]:
-    real, invented = windows[:, REAL], windows[:, INVENTED]
-    good: NDArray[np.bool_] = (real >= 1) & (real < DEAD // 4) & (invented < DEAD // 4)
-    return good
-
-
-def _first(
-    items: Items, array: str, good: NDArray[np.bool_], expected: str, values: NDArray[Any], offset: int = 0
-) -> Iterator[tuple[str, int, str, Any]]:
-    """The first place, in the order of the ring from `offset` on, where something is wrong."""
-    if not good.all():
-        index = int(np.argmin(good))
-        slot = (int(items.ring[FIRST]) + offset + index) % len(items.rows)
-        yield array, slot, expected, values[index]
-
-
-def _in_order(items: Items, array: NDArray[Any]) -> NDArray[Any]:
-    """What an array has from the oldest item to the newest, marked ones included."""
-    first, span = int(items.ring[FIRST]), int(items.ring[SPAN])
-    until_end = min(span, len(items.rows) - first)
-    if until_end == span:
-        return array[first : first + span]
-    return np.concatenate([array[first:], array[: span - until_end]])
+        yield "common_window", 0, "expected one row or more", common
 
 
 def _forget_indexes(items: Items) -> None:
@@ -180,28 +150,98 @@ def _forget_indexes(items: Items) -> None:
 
 
 @kernel
-def find_astray(store: StoreArrays, items: Items) -> Int:
-    """The slot of an item whose rows are not all there, or -1."""
-    pages = store.pages
-    for place in range(items.ring[SPAN]):
-        slot = slot_at(items, place)
-        row = np.int64(items.rows[slot])
+def first_wrong(items: Items, next_key: Int, max_times: Int) -> tuple[Int, Int, Int]:
+    """Look at what items say of themselves.
+
+    Returns:
+        What is wrong first, its slot, and how many items there were up to it.
+    """
+    keys, rows, times, priorities = items.keys, items.rows, items.times, items.priorities
+    touches, windows, ring = items.touches, items.windows, items.ring
+    live, before, capacity = 0, np.uint64(0), rows.shape[0]
+    slot = ring[FIRST] - 1
+    for place in range(ring[SPAN]):
+        slot = slot + 1 if slot + 1 < capacity else 0
+        key = keys[slot]
+        if place > 0 and key <= before:
+            return _KEY_FALLS, slot, live
+        if key >= next_key:
+            return _KEY_UNUSED, slot, live
+        before = key
+        if rows[slot] == DEAD:
+            continue
+        live += 1
+        if max_times > 0 and times[slot] >= max_times:
+            return _SPENT, slot, live
+        if priorities.shape[0] and not 0.0 <= priorities[slot] < np.inf:
+            return _BAD_PRIORITY, slot, live
+        if touches.shape[0] and not 0 <= touches[slot] < ring[TOUCHES]:
+            return _LATE_TOUCH, slot, live
+        if windows.shape[0] and not is_window(windows[slot, REAL], windows[slot, INVENTED]):
+            return _BAD_WINDOW, slot, live
+    return _NO_PROBLEM, slot, live
+
+
+@kernel
+def is_window(real: Int, invented: Int) -> Bool:
+    """Whether a window can have so many rows."""
+    return 1 <= real < DEAD // 4 and invented < DEAD // 4
+
+
+@kernel
+def pin_found(store: StoreArrays, items: Items) -> Int:
+    """Give every page that an item holds a reference for it; the slot of an item whose rows are not all there, or -1.
+
+    Items stand nearly in the order of their rows, so most lie in the page of the one before: that is looked at first.
+    """
+    pages, steps, rows, ring = store.pages, store.steps, items.rows, items.ring
+    capacity, has_windows = rows.shape[0], items.windows.shape[0] > 0
+    real, lookahead = window_of(items, 0, REAL), window_of(items, 0, LOOKAHEAD)
+    # Counted here while items lie in one page: it is a long way to memory and back.
+    page = begin = end = np.int64(0)
+    count: Int = 0
+    slot = ring[FIRST] - 1
+    for _ in range(ring[SPAN]):
+        slot = slot + 1 if slot + 1 < capacity else 0
+        row = np.int64(rows[slot])
         if row == DEAD:
             continue
-        page = row // store.page_rows
-        if page >= pages.shape[0] or row - page * store.page_rows >= pages[page, USED] * pages[page, LANES]:
+        if not begin <= row < end:
+            if count:
+                pages[page, REFERENCES] += count
+            count = 0
+            page = row // store.page_rows
+            if page >= pages.shape[0]:
+                return slot
+            begin = page * store.page_rows
+            end = begin + pages[page, USED] * pages[page, LANES]
+            if row >= end:
+                return slot
+        if np.int64(steps[row]) & PADDING:
             return slot
-        if np.int64(store.steps[row]) & PADDING:
+        if has_windows:
+            real, lookahead = np.int64(items.windows[slot, REAL]), np.int64(items.windows[slot, LOOKAHEAD])
+        if real == 1 and lookahead == 0:
+            count += 1
+        elif _is_there(store, row, real, lookahead):
+            pin_rows(store, row, real, lookahead, 1)
+        else:
             return slot
-        real = window_of(items, slot, REAL)
-        if window_of(items, slot, LOOKAHEAD) == STREAM:
-            for _ in range(real - 1):
-                row = row_after(store, row)
-                if row < 0:
-                    return slot
-        elif follow(store, row, real - 1) < 0:
-            return slot
+    if count:
+        pages[page, REFERENCES] += count
     return -1
+
+
+@kernel
+def _is_there(store: StoreArrays, row: Int, real: Int, lookahead: Int) -> Bool:
+    """Whether all rows of a window are there."""
+    if lookahead == STREAM:
+        for _ in range(real - 1):
+            row = row_after(store, row)
+            if row < 0:
+                return False
+        return True
+    return follow(store, row, real - 1) >= 0
 
 
 @kernel

@@ -7,11 +7,11 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,9 +27,9 @@ from headrace.replay.distribution import SkippedKeys
 from headrace.replay.durable_ring import DurableRing
 from headrace.replay.forking import REPLAYS
 from headrace.replay.item_ring import ItemRing
-from headrace.replay.item_state import ItemState
+from headrace.replay.item_state import ItemState, LoadedItems
 from headrace.replay.items import INVENTED, REAL
-from headrace.replay.live_table import Draw, LiveTable, TableState, unpin_items
+from headrace.replay.live_table import Draw, LiveTable, SomeItems, TableState, unpin_items
 from headrace.replay.packing import BatchLayout
 from headrace.replay.padding import fill_padding, plain_paddings, read_padding
 from headrace.replay.quick import QuickBatches
@@ -127,7 +127,7 @@ class Replay:
         self, store: Store, random: np.random.Generator, clock: Clock, disk: Disk | None = None
     ) -> None:
         self.store = store
-        self.store.who_holds = self._who_holds
+        self.store.who_holds = _forgetful(self._who_holds)
         self.lock: threading.RLock = self.store.lock
         self.clock = clock
         self._random = random
@@ -145,15 +145,14 @@ class Replay:
         self._open_writers: weakref.WeakSet[object] = weakref.WeakSet()
         self.is_closed = False
 
-    def _new_ring(self, table: Table, items: ItemState | None = None) -> ItemRing:
-        return new_ring(self.store, table.max_size, table.sampler, table.remover, self._random, items)
+    def _new_ring(self, table: Table, loaded: LoadedItems | None = None) -> ItemRing:
+        return new_ring(self.store, table.max_size, table.sampler, table.remover, self._random, loaded)
 
     def _use(self, tables: Iterable[tuple[Table, ItemRing, Mapping[str, int] | None]]) -> None:
         self._tables = {
             table.name: LiveTable(table, self.store, ring, self.lock, self.clock, counts)
             for table, ring, counts in tables
         }
-        self._handles = {name: TableHandle(self, live) for name, live in self._tables.items()}
         REPLAYS.add(self)
 
     @property
@@ -446,8 +445,8 @@ class Replay:
             KeyError: no such table, with the names of those there are.
             Closed: the replay is closed; so is what its tables are asked from then on.
         """
-        self.live_table(name)
-        return self._handles[name]
+        # Not kept: it leads back here, and memory in a circle stays until the collector of garbage comes by.
+        return TableHandle(self, self.live_table(name))
 
     @property
     def table_names(self) -> tuple[str, ...]:
@@ -579,7 +578,7 @@ class Replay:
         loaded: Self = _checkpoints().load(path, None if tables is None else _checked_tables(tables))
         return loaded
 
-    def copy_state(self) -> tuple[ReplayState, NDArray[np.int64], NDArray[np.int64]]:
+    def copy_state(self) -> tuple[ReplayState[ItemState], NDArray[np.int64], NDArray[np.int64]]:
         """All of this instant but the rows themselves: the state, the pages in use, and their words.
 
         The pages are held (`Store.keep_pages`): each is to be released.
@@ -603,7 +602,7 @@ class Replay:
         return state, pages, words
 
     @classmethod
-    def of_state(cls, state: ReplayState, store: Store) -> Self:
+    def of_state(cls, state: ReplayState[LoadedItems], store: Store) -> Self:
         """A replay that goes on from a state; pages of `store` are still to be mended (`mending.mend`)."""
         replay = cls.__new__(cls)
         random = np.random.default_rng(0)
@@ -712,7 +711,7 @@ class Replay:
 
 
 @dataclass
-class ReplayState:
+class ReplayState(Generic[SomeItems]):
     """A replay at one instant, without its rows.
 
     Attributes:
@@ -727,7 +726,7 @@ class ReplayState:
 
     signature: Signature
     capacity: int | None
-    tables: list[TableState]
+    tables: list[TableState[SomeItems]]
     next_key: int
     next_episode: int
     given: frozenset[str]
@@ -809,6 +808,17 @@ def estimate_bytes(signature: Signature, steps: int, tables: Iterable[Table] = (
         for sampler in samplers
     )
     return int(steps * (per_row + per_item))
+
+
+def _forgetful(method: Callable[[], str]) -> Callable[[], str]:
+    """The same, without keeping the object alive that it is a method of."""
+    weak = weakref.WeakMethod(method)
+
+    def call() -> str:
+        found = weak()
+        return "" if found is None else found()
+
+    return call
 
 
 def _checkpoints() -> Any:

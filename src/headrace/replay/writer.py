@@ -57,6 +57,7 @@ class Writer:
         items = checked_rules(items)
         self._replay = replay
         self._store = replay.store
+        self._arena = self._store.arena
         self._lock = replay.lock
         self._lanes = lanes
         self._history = _history(history, items, lanes, self._store.capacity)
@@ -93,10 +94,10 @@ class Writer:
             self._rows.append(step)
             return
         block.make_room()
-        is_shared = self._store.is_shared
+        moved = self._arena.moved
         self._write(block.row, step)
         with self._lock:
-            if self._store.is_shared is not is_shared:
+            if self._arena.moved != moved:
                 # The rows were moved meanwhile, and what was written may be lost
                 # (test_a_step_written_while_the_rows_move_is_whole).
                 self._write(block.row, step)

@@ -3,9 +3,10 @@
 The arena is reserved at its full size and memory is taken as it is first written, so an array never moves and a store
 can grow. It lives in one of three places, and the code above does not know which:
 
-* private memory: `Arena.private`. It has large pages, which make random reads of large tables quicker;
+* private memory: `Arena.private`. It has large pages, which make random reads of large tables quicker, and filling it
+  several times quicker. `share` makes a memory file of it when one is needed;
 * a memory file that other processes of this machine map by its descriptor: `Arena.shared` and `Arena.attach`.
-  It has no name, so nothing is left behind when processes are killed. `Arena.share` turns private memory into one;
+  It has no name, so nothing is left behind when processes are killed;
 * a file on disk: `Arena.file`. It can be larger than memory and outlives the process.
 """
 
@@ -15,7 +16,9 @@ import ctypes
 import mmap
 import os
 import tempfile
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,7 +31,8 @@ _NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if os.uname().sysname == "Lin
 _FIXED = 0x10
 _ALIGNMENT = 4096
 _WORTH_HUGE_PAGES = 4 << 20
-_MOVED_AT_ONCE = 64 << 20
+# Memory becomes shared so many bytes at a time: others wait some milliseconds for each.
+_SHARED_AT_ONCE = 16 << 20
 
 # Python's own mmap takes no address.
 _c_mmap = ctypes.CDLL(None, use_errno=True).mmap
@@ -46,6 +50,10 @@ _c_mmap.argtypes = (
 class Arena:
     """A reserved mapping from which arrays are carved.
 
+    Attributes:
+        nbytes: its size.
+        moved: so many bytes, from the beginning, were private memory and are a memory file now.
+
     >>> arena = Arena.private(1 << 20)
     >>> column = arena.array(4096, (10, 2), np.float32)
     >>> column.shape, arena.nbytes
@@ -58,28 +66,40 @@ class Arena:
     def __init__(self, mapping: mmap.mmap, nbytes: int, descriptor: int | None = None) -> None:
         self._mapping = mapping
         self._descriptor = descriptor
+        # While private memory becomes a memory file.
+        self._next_descriptor: int | None = None
+        self.moved = 0
         self.nbytes = nbytes
 
     @classmethod
     def private(cls, nbytes: int) -> Arena:
-        """Memory of this process alone."""
-        mapping = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE)
+        """Memory of this process alone.
+
+        A system that counts private memory when it is reserved (`vm.overcommit_memory=2`) may refuse what would never
+        be used: there it is a memory file, of which the system counts what is written.
+        """
+        try:
+            mapping = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE)
+        except OSError:
+            return cls.shared(nbytes)
         if nbytes >= _WORTH_HUGE_PAGES and hasattr(mmap, "MADV_HUGEPAGE"):
-            # Random reads of a large table spend much of their time in looking up small pages.
-            mapping.madvise(mmap.MADV_HUGEPAGE)
+            with suppress(OSError):  # A system without large pages.
+                mapping.madvise(mmap.MADV_HUGEPAGE)
         return cls(mapping, nbytes)
 
     @classmethod
     def shared(cls, nbytes: int) -> Arena:
         """A memory file without a name; send `descriptor` to the processes that are to map it."""
         descriptor = _memory_file()
-        os.ftruncate(descriptor, nbytes)
+        with _closed_on_failure(descriptor):
+            os.ftruncate(descriptor, nbytes)
         return cls.attach(descriptor, nbytes)
 
     @classmethod
     def attach(cls, descriptor: int, nbytes: int) -> Arena:
         """Map a memory file that another process made; the arena owns `descriptor` from here on."""
-        mapping = mmap.mmap(descriptor, nbytes, flags=mmap.MAP_SHARED | _NORESERVE)
+        with _closed_on_failure(descriptor):
+            mapping = mmap.mmap(descriptor, nbytes, flags=mmap.MAP_SHARED | _NORESERVE)
         return cls(mapping, nbytes, descriptor)
 
     @classmethod
@@ -90,8 +110,9 @@ class Arena:
     @classmethod
     def on_disk(cls, descriptor: int, nbytes: int) -> Arena:
         """As `file`, of a file that is open; the arena owns `descriptor` from here on."""
-        if os.fstat(descriptor).st_size < nbytes:
-            os.ftruncate(descriptor, nbytes)
+        with _closed_on_failure(descriptor):
+            if os.fstat(descriptor).st_size < nbytes:
+                os.ftruncate(descriptor, nbytes)
         arena = cls.attach(descriptor, nbytes)
         arena.is_on_disk = True
         return arena
@@ -115,7 +136,9 @@ class Arena:
             ValueError: for private memory, which has none.
         """
         if self._descriptor is None:
-            raise ValueError("private memory has no descriptor to share; make the arena with Arena.shared")
+            raise ValueError(
+                "private memory has no descriptor to share; call share first, or use Arena.shared"
+            )
         return self._descriptor
 
     @property
@@ -127,34 +150,55 @@ class Arena:
         """An array over the bytes from `offset` on; it keeps the mapping alive as long as it lives."""
         return np.ndarray(shape, dtype, buffer=self._mapping, offset=offset)
 
-    def share(self, used: Iterable[tuple[int, int]]) -> None:
-        """Turn private memory into a memory file, at the same addresses: arrays over it stay what they are.
+    # ---- other processes -------------------------------------------------------------------------------------------
 
-        Others may read meanwhile. What another thread writes meanwhile may be lost.
+    def share(self, lock: threading.RLock, written: Callable[[], NDArray[np.int64]]) -> None:
+        """Make a memory file of private memory. Every array stays where it is; shared memory is left as it is.
+
+        It goes piece by piece, each under the lock, so nobody waits long. Who reads needs no lock: whichever memory is
+        there has the same bytes.
 
         Args:
-            used: where the bytes begin and end that may be other than 0.
+            lock: held by everybody who writes, or taken afterwards to see whether `moved` is what it was before.
+            written: called under the lock; tells where anything was ever written, int64[ranges, 2], rising.
 
         Raises:
-            OSError: there is not enough memory; the content is whole, and the arena as private as before.
+            OSError: no room; the arena is as good as before, and this may be tried again.
         """
-        if self._descriptor is not None:
-            return
-        descriptor = _memory_file()
-        try:
-            os.ftruncate(descriptor, self.nbytes)
-            content = memoryview(self._mapping)
-            for begin, end in used:
-                for start in range(begin - begin % _ALIGNMENT, end, _MOVED_AT_ONCE):
-                    # Piece by piece, so that there never are two copies of it all.
-                    stop = min(start + _MOVED_AT_ONCE, -(-end // _ALIGNMENT) * _ALIGNMENT, self.nbytes)
-                    _write(descriptor, content[start:stop], start)
-                    self._lay_over(descriptor, mmap.MAP_SHARED, start, stop - start)
-            self._lay_over(descriptor, mmap.MAP_SHARED, 0, self.nbytes)
-        except BaseException:
-            os.close(descriptor)
-            raise
-        self._descriptor = descriptor
+        while True:
+            with lock:
+                if self._descriptor is not None:
+                    return
+                self._share_piece(written())
+
+    def _share_piece(self, written: NDArray[np.int64]) -> None:
+        if self._next_descriptor is None:
+            self._next_descriptor = _memory_file()
+            os.ftruncate(self._next_descriptor, self.nbytes)
+        begin, stop, room = self.moved, self.nbytes, _SHARED_AT_ONCE
+        for first, after in np.maximum(written[written[:, 1] > begin], begin).tolist():
+            end = min(after, (first + room) // mmap.PAGESIZE * mmap.PAGESIZE)
+            self._copy_to_next(first, end)
+            room -= end - first
+            if end < after:
+                stop = end
+                break
+        self._map_over(self._next_descriptor, begin, stop, mmap.MAP_SHARED)
+        self.moved = stop
+        if stop == self.nbytes:
+            self._descriptor, self._next_descriptor = self._next_descriptor, None
+
+    def _copy_to_next(self, begin: int, end: int) -> None:
+        """Copy what is not zero: a file takes memory for what is written to it."""
+        assert self._next_descriptor is not None
+        pages = self.array(begin, (-(-(end - begin) // _ALIGNMENT), _ALIGNMENT), np.uint8)
+        filled = np.flatnonzero(np.diff(pages.any(axis=1), prepend=False, append=False))
+        for first, after in filled.reshape(-1, 2).tolist():
+            content = memoryview(pages[first:after].reshape(-1).data)
+            done = 0
+            while done < len(content):
+                place = begin + first * _ALIGNMENT + done
+                done += os.pwrite(self._next_descriptor, content[done:], place)
 
     def make_private(self) -> None:
         """Lay a private mapping over a shared one, at the same address: what is written from here on stays here.
@@ -162,25 +206,23 @@ class Arena:
         For a forked child, which would otherwise write into its parent's memory. Private memory is copied by the fork.
         """
         if self._descriptor is not None:
-            self._lay_over(self._descriptor, mmap.MAP_PRIVATE, 0, self.nbytes)
+            self._map_over(self._descriptor, 0, self.nbytes, mmap.MAP_PRIVATE)
+        elif self._next_descriptor is not None:
+            # The parent had got so far. What the child shares one day is another file.
+            self._map_over(self._next_descriptor, 0, self.moved, mmap.MAP_PRIVATE)
+            os.close(self._next_descriptor)
+            self._next_descriptor, self.moved = None, 0
 
-    def _lay_over(self, descriptor: int, kind: int, offset: int, nbytes: int) -> None:
-        """Map a stretch of a file where the same stretch of this arena is."""
-        address = ctypes.addressof(ctypes.c_char.from_buffer(self._mapping)) + offset
+    def _map_over(self, descriptor: int, begin: int, stop: int, kind: int) -> None:
+        """Map a part of a file at the addresses where it belongs."""
+        if stop <= begin:
+            return
+        address = ctypes.addressof(ctypes.c_char.from_buffer(self._mapping)) + begin
         flags = kind | _FIXED | _NORESERVE
-        found = _c_mmap(address, nbytes, mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, offset)
+        found = _c_mmap(address, stop - begin, mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, begin)
         if found != address:
             number = ctypes.get_errno()
-            raise OSError(
-                number, f"mmap: expected a mapping over the one that is there: {os.strerror(number)}"
-            )
-
-    def write(self, offset: int, content: memoryview) -> None:
-        """Write bytes; where there is a descriptor, without touching the mapping."""
-        if self._descriptor is None:
-            self._mapping[offset : offset + len(content)] = content
-        else:
-            _write(self._descriptor, content, offset)
+            raise OSError(number, f"mmap of another memory at the same place: {os.strerror(number)}")
 
     def sync(self) -> None:
         """Write everything to the disk (a file's pages; memory has nothing to do)."""
@@ -190,18 +232,23 @@ class Arena:
 
     def close(self) -> None:
         """Give the descriptor back. The mapping itself goes with the last array over it."""
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
+        for descriptor in (self._descriptor, self._next_descriptor):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._descriptor = self._next_descriptor = None
 
     def __del__(self) -> None:
         self.close()
 
 
-def _write(descriptor: int, content: memoryview, offset: int) -> None:
-    done = 0
-    while done < len(content):
-        done += os.pwrite(descriptor, content[done:], offset + done)
+@contextmanager
+def _closed_on_failure(descriptor: int) -> Iterator[None]:
+    """An arena that cannot be made owns its descriptor all the same: a file's lock would stay with it."""
+    try:
+        yield
+    except BaseException:
+        os.close(descriptor)
+        raise
 
 
 def _memory_file() -> int:

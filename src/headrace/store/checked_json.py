@@ -26,13 +26,18 @@ class _Head(msgspec.Struct, forbid_unknown_fields=True):
     xxh3_128: str
 
 
-def write_checked_json(path: Path, content: msgspec.Struct, format_name: str, version: int) -> None:
-    """Write a file that is there complete or not at all; on the disk when this returns."""
+def checked_json(content: msgspec.Struct, format_name: str, version: int) -> bytes:
+    """What is in such a file."""
     body = msgspec.json.encode(content)
     head = msgspec.json.encode(_Head(format_name, version, xxhash.xxh3_128_hexdigest(body)))
+    return head + b"\n" + body
+
+
+def write_checked_json(path: Path, content: msgspec.Struct, format_name: str, version: int) -> None:
+    """Write a file that is there complete or not at all; on the disk when this returns."""
     partial = path.with_name(f"{path.name}.partial")
     with open(partial, "wb") as file:
-        file.write(head + b"\n" + body)
+        file.write(checked_json(content, format_name, version))
         file.flush()
         os.fsync(file.fileno())
     os.rename(partial, path)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.store.jit import Int, kernel
 from headrace.store.layout import LANES, USED
-
-# Flags are looked for in so many rows at a time, in the processor's cache.
-_ROWS_AT_ONCE = 1 << 16
 
 
 def used_ranges(pages: NDArray[np.int64], words: NDArray[np.int64], page_rows: int) -> NDArray[np.int64]:
@@ -38,11 +34,31 @@ def used_ranges(pages: NDArray[np.int64], words: NDArray[np.int64], page_rows: i
 
 def flagged_rows(steps: NDArray[np.uint32], ranges: NDArray[np.int64], flag: int) -> NDArray[np.int64]:
     """The rows in these ranges whose word has `flag`, rising."""
-    found = [np.flatnonzero(steps[start:stop] & np.uint32(flag)) + start for start, stop in _pieces(ranges)]
-    return np.concatenate(found) if found else np.zeros(0, np.int64)
+    rows = np.empty(_count_flagged(steps, ranges, np.uint32(flag)), np.int64)
+    if len(rows):
+        _find_flagged(steps, ranges, np.uint32(flag), rows)
+    return rows
 
 
-def _pieces(ranges: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    for start, stop in ranges.tolist():
-        for begin in range(start, stop, _ROWS_AT_ONCE):
-            yield begin, min(stop, begin + _ROWS_AT_ONCE)
+@kernel
+def _count_flagged(steps: NDArray[np.uint32], ranges: NDArray[np.int64], flag: Int) -> Int:
+    count = 0
+    for number in range(ranges.shape[0]):
+        # A slice, whose places are known to be none before the first: so the loop takes many words at a time.
+        words = steps[ranges[number, 0] : ranges[number, 1]]
+        for place in range(words.shape[0]):
+            count += (words[place] & flag) != 0
+    return count
+
+
+@kernel
+def _find_flagged(
+    steps: NDArray[np.uint32], ranges: NDArray[np.int64], flag: Int, rows: NDArray[np.int64]
+) -> None:
+    count = 0
+    for number in range(ranges.shape[0]):
+        words = steps[ranges[number, 0] : ranges[number, 1]]
+        for place in range(words.shape[0]):
+            if words[place] & flag:
+                rows[count] = ranges[number, 0] + place
+                count += 1

@@ -34,6 +34,7 @@ from headrace.store.layout import (
 )
 from headrace.store.pinning import pin_page, take_freed
 from headrace.store.records import stored_nbytes
+from headrace.store.room import no_room
 
 # A reader may end between a look at it and the wait for it: then the next look is so far away.
 _LOOK_SECONDS = 0.05
@@ -57,7 +58,6 @@ class Store:
         lock: held while pages or references change.
         layout: where the arrays lie in the arena.
         row_arrays: the arrays of the arena that hold the values of rows, whole: what is saved of a row beside its word.
-        is_shared: whether other processes can map the arena.
         memory, places: the arena as bytes and where its arrays lie, for kernels (`store.memory`).
         who_holds: tells what holds the rows, for the message of a full store.
 
@@ -85,15 +85,23 @@ class Store:
         page_rows = page_rows or rows_of_a_page(signature.nbytes, capacity)
         num_pages = num_pages or reserved_pages(capacity, signature.nbytes, page_rows)
         layout = plan(signature, num_pages, page_rows)
-        self.arena = make_arena(layout.nbytes)
+        try:
+            self.arena = make_arena(layout.nbytes)
+        except OSError as error:
+            raise no_room(
+                f"{layout.nbytes} bytes, reserved for {num_pages * page_rows} rows", error
+            ) from error
         self.layout = layout
         self._map(layout.arrays(self.arena), page_rows)
         self.memory: NDArray[np.uint8] = self.arena.array(0, (layout.nbytes,), np.uint8)  # type: ignore[assignment]
         self.places = layout.spans()
         self.num_pages = num_pages
         self.is_closed = False
-        self.is_shared = self.arena.is_shareable
-        self.arena.reserve(layout.places["freed"][0], self.arrays.freed.nbytes)
+        try:
+            self.arena.reserve(layout.places["freed"][0], self.arrays.freed.nbytes)
+        except OSError as error:
+            self.arena.close()
+            raise no_room(f"{self.arrays.freed.nbytes} bytes on the disk to begin with", error) from error
         self._begin_empty()
 
     def _map(self, arrays: dict[str, NDArray[Any]], page_rows: int) -> None:
@@ -217,6 +225,10 @@ class Store:
             self._waits_for_readers -= 1
         return True
 
+    def _entries_of_page(self) -> dict[int, int]:
+        """How many entries a page has in an array of so many; `freed`, which is no array by page, is not among them."""
+        return {self.num_pages: 1, self.num_pages * self.arrays.page_rows: self.arrays.page_rows}
+
     def _take_new(self) -> int:
         self._reserve(self._never_used)
         self._never_used += 1
@@ -233,7 +245,7 @@ class Store:
                 nbytes = entries.get(shape[0], 0) * math.prod(shape[1:]) * dtype.itemsize
                 self.arena.reserve(offset + page * nbytes, nbytes)
         except OSError as error:
-            raise StoreFull(f"no room for another page of rows on the disk: {error}") from error
+            raise no_room(f"another page of {self.arrays.page_rows} rows on the disk", error) from error
 
     def reclaim(self) -> None:
         """Move pages without references to the free list, those being read not before their readers are done.
@@ -336,25 +348,27 @@ class Store:
     # ---- other processes -------------------------------------------------------------------------------------------
 
     def share(self) -> int:
-        """The descriptor of the arena, by which another process maps it; private memory is moved to a memory file.
+        """The descriptor of the arena, for processes that map the rows; private memory becomes shared memory for it.
 
-        What a thread writes meanwhile without the lock may be lost: it looks at `is_shared` before it commits.
+        What a thread writes meanwhile without the lock may be lost: it looks, with the lock, whether `arena.moved` is
+        what it was before it began (test_a_step_written_while_the_rows_move_is_whole).
 
         Raises:
-            OSError: there is not enough memory; nothing is lost.
+            StoreFull: no room; the store goes on as before.
         """
-        with self.lock:
-            rows = {
-                self.num_pages * self.arrays.page_rows: self.rows_in_pages,
-                self.num_pages: self._never_used,
-            }
-            used = [
-                (offset, offset + rows.get(shape[0], shape[0]) * math.prod(shape[1:]) * dtype.itemsize)
-                for offset, shape, dtype in self.layout.places.values()
-            ]
-            self.arena.share(used)
-            self.is_shared = True
-            return self.arena.descriptor
+        try:
+            self.arena.share(self.lock, self._written)
+        except OSError as error:
+            raise no_room("a copy of the rows in shared memory", error) from error
+        return self.arena.descriptor
+
+    def _written(self) -> NDArray[np.int64]:
+        """int64[arrays, 2]: where in the arena something may have been written."""
+        ranges = []
+        for offset, shape, dtype in self.layout.places.values():
+            entries = min(shape[0], self._never_used * self._entries_of_page().get(shape[0], shape[0]))
+            ranges.append((offset, offset + entries * math.prod(shape[1:]) * dtype.itemsize))
+        return np.array(ranges, np.int64)
 
     def before_fork(self) -> None:
         """Copy what tells of pages: the parent may change it before the child has memory of its own. Needs the lock."""

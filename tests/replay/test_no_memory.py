@@ -1,0 +1,113 @@
+"""A system that gives no memory for more items: StoreFull, and nothing that was there is lost (replay C3)."""
+
+import mmap
+
+import numpy as np
+import pytest
+
+import headrace as hr
+from headrace.replay.rate_limiters import Queue
+from headrace.replay.selectors import Fifo, Uniform
+
+SIGNATURE = hr.Signature.like({"x": 0})
+
+
+@pytest.fixture
+def refuse(monkeypatch):
+    """From its call on the system has no memory to map; what it returns ends that."""
+
+    def begin():
+        def no_memory(*arguments, **options):
+            raise OSError(12, "Cannot allocate memory")
+
+        monkeypatch.setattr(mmap, "mmap", no_memory)
+        return monkeypatch.undo
+
+    return begin
+
+
+def make(**options):
+    return hr.Replay(
+        SIGNATURE, [hr.Table("t", sampler=Uniform(), remover=Fifo(), max_size=5000, **options)], seed=0
+    )
+
+
+def stored(replay):
+    live = replay.live_table("t")
+    rows = live.ring.arrays.rows[live.ring._live_slots()]
+    return replay.store.columns["x"][rows].tolist()
+
+
+@pytest.mark.parametrize("lanes", [1, 7])
+def test_c3_steps_whose_items_find_no_memory(refuse, lanes):
+    """The items that went in before are counted, the others are not there, and the writer goes on."""
+    with make() as replay:
+        capacity = len(replay.live_table("t").ring.arrays.rows)
+        writer = replay.writer(lanes=lanes, items=[hr.ItemRule("t", 1)])
+        values = np.arange(capacity // lanes * lanes).reshape(-1, lanes)
+        for row in values:
+            writer.append({"x": row if lanes > 1 else row[0]})
+        end = refuse()
+        with pytest.raises(hr.StoreFull, match=r"expected room for \d+ bytes.*Cannot allocate") as caught:
+            writer.append({"x": np.full(lanes, 9000) if lanes > 1 else 9000})
+        assert isinstance(caught.value.__cause__, OSError)
+        expected = [*values.reshape(-1).tolist(), *[9000] * (capacity - values.size)]
+        assert stored(replay) == expected
+        counts = replay.table("t").statistics()
+        assert (counts.size, counts.inserts, counts.deletes) == (capacity, capacity, 0)
+        end()
+        writer.append({"x": np.full(lanes, 9001) if lanes > 1 else 9001})
+        assert stored(replay) == expected + [9001] * lanes
+        assert replay.table("t").statistics().inserts == capacity + lanes
+        writer.close()
+
+
+def test_c3_an_item_that_is_made_by_hand_is_refused_and_holds_nothing(refuse):
+    with make() as replay:
+        writer = replay.writer()
+        capacity = len(replay.live_table("t").ring.arrays.rows)
+        for x in range(capacity):
+            writer.append({"x": x})
+            writer.create_item("t", 1)
+        held = replay.store.arrays.pages.copy()
+        end = refuse()
+        for _ in range(3):
+            with pytest.raises(hr.StoreFull, match="Cannot allocate"):
+                writer.create_item("t", 1)
+        np.testing.assert_array_equal(replay.store.arrays.pages, held)
+        end()
+        writer.create_item("t", 1)
+        assert len(replay.table("t")) == replay.table("t").statistics().inserts == capacity + 1
+        writer.close()
+
+
+def test_c3_pending_items_stay_pending(refuse):
+    """Whoever opens the gate has its batch; what finds no memory waits on, and nothing is counted that is not there."""
+    with make(rate_limiter=Queue(1024), max_times_sampled=0) as replay:
+        writer = replay.writer(items=[hr.ItemRule("t", 1)], max_pending=5000)
+        for x in range(2000):
+            writer.append({"x": x})
+        live = replay.live_table("t")
+        assert (len(replay.table("t")), writer.pending) == (1024, 976)
+        end = refuse()
+        assert len(replay.sample("t", 500).info.keys) == 500
+        counts = replay.table("t").statistics()
+        assert counts.size == counts.inserts == 2000 - writer.pending
+        assert counts.pending_inserts == writer.pending > 0
+        end()
+        with replay.lock:
+            live.settle()
+        replay.sample("t", 1000)
+        assert (len(replay.table("t")), writer.pending) == (2000, 0)
+        assert stored(replay) == list(range(2000))
+        writer.close()
+
+
+def test_a_reservation_that_is_refused_says_for_what(refuse):
+    end = refuse()
+    with pytest.raises(
+        hr.StoreFull, match=r"expected room for \d+ bytes, reserved for \d+ rows.*Cannot"
+    ) as caught:
+        make()
+    assert isinstance(caught.value.__cause__, OSError)
+    end()

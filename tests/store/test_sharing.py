@@ -1,0 +1,166 @@
+"""Private memory that becomes shared: the same bytes at the same addresses, at every moment."""
+
+import os
+import threading
+
+import numpy as np
+import pytest
+
+import headrace as hr
+from headrace.replay.selectors import Fifo
+from headrace.spec import ArraySpec, Signature
+from headrace.store import arena as arena_module
+from headrace.store.arena import Arena
+from headrace.store.block import LaneBlock
+from headrace.store.store import Store
+from headrace.testing.forks import in_forked_child
+
+LARGE = 64 << 20
+
+
+def everything(arena):
+    return lambda: np.array([[0, arena.nbytes]])
+
+
+def filled(monkeypatch, at_once=1 << 20):
+    """An arena with something here and there, which is shared in several pieces."""
+    monkeypatch.setattr(arena_module, "_SHARED_AT_ONCE", at_once)
+    arena = Arena.private(LARGE)
+    array = arena.array(0, (LARGE // 8,), np.int64)
+    random = np.random.default_rng(0)
+    array[:400_000] = random.integers(1, 100, 400_000)
+    array[random.integers(0, len(array), 50)] = 7
+    array[-1] = 9
+    return arena, array
+
+
+def test_all_bytes_stay_where_they_are_and_another_process_sees_them(monkeypatch):
+    arena, array = filled(monkeypatch)
+    before, address = array.copy(), array.__array_interface__["data"][0]
+    assert not arena.is_shareable
+    arena.share(threading.RLock(), everything(arena))
+    assert arena.is_shareable
+    np.testing.assert_array_equal(array, before)
+    assert array.__array_interface__["data"][0] == address
+    attached = Arena.attach(os.dup(arena.descriptor), arena.nbytes)
+    there = attached.array(0, array.shape, np.int64)
+    np.testing.assert_array_equal(there, before)
+    array[5], there[6] = -5, -6
+    assert (there[5], array[6]) == (-5, -6)
+    descriptor = arena.descriptor
+    arena.share(threading.RLock(), everything(arena))
+    assert arena.descriptor == descriptor, "what is shared is left as it is"
+    attached.close()
+    arena.close()
+
+
+def test_a_memory_file_takes_no_room_for_what_was_never_written(monkeypatch):
+    arena, array = filled(monkeypatch)
+    written = np.count_nonzero(array.reshape(-1, 512).any(axis=1))
+    arena.share(threading.RLock(), everything(arena))
+    assert os.fstat(arena.descriptor).st_blocks * 512 == written * 4096
+    arena.close()
+
+
+@pytest.mark.parametrize("fails_at", range(4))
+def test_no_room_leaves_the_arena_as_good_as_before(monkeypatch, fails_at):
+    arena, array = filled(monkeypatch)
+    before = array.copy()
+    left = [fails_at]
+    original = Arena._map_over
+
+    def fail(self, *arguments):
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(12, "Cannot allocate memory")
+        original(self, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Arena, "_map_over", fail)
+        with pytest.raises(OSError, match="Cannot"):
+            arena.share(threading.RLock(), everything(arena))
+    np.testing.assert_array_equal(array, before)
+    array[3] = 33
+    arena.share(threading.RLock(), everything(arena))
+    assert array[3] == 33
+    np.testing.assert_array_equal(array[4:], before[4:])
+    arena.close()
+
+
+def test_a_child_forked_half_way_writes_into_memory_of_its_own(monkeypatch):
+    arena, array = filled(monkeypatch)
+    first = int(array[0])
+    with monkeypatch.context() as patched:
+        patched.setattr(arena_module, "_SHARED_AT_ONCE", 1 << 20)
+        arena._share_piece(np.array([[0, arena.nbytes]]))
+    assert 0 < arena.moved < arena.nbytes
+
+    def write():
+        arena.make_private()
+        array[0] = array[300_000] = -1
+        arena.share(threading.RLock(), everything(arena))
+        return [int(array[0]), int(array[300_000])]
+
+    assert in_forked_child(write) == [-1, -1]
+    assert array[0] == first
+    assert array[300_000] > 0
+    arena.share(threading.RLock(), everything(arena))
+    assert array[0] == first
+    arena.close()
+
+
+def test_a_store_is_read_and_written_while_it_becomes_shared(monkeypatch):
+    """A writer goes on in each pause between two pieces; nothing that it wrote is lost."""
+    monkeypatch.setattr(arena_module, "_SHARED_AT_ONCE", 1 << 16)
+    store = Store(Signature({"x": ArraySpec(100, np.int64)}), make_arena=Arena.private)
+    block = LaneBlock(store, 1, 10**6)
+    steps = []
+
+    def step():
+        block.make_room()
+        store.columns["x"][block.row] = len(steps)
+        steps.append(block.row)
+        block.commit()
+
+    for _ in range(3000):
+        step()
+    original = Arena._share_piece
+
+    def between(self, written):
+        original(self, written)
+        for _ in range(10):
+            step()
+
+    monkeypatch.setattr(Arena, "_share_piece", between)
+    descriptor = store.share()
+    monkeypatch.undo()
+    assert len(steps) > 3300
+    attached = Arena.attach(os.dup(descriptor), store.arena.nbytes)
+    offset, shape, dtype = store.layout.places["column:x"]
+    for column in (store.columns["x"], attached.array(offset, shape, dtype)):
+        assert (column[steps] == np.arange(len(steps))[:, None]).all()
+    attached.close()
+    store.close()
+
+
+def test_a_worker_process_writes_into_a_loaded_replay(tmp_path):
+    from functools import partial
+
+    from headrace.testing import CounterEnv
+
+    make_env = partial(CounterEnv, 5)
+    table = hr.Table("t", sampler=Fifo(), remover=Fifo(), max_size=200)
+    with hr.Replay(hr.collectors.signature(make_env), [table]) as replay:
+        with hr.Collector(
+            make_env, frames_per_batch=40, total_frames=40, replay_buffer=replay, items=[hr.ItemRule("t", 1)]
+        ) as collector:
+            list(collector)
+        path = replay.save(tmp_path)
+    with hr.Replay.load(path) as loaded:
+        with hr.AsyncCollector(
+            make_env, frames_per_batch=8, total_frames=40, replay_buffer=loaded, items=[hr.ItemRule("t", 1)]
+        ) as collector:
+            assert sum(batch.frames for batch in collector) == 40
+        assert loaded.store.arena.is_shareable
+        assert len(loaded.table("t")) == 80
+        assert loaded.sample("t", 80).info.times_sampled.tolist() == list(range(1, 81))
