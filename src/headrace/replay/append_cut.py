@@ -54,7 +54,7 @@ def append_and_cut(
         As `kernels.insert`; `total[0]` is how many were to go in.
     """
     store = open_store(memory, places, page_rows)
-    commit_step(store, page, row, lane_steps, lane_steps, episodes, next_episode, newest)
+    commit_step(store, page, row, lane_steps, episodes, next_episode, newest)
     total[0] = 0
     cut_block(store, page, 1, Cut(length, stride, end, lookahead), Windows(rows, shapes, lanes, total))
     items = open_items(item_memory, item_places)

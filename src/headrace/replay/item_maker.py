@@ -15,8 +15,8 @@ from headrace.replay.cutting import (
     WHOLE,
     Cut,
     Windows,
-    cut_block,
-    cut_finals,
+    cut_block_in,
+    cut_finals_in,
     new_windows,
     room_for,
 )
@@ -99,7 +99,9 @@ class ItemMaker:
 
     def __init__(self, replay: Replay, rules: Sequence[Rule], pending: Pending) -> None:
         self._replay = replay
-        self._arrays = replay.store.arrays
+        store = replay.store
+        self._arrays = store.arrays
+        self._carve = (store.memory, store.places, store.arrays.page_rows)
         self._pending = pending
         self.rules = tuple(rules)
         self._chosen = Chosen({}, {})
@@ -181,7 +183,8 @@ class ItemMaker:
             self._make_chosen(block, rule, chosen, np.arange(block.lanes), block.newest_rows)
             return
         out = new_windows(room_for(block.lanes, ends, rule.cut))
-        cut_block(self._arrays, block.last // self._arrays.page_rows, 1, rule.cut, out)
+        page = block.last // self._arrays.page_rows
+        cut_block_in(*self._carve, page, *rule.cut, out.rows, out.shapes, out.lanes, out.total)
         self._offer_windows(rule, out)
 
     def make_last(
@@ -205,7 +208,7 @@ class ItemMaker:
                 continue
             cut = rule.cut if end is None or rule.cut.end == WHOLE else rule.cut._replace(end=end)
             out = new_windows(room_for(len(rows), len(rows), cut))
-            cut_finals(self._arrays, rows, lanes, cut, out)
+            cut_finals_in(*self._carve, rows, lanes, *cut, out.rows, out.shapes, out.lanes, out.total)
             self._offer_windows(rule, out)
 
     def end_streams(self, block: LaneBlock, lanes: NDArray[np.int64]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.jit import Int, opening
+from headrace.store.jit import Int, kernel, opening
 from headrace.store.layout import PAGE_WORDS, StoreArrays
 
 
@@ -32,3 +32,22 @@ def open_store(memory: NDArray[np.uint8], places: NDArray[np.int64], page_rows: 
         memory[places[1, 0] : places[1, 1]].view(np.int64),
         page_rows,
     )
+
+
+# Where the arrays with the values of rows begin among the places; those before tell about rows.
+_FIRST_OF_VALUES = 7
+
+
+@kernel
+def clear_row(memory: NDArray[np.uint8], places: NDArray[np.int64], rows: Int, row: Int) -> None:
+    """Write zeros into every column of a row.
+
+    Args:
+        memory, places: see `open_store`.
+        rows: how many the store has.
+    """
+    for array in range(_FIRST_OF_VALUES, places.shape[0]):
+        nbytes = (places[array, 1] - places[array, 0]) // rows
+        first = places[array, 0] + row * nbytes
+        for place in range(first, first + nbytes):
+            memory[place] = 0
