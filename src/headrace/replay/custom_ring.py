@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from headrace.replay import kernels
 from headrace.replay.custom_index import CheckedIndex
-from headrace.replay.cutting import Cut, Windows, cut_block
+from headrace.replay.cutting import Cut, Windows
 from headrace.replay.item_ring import ONE_ROW, ItemRing
 from headrace.replay.item_state import ItemState
 from headrace.replay.items import CUSTOM, LIVE, priority_of
 from headrace.replay.selectors import AnySelector, CustomSelector, Selector
-from headrace.store.block import LaneBlock
+from headrace.store.block import LaneBlock, Seam
 from headrace.store.store import Store
 
 # The kernel that inserts never takes a victim here.
@@ -160,10 +160,20 @@ class CustomRing(ItemRing):
         self, block: LaneBlock, cut: Cut, out: Windows, first_key: int, priorities: NDArray[np.float64]
     ) -> int:
         """See `ItemRing.append_and_cut`."""
+        return self.append_seam_and_cut(block, block.no_seam, cut, out, first_key, priorities)
+
+    def append_seam_and_cut(
+        self,
+        block: LaneBlock,
+        seam: Seam,
+        cut: Cut,
+        out: Windows,
+        first_key: int,
+        priorities: NDArray[np.float64],
+    ) -> int:
+        """See `ItemRing.append_seam_and_cut`."""
         self._check()
-        block.commit()
-        out.total[0] = 0
-        cut_block(self._store.arrays, block.last // self._store.arrays.page_rows, 1, cut, out)
+        self._commit_and_cut(block, seam, cut, out)
         count = int(out.total[0])
         return self.insert(first_key, out.rows[:count], out.shapes[:count], priorities)
 

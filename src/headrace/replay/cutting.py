@@ -158,21 +158,17 @@ def cut_finals(
         lanes: int64[m].
     """
     for index in range(rows.shape[0]):
-        row = rows[index]
-        word = np.int64(store.steps[row])
-        if word & LINKED:
-            _cut_row(
-                store,
-                np.int64(store.links[row]) - 1,
-                lanes[index],
-                FINAL | step_after(word & STEP_MASK, 1),
-                0,
-                0,
-                1,
-                cut,
-                out,
-            )
-        cut_end(store, row, lanes[index], cut, out)
+        cut_final(store, rows[index], lanes[index], cut, out)
+
+
+@kernel
+def cut_final(store: StoreArrays, row: Int, lane: Int, cut: Cut, out: Windows) -> None:
+    """`cut_finals` of one lane."""
+    word = np.int64(store.steps[row])
+    if word & LINKED:
+        final = FINAL | step_after(word & STEP_MASK, 1)
+        _cut_row(store, np.int64(store.links[row]) - 1, lane, final, 0, 0, 1, cut, out)
+    cut_end(store, row, lane, cut, out)
 
 
 @kernel

@@ -14,7 +14,7 @@ from headrace.replay.cutting import CONTINUE, END_NUMBERS
 from headrace.replay.final_columns import FinalColumns
 from headrace.replay.item_maker import ItemMaker
 from headrace.spec import Signature, check_array
-from headrace.store.block import LaneBlock
+from headrace.store.block import LaneBlock, Seam
 from headrace.store.columns import put_lanes, put_one
 
 if TYPE_CHECKING:
@@ -50,7 +50,6 @@ class LaneRows:
         # Each block beside the first fills pages of its own, and may have ended in the middle of others.
         self._extra_pages = 2 * (len(self.blocks) - 1)
         self._store.allow(self._extra_pages)
-        self._no_lanes = np.zeros(lanes, np.bool_)
         self._columns = list(columns.items())
         self._puts = _puts(signature, columns, lanes)
         # Columns with what a value must be to be written without a look at the table of casts.
@@ -142,17 +141,22 @@ class LaneRows:
                 block.make_room()
                 written.append((block, lanes, waiting))
         with self._lock:
+            done = 0
             if len(ended):
                 self._require_finals(ended, 1)
             for block, lanes, waiting in written:
                 self._fill(block, step, lanes)
-                if waiting:
-                    block.commit_marked(self._no_lanes[lanes], idle[lanes])
-                    self._items.make_marked(block, 0)
+                if len(self.blocks) == 1 and 0 < len(ended) < self._lanes:
+                    first, room = block.make_room_for_finals()
+                    done = min(room, len(ended))
+                    self._fill_finals(first, done, finals, 0)
+                    self._items.commit_and_make_seam(block, Seam(idle, ended[:done], first))
+                elif waiting:
+                    self._items.commit_and_make_seam(block, block.no_seam._replace(idle=idle[lanes]))
                 else:
                     self._items.commit_and_make(block)
-            if len(ended):
-                self._end(ended, finals)
+            if done < len(ended):
+                self._end(ended[done:], {name: value[done:] for name, value in finals.items()})
 
     def _checked(self, step: Any) -> dict[str, NDArray[Any]]:
         specs = self._specs
@@ -162,6 +166,10 @@ class LaneRows:
 
     def _fill(self, block: LaneBlock, values: Mapping[str, NDArray[Any]], lanes: slice) -> None:
         rows = slice(block.row, block.row + block.lanes)
+        if block.lanes == self._lanes:
+            for name, column in self._columns:
+                column[rows] = values[name]
+            return
         for name, column in self._columns:
             column[rows] = values[name][lanes]
 

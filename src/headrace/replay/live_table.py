@@ -27,7 +27,7 @@ from headrace.replay.rate_limiters import RateLimiter
 from headrace.replay.selectors import CustomSelector, Uniform
 from headrace.replay.table import Table, check_size
 from headrace.statistics import TableDistribution, TableStatistics
-from headrace.store.block import LaneBlock
+from headrace.store.block import LaneBlock, Seam
 from headrace.store.pinning import pin_page
 
 if TYPE_CHECKING:
@@ -232,6 +232,22 @@ class LiveTable:
             out: see `ItemRing.append_and_cut`.
         """
         self.deletes += self.ring.append_and_cut(block, cut, out, first_key, priorities)
+        return self._count_cut(out)
+
+    def append_seam_and_cut(
+        self,
+        block: LaneBlock,
+        seam: Seam,
+        cut: Cut,
+        out: Windows,
+        first_key: int,
+        priorities: NDArray[np.float64],
+    ) -> int:
+        """As `append_and_cut`, where some lanes hold nothing and the episodes of some end."""
+        self.deletes += self.ring.append_seam_and_cut(block, seam, cut, out, first_key, priorities)
+        return self._count_cut(out)
+
+    def _count_cut(self, out: Windows) -> int:
         made = int(out.total[0])
         self.inserts += made
         if self._waiting and made:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,20 @@ from headrace.store.commit import (
 )
 from headrace.store.layout import ENDED, USED, VERSIONED
 from headrace.store.store import Store
+
+
+class Seam(NamedTuple):
+    """What a step is beside transitions: which lanes hold nothing, and which end with it.
+
+    Attributes:
+        idle: bool[lanes].
+        ended: int64[m]: lanes whose final rows stand in a page of their own, written already.
+        first: the first of these rows.
+    """
+
+    idle: NDArray[np.bool_]
+    ended: NDArray[np.int64]
+    first: int
 
 
 class LaneBlock:
@@ -38,6 +53,7 @@ class LaneBlock:
         last: the first row of the step committed last.
         lane_steps: uint32[lanes], the index of each lane's next step in its episode.
         newest_rows: int64[lanes], the rows of the step committed last; used again by the next.
+        no_seam: of a step that is a transition of every lane.
         version: of the policy that acts; stored with each step.
     """
 
@@ -63,6 +79,7 @@ class LaneBlock:
         # What a kernel that commits a step is told of the lanes, beside the page and the row.
         self._counters = (self.lane_steps, self._episodes, store.next_episode, self.newest_rows)
         self._all, self._none = np.ones(lanes, np.bool_), np.zeros(lanes, np.bool_)
+        self.no_seam = Seam(self._none, np.zeros(0, np.int64), -1)
 
     # ---- pages -----------------------------------------------------------------------------------------------------
 
@@ -117,6 +134,14 @@ class LaneBlock:
             self._stamp()
         return (self._page, self.row, *self._counters)
 
+    def seam_to_commit(self) -> tuple[NDArray[np.bool_], NDArray[np.int64], int]:
+        """What a kernel that knows of a `Seam` is told beside it: final lanes (none), the lanes' words, the steps."""
+        return self._none, self._lane_words, self._committed + 1
+
+    def commit_idle(self, idle: NDArray[np.bool_]) -> None:
+        """Take in the step at `row`, in which some lanes hold nothing."""
+        self.commit_marked(self._none, idle)
+
     def committed(self) -> None:
         """A kernel has taken in the step at `row`: turn to the next."""
         self.last = self.row
@@ -126,9 +151,20 @@ class LaneBlock:
 
     def commit_marked(self, final: NDArray[np.bool_], idle: NDArray[np.bool_]) -> None:
         """Take in the step at `row`; `final` lanes hold their final row, `idle` lanes hold nothing."""
-        page, row, lane_steps, *counters = self.what_to_commit()
-        words, committed = self._lane_words, self._committed + 1
-        commit_marked_in(*self._carve, page, row, lane_steps, *counters, final, idle, words, committed)
+        page, row, lane_steps, episodes, next_episode, newest = self.what_to_commit()
+        commit_marked_in(
+            *self._carve,
+            page,
+            row,
+            lane_steps,
+            episodes,
+            next_episode,
+            newest,
+            final,
+            idle,
+            self._lane_words,
+            self._committed + 1,
+        )
         self.committed()
 
     def commit_final(self) -> None:

@@ -120,19 +120,49 @@ def commit_marked_in(
     lane_words: NDArray[np.int64],
     committed: Int,
 ) -> None:
-    """As `commit_step_in`, where some lanes hold the final row of their episode and some hold nothing.
+    """`commit_marked`, quick to call: the arrays are carved from their memory here."""
+    store = open_store(memory, places, page_rows)
+    clear_idle(memory, places, store.steps.shape[0], row, idle)
+    commit_marked(
+        store, page, row, lane_steps, episodes, next_episode, newest, final, idle, lane_words, committed
+    )
+
+
+@kernel
+def clear_idle(
+    memory: NDArray[np.uint8], places: NDArray[np.int64], rows: Int, row: Int, idle: NDArray[np.bool_]
+) -> None:
+    """Clear the columns of the lanes that hold nothing in the vector step at `row`; see `clear_row`."""
+    for lane in range(idle.shape[0]):
+        if idle[lane]:
+            clear_row(memory, places, rows, row + lane)
+
+
+@kernel
+def commit_marked(
+    store: StoreArrays,
+    page: Int,
+    row: Int,
+    lane_steps: NDArray[np.uint32],
+    episodes: NDArray[np.int64],
+    next_episode: NDArray[np.int64],
+    newest: NDArray[np.int64],
+    final: NDArray[np.bool_],
+    idle: NDArray[np.bool_],
+    lane_words: NDArray[np.int64],
+    committed: Int,
+) -> None:
+    """As `commit_step`, where some lanes hold the final row of their episode and some hold nothing.
 
     Args:
-        final, idle: bool[lanes]; the columns of idle lanes are cleared here.
+        final, idle: bool[lanes].
         lane_words: int64[LANE_WORDS, lanes], changed where an episode ends.
         committed: the steps of the block, this one included.
     """
-    store = open_store(memory, places, page_rows)
     for lane in range(lane_steps.shape[0]):
         word: Int = np.int64(lane_steps[lane])
         if idle[lane]:
             word = PADDING
-            clear_row(memory, places, store.steps.shape[0], row + lane)
         elif final[lane]:
             word |= FINAL
             # The page may have held final rows beside other lanes before.
@@ -163,18 +193,35 @@ def commit_finals_in(
     lane_words: NDArray[np.int64],
     committed: Int,
 ) -> None:
+    """`commit_finals`, quick to call: the arrays are carved from their memory here."""
+    commit_finals(
+        open_store(memory, places, page_rows), last, lanes, first, lane_steps, lane_words, committed
+    )
+
+
+@kernel
+def commit_finals(
+    store: StoreArrays,
+    last: Int,
+    lanes: NDArray[np.int64],
+    first: Int,
+    lane_steps: NDArray[np.uint32],
+    lane_words: NDArray[np.int64],
+    committed: Int,
+) -> None:
     """Take in the rows from `first` on, in a page of their own and written already, as the final rows of some lanes.
 
     Args:
         last: the first row of the step that the block committed last.
         lanes: int64[m].
-        lane_steps, lane_words, committed: see `commit_marked_in`.
+        lane_steps, lane_words, committed: see `commit_marked`.
     """
-    store = open_store(memory, places, page_rows)
+    if lanes.shape[0] == 0:
+        return
     for place in range(lanes.shape[0]):
         store.steps[first + place] = lane_steps[lanes[place]] | np.uint32(FINAL)
     in_order()
-    store.pages[first // page_rows, USED] += lanes.shape[0]
+    store.pages[first // store.page_rows, USED] += lanes.shape[0]
     for place in range(lanes.shape[0]):
         lane = lanes[place]
         link_final(store, last + lane, first + place)

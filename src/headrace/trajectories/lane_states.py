@@ -52,6 +52,7 @@ class LaneStates:
         resetting: bool[lanes]: ended in the last call; the next one is the environment's reset.
         all_open: whether every lane is open.
         any_resetting: whether some lane is resetting.
+        any_closed: whether some lane is neither.
         calls: steps so far; a row of an open lane is counted from `begin`, int64[lanes].
     """
 
@@ -62,7 +63,7 @@ class LaneStates:
         self._was_reset = np.zeros(lanes, np.bool_)
         self.begin = np.zeros(lanes, np.int64)
         self.calls = 0
-        self.all_open = self.any_resetting = False
+        self._look()
 
     def rows(self, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
         """How many rows the episodes of these open lanes have."""
@@ -81,8 +82,8 @@ class LaneStates:
         Raises:
             ValueError: with the lanes.
         """
-        closed = np.flatnonzero(~(self.open | self.resetting))
-        if len(closed):
+        if self.any_closed:
+            closed = np.flatnonzero(~(self.open | self.resetting))
             if len(self.open) == 1:
                 raise ValueError("add: no episode is open; call add_first with its first observation first")
             raise ValueError(
@@ -122,8 +123,9 @@ class LaneStates:
         """
         if not self.any_resetting:
             return
-        wrong = np.flatnonzero(ended & self.resetting)
-        if len(wrong):
+        both = ended & self.resetting
+        if np.count_nonzero(both):
+            wrong = np.flatnonzero(both)
             raise ValueError(
                 f"add: lanes {wrong.tolist()}: a flag is set in the step after their end, which is a reset in the mode "
                 f"{NEXT_STEP!r}; is the environment in another mode?"
@@ -160,8 +162,10 @@ class LaneStates:
         self._look()
 
     def _look(self) -> None:
-        self.all_open = int(np.count_nonzero(self.open)) == len(self.open)
-        self.any_resetting = int(np.count_nonzero(self.resetting)) > 0
+        opened, resetting = int(np.count_nonzero(self.open)), int(np.count_nonzero(self.resetting))
+        self.all_open = opened == len(self.open)
+        self.any_resetting = resetting > 0
+        self.any_closed = opened + resetting < len(self.open)
 
 
 def checked_mask(mask: Any, lanes: int | None) -> NDArray[np.bool_] | None:

@@ -176,11 +176,11 @@ class StepColumns:
         none = self._no_flags
         return bool(terminated.tobytes() != none or truncated.tobytes() != none)
 
-    def with_lanes(self, values: Mapping[str, Any]) -> dict[str, Array]:
+    def with_lanes(self, values: Columns) -> dict[str, Array]:
         """The same with an axis of lanes, also where there is one without it."""
         if self._lanes is None:
             return {name: np.asarray(value)[None] for name, value in values.items()}
-        return dict(values)
+        return values
 
     @property
     def extras(self) -> tuple[str, ...]:
