@@ -6,7 +6,6 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.checks import check_count, check_timeout
-from headrace.errors import Closed, DeadlineExceeded
+from headrace.errors import Closed
 from headrace.trajectories.episode import Episode
 from headrace.trajectories.episode_limits import EpisodeLimits
 from headrace.trajectories.episode_steps import EpisodeSteps
 from headrace.trajectories.lane_states import autoreset_mode, checked_mask
+from headrace.trajectories.made_items import MadeItems, StepStatistics
 from headrace.trajectories.step_rules import StepRule, advice, checked_step_rules, writer_rule
 from headrace.trajectories.step_taker import StepTaker
 
@@ -26,29 +26,8 @@ if TYPE_CHECKING:
     from headrace.replay.replay import Replay
     from headrace.replay.writer import Writer
 
-# Items of one step writer that may wait for the rate limiters of its tables, before a call waits too (replay I4).
-MAX_PENDING = 1000
 # A writer of rows that never waits by itself: a step writer waits when it has taken the step (trajectories O10).
 _NEVER_WAITS = 1 << 62
-
-
-@dataclass(frozen=True)
-class StepStatistics:
-    """What a step writer did so far.
-
-    Attributes:
-        steps_written: rows that were stored, final rows included.
-        items_written: items that were made; one in two tables counts as two.
-        steps_dropped: rows that ended in no item.
-        episodes: episodes that are over, however they ended.
-        steps_cached: rows of the unfinished episodes.
-    """
-
-    steps_written: int
-    items_written: int
-    steps_dropped: int
-    episodes: int
-    steps_cached: int
 
 
 class StepWriter:
@@ -108,8 +87,7 @@ class StepWriter:
         self._taker = StepTaker(replay, self.rules, made_of, self._lanes, mode)
         self._limits = EpisodeLimits(self.rules, self._taker.states, self._lanes)
         self._in_use = threading.Lock()
-        self._keys: list[int] = []
-        self._items_written = 0
+        self._made = MadeItems()
         self._writer = replay.writer(self._lanes or 1, items=made_of, max_pending=_NEVER_WAITS)
         self._writer.record_items()
 
@@ -283,7 +261,7 @@ class StepWriter:
                 try:
                     writer.close(self._timeout)
                 finally:
-                    self._count_made(writer)
+                    self._made.note(writer)
                     _warn(warning, 3)
             except Closed:
                 self._writer = None
@@ -307,7 +285,7 @@ class StepWriter:
             warning = ""
             if not self._replay.is_closed:
                 warning = self._end(writer)
-                self._count_made(writer)
+                self._made.note(writer)
             # Waits for nothing, and tells what is pending (replay I6).
             writer.__exit__(kind, error, trace)
             _warn(warning, 3)
@@ -330,7 +308,7 @@ class StepWriter:
         taker = self._taker
         cached = 0 if self._writer is None else taker.states.cached
         return StepStatistics(
-            taker.steps_written, self._items_written, taker.steps_dropped, taker.episodes, cached
+            taker.steps_written, self._made.count, taker.steps_dropped, taker.episodes, cached
         )
 
     def __repr__(self) -> str:
@@ -356,26 +334,12 @@ class StepWriter:
             raise _closed()
         return self._writer
 
-    def _count_made(self, writer: Writer) -> None:
-        for _, first_key, items in writer.take_made():
-            self._items_written += items
-            self._keys += range(first_key, first_key + items)
-
     def _done(self, writer: Writer, pending: int, warning: str) -> list[int]:
         """Count, warn and wait if there is reason to; returns the keys that were not told yet."""
-        self._count_made(writer)
+        self._made.note(writer)
         if warning:
             _warn(warning, 4)
-        if pending >= MAX_PENDING and writer.pending > pending:
-            try:
-                writer.wait_pending(MAX_PENDING - 1 + writer.pending - pending, self._timeout)
-            except DeadlineExceeded as error:
-                raise DeadlineExceeded(
-                    f"{error}. What this call was given was taken: do not give it again",
-                    pending=error.pending,
-                ) from None
-        keys, self._keys = self._keys, []
-        return keys
+        return self._made.tell(writer, pending, self._timeout)
 
 
 def _closed() -> Closed:
