@@ -24,3 +24,23 @@ def check_count(name: str, value: Any, least: int) -> int:
     if number < least:
         raise ValueError(f"{name}: expected an integer >= {least}, got {number}")
     return number
+
+
+def check_timeout(timeout: Any) -> float | None:
+    """How long a call may wait, as a Python float; None stays None and means for ever.
+
+    Raises:
+        TypeError: no number (a bool is none).
+        ValueError: negative.
+
+    >>> check_timeout(2)
+    2.0
+    """
+    if timeout is None:
+        return None
+    if isinstance(timeout, bool) or not hasattr(timeout, "__float__"):
+        raise TypeError(f"timeout: expected seconds or None, got {timeout!r}")
+    seconds = float(timeout)
+    if not seconds >= 0:
+        raise ValueError(f"timeout: expected seconds >= 0 or None, got {timeout!r}")
+    return seconds

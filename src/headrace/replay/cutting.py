@@ -16,7 +16,8 @@ from headrace.ends import EndOfEpisode
 from headrace.replay.items import INVENTED, LOOKAHEAD, REAL
 from headrace.store.jit import Int, kernel
 from headrace.store.layout import FINAL, LANES, LINKED, PADDING, STEP_MASK, USED, StoreArrays
-from headrace.store.pinning import pin_window
+from headrace.store.memory import open_store
+from headrace.store.pinning import pin_page, pin_window
 from headrace.store.window import follow, step_after
 
 # EndOfEpisode by number, for kernels.
@@ -87,18 +88,63 @@ def cut_block(store: StoreArrays, page: Int, steps: Int, cut: Cut, out: Windows)
             word = np.int64(store.steps[row])
             if word & PADDING:
                 continue
-            _cut_row(store, row, lane, word, cut, out)
+            _cut_row(store, row, lane, word, page, step, lanes, cut, out)
             if word & LINKED:
                 _cut_row(
                     store,
                     np.int64(store.links[row]) - 1,
                     lane,
                     FINAL | step_after(word & STEP_MASK, 1),
+                    page,
+                    0,
+                    lanes,
                     cut,
                     out,
                 )
             if word & (FINAL | LINKED):
                 cut_end(store, row, lane, cut, out)
+
+
+@kernel
+def cut_block_in(
+    memory: NDArray[np.uint8],
+    places: NDArray[np.int64],
+    page_rows: Int,
+    page: Int,
+    length: Int,
+    stride: Int,
+    end: Int,
+    lookahead: Int,
+    rows: NDArray[np.int64],
+    shapes: NDArray[np.uint32],
+    lanes: NDArray[np.int64],
+    total: NDArray[np.int64],
+) -> None:
+    """`cut_block` of one step, quick to call: the arrays are carved from their memory here."""
+    store = open_store(memory, places, page_rows)
+    cut_block(store, page, 1, Cut(length, stride, end, lookahead), Windows(rows, shapes, lanes, total))
+
+
+@kernel
+def cut_finals_in(
+    memory: NDArray[np.uint8],
+    places: NDArray[np.int64],
+    page_rows: Int,
+    ended: NDArray[np.int64],
+    ended_lanes: NDArray[np.int64],
+    length: Int,
+    stride: Int,
+    end: Int,
+    lookahead: Int,
+    rows: NDArray[np.int64],
+    shapes: NDArray[np.uint32],
+    lanes: NDArray[np.int64],
+    total: NDArray[np.int64],
+) -> None:
+    """`cut_finals`, quick to call: the arrays are carved from their memory here."""
+    store = open_store(memory, places, page_rows)
+    cut = Cut(length, stride, end, lookahead)
+    cut_finals(store, ended, ended_lanes, cut, Windows(rows, shapes, lanes, total))
 
 
 @kernel
@@ -112,32 +158,53 @@ def cut_finals(
         lanes: int64[m].
     """
     for index in range(rows.shape[0]):
-        row = rows[index]
-        word = np.int64(store.steps[row])
-        if word & LINKED:
-            _cut_row(
-                store,
-                np.int64(store.links[row]) - 1,
-                lanes[index],
-                FINAL | step_after(word & STEP_MASK, 1),
-                cut,
-                out,
-            )
-        cut_end(store, row, lanes[index], cut, out)
+        cut_final(store, rows[index], lanes[index], cut, out)
 
 
 @kernel
-def _cut_row(store: StoreArrays, row: Int, lane: Int, word: Int, cut: Cut, out: Windows) -> None:
-    """The regular window that this row completes, its lookahead included."""
+def cut_final(store: StoreArrays, row: Int, lane: Int, cut: Cut, out: Windows) -> None:
+    """`cut_finals` of one lane."""
+    word = np.int64(store.steps[row])
+    if word & LINKED:
+        final = FINAL | step_after(word & STEP_MASK, 1)
+        _cut_row(store, np.int64(store.links[row]) - 1, lane, final, 0, 0, 1, cut, out)
+    cut_end(store, row, lane, cut, out)
+
+
+@kernel
+def _cut_row(
+    store: StoreArrays,
+    row: Int,
+    lane: Int,
+    word: Int,
+    page: Int,
+    before: Int,
+    lanes: Int,
+    cut: Cut,
+    out: Windows,
+) -> None:
+    """The regular window that this row completes, its lookahead included.
+
+    Args:
+        page, before, lanes: the page of `lanes` that it stands in, after so many rows of its lane; `before` is 0 where
+            that is not known.
+    """
     if cut.end == WHOLE:
         return
     step = word & STEP_MASK
-    start = step - (cut.length - 1) - cut.lookahead
-    if start < 0 or start % cut.stride != 0:
+    back = cut.length - 1 + cut.lookahead
+    start = step - back
+    # Divisions take most of the time here, and most windows begin at every step.
+    if start < 0 or (cut.stride != 1 and start % cut.stride != 0):
         return
-    if cut.length == 1 and cut.lookahead == 0 and word & FINAL:
+    if back == 0 and word & FINAL:
         return  # No transition starts at a final row (trajectories W6).
-    _emit(store, row, start - step, lane, cut.length, 0, cut.length + cut.lookahead, cut, out)
+    if back <= before:
+        # All of it stands in one page, as nearly always.
+        pin_page(store, page, 1)
+        _write_window(row - back * lanes, lane, cut.length, 0, cut, out)
+        return
+    _emit(store, row, -back, lane, cut.length, 0, back + 1, cut, out)
 
 
 @kernel
@@ -200,6 +267,11 @@ def _emit(
     if start < 0:
         return
     pin_window(store, start, kept, 1)
+    _write_window(start, lane, real, invented, cut, out)
+
+
+@kernel
+def _write_window(start: Int, lane: Int, real: Int, invented: Int, cut: Cut, out: Windows) -> None:
     place = out.total[0]
     out.rows[place] = start
     out.shapes[place, REAL] = real

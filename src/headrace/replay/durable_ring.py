@@ -36,7 +36,7 @@ from headrace.replay.items import (
 )
 from headrace.replay.mending import pin_items
 from headrace.replay.table import Table, kernel_selectors
-from headrace.store.block import LaneBlock
+from headrace.store.block import LaneBlock, Seam
 from headrace.store.store import Store
 
 if TYPE_CHECKING:
@@ -172,6 +172,21 @@ class DurableRing(ItemRing):
             left = super().append_and_cut(block, cut, out, first_key, priorities)
             ring[INSERTS] += int(out.total[0])
         return left
+
+    def append_seam_and_cut(
+        self,
+        block: LaneBlock,
+        seam: Seam,
+        cut: Cut,
+        out: Windows,
+        first_key: int,
+        priorities: NDArray[np.float64],
+    ) -> int:
+        """See `ItemRing.append_seam_and_cut`."""
+        # How many windows there are and of which shapes is known when they are cut.
+        self._commit_and_cut(block, seam, cut, out)
+        count = int(out.total[0])
+        return self.insert(first_key, out.rows[:count], out.shapes[:count], priorities)
 
     @contextmanager
     def _insertion(

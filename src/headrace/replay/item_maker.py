@@ -15,15 +15,15 @@ from headrace.replay.cutting import (
     WHOLE,
     Cut,
     Windows,
-    cut_block,
-    cut_finals,
+    cut_block_in,
+    cut_finals_in,
     new_windows,
     room_for,
 )
 from headrace.replay.live_table import LiveTable, NewItems, Pending
 from headrace.replay.rules import Rule
 from headrace.replay.streams import Streams, pin_streams, stream_shape
-from headrace.store.block import LaneBlock
+from headrace.store.block import LaneBlock, Seam
 from headrace.store.layout import FINAL, LINKED, PADDING
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class _Rule:
     Attributes:
         given: the priorities of the items that it makes next, where they are not those of the rule.
         streams: of each block, where windows go on over the ends of episodes.
-        out: by lanes, room for the windows that one step completes.
+        out: room for the windows that a step completes, made larger where that is not enough.
     """
 
     number: int
@@ -65,7 +65,7 @@ class _Rule:
     priorities: NDArray[np.float64]
     given: NDArray[np.float64] | None = None
     streams: dict[LaneBlock, Streams] = field(default_factory=dict)
-    out: dict[int, Windows] = field(default_factory=dict)
+    out: Windows = field(default_factory=lambda: new_windows(0))
 
     def take_priorities(self, count: int) -> NDArray[np.float64]:
         if self.given is None:
@@ -74,10 +74,10 @@ class _Rule:
         assert len(taken) == count, "a priority was given for every item"
         return taken
 
-    def out_of(self, lanes: int) -> Windows:
-        if lanes not in self.out:
-            self.out[lanes] = new_windows(lanes)
-        return self.out[lanes]
+    def out_of(self, windows: int) -> Windows:
+        if len(self.out.rows) < windows:
+            self.out = new_windows(windows)
+        return self.out
 
     def streams_of(self, block: LaneBlock) -> Streams:
         if block not in self.streams:
@@ -99,7 +99,9 @@ class ItemMaker:
 
     def __init__(self, replay: Replay, rules: Sequence[Rule], pending: Pending) -> None:
         self._replay = replay
-        self._arrays = replay.store.arrays
+        store = replay.store
+        self._arrays = store.arrays
+        self._carve = (store.memory, store.places, store.arrays.page_rows)
         self._pending = pending
         self.rules = tuple(rules)
         self._chosen = Chosen({}, {})
@@ -152,12 +154,34 @@ class ItemMaker:
         if cut is not None and cut.table.takes_at_once(block.lanes):
             key = self._replay.new_keys(0)
             made = cut.table.append_and_cut(block, cut.cut, cut.out_of(block.lanes), key, cut.priorities)
-            self._new_keys(cut, made)
+            if made:
+                self._new_keys(cut, made)
             return
         for table in self._customs:
             table.ring.check()
         block.commit()
         self.make(block)
+
+    def commit_and_make_seam(self, block: LaneBlock, seam: Seam) -> None:
+        """As `commit_and_make`, where some lanes hold nothing and the episodes of some end."""
+        cut = self._only_cut
+        if cut is not None:
+            most = room_for(block.lanes, len(seam.ended), cut.cut)
+            if cut.table.takes_at_once(most):
+                out, key = cut.out_of(most), self._replay.new_keys(0)
+                made = cut.table.append_seam_and_cut(block, seam, cut.cut, out, key, cut.priorities)
+                self._new_keys(cut, made)
+                return
+        for table in self._customs:
+            table.ring.check()
+        if np.count_nonzero(seam.idle):
+            block.commit_idle(seam.idle)
+            self.make_marked(block, 0)
+        else:
+            self.commit_and_make(block)
+        if len(seam.ended):
+            block.commit_finals(seam.ended, seam.first)
+            self.make_last(block, block.last + seam.ended, seam.ended)
 
     def make(self, block: LaneBlock) -> None:
         """Of the step that a block committed last, one transition of every lane."""
@@ -184,7 +208,8 @@ class ItemMaker:
             self._make_chosen(block, rule, chosen, np.arange(block.lanes), block.newest_rows)
             return
         out = new_windows(room_for(block.lanes, ends, rule.cut))
-        cut_block(self._arrays, block.last // self._arrays.page_rows, 1, rule.cut, out)
+        page = block.last // self._arrays.page_rows
+        cut_block_in(*self._carve, page, *rule.cut, out.rows, out.shapes, out.lanes, out.total)
         self._offer_windows(rule, out)
 
     def make_last(
@@ -208,7 +233,7 @@ class ItemMaker:
                 continue
             cut = rule.cut if end is None or rule.cut.end == WHOLE else rule.cut._replace(end=end)
             out = new_windows(room_for(len(rows), len(rows), cut))
-            cut_finals(self._arrays, rows, lanes, cut, out)
+            cut_finals_in(*self._carve, rows, lanes, *cut, out.rows, out.shapes, out.lanes, out.total)
             self._offer_windows(rule, out)
 
     def end_streams(self, block: LaneBlock, lanes: NDArray[np.int64]) -> None:

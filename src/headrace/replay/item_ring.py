@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from headrace.errors import StoreFull
 from headrace.replay import kernels
-from headrace.replay.append_cut import append_and_cut
-from headrace.replay.cutting import Cut, Windows
+from headrace.replay.append_cut import append_and_cut, append_seam_and_cut
+from headrace.replay.cutting import Cut, Windows, cut_block_in, cut_finals_in
 from headrace.replay.generator import addresses_of
 from headrace.replay.item_memory import (
     ItemMemory,
@@ -36,7 +36,7 @@ from headrace.replay.items import (
     new_scratch,
 )
 from headrace.replay.selectors import Selector
-from headrace.store.block import LaneBlock
+from headrace.store.block import LaneBlock, Seam
 from headrace.store.store import Store
 
 if TYPE_CHECKING:
@@ -258,6 +258,66 @@ class ItemRing:
         rows = out.rows[done : out.total[0]]
         with self._after(int(done)):
             return int(left) + self.insert(first_key + done, rows, out.shapes[:1], priorities)
+
+    def append_seam_and_cut(
+        self,
+        block: LaneBlock,
+        seam: Seam,
+        cut: Cut,
+        out: Windows,
+        first_key: int,
+        priorities: NDArray[np.float64],
+    ) -> int:
+        """As `append_and_cut`, where some lanes hold nothing and the episodes of some end.
+
+        Args:
+            out: written; with room for all the windows.
+        """
+        uniforms = self._random.random(2 * block.lanes + 8) if self._random_victims else _NO_NUMBERS
+        page, row, lane_steps, episodes, next_episode, newest = block.what_to_commit()
+        final, words, committed = block.seam_to_commit()
+        done, left, stopped = append_seam_and_cut(
+            *self._carve_with_store,
+            page,
+            row,
+            lane_steps,
+            episodes,
+            next_episode,
+            newest,
+            final,
+            seam.idle,
+            words,
+            committed,
+            seam.ended,
+            seam.first,
+            *cut,
+            *out,
+            first_key,
+            priorities,
+            self.max_size,
+            uniforms,
+            *self._scratch_arrays,
+        )
+        block.committed()
+        if stopped == kernels.DONE:
+            return int(left)
+        self._remove_obstacle(stopped, int(done))
+        rows = out.rows[done : out.total[0]]
+        windows = out.shapes[done : out.total[0]] if len(seam.ended) else out.shapes[:1]
+        with self._after(int(done)):
+            return int(left) + self.insert(first_key + done, rows, windows, priorities)
+
+    def _commit_and_cut(self, block: LaneBlock, seam: Seam, cut: Cut, out: Windows) -> None:
+        """The part of `append_seam_and_cut` that leaves the items as they are."""
+        carve = self._carve_with_store[:3]
+        out.total[0] = 0
+        block.commit_idle(seam.idle)
+        page = block.last // self._store.arrays.page_rows
+        cut_block_in(*carve, page, *cut, out.rows, out.shapes, out.lanes, out.total)
+        if len(seam.ended):
+            block.commit_finals(seam.ended, seam.first)
+            rows = block.last + seam.ended
+            cut_finals_in(*carve, rows, seam.ended, *cut, out.rows, out.shapes, out.lanes, out.total)
 
     def _remove_obstacle(self, stopped: int, inserted: int) -> None:
         """Let a kernel that stopped go on.

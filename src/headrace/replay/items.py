@@ -21,7 +21,7 @@ from headrace.replay.journal import remember
 from headrace.replay.sum_tree import refresh
 from headrace.store.jit import Float, Int, kernel, prefetch
 from headrace.store.layout import StoreArrays
-from headrace.store.pinning import pin_page, pin_window
+from headrace.store.pinning import pin_in_page, pin_page, pin_window
 from headrace.store.seams import pin_stream
 from headrace.store.window import follow
 
@@ -263,7 +263,7 @@ def pin_rows(store: StoreArrays, row: Int, real: Int, lookahead: Int, change: In
         pin_stream(store, row, real, change)
     elif real == 1 and lookahead == 0:
         pin_page(store, row // store.page_rows, change)
-    else:
+    elif not pin_in_page(store, row, real + lookahead, change):
         pin_window(store, row, kept_rows(store, row, real, lookahead), change)
 
 

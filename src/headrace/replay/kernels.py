@@ -182,7 +182,7 @@ def append_step(
 ) -> tuple[Int, Int, Int]:
     """`commit.commit_step`, and `insert` of an item for each of its rows: the way of most steps, in one call."""
     store = open_store(memory, places, page_rows)
-    commit_step(store, page, row, lane_steps, lane_steps, episodes, next_episode, newest)
+    commit_step(store, page, row, lane_steps, episodes, next_episode, newest)
     items = open_items(item_memory, item_places)
     scratch = Scratch(changed, parents, slot, chance)
     return insert(store, items, first_key, newest, windows, priorities, 1, max_size, uniforms, scratch)

@@ -14,7 +14,7 @@ from headrace.replay.cutting import CONTINUE, END_NUMBERS
 from headrace.replay.final_columns import FinalColumns
 from headrace.replay.item_maker import ItemMaker
 from headrace.spec import Signature, check_array
-from headrace.store.block import LaneBlock
+from headrace.store.block import LaneBlock, Seam
 from headrace.store.columns import put_lanes, put_one
 
 if TYPE_CHECKING:
@@ -45,10 +45,12 @@ class LaneRows:
         self._finals = FinalColumns(signature)
         across = max((rule.reach for rule in items.rules if rule.cut.end == CONTINUE), default=0)
         self.blocks = _blocks(replay, lanes, history, across)
-        items.note_blocks({block: span.start for block, span in self._lanes_of_blocks()})
+        self._spans = _spans(self.blocks)
+        items.note_blocks({block: span.start for block, span in self._spans})
         # Each block beside the first fills pages of its own, and may have ended in the middle of others.
         self._extra_pages = 2 * (len(self.blocks) - 1)
         self._store.allow(self._extra_pages)
+        self._columns = list(columns.items())
         self._puts = _puts(signature, columns, lanes)
         # Columns with what a value must be to be written without a look at the table of casts.
         self._lane_columns = [
@@ -88,13 +90,22 @@ class LaneRows:
                 value = check_array(value, spec, name, (self._lanes,))
             column[rows] = value
 
+    def write_checked(self, row: int, values: Mapping[str, Any]) -> None:
+        """As `write`, of columns that are known to fit; those of one lane have no axis of lanes."""
+        rows = row if self._lanes == 1 else slice(row, row + self._lanes)
+        for name, column in self._columns:
+            column[rows] = values[name]
+
     def append(self, step: Any) -> None:
         """One transition of every lane, in any number of blocks."""
-        values = self._checked(step)
+        self.append_checked(self._checked(step))
+
+    def append_checked(self, values: Mapping[str, Any]) -> None:
+        """As `append`, of columns that are known to fit."""
         for block in self.blocks:
             block.make_room()
         with self._lock:
-            for block, lanes in self._lanes_of_blocks():
+            for block, lanes in self._spans:
                 self._fill(block, values, lanes)
                 self._items.commit_and_make(block)
 
@@ -106,9 +117,14 @@ class LaneRows:
         for block in self.blocks:
             block.make_room()
         with self._lock:
-            for block, lanes in self._lanes_of_blocks():
+            for block, lanes in self._spans:
                 self._fill(block, values, lanes)
-                self._commit_marked(block, final[lanes], idle[lanes], given)
+                ends = np.flatnonzero(final[lanes])
+                for name, column in self._columns:
+                    if len(ends) and name not in given:
+                        column[block.row + ends] = 0
+                block.commit_marked(final[lanes], idle[lanes])
+                self._items.make_marked(block, len(ends))
 
     def append_seam(
         self,
@@ -118,20 +134,29 @@ class LaneRows:
         finals: Mapping[str, NDArray[Any]],
     ) -> None:
         """See `Writer.append_seam`."""
-        values = self._checked(step)
-        written = [(block, lanes) for block, lanes in self._lanes_of_blocks() if not idle[lanes].all()]
-        for block, _ in written:
-            block.make_room()
-        nothing = np.zeros(self._lanes, np.bool_)
+        written = []
+        for block, lanes in self._spans:
+            waiting = np.count_nonzero(idle[lanes])
+            if waiting < block.lanes:
+                block.make_room()
+                written.append((block, lanes, waiting))
         with self._lock:
-            self._require_finals(ended, 1)
-            for block, lanes in written:
-                self._fill(block, values, lanes)
-                if idle[lanes].any():
-                    self._commit_marked(block, nothing[lanes], idle[lanes], ())
+            done = 0
+            if len(ended):
+                self._require_finals(ended, 1)
+            for block, lanes, waiting in written:
+                self._fill(block, step, lanes)
+                if len(self.blocks) == 1 and 0 < len(ended) < self._lanes:
+                    first, room = block.make_room_for_finals()
+                    done = min(room, len(ended))
+                    self._fill_finals(first, done, finals, 0)
+                    self._items.commit_and_make_seam(block, Seam(idle, ended[:done], first))
+                elif waiting:
+                    self._items.commit_and_make_seam(block, block.no_seam._replace(idle=idle[lanes]))
                 else:
                     self._items.commit_and_make(block)
-            self._end(ended, finals)
+            if done < len(ended):
+                self._end(ended[done:], {name: value[done:] for name, value in finals.items()})
 
     def _checked(self, step: Any) -> dict[str, NDArray[Any]]:
         specs = self._specs
@@ -139,26 +164,14 @@ class LaneRows:
             return {name: check_array(step[name], spec, name, (self._lanes,)) for name, spec in specs.items()}
         return self._store.signature.validate(step, (self._lanes,))
 
-    def _lanes_of_blocks(self) -> Iterator[tuple[LaneBlock, slice]]:
-        first = 0
-        for block in self.blocks:
-            yield block, slice(first, first + block.lanes)
-            first += block.lanes
-
     def _fill(self, block: LaneBlock, values: Mapping[str, NDArray[Any]], lanes: slice) -> None:
         rows = slice(block.row, block.row + block.lanes)
-        for name, value in values.items():
-            self._store.columns[name][rows] = value[lanes]
-
-    def _commit_marked(
-        self, block: LaneBlock, final: NDArray[np.bool_], idle: NDArray[np.bool_], given: Sequence[str]
-    ) -> None:
-        waiting = block.row + np.flatnonzero(idle)
-        not_given = block.row + np.flatnonzero(final | idle)
-        for name, column in self._store.columns.items():
-            column[waiting if name in given else not_given] = 0
-        block.commit_marked(final, idle)
-        self._items.make_marked(block, int(final.sum()))
+        if block.lanes == self._lanes:
+            for name, column in self._columns:
+                column[rows] = values[name]
+            return
+        for name, column in self._columns:
+            column[rows] = values[name][lanes]
 
     # ---- ends of episodes ------------------------------------------------------------------------------------------
 
@@ -208,7 +221,7 @@ class LaneRows:
             if len(lanes):
                 yield self.blocks[0], lanes, slice(None)
             return
-        for block, span in self._lanes_of_blocks():
+        for block, span in self._spans:
             here = (lanes >= span.start) & (lanes < span.stop)
             if here.any():
                 yield block, lanes[here] - span.start, here
@@ -217,7 +230,7 @@ class LaneRows:
         """All lanes of a block end: their final rows are its next step."""
         block.make_room()
         self._fill_finals(block.row, block.lanes, values, 0)
-        block.commit_marked(np.ones(block.lanes, np.bool_), np.zeros(block.lanes, np.bool_))
+        block.commit_final()
         self._items.make_marked(block, block.lanes)
 
     def _end_beside(
@@ -229,15 +242,15 @@ class LaneRows:
             first, room = block.make_room_for_finals()
             some = lanes[done : done + room]
             self._fill_finals(first, len(some), values, done)
-            rows = block.last + some
             block.commit_finals(some, first)
-            self._items.make_last(block, rows, some)
+            self._items.make_last(block, block.last + some, some)
             done += len(some)
 
     def _fill_finals(self, row: int, count: int, values: Mapping[str, NDArray[Any]], start: int) -> None:
-        for name, column in self._store.columns.items():
+        rows = slice(row, row + count)
+        for name, column in self._columns:
             given = values.get(name)
-            column[row : row + count] = 0 if given is None else given[start : start + count]
+            column[rows] = 0 if given is None else given[start : start + count]
 
     def cut_lanes(self, lanes: NDArray[np.int64], end: EndOfEpisode | None) -> None:
         """The episodes of these lanes end without a final row.
@@ -297,6 +310,12 @@ def _blocks(replay: Replay, lanes: int, history: int, across: int) -> list[LaneB
     most = replay.store.arrays.page_rows
     sizes = [most] * (lanes // most) + ([lanes % most] if lanes % most else [])
     return [LaneBlock(replay.store, size, history, across) for size in sizes]
+
+
+def _spans(blocks: Sequence[LaneBlock]) -> list[tuple[LaneBlock, slice]]:
+    """Each block with the writer's lanes that are in it."""
+    stops = np.cumsum([block.lanes for block in blocks]).tolist()
+    return [(block, slice(stop - block.lanes, stop)) for block, stop in zip(blocks, stops, strict=True)]
 
 
 def _puts(signature: Signature, columns: Mapping[str, NDArray[Any]], lanes: int) -> list[tuple[str, Any]]:

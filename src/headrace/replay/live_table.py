@@ -28,7 +28,7 @@ from headrace.replay.rate_limiters import RateLimiter
 from headrace.replay.selectors import CustomSelector, Uniform
 from headrace.replay.table import Table, check_size
 from headrace.statistics import TableDistribution, TableStatistics
-from headrace.store.block import LaneBlock
+from headrace.store.block import LaneBlock, Seam
 from headrace.store.layout import StoreArrays
 from headrace.store.pinning import pin_page
 
@@ -273,6 +273,26 @@ class LiveTable:
         except BaseException:
             self._count_cut_short()
             raise
+        return self._count_cut(out)
+
+    def append_seam_and_cut(
+        self,
+        block: LaneBlock,
+        seam: Seam,
+        cut: Cut,
+        out: Windows,
+        first_key: int,
+        priorities: NDArray[np.float64],
+    ) -> int:
+        """As `append_and_cut`, where some lanes hold nothing and the episodes of some end."""
+        try:
+            self.deletes += self.ring.append_seam_and_cut(block, seam, cut, out, first_key, priorities)
+        except BaseException:
+            self._count_cut_short()
+            raise
+        return self._count_cut(out)
+
+    def _count_cut(self, out: Windows) -> int:
         made = int(out.total[0])
         self.inserts += made
         if self._waiting and made:

@@ -103,6 +103,26 @@ class Writer:
                 self._write(block.row, step)
             self._items.commit_and_make(block)
 
+    def append_checked(self, step: Mapping[str, Any]) -> None:
+        """As `append`, of columns that are known to fit. It never waits for pending items.
+
+        Args:
+            step: column to array `[lanes, ...]`; those of one lane have no axis of lanes.
+
+        Raises:
+            StoreFull, Closed: as `append`.
+        """
+        if self._closed or self._replay.is_closed:
+            self._check_open()
+        block = self._only
+        if block is None:
+            self._rows.append_checked(step)
+            return
+        block.make_room()
+        self._rows.write_checked(block.row, step)
+        with self._lock:
+            self._items.commit_and_make(block)
+
     def make_room(self) -> None:
         """See to it that one more step of every lane fits, for calls that change something else before they append it.
 
@@ -140,14 +160,14 @@ class Writer:
         """`append` and `end_lanes` in one: both happen, or neither. It never waits for pending items.
 
         Args:
-            step: column to array `[lanes, ...]`.
+            step: column to array `[lanes, ...]`, which is known to fit.
             idle: bool[lanes]: nothing is stored of the lane, which is reset in this step; its episode has ended with a
                 final row.
             ended: int64[m], rising: the lanes whose episodes this step ends.
             finals: column to array `[m, ...]`: what the final rows hold beside zeros.
 
         Raises:
-            SpecError, StoreFull: as `append`.
+            StoreFull, Closed: as `append`.
         """
         self._check_open()
         if finals:

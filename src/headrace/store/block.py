@@ -3,14 +3,36 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.commit import commit_step_in
-from headrace.store.layout import ENDED, FINAL, NO_LINK, PADDING, USED, VERSIONED
-from headrace.store.pinning import link_final
+from headrace.store.commit import (
+    ENDED_FROM,
+    LANE_WORDS,
+    LAST_ROW,
+    OPEN_FROM,
+    commit_finals_in,
+    commit_marked_in,
+    commit_step_in,
+)
+from headrace.store.layout import ENDED, USED, VERSIONED
 from headrace.store.store import Store
+
+
+class Seam(NamedTuple):
+    """What a step is beside transitions: which lanes hold nothing, and which end with it.
+
+    Attributes:
+        idle: bool[lanes].
+        ended: int64[m]: lanes whose final rows stand in a page of their own, written already.
+        first: the first of these rows.
+    """
+
+    idle: NDArray[np.bool_]
+    ended: NDArray[np.int64]
+    first: int
 
 
 class LaneBlock:
@@ -29,7 +51,9 @@ class LaneBlock:
     Attributes:
         row: the first row of the step to be written next; valid after `make_room`.
         last: the first row of the step committed last.
+        lane_steps: uint32[lanes], the index of each lane's next step in its episode.
         newest_rows: int64[lanes], the rows of the step committed last; used again by the next.
+        no_seam: of a step that is a transition of every lane.
         version: of the policy that acts; stored with each step.
     """
 
@@ -48,12 +72,14 @@ class LaneBlock:
         self.version = 0
         self.lane_steps = np.zeros(lanes, np.uint32)
         self._episodes = np.full(lanes, -1, np.int64)
-        # Where the episode of each lane begins that ended last, and where the one after it.
-        self._ended_from = np.zeros(lanes, np.int64)
-        self._open_from = np.zeros(lanes, np.int64)
+        self._lane_words = np.zeros((LANE_WORDS, lanes), np.int64)
+        self._lane_words[LAST_ROW] = -1
         self.newest_rows = np.empty(lanes, np.int64)
         self._carve = (store.memory, store.places, store.arrays.page_rows)
-        self.final_rows: dict[int, int] = {}
+        # What a kernel that commits a step is told of the lanes, beside the page and the row.
+        self._counters = (self.lane_steps, self._episodes, store.next_episode, self.newest_rows)
+        self._all, self._none = np.ones(lanes, np.bool_), np.zeros(lanes, np.bool_)
+        self.no_seam = Seam(self._none, np.zeros(0, np.int64), -1)
 
     # ---- pages -----------------------------------------------------------------------------------------------------
 
@@ -78,7 +104,8 @@ class LaneBlock:
     def _oldest_in_reach(self) -> int:
         """The number of the oldest step that a later window may hold."""
         # An episode that has ended can be looked back at until its lane goes on.
-        first = int(np.where(self.lane_steps > 0, self._open_from, self._ended_from).min())
+        words = self._lane_words
+        first = int(np.where(self.lane_steps > 0, words[OPEN_FROM], words[ENDED_FROM]).min())
         return min(max(self._committed - self._history, first), self._committed - self._across)
 
     def release(self) -> list[int]:
@@ -95,88 +122,67 @@ class LaneBlock:
 
     def commit(self) -> None:
         """Take in the step at `row`, one transition of every lane."""
-        self._commit(self.lane_steps)
-        if self.final_rows:
-            self.final_rows = {}
+        page, row, lane_steps, *counters = self.what_to_commit()
+        commit_step_in(*self._carve, page, row, lane_steps, *counters)
+        self.committed()
 
     def what_to_commit(
         self,
     ) -> tuple[int, int, NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """The step at `row`, as a kernel that commits it takes it: page, row, steps, episodes, counter, newest rows."""
-        self._stamp()
-        return (
-            self._page,
-            self.row,
-            self.lane_steps,
-            self._episodes,
-            self._store.next_episode,
-            self.newest_rows,
-        )
+        if self.version:
+            self._stamp()
+        return (self._page, self.row, *self._counters)
+
+    def seam_to_commit(self) -> tuple[NDArray[np.bool_], NDArray[np.int64], int]:
+        """What a kernel that knows of a `Seam` is told beside it: final lanes (none), the lanes' words, the steps."""
+        return self._none, self._lane_words, self._committed + 1
+
+    def commit_idle(self, idle: NDArray[np.bool_]) -> None:
+        """Take in the step at `row`, in which some lanes hold nothing."""
+        self.commit_marked(self._none, idle)
 
     def committed(self) -> None:
         """A kernel has taken in the step at `row`: turn to the next."""
-        self._turn()
-        if self.final_rows:
-            self.final_rows = {}
-
-    def commit_marked(self, final: NDArray[np.bool_], idle: NDArray[np.bool_]) -> None:
-        """Take in the step at `row`; `final` lanes hold their final row, `idle` lanes hold nothing."""
-        words = self.lane_steps.copy()
-        words[final] |= np.uint32(FINAL)
-        words[idle] = np.uint32(PADDING)
-        # The page may have held final rows beside other lanes before.
-        self._store.arrays.links[self.row + np.flatnonzero(final)] = NO_LINK
-        row = self.row
-        self._commit(words)
-        waiting = set(np.flatnonzero(idle).tolist())
-        self.final_rows = {lane: ended for lane, ended in self.final_rows.items() if lane in waiting}
-        self.lane_steps[idle] = 0
-        for lane in np.flatnonzero(final).tolist():
-            self._end(lane, row + lane)
-
-    def _commit(self, words: NDArray[np.uint32]) -> None:
-        store = self._store
-        self._stamp()
-        commit_step_in(
-            *self._carve,
-            self._page,
-            self.row,
-            words,
-            self.lane_steps,
-            self._episodes,
-            store.next_episode,
-            self.newest_rows,
-        )
-        self._turn()
-
-    def _stamp(self) -> None:
-        """Write the version of the step at `row`: like its columns, before it is taken in."""
-        if self.version:
-            store, page = self._store, self._page
-            in_page = self.row - page * store.arrays.page_rows
-            store.arrays.pages[page, VERSIONED] = 1
-            store.versions[page * store.arrays.page_rows + in_page // self.lanes] = self.version
-
-    def _turn(self) -> None:
         self.last = self.row
         self.row += self.lanes
         self._steps_left -= 1
         self._committed += 1
 
+    def commit_marked(self, final: NDArray[np.bool_], idle: NDArray[np.bool_]) -> None:
+        """Take in the step at `row`; `final` lanes hold their final row, `idle` lanes hold nothing."""
+        page, row, lane_steps, episodes, next_episode, newest = self.what_to_commit()
+        commit_marked_in(
+            *self._carve,
+            page,
+            row,
+            lane_steps,
+            episodes,
+            next_episode,
+            newest,
+            final,
+            idle,
+            self._lane_words,
+            self._committed + 1,
+        )
+        self.committed()
+
+    def commit_final(self) -> None:
+        """Take in the step at `row`: it holds the final rows of all lanes."""
+        self.commit_marked(self._all, self._none)
+
+    def _stamp(self) -> None:
+        """Write the version of the step at `row`: like its columns, before it is taken in."""
+        store, page = self._store, self._page
+        in_page = self.row - page * store.arrays.page_rows
+        store.arrays.pages[page, VERSIONED] = 1
+        store.versions[page * store.arrays.page_rows + in_page // self.lanes] = self.version
+
     # ---- ends of episodes ------------------------------------------------------------------------------------------
 
     def tail(self, lane: int) -> int:
         """The newest row of a lane, its final row if it has ended; -1 if there is none."""
-        if lane in self.final_rows:
-            return self.final_rows[lane]
-        return self.last + lane if self.last >= 0 and self.lane_steps[lane] else -1
-
-    def commit_final(self) -> None:
-        """Take in the row at `row` as the final row of the only lane."""
-        self._store.arrays.links[self.row] = NO_LINK
-        row = self.row
-        self._commit(self.lane_steps | np.uint32(FINAL))
-        self._end(0, row)
+        return self.last + lane if self.lane_steps[lane] else int(self._lane_words[LAST_ROW, lane])
 
     def end_without_final(self, lane: int) -> None:
         """The lane's episode is over and nothing is known of its last observation."""
@@ -187,8 +193,8 @@ class LaneBlock:
     def drop(self, lane: int) -> None:
         """The lane's episode is over, and no later window holds any of it: its pages need not wait for the next."""
         self.end_without_final(lane)
-        self._ended_from[lane] = self._open_from[lane]
-        del self.final_rows[lane]
+        self._lane_words[ENDED_FROM, lane] = self._lane_words[OPEN_FROM, lane]
+        self._lane_words[LAST_ROW, lane] = -1
 
     def pages_for_finals(self, count: int, ahead: int) -> list[int]:
         """The lanes of each page that the final rows of `count` lanes take, after `ahead` further steps."""
@@ -211,14 +217,12 @@ class LaneBlock:
 
     def commit_finals(self, lanes: NDArray[np.int64], first: int) -> None:
         """Take in the rows from `first` on, written already, as the final rows of these lanes."""
-        arrays = self._store.arrays
-        arrays.steps[first : first + len(lanes)] = self.lane_steps[lanes] | np.uint32(FINAL)
-        arrays.pages[self._final_page, USED] += len(lanes)
-        for place, lane in enumerate(lanes.tolist()):
-            link_final(arrays, self.last + lane, first + place)
-            self._end(lane, first + place)
+        commit_finals_in(
+            *self._carve, self.last, lanes, first, self.lane_steps, self._lane_words, self._committed
+        )
 
     def _end(self, lane: int, row: int) -> None:
-        self._ended_from[lane], self._open_from[lane] = self._open_from[lane], self._committed
+        words = self._lane_words
+        words[ENDED_FROM, lane], words[OPEN_FROM, lane] = words[OPEN_FROM, lane], self._committed
+        words[LAST_ROW, lane] = row
         self.lane_steps[lane] = 0
-        self.final_rows[lane] = row

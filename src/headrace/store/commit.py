@@ -6,10 +6,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.store.jit import Int, in_order, kernel
-from headrace.store.layout import FINAL, LANES, LINKED, PADDING, STARTS, STEP_MASK, USED, StoreArrays
-from headrace.store.memory import open_store
-from headrace.store.pinning import note_link
+from headrace.store.layout import (
+    FINAL,
+    LANES,
+    LINKED,
+    NO_LINK,
+    PADDING,
+    STARTS,
+    STEP_MASK,
+    USED,
+    StoreArrays,
+)
+from headrace.store.memory import clear_row, open_store
+from headrace.store.pinning import link_final, note_link
 from headrace.store.window import step_after
+
+# The words of a lane: at which of the block's steps the episode began that ended last, and the one after it; and the
+# last row of the one that ended last, while the lane has not gone on.
+ENDED_FROM, OPEN_FROM, LAST_ROW = range(3)
+LANE_WORDS = 3
 
 
 @kernel
@@ -54,7 +69,6 @@ def commit_step_in(
     page_rows: Int,
     page: Int,
     row: Int,
-    words: NDArray[np.uint32],
     lane_steps: NDArray[np.uint32],
     episodes: NDArray[np.int64],
     next_episode: NDArray[np.int64],
@@ -62,7 +76,7 @@ def commit_step_in(
 ) -> None:
     """`commit_step`, quick to call: the arrays are carved from their memory here."""
     store = open_store(memory, places, page_rows)
-    commit_step(store, page, row, words, lane_steps, episodes, next_episode, newest)
+    commit_step(store, page, row, lane_steps, episodes, next_episode, newest)
 
 
 @kernel
@@ -70,26 +84,158 @@ def commit_step(
     store: StoreArrays,
     page: Int,
     row: Int,
-    words: NDArray[np.uint32],
     lane_steps: NDArray[np.uint32],
     episodes: NDArray[np.int64],
     next_episode: NDArray[np.int64],
     newest: NDArray[np.int64],
 ) -> None:
-    """Take in the vector step at `row`, whose columns are written already.
+    """Take in the vector step at `row`, one transition of every lane, whose columns are written already.
 
     Args:
-        words: uint32[lanes], the metadata of its rows.
-        lane_steps: uint32[lanes], the index of each lane's next step; moved on. It may be `words` itself.
+        lane_steps: uint32[lanes], the index of each lane's next step; moved on.
         episodes, next_episode: see `commit_steps`.
         newest: int64[lanes], written: the rows.
     """
-    for lane in range(words.shape[0]):
-        store.steps[row + lane] = words[lane]
+    for lane in range(lane_steps.shape[0]):
+        store.steps[row + lane] = lane_steps[lane]
         newest[lane] = row + lane
     commit_steps(store, page, 1, episodes, next_episode)
-    for lane in range(words.shape[0]):
+    for lane in range(lane_steps.shape[0]):
         lane_steps[lane] = step_after(np.int64(lane_steps[lane]), 1)
+
+
+@kernel
+def commit_marked_in(
+    memory: NDArray[np.uint8],
+    places: NDArray[np.int64],
+    page_rows: Int,
+    page: Int,
+    row: Int,
+    lane_steps: NDArray[np.uint32],
+    episodes: NDArray[np.int64],
+    next_episode: NDArray[np.int64],
+    newest: NDArray[np.int64],
+    final: NDArray[np.bool_],
+    idle: NDArray[np.bool_],
+    lane_words: NDArray[np.int64],
+    committed: Int,
+) -> None:
+    """`commit_marked`, quick to call: the arrays are carved from their memory here."""
+    store = open_store(memory, places, page_rows)
+    clear_idle(memory, places, store.steps.shape[0], row, idle)
+    commit_marked(
+        store, page, row, lane_steps, episodes, next_episode, newest, final, idle, lane_words, committed
+    )
+
+
+@kernel
+def clear_idle(
+    memory: NDArray[np.uint8], places: NDArray[np.int64], rows: Int, row: Int, idle: NDArray[np.bool_]
+) -> None:
+    """Clear the columns of the lanes that hold nothing in the vector step at `row`; see `clear_row`."""
+    for lane in range(idle.shape[0]):
+        if idle[lane]:
+            clear_row(memory, places, rows, row + lane)
+
+
+@kernel
+def commit_marked(
+    store: StoreArrays,
+    page: Int,
+    row: Int,
+    lane_steps: NDArray[np.uint32],
+    episodes: NDArray[np.int64],
+    next_episode: NDArray[np.int64],
+    newest: NDArray[np.int64],
+    final: NDArray[np.bool_],
+    idle: NDArray[np.bool_],
+    lane_words: NDArray[np.int64],
+    committed: Int,
+) -> None:
+    """As `commit_step`, where some lanes hold the final row of their episode and some hold nothing.
+
+    Args:
+        final, idle: bool[lanes].
+        lane_words: int64[LANE_WORDS, lanes], changed where an episode ends.
+        committed: the steps of the block, this one included.
+    """
+    for lane in range(lane_steps.shape[0]):
+        word: Int = np.int64(lane_steps[lane])
+        if idle[lane]:
+            word = PADDING
+        elif final[lane]:
+            word |= FINAL
+            # The page may have held final rows beside other lanes before.
+            store.links[row + lane] = NO_LINK
+        store.steps[row + lane] = np.uint32(word)
+        newest[lane] = row + lane
+    commit_steps(store, page, 1, episodes, next_episode)
+    for lane in range(lane_steps.shape[0]):
+        if idle[lane]:
+            if lane_steps[lane] != 0:
+                lane_words[LAST_ROW, lane] = -1
+            lane_steps[lane] = 0
+        elif final[lane]:
+            _end_lane(lane_steps, lane_words, lane, row + lane, committed)
+        else:
+            lane_steps[lane] = step_after(np.int64(lane_steps[lane]), 1)
+
+
+@kernel
+def commit_finals_in(
+    memory: NDArray[np.uint8],
+    places: NDArray[np.int64],
+    page_rows: Int,
+    last: Int,
+    lanes: NDArray[np.int64],
+    first: Int,
+    lane_steps: NDArray[np.uint32],
+    lane_words: NDArray[np.int64],
+    committed: Int,
+) -> None:
+    """`commit_finals`, quick to call: the arrays are carved from their memory here."""
+    commit_finals(
+        open_store(memory, places, page_rows), last, lanes, first, lane_steps, lane_words, committed
+    )
+
+
+@kernel
+def commit_finals(
+    store: StoreArrays,
+    last: Int,
+    lanes: NDArray[np.int64],
+    first: Int,
+    lane_steps: NDArray[np.uint32],
+    lane_words: NDArray[np.int64],
+    committed: Int,
+) -> None:
+    """Take in the rows from `first` on, in a page of their own and written already, as the final rows of some lanes.
+
+    Args:
+        last: the first row of the step that the block committed last.
+        lanes: int64[m].
+        lane_steps, lane_words, committed: see `commit_marked`.
+    """
+    if lanes.shape[0] == 0:
+        return
+    for place in range(lanes.shape[0]):
+        store.steps[first + place] = lane_steps[lanes[place]] | np.uint32(FINAL)
+    in_order()
+    store.pages[first // store.page_rows, USED] += lanes.shape[0]
+    for place in range(lanes.shape[0]):
+        lane = lanes[place]
+        link_final(store, last + lane, first + place)
+        _end_lane(lane_steps, lane_words, lane, first + place, committed)
+
+
+@kernel
+def _end_lane(
+    lane_steps: NDArray[np.uint32], lane_words: NDArray[np.int64], lane: Int, row: Int, committed: Int
+) -> None:
+    lane_words[ENDED_FROM, lane] = lane_words[OPEN_FROM, lane]
+    lane_words[OPEN_FROM, lane] = committed
+    lane_words[LAST_ROW, lane] = row
+    lane_steps[lane] = 0
 
 
 @kernel

@@ -9,8 +9,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.jit import Int, opening
+from headrace.store.jit import Int, kernel, opening
 from headrace.store.layout import PAGE_WORDS, StoreArrays
+
+# Where the arrays with the values of rows begin among the places, records first; those before tell about rows.
+_FIRST_OF_VALUES = 7
 
 
 @opening
@@ -37,4 +40,19 @@ def open_store(memory: NDArray[np.uint8], places: NDArray[np.int64], page_rows: 
 @opening
 def open_records(memory: NDArray[np.uint8], places: NDArray[np.int64]) -> NDArray[np.uint8]:
     """The records of a store (`store.records`) as bytes."""
-    return memory[places[7, 0] : places[7, 1]]
+    return memory[places[_FIRST_OF_VALUES, 0] : places[_FIRST_OF_VALUES, 1]]
+
+
+@kernel
+def clear_row(memory: NDArray[np.uint8], places: NDArray[np.int64], rows: Int, row: Int) -> None:
+    """Write zeros into every column of a row.
+
+    Args:
+        memory, places: see `open_store`.
+        rows: how many the store has.
+    """
+    for array in range(_FIRST_OF_VALUES, places.shape[0]):
+        nbytes = (places[array, 1] - places[array, 0]) // rows
+        first = places[array, 0] + row * nbytes
+        for place in range(first, first + nbytes):
+            memory[place] = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from headrace.store.jit import Int, in_order, kernel
+from headrace.store.jit import Bool, Int, in_order, kernel
 from headrace.store.layout import (
     FINAL,
     LANES,
@@ -38,11 +38,28 @@ def pin_page(store: StoreArrays, page: Int, change: Int) -> None:
 
 
 @kernel
+def pin_in_page(store: StoreArrays, row: Int, most: Int, change: Int) -> Bool:
+    """Do what `pin_window` does for any number of rows up to `most`, if these stand in one page; else nothing.
+
+    Returns:
+        Whether they do. How many of them belong to the window need not be known then, so no row is looked at.
+    """
+    page = row // store.page_rows
+    lanes = store.pages[page, LANES]
+    if row - page * store.page_rows + (most - 1) * lanes >= store.pages[page, USED] * lanes:
+        return False
+    pin_page(store, page, change)
+    return True
+
+
+@kernel
 def pin_window(store: StoreArrays, row: Int, count: Int, change: Int) -> None:
     """Add `change` to the references of each page under `count` rows from `row` on.
 
     A final row in a page of its own needs no reference: the page of the transition before it holds it (`link_final`).
     """
+    if pin_in_page(store, row, count, change):
+        return
     page = row // store.page_rows
     if count > 1:
         last = follow(store, row, count - 1)

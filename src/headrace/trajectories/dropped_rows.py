@@ -50,6 +50,12 @@ class DroppedRows:
         if self._chosen is not None:
             self._chosen.note(chosen, index)
 
+    def end_all(self, lanes: NDArray[np.int64], transitions: NDArray[np.int64]) -> int:
+        """`end` of several lanes."""
+        if self._keeps_all:
+            return 0
+        return sum(map(self.end, lanes.tolist(), transitions.tolist()))
+
     def end(self, lane: int, transitions: int) -> int:
         """An episode ended with its final row; returns how many of its rows are dropped for certain."""
         if self._keeps_all:

@@ -51,6 +51,8 @@ class LaneStates:
         open: bool[lanes]: in an episode.
         resetting: bool[lanes]: ended in the last call; the next one is the environment's reset.
         all_open: whether every lane is open.
+        any_resetting: whether some lane is resetting.
+        any_closed: whether some lane is neither.
         calls: steps so far; a row of an open lane is counted from `begin`, int64[lanes].
     """
 
@@ -61,7 +63,7 @@ class LaneStates:
         self._was_reset = np.zeros(lanes, np.bool_)
         self.begin = np.zeros(lanes, np.int64)
         self.calls = 0
-        self.all_open = False
+        self._look()
 
     def rows(self, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
         """How many rows the episodes of these open lanes have."""
@@ -80,8 +82,8 @@ class LaneStates:
         Raises:
             ValueError: with the lanes.
         """
-        closed = np.flatnonzero(~(self.open | self.resetting))
-        if len(closed):
+        if self.any_closed:
+            closed = np.flatnonzero(~(self.open | self.resetting))
             if len(self.open) == 1:
                 raise ValueError("add: no episode is open; call add_first with its first observation first")
             raise ValueError(
@@ -119,8 +121,11 @@ class LaneStates:
         Raises:
             ValueError: with the lanes.
         """
-        wrong = np.flatnonzero(ended & self.resetting)
-        if len(wrong):
+        if not self.any_resetting:
+            return
+        both = ended & self.resetting
+        if np.count_nonzero(both):
+            wrong = np.flatnonzero(both)
             raise ValueError(
                 f"add: lanes {wrong.tolist()}: a flag is set in the step after their end, which is a reset in the mode "
                 f"{NEXT_STEP!r}; is the environment in another mode?"
@@ -133,27 +138,34 @@ class LaneStates:
         self.open[lanes] = True
         self.resetting[lanes] = self._was_reset[lanes] = False
         self.begin[lanes] = self.calls
-        self.all_open = bool(self.open.all())
+        self._look()
 
     def close(self, lanes: NDArray[np.int64]) -> None:
         """Episodes are cut off by `reset`."""
         self.open[lanes] = self.resetting[lanes] = False
         self._was_reset[lanes] = True
-        self.all_open = False
+        self._look()
 
     def stepped(self, ended: NDArray[np.int64]) -> None:
         """A step was taken that was a reset for the lanes that are resetting, and the last one for those that ended."""
         self.calls += 1
-        begun = np.flatnonzero(self.resetting)
-        self.open[begun] = True
-        self.begin[begun] = self.calls
-        self.resetting[begun] = False
-        if self.mode == SAME_STEP:
-            self.begin[ended] = self.calls
-        else:
-            self.open[ended] = False
-            self.resetting[ended] = self.mode == NEXT_STEP
-        self.all_open = bool(self.open.all())
+        if self.any_resetting:
+            self.open |= self.resetting
+            np.copyto(self.begin, self.calls, where=self.resetting)
+            self.resetting[:] = False
+        if len(ended):
+            if self.mode == SAME_STEP:
+                self.begin[ended] = self.calls
+            else:
+                self.open[ended] = False
+                self.resetting[ended] = self.mode == NEXT_STEP
+        self._look()
+
+    def _look(self) -> None:
+        opened, resetting = int(np.count_nonzero(self.open)), int(np.count_nonzero(self.resetting))
+        self.all_open = opened == len(self.open)
+        self.any_resetting = resetting > 0
+        self.any_closed = opened + resetting < len(self.open)
 
 
 def checked_mask(mask: Any, lanes: int | None) -> NDArray[np.bool_] | None:

@@ -58,7 +58,7 @@ class TransitionWriter(StepWriter):
     ) -> None:
         rule = NStepRule(table, n_step, gamma, priority)
         super().__init__(replay, [rule], lanes=lanes, autoreset=autoreset, timeout=timeout)
-        extras = {"extras": View("extras")} if self._columns.has_extras else {}
+        extras = {"extras": View("extras")} if self._taker.columns.extras else {}
         self._views = {**rule.views, **extras}
 
     @property

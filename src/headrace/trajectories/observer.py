@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from headrace.checks import check_timeout
 from headrace.errors import Closed, DeadlineExceeded, SpecError
 from headrace.replay.rules import check_priority
 from headrace.statistics import StepStatistics
@@ -52,7 +53,7 @@ class Observer(ABC):
         self._cached = 0
         self._tables = _checked_tables(py_client, table_name)
         self._priority = checked_priority(priority)
-        self._timeout = _checked_timeout(timeout)
+        self._timeout = check_timeout(timeout)
         self._frames = FrameReader(py_client.signature)
         self._replay = py_client
         self._in_use = threading.Lock()
@@ -347,17 +348,6 @@ def checked_priority(priority: float) -> float:
         raise TypeError(f"priority: expected a finite number >= 0, got {priority!r}")
     check_priority(float(priority))
     return float(priority)
-
-
-def _checked_timeout(timeout: float | None) -> float | None:
-    if timeout is None:
-        return None
-    if isinstance(timeout, bool) or not hasattr(timeout, "__float__"):
-        raise TypeError(f"timeout: expected seconds or None, got {timeout!r}")
-    seconds = float(timeout)
-    if not seconds >= 0:
-        raise ValueError(f"timeout: expected seconds >= 0 or None, got {timeout!r}")
-    return seconds
 
 
 def _checked_tables(py_client: Replay, table_name: str | Sequence[str]) -> tuple[str, ...]:

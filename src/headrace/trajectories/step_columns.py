@@ -16,7 +16,8 @@ from headrace.spec import ArraySpec, Signature, as_array, check_array
 from headrace.trajectories.leaf_checks import LeafCheck, checked, reader
 from headrace.trees import build, compile_tree, leaves
 
-_REQUIRED = ("observation", "action", "reward", "terminated", "truncated")
+_SCALARS = ("reward", "terminated", "truncated")
+_REQUIRED = ("observation", "action", *_SCALARS)
 Array = np.ndarray[Any, Any]
 Columns = dict[str, Any]
 
@@ -28,6 +29,12 @@ class TreeColumns:
         tree: of `ArraySpec`.
         path: the part's name.
         leading: axes that every leaf has before its own.
+
+    Attributes:
+        specs: of the columns.
+        names: theirs.
+        take: takes the part apart into leaves, in that order.
+        checks: what each is to be.
     """
 
     def __init__(self, tree: Any, path: str, leading: tuple[int, ...]) -> None:
@@ -35,8 +42,8 @@ class TreeColumns:
         self._node = node
         self.specs: dict[str, ArraySpec] = {leaf.path: leaf.value for leaf in leaves(node)}
         self.names = tuple(self.specs)
-        self._read = reader(node)
-        self._checks = [
+        self.take = reader(node)
+        self.checks = [
             LeafCheck(name, ArraySpec((*leading, *spec.shape), spec.dtype))
             for name, spec in self.specs.items()
         ]
@@ -47,7 +54,7 @@ class TreeColumns:
         Raises:
             SpecError: with the path of what does not fit.
         """
-        return checked(self._checks, self._read(value))
+        return checked(self.checks, self.take(value))
 
     def build(self, columns: Mapping[str, Any]) -> Any:
         """The part as a tree, of these columns."""
@@ -60,7 +67,7 @@ class TreeColumns:
             SpecError: with the path of what does not fit.
         """
         found = []
-        for leaf, (name, spec) in zip(self._read(value), self.specs.items(), strict=True):
+        for leaf, (name, spec) in zip(self.take(value), self.specs.items(), strict=True):
             array = as_array(leaf, name)
             if array.shape != (lanes, *spec.shape):
                 expected = ArraySpec((lanes, *spec.shape), spec.dtype)
@@ -77,7 +84,7 @@ class TreeColumns:
         taken = [
             [
                 check_array(as_array(leaf, name), spec, name)
-                for leaf, (name, spec) in zip(self._read(value), self.specs.items(), strict=True)
+                for leaf, (name, spec) in zip(self.take(value), self.specs.items(), strict=True)
             ]
             for value in values
         ]
@@ -113,7 +120,7 @@ class StepColumns:
             raise SpecError(
                 f"signature: expected {', '.join(_REQUIRED)} and, if used, extras; {'; '.join(parts)}"
             )
-        for name in ("reward", "terminated", "truncated"):
+        for name in _SCALARS:
             spec = tree[name]
             if (
                 not isinstance(spec, ArraySpec)
@@ -126,38 +133,54 @@ class StepColumns:
         self.specs = signature.columns
         self.observation = TreeColumns(tree["observation"], "observation", leading)
         self.action = TreeColumns(tree["action"], "action", leading)
-        self._scalars = [
+        scalars = [
             LeafCheck(name, ArraySpec((*leading, *self.specs[name].shape), self.specs[name].dtype))
-            for name in ("reward", "terminated", "truncated")
+            for name in _SCALARS
         ]
+        self._checks = [*scalars, *self.action.checks, *self.observation.checks]
+        self._acting = (*_SCALARS, *self.action.names)
         self._lanes = lanes
         self._leading = leading
+        self._no_flags = bytes(lanes or 1)
         self._extras = tuple(name for name in self.specs if name == "extras" or name.startswith("extras/"))
 
-    def read_scalars(self, values: Sequence[Any]) -> Sequence[Any]:
-        """Rewards and the two flags, each ready to be stored.
+    def read_step(
+        self, scalars: tuple[Any, Any, Any], action: Any, next_observation: Any, row: Columns
+    ) -> Columns:
+        """Read what a call brings: each value ready to be stored.
+
+        Args:
+            scalars: reward, terminated, truncated.
+            action, next_observation: trees.
+            row: given the columns of the step itself, when all of it has been found to fit.
+
+        Returns:
+            The columns of the next observation.
 
         Raises:
-            SpecError: with the name of what does not fit.
+            SpecError: with the path of what does not fit.
         """
-        return checked(self._scalars, values)
+        values = checked(
+            self._checks, (*scalars, *self.action.take(action), *self.observation.take(next_observation))
+        )
+        acting = self._acting
+        # The names end the pairs: they are as many as the values by construction.
+        row.update(zip(acting, values))  # noqa: B905
+        return dict(zip(self.observation.names, values[len(acting) :]))  # noqa: B905
 
     def any_set(self, terminated: Any, truncated: Any) -> bool:
         """Whether a flag is set in some lane."""
         if self._lanes is None:
             return bool(terminated or truncated)
-        return bool(np.count_nonzero(terminated) or np.count_nonzero(truncated))
+        # Half of what it takes NumPy to count them.
+        none = self._no_flags
+        return bool(terminated.tobytes() != none or truncated.tobytes() != none)
 
-    def with_lanes(self, values: Mapping[str, Any]) -> dict[str, Array]:
+    def with_lanes(self, values: Columns) -> dict[str, Array]:
         """The same with an axis of lanes, also where there is one without it."""
         if self._lanes is None:
             return {name: np.asarray(value)[None] for name, value in values.items()}
-        return dict(values)
-
-    @property
-    def has_extras(self) -> bool:
-        """Whether steps have any."""
-        return bool(self._extras)
+        return values
 
     @property
     def extras(self) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.checks import check_count
@@ -108,3 +108,36 @@ def writer_rule(rule: StepRule) -> Rule:
             )
         return WholeEpisodes(rule.table, rule.max_length + 1, priority)
     return dataclasses.replace(rule, priority=priority)
+
+
+def checked_step_rules(rules: Sequence[StepRule]) -> tuple[StepRule, ...]:
+    """The rules of a step writer.
+
+    Raises:
+        TypeError: no list, or one of something else.
+        ValueError: an empty one.
+    """
+    if not isinstance(rules, list | tuple):
+        raise TypeError(f"rules: expected a list of rules, got {rules!r}; put a single one into a list")
+    for rule in rules:
+        if not isinstance(rule, StepRule):
+            raise TypeError(
+                f"rules: expected an ItemRule, NStepRule, EpisodeRule or PatternRule, got {rule!r}"
+            )
+    if not rules:
+        raise ValueError("rules: expected at least one rule, got none")
+    return tuple(rules)
+
+
+def advice(rules: Sequence[StepRule]) -> str:
+    """Which settings would keep every step."""
+    parts = []
+    for rule in rules:
+        if isinstance(rule, EpisodeRule):
+            parts.append(f"overflow='split' for table {rule.table!r}")
+        elif isinstance(rule, PatternRule):
+            parts.append(f"a pattern with fewer conditions for table {rule.table!r}")
+        elif isinstance(rule, ItemRule):
+            shorter = f" and a period of at most {rule.length}" if rule.stride > rule.length else ""
+            parts.append(f"end=EndOfEpisode.PAD or TRUNCATE{shorter} for table {rule.table!r}")
+    return "; or ".join(parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -12,34 +12,23 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.checks import check_count
-from headrace.errors import Closed, DeadlineExceeded
-from headrace.replay.chosen import Chosen
-from headrace.replay.rules import ItemRule
+from headrace.checks import check_count, check_timeout
+from headrace.errors import Closed
 from headrace.statistics import StepStatistics
-from headrace.trajectories.dropped_rows import DroppedRows
 from headrace.trajectories.episode import Episode
+from headrace.trajectories.episode_limits import EpisodeLimits
 from headrace.trajectories.episode_steps import EpisodeSteps
-from headrace.trajectories.final_observations import read_final_observations
-from headrace.trajectories.held_columns import HeldColumns
-from headrace.trajectories.item_priorities import ItemPriorities
-from headrace.trajectories.lane_states import SAME_STEP, LaneStates, autoreset_mode, checked_mask
-from headrace.trajectories.pattern_rule import PatternRule
-from headrace.trajectories.patterns import Patterns
-from headrace.trajectories.step_columns import Columns, StepColumns
-from headrace.trajectories.step_rules import EpisodeRule, StepRule, writer_rule
+from headrace.trajectories.lane_states import autoreset_mode, checked_mask
+from headrace.trajectories.made_items import MadeItems
+from headrace.trajectories.step_rules import StepRule, advice, checked_step_rules, writer_rule
+from headrace.trajectories.step_taker import StepTaker
 
 if TYPE_CHECKING:
     from headrace.replay.replay import Replay
     from headrace.replay.writer import Writer
-    from headrace.spec import Signature
 
-# Items of one step writer that may wait for the rate limiters of its tables, before a call waits too (replay I4).
-MAX_PENDING = 1000
 # A writer of rows that never waits by itself: a step writer waits when it has taken the step (trajectories O10).
 _NEVER_WAITS = 1 << 62
-_NO_LANES = np.zeros(0, np.int64)
-_NOTHING_CHOSEN = Chosen({}, {})
 
 
 class StepWriter:
@@ -90,30 +79,17 @@ class StepWriter:
         timeout: float | None = None,
     ) -> None:
         self._writer: Writer | None = None
-        self.rules = _checked_rules(rules)
+        self.rules = checked_step_rules(rules)
         self._lanes = None if lanes is None else check_count("lanes", lanes, 1)
         mode = autoreset_mode(autoreset, self._lanes)
-        self._timeout = _checked_timeout(timeout)
-        self._columns = StepColumns(replay.signature, self._lanes)
+        self._timeout = check_timeout(timeout)
         self._replay = replay
-        count = self._lanes or 1
-        self._states = LaneStates(count, mode)
         made_of = [writer_rule(rule) for rule in self.rules]
-        self._dropped = DroppedRows(made_of, count)
-        functions = {
-            number: rule.priority for number, rule in enumerate(self.rules) if callable(rule.priority)
-        }
-        self._priorities = ItemPriorities(replay.signature, made_of, functions, count) if functions else None
-        self._patterns = self._new_patterns(replay.signature)
-        limits = [rule for rule in self.rules if isinstance(rule, EpisodeRule) and rule.overflow != "split"]
-        self._limits = sorted(limits, key=lambda rule: rule.max_length)
-        self._next_limit = _NEVER_WAITS
-        self._held = HeldColumns(self._columns.specs, self._lanes)
-        self._with_observation: tuple[str, ...] | None = None
+        self._taker = StepTaker(replay, self.rules, made_of, self._lanes, mode)
+        self._limits = EpisodeLimits(self.rules, self._taker.states, self._lanes)
         self._in_use = threading.Lock()
-        self._keys: list[int] = []
-        self._steps_written = self._items_written = self._steps_dropped = self._episodes = 0
-        self._writer = replay.writer(count, items=made_of, max_pending=_NEVER_WAITS)
+        self._made = MadeItems()
+        self._writer = replay.writer(self._lanes or 1, items=made_of, max_pending=_NEVER_WAITS)
         self._writer.record_items()
 
     # ---- calls -----------------------------------------------------------------------------------------------------
@@ -133,20 +109,8 @@ class StepWriter:
         """
         with self._alone():
             self._open_writer()
-            columns = self._columns
-            chosen = checked_mask(mask, self._lanes)
-            lanes = self._states.lanes_to_open(chosen)
-            rows = None if chosen is None else lanes
-            if rows is None:
-                values = columns.observation.read(observation)
-            else:
-                values = columns.observation.read_rows(observation, len(self._states.open), rows)
-            found = dict(zip(columns.observation.names, values, strict=True))
-            found |= columns.read_extras(extras, self._with_observation, rows)
-            self._settle(found)
-            self._held.put(found, rows)
-            self._states.start(lanes)
-            self._watch_limits()
+            self._taker.open(observation, extras, checked_mask(mask, self._lanes))
+            self._limits.watch()
 
     def add(
         self,
@@ -187,164 +151,16 @@ class StepWriter:
             writer = self._writer
             if writer is None:
                 raise _closed()
-            states = self._states
-            if not states.all_open:
-                states.check_add()
-            columns = self._columns
-            flags = columns.read_scalars((reward, terminated, truncated))
-            following = dict(zip(columns.observation.names, columns.observation.read(next_observation)))  # noqa: B905
-            row = {**self._held.row, **dict(zip(columns.action.names, columns.action.read(action)))}  # noqa: B905
-            row["reward"], row["terminated"], row["truncated"] = flags
-            if extras is not None or columns.has_extras:
-                for name, value in columns.read_extras(extras, columns.extras).items():
-                    (following if name in self._held.row else row)[name] = value
-            at_limit = states.calls >= self._next_limit
-            warning = self._check_limits() if at_limit else ""
+            taker, limits = self._taker, self._limits
+            following = taker.read((reward, terminated, truncated), action, next_observation, extras)
+            at_limit = taker.states.calls >= limits.next_call
+            warning = limits.check() if at_limit else ""
             pending = writer.pending
-            if (
-                states.all_open
-                and self._priorities is None
-                and final_observation is None
-                and not columns.any_set(flags[1], flags[2])
-            ):
-                chosen = None if self._patterns is None else self._choose(writer, row)
-                # A writer of one lane has no axis of lanes.
-                writer.append({name: value[0] for name, value in row.items()} if self._lanes == 1 else row)
-                if chosen is not None:
-                    self._dropped.chose(chosen, states.calls - states.begin)
-                states.calls += 1
-                self._steps_written += len(states.open)
-            else:
-                self._take_seam(writer, row, following, final_observation)
-                at_limit = True
-            self._held.turn(following)
-            if at_limit:
-                self._watch_limits()
+            if taker.take(writer, following, final_observation) or at_limit:
+                limits.watch()
             return self._done(writer, pending, warning)
         finally:
             self._in_use.release()
-
-    def _take_seam(self, writer: Writer, row: Columns, following: Columns, final_observation: Any) -> None:
-        """A step in which some lanes end, are reset, or whose items' priorities are asked for."""
-        states, columns = self._states, self._columns
-        step = columns.with_lanes(row)
-        flags: NDArray[np.bool_] = step["terminated"] | step["truncated"]
-        states.check_resets(flags)
-        ended, idle = np.flatnonzero(flags), states.resetting.copy()
-        finals = self._finals(ended, columns.with_lanes(following), final_observation)
-        chosen, index = _NOTHING_CHOSEN, states.calls - states.begin
-        if self._patterns is not None:
-            chosen = self._patterns.choose(index, step, np.flatnonzero(~idle), ended, finals)
-            writer.choose_windows(chosen)
-        if self._priorities is not None:
-            taken = {name: np.array(value) for name, value in step.items()}
-            self._give_priorities(writer, taken, np.flatnonzero(~idle), ended, finals, chosen)
-        writer.append_seam(step, idle, ended, finals)
-        self._dropped.chose(chosen, index)
-        self._steps_written += len(idle) - int(np.count_nonzero(idle)) + len(ended)
-        for lane, rows in zip(ended.tolist(), states.rows(ended).tolist(), strict=True):
-            self._steps_dropped += self._dropped.end(lane, rows + 1)
-        self._episodes += len(ended)
-        states.stepped(ended)
-        if self._priorities is not None:
-            self._priorities.took_step()
-
-    def _finals(
-        self, ended: NDArray[np.int64], following: Columns, final_observation: Any
-    ) -> dict[str, NDArray[Any]]:
-        """What the final rows of these lanes hold beside zeros."""
-        states, columns = self._states, self._columns
-        if states.mode != SAME_STEP:
-            if final_observation is not None:
-                raise ValueError(
-                    f"final_observation: expected None where lanes are not reset in the same step (the mode is "
-                    f"{states.mode!r}): next_observation is the last one"
-                )
-            return {name: value[ended] for name, value in following.items()}
-        if not len(ended):
-            return {}
-        names = columns.observation.names
-        last = read_final_observations(columns.observation, final_observation, len(states.open), ended)
-        found: dict[str, NDArray[Any]] = dict(zip(names, last, strict=True))
-        # Extras that came with the first observation of the next episode belong to it (trajectories V7).
-        return found | {name: columns.zeros(name, len(ended)) for name in self._held.row if name not in found}
-
-    def _give_priorities(
-        self,
-        writer: Writer,
-        step: Mapping[str, NDArray[Any]],
-        lanes: NDArray[np.int64],
-        ended: NDArray[np.int64],
-        finals: Mapping[str, NDArray[Any]],
-        chosen: Chosen,
-    ) -> None:
-        assert self._priorities is not None
-        columns = self._columns
-        whole = {
-            name: finals[name] if name in finals else columns.zeros(name, len(ended))
-            for name in columns.specs
-        }
-        writer.give_priorities(self._priorities.of_step(step, lanes.tolist(), ended.tolist(), whole, chosen))
-
-    def _new_patterns(self, signature: Signature) -> Patterns | None:
-        rules = {number: rule for number, rule in enumerate(self.rules) if isinstance(rule, PatternRule)}
-        if not rules:
-            return None
-        columns = self._columns
-        return Patterns(signature, rules, self._lanes, (*columns.observation.names, *columns.extras))
-
-    def _choose(self, writer: Writer, row: Columns) -> Chosen:
-        """The items of patterns that a step makes in which no lane ends or is reset."""
-        assert self._patterns is not None
-        states, reads = self._states, self._patterns.reads
-        step = self._columns.with_lanes({name: row[name] for name in reads})
-        every = np.arange(len(states.open))
-        chosen = self._patterns.choose(states.calls - states.begin, step, every, _NO_LANES, {})
-        writer.choose_windows(chosen)
-        return chosen
-
-    def _settle(self, found: Columns) -> None:
-        """The first call says which columns every row has, final rows too."""
-        if self._with_observation is None:
-            if self._patterns is not None:
-                self._patterns.check_ends(found)
-            self._replay.note_given(found)
-            self._with_observation = tuple(name for name in found if name in self._columns.extras)
-
-    # ---- limits of episodes ----------------------------------------------------------------------------------------
-
-    def _check_limits(self) -> str:
-        """Refuse a step that makes an episode too long for an `EpisodeRule`; returns what there is to warn of."""
-        states, warning = self._states, ""
-        lanes = np.flatnonzero(states.open)
-        rows = states.rows(lanes)
-        for rule in self._limits:
-            over = lanes[rows == rule.max_length].tolist()
-            if not over:
-                continue
-            which = "the episode" if self._lanes is None else f"the episodes of lanes {over}"
-            if rule.overflow == "raise":
-                raise ValueError(
-                    f"add: {which} would have more than max_length={rule.max_length} transitions (table "
-                    f"{rule.table!r}). Nothing was taken; reset() writes what there is. Or set a larger max_length, or "
-                    "overflow='split' or 'drop'"
-                )
-            warning = (
-                f"{which} is longer than max_length={rule.max_length} and dropped (table {rule.table!r}); "
-                "overflow='split' would keep it"
-            )
-        return warning
-
-    def _watch_limits(self) -> None:
-        """Note before which call an episode may have become too long."""
-        states = self._states
-        begin = states.begin[states.open]
-        calls = [
-            int(due.min())
-            for rule in self._limits
-            if len(due := (begin + rule.max_length)[begin + rule.max_length >= states.calls])
-        ]
-        self._next_limit = min(calls, default=_NEVER_WAITS)
 
     # ---- whole episodes and resets ---------------------------------------------------------------------------------
 
@@ -366,12 +182,10 @@ class StepWriter:
                 raise ValueError(
                     "add_episode: expected a writer without lanes: each lane's environment adds by itself"
                 )
-            self._states.lanes_to_open(None)
-            longest = min(
-                (rule.max_length for rule in self._limits if rule.overflow == "raise"), default=None
-            )
+            taker = self._taker
+            taker.states.lanes_to_open(None)
             steps = EpisodeSteps(
-                self._replay.signature, self._columns, episode, self._with_observation, longest
+                self._replay.signature, taker.columns, episode, taker.with_observation, self._limits.longest
             )
         self.add_first(*steps.first)
         keys = [key for step in steps for key in self.add(*step)]
@@ -399,56 +213,18 @@ class StepWriter:
             if self._replay.is_closed:
                 raise Closed("the replay is closed")
             pending = writer.pending
-            every = np.arange(len(self._states.open))
-            warning = self._end(writer, every if chosen is None else every[chosen], bool(write_cached_steps))
+            warning = self._end(writer, bool(write_cached_steps), chosen)
             return self._done(writer, pending, warning)
 
-    def _end(self, writer: Writer, lanes: NDArray[np.int64], writes: bool) -> str:
-        """End the episodes of these lanes and their streams; returns what there is to warn of."""
-        states = self._states
-        unfinished = lanes[states.open[lanes]]
-        unfinished = unfinished[states.rows(unfinished) > 0]
-        rows = states.rows(unfinished).tolist()
-        if len(unfinished) and writes:
-            held = self._columns.with_lanes(self._held.row)
-            finals = {name: value[unfinished] for name, value in held.items()}
-            chosen, index = _NOTHING_CHOSEN, states.calls - states.begin - 1
-            if self._patterns is not None:
-                chosen = self._patterns.choose(index, {}, _NO_LANES, unfinished, finals)
-                writer.choose_windows(chosen)
-            if self._priorities is not None:
-                self._give_priorities(writer, {}, _NO_LANES, unfinished, finals, chosen)
-            writer.end_lanes(unfinished, finals)
-            self._dropped.chose(chosen, index)
-            self._steps_written += len(unfinished)
-        elif len(unfinished):
-            writer.drop_open_lanes(unfinished)
-        writer.end_streams(lanes)
-        if self._priorities is not None:
-            self._priorities.forget(lanes.tolist())
-        count = self._dropped.end if writes else self._dropped.abandon
-        dropped = sum(count(lane, each) for lane, each in zip(unfinished.tolist(), rows, strict=True))
-        dropped += sum(self._dropped.end_stream(lane) for lane in lanes.tolist())
-        self._steps_dropped += dropped
-        self._episodes += len(unfinished)
-        states.close(lanes)
-        self._watch_limits()
+    def _end(self, writer: Writer, writes: bool = True, mask: NDArray[np.bool_] | None = None) -> str:
+        """End the episodes of some lanes, None is all, and their streams; returns what there is to warn of."""
+        taker = self._taker
+        lanes = np.arange(self._lanes or 1) if mask is None else np.flatnonzero(mask)
+        dropped = taker.cut(writer, lanes) if writes else taker.drop(writer, lanes)
+        self._limits.watch()
         if not dropped or not writes:
             return ""
-        return f"{dropped} steps are in no item and were dropped. To keep them: {self._advice()}"
-
-    def _advice(self) -> str:
-        """Which settings would keep every step."""
-        advice = []
-        for rule in self.rules:
-            if isinstance(rule, EpisodeRule):
-                advice.append(f"overflow='split' for table {rule.table!r}")
-            elif isinstance(rule, PatternRule):
-                advice.append(f"a pattern with fewer conditions for table {rule.table!r}")
-            elif isinstance(rule, ItemRule):
-                shorter = f" and a period of at most {rule.length}" if rule.stride > rule.length else ""
-                advice.append(f"end=EndOfEpisode.PAD or TRUNCATE{shorter} for table {rule.table!r}")
-        return "; or ".join(advice)
+        return f"{dropped} steps are in no item and were dropped. To keep them: {advice(self.rules)}"
 
     # ---- waiting and closing ---------------------------------------------------------------------------------------
 
@@ -480,13 +256,13 @@ class StepWriter:
             try:
                 if self._replay.is_closed:
                     raise Closed(
-                        f"the replay is closed; {self._states.cached} steps of unfinished episodes are lost"
+                        f"the replay is closed; {self._taker.states.cached} steps of unfinished episodes are lost"
                     )
-                warning = self._end(writer, np.arange(len(self._states.open)), True)
+                warning = self._end(writer)
                 try:
                     writer.close(self._timeout)
                 finally:
-                    self._count_made(writer)
+                    self._made.note(writer)
                     _warn(warning, 3)
             except Closed:
                 self._writer = None
@@ -509,15 +285,15 @@ class StepWriter:
             self._writer = None
             warning = ""
             if not self._replay.is_closed:
-                warning = self._end(writer, np.arange(len(self._states.open)), True)
-                self._count_made(writer)
+                warning = self._end(writer)
+                self._made.note(writer)
             # Waits for nothing, and tells what is pending (replay I6).
             writer.__exit__(kind, error, trace)
             _warn(warning, 3)
 
     def __del__(self) -> None:
         # A writer that was never built has no steps.
-        if getattr(self, "_writer", None) is not None and (cached := self._states.cached):
+        if getattr(self, "_writer", None) is not None and (cached := self._taker.states.cached):
             warnings.warn(
                 f"{self!r} was garbage-collected with {cached} steps of unfinished episodes, which were not written as "
                 "they would have been by close()",
@@ -530,15 +306,16 @@ class StepWriter:
 
     def statistics(self) -> StepStatistics:
         """What happened so far, and how many steps the unfinished episodes have."""
-        cached = 0 if self._writer is None else self._states.cached
+        taker = self._taker
+        cached = 0 if self._writer is None else taker.states.cached
         return StepStatistics(
-            self._steps_written, self._items_written, self._steps_dropped, self._episodes, cached
+            taker.steps_written, self._made.count, taker.steps_dropped, taker.episodes, cached
         )
 
     def __repr__(self) -> str:
         rules = ", ".join(map(repr, self.rules))
-        state = "closed" if self._writer is None else f"open, {self._states.cached} steps cached"
-        lanes = "" if self._lanes is None else f", {self._lanes} lanes, {self._states.mode}"
+        state = "closed" if self._writer is None else f"open, {self._taker.states.cached} steps cached"
+        lanes = "" if self._lanes is None else f", {self._lanes} lanes, {self._taker.states.mode}"
         return f"<{type(self).__name__} of {rules}{lanes}, {state}>"
 
     # ---- parts -----------------------------------------------------------------------------------------------------
@@ -558,26 +335,12 @@ class StepWriter:
             raise _closed()
         return self._writer
 
-    def _count_made(self, writer: Writer) -> None:
-        for made in writer.take_made():
-            self._items_written += made.items
-            self._keys += made.keys
-
     def _done(self, writer: Writer, pending: int, warning: str) -> list[int]:
         """Count, warn and wait if there is reason to; returns the keys that were not told yet."""
-        self._count_made(writer)
+        self._made.note(writer)
         if warning:
             _warn(warning, 4)
-        if pending >= MAX_PENDING and writer.pending > pending:
-            try:
-                writer.wait_pending(MAX_PENDING - 1 + writer.pending - pending, self._timeout)
-            except DeadlineExceeded as error:
-                raise DeadlineExceeded(
-                    f"{error}. What this call was given was taken: do not give it again",
-                    pending=error.pending,
-                ) from None
-        keys, self._keys = self._keys, []
-        return keys
+        return self._made.tell(writer, pending, self._timeout)
 
 
 def _closed() -> Closed:
@@ -591,27 +354,3 @@ def _used_twice() -> ValueError:
 def _warn(warning: str, stacklevel: int) -> None:
     if warning:
         warnings.warn(warning, stacklevel=stacklevel)
-
-
-def _checked_rules(rules: Sequence[StepRule]) -> tuple[StepRule, ...]:
-    if not isinstance(rules, list | tuple):
-        raise TypeError(f"rules: expected a list of rules, got {rules!r}; put a single one into a list")
-    for rule in rules:
-        if not isinstance(rule, StepRule):
-            raise TypeError(
-                f"rules: expected an ItemRule, NStepRule, EpisodeRule or PatternRule, got {rule!r}"
-            )
-    if not rules:
-        raise ValueError("rules: expected at least one rule, got none")
-    return tuple(rules)
-
-
-def _checked_timeout(timeout: float | None) -> float | None:
-    if timeout is None:
-        return None
-    if isinstance(timeout, bool) or not hasattr(timeout, "__float__"):
-        raise TypeError(f"timeout: expected seconds or None, got {timeout!r}")
-    seconds = float(timeout)
-    if not seconds >= 0:
-        raise ValueError(f"timeout: expected seconds >= 0 or None, got {timeout!r}")
-    return seconds

@@ -1,0 +1,70 @@
+"""Episodes that become too long for an `EpisodeRule` (trajectories A14)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from headrace.trajectories.lane_states import LaneStates
+from headrace.trajectories.step_rules import EpisodeRule, StepRule
+
+_NEVER = 1 << 62
+
+
+class EpisodeLimits:
+    """Tells at which call an episode becomes too long, so that the calls before it need not look.
+
+    Args:
+        rules: of the writer; those that split longer episodes have no limit.
+        states: the lanes.
+        lanes: how many the user has; None for one without an axis.
+
+    Attributes:
+        next_call: no episode is too long before this many calls.
+        longest: the most transitions of an episode that no rule refuses; None if none does.
+    """
+
+    def __init__(self, rules: Sequence[StepRule], states: LaneStates, lanes: int | None) -> None:
+        limits = [rule for rule in rules if isinstance(rule, EpisodeRule) and rule.overflow != "split"]
+        self._rules = sorted(limits, key=lambda rule: rule.max_length)
+        self._states = states
+        self._lanes = lanes
+        self.next_call = _NEVER
+        refusing = [rule.max_length for rule in limits if rule.overflow == "raise"]
+        self.longest = min(refusing, default=None)
+
+    def check(self) -> str:
+        """Refuse a step that makes an episode too long; returns what there is to warn of."""
+        states, warning = self._states, ""
+        lanes = np.flatnonzero(states.open)
+        rows = states.rows(lanes)
+        for rule in self._rules:
+            over = lanes[rows == rule.max_length].tolist()
+            if not over:
+                continue
+            which = "the episode" if self._lanes is None else f"the episodes of lanes {over}"
+            if rule.overflow == "raise":
+                raise ValueError(
+                    f"add: {which} would have more than max_length={rule.max_length} transitions (table "
+                    f"{rule.table!r}). Nothing was taken; reset() writes what there is. Or set a larger max_length, or "
+                    "overflow='split' or 'drop'"
+                )
+            warning = (
+                f"{which} is longer than max_length={rule.max_length} and dropped (table {rule.table!r}); "
+                "overflow='split' would keep it"
+            )
+        return warning
+
+    def watch(self) -> None:
+        """Note before which call an episode may have become too long; to be called when one begins or ends."""
+        if not self._rules:
+            return
+        states = self._states
+        begin = states.begin[states.open]
+        calls = [
+            int(due.min())
+            for rule in self._rules
+            if len(due := (begin + rule.max_length)[begin + rule.max_length >= states.calls])
+        ]
+        self.next_call = min(calls, default=_NEVER)

@@ -1,0 +1,52 @@
+"""What a step writer did so far, and the keys that it has still to tell."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.errors import DeadlineExceeded
+
+if TYPE_CHECKING:
+    from headrace.replay.writer import Writer
+
+# Items of one step writer that may wait for the rate limiters of its tables, before a call waits too (replay I4).
+MAX_PENDING = 1000
+
+
+class MadeItems:
+    """Counts the items that calls make, and tells their keys once.
+
+    Attributes:
+        count: of all items.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._keys: list[int] = []
+
+    def note(self, writer: Writer) -> None:
+        """Take what the writer made."""
+        for _, first_key, items in writer.take_made():
+            self.count += items
+            self._keys += range(first_key, first_key + items)
+
+    def tell(self, writer: Writer, pending: int, timeout: float | None) -> list[int]:
+        """Wait if too many items wait; returns the keys that were not told yet.
+
+        Args:
+            pending: how many items waited before this call.
+            timeout: seconds that it may wait.
+
+        Raises:
+            DeadlineExceeded: the tables were full for so long; the keys are told next time.
+        """
+        if pending >= MAX_PENDING and writer.pending > pending:
+            try:
+                writer.wait_pending(MAX_PENDING - 1 + writer.pending - pending, timeout)
+            except DeadlineExceeded as error:
+                raise DeadlineExceeded(
+                    f"{error}. What this call was given was taken: do not give it again",
+                    pending=error.pending,
+                ) from None
+        keys, self._keys = self._keys, []
+        return keys
