@@ -72,7 +72,7 @@ def dump(replay):
     found = {}
     store = replay.store
     for name in replay.table_names:
-        live = replay.live_table(name)
+        live = replay._tables[name]  # Of a replay that is closed, too.
         items, slots = live.ring.arrays, live.ring._live_slots()
         windows = (
             items.windows[slots]

@@ -62,6 +62,40 @@ def test_c3_steps_whose_items_find_no_memory(refuse, lanes):
         writer.close()
 
 
+@pytest.mark.parametrize("ends", [False, True])
+def test_c3_windows_that_find_no_memory_hold_no_pages(refuse, ends):
+    """A step that is stored, and an episode that is over, stay so; the windows that were not made hold nothing."""
+    step = {"observation": 0, "action": 0, "reward": 0.0, "terminated": False, "truncated": False}
+    table = hr.Table("t", sampler=Uniform(), remover=Fifo(), max_size=5000)
+    with hr.Replay(hr.Signature.like(step), [table], seed=0) as replay:
+        capacity = len(replay.live_table("t").ring.arrays.rows)
+        rule = hr.ItemRule("t", length=2, stride=1, end=hr.EndOfEpisode.TRUNCATE)
+        writer = hr.StepWriter(replay, [rule], lanes=3, autoreset="disabled")
+        writer.add_first(np.zeros(3, np.int64))
+
+        def add(terminated):
+            flags = np.full(3, terminated), np.zeros(3, np.bool_)
+            writer.add(np.zeros(3, np.int64), np.zeros(3), *flags, np.zeros(3, np.int64))
+
+        while len(replay.table("t")) <= capacity - 3:
+            add(False)
+        room = capacity - len(replay.table("t"))
+        end = refuse()
+        with pytest.raises(
+            hr.StoreFull, match=f"The step itself was stored.* {3 - room} items of it were not"
+        ):
+            add(ends)
+        end()
+        counts = replay.table("t").statistics()
+        assert (counts.size, counts.inserts) == (capacity, capacity)
+        writer.reset()
+        writer.close()
+        everything = replay.sample("t", 1).info.keys  # The rows of what is there can be read.
+        assert len(everything) == 1
+        assert replay.delete("t", np.arange(counts.inserts + 100, dtype=np.uint64)) >= capacity
+        assert replay.statistics().store.pages == 0
+
+
 def test_c3_an_item_that_is_made_by_hand_is_refused_and_holds_nothing(refuse):
     with make() as replay:
         writer = replay.writer()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.errors import StoreFull
 from headrace.replay import journal, kernels
 from headrace.replay.cutting import Cut, Windows
 from headrace.replay.generations import Generations
@@ -185,8 +186,11 @@ class DurableRing(ItemRing):
         """See `ItemRing.append_seam_and_cut`."""
         # How many windows there are and of which shapes is known when they are cut.
         self._commit_and_cut(block, seam, cut, out)
-        count = int(out.total[0])
-        return self.insert(first_key, out.rows[:count], out.shapes[:count], priorities)
+        rows, windows = out.rows[: out.total[0]], out.shapes[: out.total[0]]
+        try:
+            return self.insert(first_key, rows, windows, priorities)
+        except StoreFull as error:
+            raise self._items_refused(error, rows, windows, 0) from error.__cause__
 
     @contextmanager
     def _insertion(

@@ -152,10 +152,11 @@ class ItemMaker:
             return
         cut = self._only_cut
         if cut is not None and cut.table.takes_at_once(block.lanes):
-            key = self._replay.new_keys(0)
-            made = cut.table.append_and_cut(block, cut.cut, cut.out_of(block.lanes), key, cut.priorities)
-            if made:
-                self._new_keys(cut, made)
+            out, key = cut.out_of(block.lanes), self._replay.new_keys(0)
+            try:
+                cut.table.append_and_cut(block, cut.cut, out, key, cut.priorities)
+            finally:
+                self._new_keys(cut, int(out.total[0]))
             return
         for table in self._customs:
             table.ring.check()
@@ -169,8 +170,10 @@ class ItemMaker:
             most = room_for(block.lanes, len(seam.ended), cut.cut)
             if cut.table.takes_at_once(most):
                 out, key = cut.out_of(most), self._replay.new_keys(0)
-                made = cut.table.append_seam_and_cut(block, seam, cut.cut, out, key, cut.priorities)
-                self._new_keys(cut, made)
+                try:
+                    cut.table.append_seam_and_cut(block, seam, cut.cut, out, key, cut.priorities)
+                finally:
+                    self._new_keys(cut, int(out.total[0]))
                 return
         for table in self._customs:
             table.ring.check()

@@ -34,6 +34,7 @@ from headrace.replay.items import (
     UNIQUE,
     Scratch,
     new_scratch,
+    unpin_items,
 )
 from headrace.replay.selectors import Selector
 from headrace.store.block import LaneBlock, Seam
@@ -220,10 +221,8 @@ class ItemRing:
         block.committed()
         if stopped == kernels.DONE:
             return int(left)
-        self._remove_obstacle(stopped, int(done))
-        rest = block.newest_rows[done:]
-        with self._after(int(done)):
-            return int(left) + ItemRing.insert(self, first_key + done, rest, ONE_ROW, priorities, 1)
+        rows = block.newest_rows
+        return int(left) + self._insert_rest(stopped, done, first_key, rows, ONE_ROW, priorities, 1)
 
     def append_and_cut(
         self, block: LaneBlock, cut: Cut, out: Windows, first_key: int, priorities: NDArray[np.float64]
@@ -254,10 +253,8 @@ class ItemRing:
         block.committed()
         if stopped == kernels.DONE:
             return int(left)
-        self._remove_obstacle(stopped, int(done))
-        rows = out.rows[done : out.total[0]]
-        with self._after(int(done)):
-            return int(left) + self.insert(first_key + done, rows, out.shapes[:1], priorities)
+        rows = out.rows[: out.total[0]]
+        return int(left) + self._insert_rest(stopped, done, first_key, rows, out.shapes[:1], priorities)
 
     def append_seam_and_cut(
         self,
@@ -301,11 +298,9 @@ class ItemRing:
         block.committed()
         if stopped == kernels.DONE:
             return int(left)
-        self._remove_obstacle(stopped, int(done))
-        rows = out.rows[done : out.total[0]]
-        windows = out.shapes[done : out.total[0]] if len(seam.ended) else out.shapes[:1]
-        with self._after(int(done)):
-            return int(left) + self.insert(first_key + done, rows, windows, priorities)
+        rows = out.rows[: out.total[0]]
+        windows = out.shapes[: out.total[0]] if len(seam.ended) else out.shapes[:1]
+        return int(left) + self._insert_rest(stopped, done, first_key, rows, windows, priorities)
 
     def _commit_and_cut(self, block: LaneBlock, seam: Seam, cut: Cut, out: Windows) -> None:
         """The part of `append_seam_and_cut` that leaves the items as they are."""
@@ -318,6 +313,38 @@ class ItemRing:
             block.commit_finals(seam.ended, seam.first)
             rows = block.last + seam.ended
             cut_finals_in(*carve, rows, seam.ended, *cut, out.rows, out.shapes, out.lanes, out.total)
+
+    def _insert_rest(
+        self,
+        stopped: int,
+        done: int,
+        first_key: int,
+        rows: NDArray[np.int64],
+        windows: NDArray[np.uint32],
+        priorities: NDArray[np.float64],
+        pins: int = 0,
+    ) -> int:
+        """Go on where a kernel stopped that had committed a step and inserted `done` of its items; see `insert`."""
+        rest, of_rest = rows[done:], windows[done:] if len(windows) > 1 else windows
+        already = self.cut_short
+        try:
+            with self._after(done):
+                self._remove_obstacle(stopped, 0)
+                return ItemRing.insert(self, first_key + done, rest, of_rest, priorities, pins)
+        except StoreFull as error:
+            inserted = self.cut_short - already
+            missing = windows[inserted:] if len(windows) > 1 else windows
+            raise self._items_refused(error, rows[inserted:], missing, pins) from error.__cause__
+
+    def _items_refused(
+        self, error: StoreFull, rows: NDArray[np.int64], windows: NDArray[np.uint32], pins: int
+    ) -> StoreFull:
+        """The error of a step that is stored, of which these items are not."""
+        if not pins:
+            unpin_items(self._store.arrays, rows, windows)
+        return StoreFull(
+            f"{error}. The step itself was stored: do not send it again. {len(rows)} items of it were not made"
+        )
 
     def _remove_obstacle(self, stopped: int, inserted: int) -> None:
         """Let a kernel that stopped go on.

@@ -267,6 +267,18 @@ def pin_rows(store: StoreArrays, row: Int, real: Int, lookahead: Int, change: In
         pin_window(store, row, kept_rows(store, row, real, lookahead), change)
 
 
+def unpin_items(store: StoreArrays, rows: NDArray[np.int64], windows: NDArray[np.uint32]) -> None:
+    """Give back the pages of items that will not be in any table.
+
+    Args:
+        store: of the rows.
+        rows: int64[M], the first of each.
+        windows: uint32[M, 3], or uint32[1, 3] for all.
+    """
+    for row, window in zip(rows.tolist(), np.broadcast_to(windows, (len(rows), 3)).tolist(), strict=True):
+        pin_rows(store, row, window[REAL], window[LOOKAHEAD], -1)
+
+
 @kernel
 def remove_slot(store: StoreArrays, items: Items, slot: Int) -> None:
     """Take an item out: of both selectors, of the ring, and off its pages."""

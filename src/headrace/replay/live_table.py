@@ -23,13 +23,12 @@ from headrace.replay.cutting import Cut, Windows
 from headrace.replay.distribution import SkippedKeys, distribution_of
 from headrace.replay.item_ring import ONE_ROW, ItemRing
 from headrace.replay.item_state import ItemState, LoadedItems
-from headrace.replay.items import INVENTED, LOOKAHEAD, REAL, STREAM, pin_rows
+from headrace.replay.items import INVENTED, LOOKAHEAD, STREAM, unpin_items
 from headrace.replay.rate_limiters import RateLimiter
 from headrace.replay.selectors import CustomSelector, Uniform
 from headrace.replay.table import Table, check_size
 from headrace.statistics import TableDistribution, TableStatistics
 from headrace.store.block import LaneBlock, Seam
-from headrace.store.layout import StoreArrays
 from headrace.store.pinning import pin_page
 
 if TYPE_CHECKING:
@@ -186,12 +185,6 @@ class TableState(Generic[SomeItems]):
     items: SomeItems
 
 
-def unpin_items(store: StoreArrays, new: NewItems) -> None:
-    """Give back the pages of items that will not be in any table."""
-    for row, window in zip(new.rows, np.broadcast_to(new.windows, (len(new.rows), 3)), strict=True):
-        pin_rows(store, int(row), int(window[REAL]), int(window[LOOKAHEAD]), -1)
-
-
 class LiveTable:
     """The state of one table of a replay.
 
@@ -262,18 +255,18 @@ class LiveTable:
 
     def append_and_cut(
         self, block: LaneBlock, cut: Cut, out: Windows, first_key: int, priorities: NDArray[np.float64]
-    ) -> int:
-        """Commit a block's step and insert the items that it completes; returns how many. The gate is known to be open.
+    ) -> None:
+        """Commit a block's step and insert the items that it completes. The gate is known to be open.
 
         Args:
-            out: see `ItemRing.append_and_cut`.
+            out: see `ItemRing.append_and_cut`; its total is how many were inserted, after an error too.
         """
         try:
             self.deletes += self.ring.append_and_cut(block, cut, out, first_key, priorities)
         except BaseException:
-            self._count_cut_short()
+            out.total[0] = self._count_cut_short()
             raise
-        return self._count_cut(out)
+        self._count_cut(out)
 
     def append_seam_and_cut(
         self,
@@ -283,21 +276,20 @@ class LiveTable:
         out: Windows,
         first_key: int,
         priorities: NDArray[np.float64],
-    ) -> int:
+    ) -> None:
         """As `append_and_cut`, where some lanes hold nothing and the episodes of some end."""
         try:
             self.deletes += self.ring.append_seam_and_cut(block, seam, cut, out, first_key, priorities)
         except BaseException:
-            self._count_cut_short()
+            out.total[0] = self._count_cut_short()
             raise
-        return self._count_cut(out)
+        self._count_cut(out)
 
-    def _count_cut(self, out: Windows) -> int:
+    def _count_cut(self, out: Windows) -> None:
         made = int(out.total[0])
         self.inserts += made
         if self._waiting and made:
             self._changed.notify_all()
-        return made
 
     def offer_rows(
         self, first_key: int, rows: NDArray[np.int64], priorities: NDArray[np.float64], writer: Pending
@@ -334,14 +326,15 @@ class LiveTable:
             self.ring.check()
             takes_at_once = not self.is_custom and self.takes_at_once(len(new.rows))
         except BaseException:
-            unpin_items(self._store.arrays, new)
+            unpin_items(self._store.arrays, new.rows, new.windows)
             raise
         if takes_at_once:
             before = self.inserts
             try:
                 self._apply(new)
             except StoreFull:
-                unpin_items(self._store.arrays, new.split(self.inserts - before)[1])
+                rest = new.split(self.inserts - before)[1]
+                unpin_items(self._store.arrays, rest.rows, rest.windows)
                 raise
             if self._waiting:
                 self._changed.notify_all()
@@ -360,11 +353,12 @@ class LiveTable:
             self._count_cut_short()
             raise
 
-    def _count_cut_short(self) -> None:
-        """An insert ended before all items were in: count those that are."""
-        self.inserts += self.ring.cut_short
-        self.ring.cut_short = 0
+    def _count_cut_short(self) -> int:
+        """An insert ended before all items were in: count those that are, and return how many."""
+        inserted, self.ring.cut_short = self.ring.cut_short, 0
+        self.inserts += inserted
         self._count_deletes()
+        return inserted
 
     def _count_deletes(self) -> None:
         """After a change that may have failed half way: every item that was inserted is there or left."""

@@ -28,8 +28,8 @@ from headrace.replay.durable_ring import DurableRing
 from headrace.replay.forking import REPLAYS
 from headrace.replay.item_ring import ItemRing
 from headrace.replay.item_state import ItemState, LoadedItems
-from headrace.replay.items import INVENTED, REAL
-from headrace.replay.live_table import Draw, LiveTable, SomeItems, TableState, unpin_items
+from headrace.replay.items import INVENTED, REAL, unpin_items
+from headrace.replay.live_table import Draw, LiveTable, SomeItems, TableState
 from headrace.replay.packing import BatchLayout
 from headrace.replay.padding import fill_padding, plain_paddings, read_padding
 from headrace.replay.quick import QuickBatches
@@ -660,7 +660,7 @@ class Replay:
             for live in self._tables.values():
                 live.fail(Closed("the replay is closed"))
                 for new in live.refuse_pending():
-                    unpin_items(self.store.arrays, new)
+                    unpin_items(self.store.arrays, new.rows, new.windows)
             if self._disk is None:
                 self.store.close()
             else:
