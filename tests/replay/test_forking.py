@@ -124,7 +124,7 @@ def test_nobody_waits_behind_a_thread_of_the_parent(replay):
 def test_a_pools_lock_is_not_taken_over(replay):
     """LP6: threads of the parent may be copying rows."""
     replay.sample("t", 100)
-    pool = replay._plan(None)._pool
+    pool = replay._sampling.plan(None)._pool
     with pool._lock:
         shape = in_forked_child(lambda: replay.sample("t", 100).data["image"].shape)
     assert shape == (100, 2000)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.replay.items import FIRST
+from headrace.replay.sampling import Sampling
 from headrace.views import View, transition
 
 SIGNATURE = hr.Signature.like(
@@ -113,7 +114,7 @@ def test_one_call_equals_the_general_way(
     for general in (False, True):
         with pytest.MonkeyPatch.context() as patch:
             if general:
-                patch.setattr(hr.Replay, "_sample_quick", lambda *_: None)
+                patch.setattr(Sampling, "_sample_quick", lambda *_: None)
             with filled(seed, lanes, ends, length, lookahead, sampler, capacity) as replay:
                 if not replay.can_sample("t", 1):
                     return
@@ -132,13 +133,13 @@ def test_one_call_equals_the_general_way(
 @pytest.mark.parametrize("views", QUICK_VIEWS)
 def test_views_of_small_columns_are_one_call(views: dict[str, View]) -> None:
     with filled(0, 2, [0, 0, 1], 1, 0, hr.selectors.Uniform(), None) as replay:
-        assert replay._plan(views).quick is not None
+        assert replay._sampling.plan(views).quick is not None
 
 
 @pytest.mark.parametrize("views", OTHER_VIEWS)
 def test_other_views_take_the_general_way(views: dict[str, View] | None) -> None:
     with filled(0, 2, [0, 0, 1], 1, 0, hr.selectors.Uniform(), None) as replay:
-        assert replay._plan(views).quick is None
+        assert replay._sampling.plan(views).quick is None
         assert len(replay.sample("t", 5, views=views).info.keys) == 5
 
 
@@ -186,7 +187,7 @@ def test_items_of_other_windows_are_noticed() -> None:
     for general in (False, True):
         with pytest.MonkeyPatch.context() as patch, hr.Replay(SIGNATURE, [table], seed=7) as replay:
             if general:
-                patch.setattr(hr.Replay, "_sample_quick", lambda *_: None)
+                patch.setattr(Sampling, "_sample_quick", lambda *_: None)
             shapes = []
             with replay.writer(history=20) as writer:
                 for length in (2, 2, 3, 3, 3, 3, 1, 1, 2, 2, 2, 2):
@@ -220,8 +221,8 @@ def test_random_numbers_are_those_of_the_generator() -> None:
 
 def test_large_batches_are_not_copied_under_the_lock() -> None:
     with filled(3, 1, [0], 1, 1, hr.selectors.Uniform(), None) as replay:
-        plan, live = replay._plan(PLAIN), replay.live_table("t")
+        plan, live = replay._sampling.plan(PLAIN), replay.live_table("t")
         assert plan.quick is not None
-        assert replay._sample_quick(plan, plan.quick, live, 256) is not None
-        assert replay._sample_quick(plan, plan.quick, live, 100_000) is None
+        assert replay._sampling._sample_quick(plan, plan.quick, live, 256) is not None
+        assert replay._sampling._sample_quick(plan, plan.quick, live, 100_000) is None
         assert len(replay.sample("t", 100_000, views=PLAIN).info.keys) == 100_000

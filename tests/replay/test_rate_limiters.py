@@ -45,6 +45,15 @@ def limiters(draw):
 COUNTS = {"inserts": st.integers(0, 60), "samples": st.integers(0, 200), "removed": st.integers(0, 60)}
 
 
+@pytest.mark.parametrize("spi", [0.1, 1.0, 1.1, 3.7, 7.3])
+@pytest.mark.parametrize("size", [1, 3, 7])
+def test_the_smallest_buffer_is_taken_however_the_bounds_are_rounded(spi, size):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        limiter = SampleToInsertRatio(spi, size, max(1.0, spi))
+    assert limiter.max_diff - limiter.min_diff == pytest.approx(2 * max(1.0, spi))
+
+
 @given(limiters(), st.integers(1, 70), *COUNTS.values())
 def test_the_gate_is_the_formula(limiter, n, inserts, samples, removed):
     deletes = min(inserts, removed)

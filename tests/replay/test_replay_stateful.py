@@ -248,7 +248,7 @@ class ReplayAgainstLists(RuleBasedStateMachine):
         """The replay comes back as it was (replay Q8, D1, D7), apart from its writers."""
         self.writer.close()
         self.replay = self.next_life()
-        self.next_key = self.replay._next_key
+        self.next_key = self.replay.next_key
         self.begin_writing()
 
     def next_life(self):

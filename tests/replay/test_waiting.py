@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import headrace as hr
-import headrace.replay.replay as replay_module
+import headrace.replay.sampling as sampling_module
 from headrace.replay.rate_limiters import MinSize, Queue
 from headrace.replay.selectors import Fifo, Lifo, Prioritized, Uniform
 from headrace.testing import FakeClock
@@ -743,15 +743,15 @@ def test_a_plan_that_is_made_while_the_first_final_row_comes_is_not_kept(monkeyp
     views = {"goal": hr.View("goal", shift=1, mask=True)}
     with hr.Replay(signature, [table()]) as replay, replay.writer(items=[hr.ItemRule("t", 1)]) as writer:
         writer.append({"n": 0, "goal": 5})
-        planned = replay_module.SamplingPlan
+        planned = sampling_module.SamplingPlan
 
         def plan_and_end(*arguments):
-            monkeypatch.setattr(replay_module, "SamplingPlan", planned)
+            monkeypatch.setattr(sampling_module, "SamplingPlan", planned)
             made = planned(*arguments)
             writer.end_episode({"goal": 8})
             return made
 
-        monkeypatch.setattr(replay_module, "SamplingPlan", plan_and_end)
+        monkeypatch.setattr(sampling_module, "SamplingPlan", plan_and_end)
         for given in (views, views, dict(views)):
             data = replay.sample("t", 1, views=given).data
             assert (data["goal"].tolist(), data["goal_mask"].tolist()) == ([8], [True])

@@ -214,9 +214,9 @@ def test_goals_against_lists_of_episodes(
         }
         uniforms = np.random.default_rng(seed).random((2, 1000))
         injected = Uniforms(uniforms)
-        replay._random, stored = injected, replay._random  # type: ignore[assignment]
+        replay._sampling.random, stored = injected, replay._sampling.random  # type: ignore[assignment]
         batch = replay.sample("t", 12, views=views)
-        replay._random = stored
+        replay._sampling.random = stored
         data = {
             name: column if length > 1 else column[:, None]
             for name, column in batch.data.items()
@@ -297,13 +297,13 @@ def test_each_candidate_is_equally_likely(strategy: str, candidates: list[int]):
         with one_episode(6) as replay:
             replay.sample("t", 1)
             uniform = (part + 0.5) / (60 * len(candidates))
-            replay._random = Uniforms([[0.0], [uniform]])  # type: ignore[assignment]
+            replay._sampling.random = Uniforms([[0.0], [uniform]])  # type: ignore[assignment]
             (goal,) = replay.sample("t", 1, views=views).data["goal"]
             assert goal == candidates[part // 60]
     with one_episode(6) as replay:
         replay.sample("t", 1)
         # The ends of the range are rows as well.
-        replay._random = Uniforms([[0.0] * 2, [0.0, np.nextafter(1.0, 0.0)]])  # type: ignore[assignment]
+        replay._sampling.random = Uniforms([[0.0] * 2, [0.0, np.nextafter(1.0, 0.0)]])  # type: ignore[assignment]
         goals = replay.sample("t", 2, views=views).data["goal"]
         assert goals.tolist() == [candidates[0], 7]
 
@@ -313,7 +313,7 @@ def test_the_ratio_is_the_probability():
     views = relabel({"goal": View("observation/desired")}, ratio=0.25, strategy="final")
     numbers = (np.arange(8) + 0.5) / 8
     with one_episode(8) as replay:
-        replay._random = Uniforms([numbers, numbers])  # type: ignore[assignment]
+        replay._sampling.random = Uniforms([numbers, numbers])  # type: ignore[assignment]
         data = replay.sample("t", 8, views=views).data
         assert data["relabelled"].tolist() == [True, True, *[False] * 6]
         assert data["goal"].tolist() == [9, 9, -3, -4, -5, -6, -7, -8]
@@ -343,15 +343,15 @@ def test_sampling_without_hindsight_is_as_it_was():
     replay, _ = filled(5, 1, 60, 9, hr.ItemRule("t", 1, lookahead=1))
     with replay:
         flat = {"goal": View("observation/desired"), "reward": View("reward")}
-        assert replay._plan(flat).quick is not None
-        assert replay._plan(relabel(flat)).quick is None
+        assert replay._sampling.plan(flat).quick is not None
+        assert replay._sampling.plan(relabel(flat)).quick is None
         for views in (plain, flat, relabel(plain)):
             # A uniform table without holes draws one number an item; hindsight two more.
             expected = np.random.default_rng()
-            expected.bit_generator.state = replay._random.bit_generator.state
+            expected.bit_generator.state = replay._sampling.random.bit_generator.state
             expected.random(24 if "relabelled" in views else 8)
             replay.sample("t", 8, views=views)
-            assert replay._random.bit_generator.state == expected.bit_generator.state
+            assert replay._sampling.random.bit_generator.state == expected.bit_generator.state
     pair = []
     for views in (plain, relabel(plain, ratio=0.0)):
         replay, _ = filled(5, 1, 60, 9, hr.ItemRule("t", 1, lookahead=1))
@@ -408,7 +408,7 @@ def test_terminated_and_discount_follow_the_goal_if_asked():
     )
     with one_episode(4) as replay:
         # Goals: 2 (reached at once), 5, its own, 5 (reached at once).
-        replay._random = Uniforms([[0, 0, 1, 0], [0, 0.99, 0, 0.5]])  # type: ignore[assignment]
+        replay._sampling.random = Uniforms([[0, 0, 1, 0], [0, 0.99, 0, 0.5]])  # type: ignore[assignment]
         data = replay.sample("t", 4, views=views).data
     assert data["observation"]["desired"].tolist() == [2, 5, -3, 5]
     assert data["terminated"].tolist() == data["flag"].tolist() == [True, False, False, True]
@@ -480,7 +480,7 @@ def test_achieved_goals_that_final_rows_were_not_given(strategy: str):
                 reward=lambda achieved, goal, info: achieved - goal,
             )  # fmt: skip
             # The last of the rows that can be drawn.
-            replay._random = Uniforms([[0.0] * 4, [np.nextafter(1.0, 0.0)] * 4])  # type: ignore[assignment]
+            replay._sampling.random = Uniforms([[0.0] * 4, [np.nextafter(1.0, 0.0)] * 4])  # type: ignore[assignment]
             assert replay.sample("t", 4, views=views).data["goal"].tolist() == goals
 
 
@@ -516,7 +516,7 @@ def test_chunks_of_recurrent_learners_have_one_goal():
     """Windows with a burn-in: one goal for all of it, later than the row where learning begins."""
     views = relabel(hr.views.recurrent(2, burn_in=2, columns=["observation/desired", "reward"]), ratio=1.0)
     with one_episode(6, stride=2, lookahead=1) as replay:
-        replay._random = Uniforms([[0.0] * 3, [0.0] * 3])  # type: ignore[assignment]
+        replay._sampling.random = Uniforms([[0.0] * 3, [0.0] * 3])  # type: ignore[assignment]
         data = replay.sample("t", 3, views=views).data
     assert data["observation/desired"].tolist() == [[0, 0, 2, 2], [4] * 4, [6] * 4]
     assert data["reward"][1].tolist() == [1_000_000.0 * row + 4000 for row in (2, 3, 4, 5)]
@@ -639,8 +639,8 @@ def test_plans_of_views_made_anew_for_each_batch_are_not_kept_for_ever():
     with one_episode(3) as replay:
         for _ in range(250):
             views = relabel({"goal": View("observation/desired")}, reward=lambda achieved, goal, info: 0)
-            replay._plan(views)
-        assert len(replay._plans) <= 100
+            replay._sampling.plan(views)
+        assert len(replay._sampling._plans) <= 100
 
 
 def test_equality_and_text():

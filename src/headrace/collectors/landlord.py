@@ -16,7 +16,7 @@ from headrace.collectors.channel import Lease, Rows
 from headrace.collectors.rollout import EpisodeLedger, by_env, make_batch
 from headrace.errors import Closed, StoreFull
 from headrace.replay.cutting import CONTINUE, cut_block, cut_finals, new_windows, room_for
-from headrace.replay.live_table import NewItems, Pending
+from headrace.replay.pending import NewItems, Pending
 from headrace.replay.rules import ItemRule, checked_rules
 from headrace.store.commit import commit_steps, note_finals
 from headrace.store.layout import FINAL, LINKED, NEXT, STEP_MASK, USED, VERSIONED

@@ -18,7 +18,7 @@ from headrace.clock import Clock
 from headrace.errors import DeadlineExceeded
 from headrace.loaders.conversion import Conversion
 from headrace.loaders.drawing import TURN, Draw, Drawn, Outcome
-from headrace.replay.live_table import wait_on
+from headrace.replay.pending import wait_on
 
 # Seconds that a learner whose time is up still waits for the draw in progress, to tell the table's reason.
 _GRACE = 1.0

@@ -40,9 +40,9 @@ from headrace.replay.item_state import (
     segments,
 )
 from headrace.replay.items import FIRST, RING_WORDS, SPAN, WINDOW_WORDS
-from headrace.replay.live_table import COUNTS, TableState
 from headrace.replay.mending import FoundItems, Where, check_items, mend
-from headrace.replay.replay import Replay, ReplayState
+from headrace.replay.replay import Replay
+from headrace.replay.states import COUNTS, ReplayState, TableState
 from headrace.replay.table import Table
 from headrace.spec import Signature
 from headrace.store.layout import (

@@ -24,8 +24,8 @@ from headrace.replay.description import record_of
 from headrace.replay.generator import generator_record
 from headrace.replay.item_memory import RECORD_ROW
 from headrace.replay.item_state import RECORDS, ItemState
-from headrace.replay.live_table import TableState
-from headrace.replay.replay import Replay, ReplayState
+from headrace.replay.replay import Replay
+from headrace.replay.states import ReplayState, TableState
 from headrace.store.layout import (
     FINAL,
     LANES,

@@ -20,7 +20,8 @@ from headrace.replay.cutting import (
     new_windows,
     room_for,
 )
-from headrace.replay.live_table import LiveTable, NewItems, Pending
+from headrace.replay.live_table import LiveTable
+from headrace.replay.pending import NewItems, Pending
 from headrace.replay.rules import Rule
 from headrace.replay.streams import Streams, pin_streams, stream_shape
 from headrace.store.block import LaneBlock, Seam

@@ -232,9 +232,12 @@ class SampleToInsertRatio(RateLimiter):
         size = check_count("min_size_to_sample", size, 1)
         if isinstance(error_buffer, tuple):
             low, high = map(float, error_buffer)
+            apart = high - low
         else:
             low, high = spi * size - error_buffer, spi * size + error_buffer
-        if not high - low >= 2 * max(1.0, spi):
+            # The difference of the bounds is rounded: the smallest buffer there may be would be refused.
+            apart = 2.0 * error_buffer
+        if not apart >= 2 * max(1.0, spi):
             raise ValueError(
                 f"error_buffer: the bounds {low:g} and {high:g} leave no room for one insert and one sample; "
                 f"they must be at least {2 * max(1.0, spi):g} apart (2 * max(1, samples_per_insert))"

@@ -8,10 +8,9 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, Generic, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,8 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from headrace.checks import check_count
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.errors import Closed, SpecError
-from headrace.replay import kernels
-from headrace.replay.batch import SampledBatch, SampleInfo
+from headrace.replay.batch import SampledBatch
 from headrace.replay.custom_ring import new_ring
 from headrace.replay.disk import Disk
 from headrace.replay.distribution import SkippedKeys
@@ -28,24 +26,18 @@ from headrace.replay.durable_ring import DurableRing
 from headrace.replay.forking import REPLAYS
 from headrace.replay.item_ring import ItemRing
 from headrace.replay.item_state import ItemState, LoadedItems
-from headrace.replay.items import INVENTED, REAL, unpin_items
-from headrace.replay.live_table import Draw, LiveTable, SomeItems, TableState
-from headrace.replay.packing import BatchLayout
-from headrace.replay.padding import fill_padding, plain_paddings, read_padding
-from headrace.replay.quick import QuickBatches
-from headrace.replay.rate_limiters import RateLimiter
+from headrace.replay.items import unpin_items
+from headrace.replay.live_table import LiveTable
+from headrace.replay.padding import plain_paddings, read_padding
 from headrace.replay.rules import Rule
-from headrace.replay.selectors import Selector
+from headrace.replay.sampling import Sampling
+from headrace.replay.states import ReplayState
 from headrace.replay.table import Table, kernel_selectors
+from headrace.replay.table_handle import TableHandle
 from headrace.replay.writer import Writer
 from headrace.spec import Signature
-from headrace.statistics import ReplayStatistics, TableDistribution, TableStatistics
-from headrace.store.gather import Pool, window_rows_in
-from headrace.store.records import stored_nbytes
+from headrace.statistics import ReplayStatistics
 from headrace.store.store import Store
-from headrace.views.located import Located
-from headrace.views.quick import QuickViews
-from headrace.views.sampling import SamplingPlan
 from headrace.views.view import View
 
 _KEPT_PLANS = 100
@@ -131,17 +123,12 @@ class Replay:
         self.lock: threading.RLock = self.store.lock
         self.clock = clock
         self._random = random
-        self._paddings: dict[str, dict[str, NDArray[Any]]] = {}
+        self._sampling = Sampling(store, random, frozenset() if disk is None else disk.header.given)
         self._disk = disk
-        self._next_key = 1 if disk is None else disk.header.next_key
+        self.next_key = 1 if disk is None else disk.header.next_key
         # A store on disk has written down that keys up to here may have been used.
-        self._keys_aside = sys.maxsize if disk is None else self._next_key
-        self._skipped_keys: SkippedKeys = ()
-        self._given = frozenset() if disk is None else disk.header.given
-        self._plans: dict[Any, SamplingPlan] = {}
-        self._quick: dict[tuple[SamplingPlan, LiveTable, int], QuickBatches] = {}
-        self._pool = Pool()
-        self._latest_plan: tuple[Any, Any, SamplingPlan] | None = None
+        self._keys_aside = sys.maxsize if disk is None else self.next_key
+        self.skipped_keys: SkippedKeys = ()
         self._open_writers: weakref.WeakSet[object] = weakref.WeakSet()
         self.is_closed = False
 
@@ -163,7 +150,7 @@ class Replay:
     @property
     def final_columns(self) -> frozenset[str]:
         """The columns that final rows are given values of, all the same ones; empty before the first final row."""
-        return self._given
+        return self._sampling.given
 
     # ---- writing ---------------------------------------------------------------------------------------------------
 
@@ -221,105 +208,7 @@ class Replay:
             Closed: the replay is closed.
         """
         live = self.live_table(table)
-        batch_size = check_count("batch_size", batch_size, 1)
-        plan = self._plan(views)
-        reader = -1
-        try:
-            with self.lock:
-                if self.is_closed:
-                    self.check_open()
-                live.wait_to_sample(batch_size, timeout)
-                if plan.given_at_the_end is not self._given:
-                    # The first final row came in between, and with it what is known before acting.
-                    plan = self._plan(views)
-                if plan.quick is not None:
-                    batch = self._sample_quick(plan, plan.quick, live, batch_size)
-                    if batch is not None:
-                        return batch
-                reader = self.store.begin_reading()
-                drawn = live.draw(batch_size)
-                located, mask = self._locate(plan, drawn)
-                padding = self._paddings.get(table)
-            data = plan.present(located)
-            if mask is not None and padding is not None:
-                fill_padding(padding, self.signature, views, data, mask)
-        finally:
-            if reader >= 0:
-                self.store.end_reading(reader)
-        plan.finish(located, data)
-        integers, floats = drawn.integers, drawn.floats
-        info = SampleInfo(
-            drawn.keys,
-            floats[kernels.PROBABILITY],
-            integers[kernels.SIZE],
-            floats[kernels.PRIORITY],
-            integers[kernels.TIMES],
-        )
-        length = located.rows.shape[1] if located.rows.ndim > 1 else None
-        return SampledBatch(data, info, mask, BatchLayout(length, plan.every))
-
-    def _sample_quick(
-        self, plan: SamplingPlan, views: QuickViews, live: LiveTable, batch_size: int
-    ) -> SampledBatch | None:
-        """A batch in one call, or None where that is not the way for it (`replay.quick`)."""
-        key = (plan, live, batch_size)
-        found = self._quick.get(key)
-        if found is not None and found.is_small:
-            drawn = live.draw_quick(found)
-            if drawn is not None:
-                return found.present(*drawn)
-        # There was no such batch before, or the items have other windows now.
-        if not live.is_quick:
-            return None
-        length, sequences = int(live.ring.window[REAL]), live.ring.has_sequences
-        if found is None or (found.length, found.sequences) != (length, sequences):
-            found = QuickBatches(self.store, self._pool, views, batch_size, length, sequences=sequences)
-            if len(self._quick) >= _KEPT_QUICK:
-                self._quick.clear()
-            self._quick[key] = found
-        drawn = live.draw_quick(found) if found.is_small else None
-        return None if drawn is None else found.present(*drawn)
-
-    def _locate(self, plan: SamplingPlan, drawn: Draw) -> tuple[Located, NDArray[np.bool_] | None]:
-        starts = drawn.integers[kernels.ROW]
-        if not drawn.has_sequences:
-            return plan.locate(starts, padded=False, random=self._random), None
-        windows = drawn.windows
-        if windows.ndim == 1:
-            # All items agree: nothing has to be looked up for each.
-            longest, padded = int(windows[REAL] + windows[INVENTED]), bool(windows[INVENTED])
-            counts = np.full(len(starts), windows[REAL], np.uint32)
-        else:
-            counts = np.ascontiguousarray(windows[:, REAL])
-            longest = int((counts + windows[:, INVENTED]).max())
-            padded = bool((counts != longest).any())
-        rows = np.empty((len(starts), longest), np.int64)
-        store = self.store
-        window_rows_in(store.memory, store.places, store.arrays.page_rows, starts, counts, rows)
-        return plan.locate(rows, padded=padded, random=self._random), (rows >= 0 if padded else None)
-
-    def _plan(self, views: Mapping[str, View] | None) -> SamplingPlan:
-        if views is not None and not isinstance(views, Mapping):
-            raise TypeError(f"views: expected a dict of View, got {type(views).__name__}")
-        latest, given = self._latest_plan, self._given
-        # The dict may have been changed since. Comparing it with a copy is quick: its values are the same objects.
-        if (
-            latest is not None
-            and latest[0] is views
-            and latest[2].given_at_the_end is given
-            and latest[1] == views
-        ):
-            return latest[2]
-        key = None if views is None else tuple(views.items())
-        plan = self._plans.get(key)
-        # A thread that was planning while the first final row came puts back a plan that knew nothing of it.
-        if plan is None or plan.given_at_the_end is not given:
-            if len(self._plans) >= _KEPT_PLANS:
-                # Views that are made anew for each batch are never equal where they hold a new function.
-                self._plans, self._quick = {}, {}
-            plan = self._plans[key] = SamplingPlan(self.store, views, given)
-        self._latest_plan = (views, None if views is None else dict(views), plan)
-        return plan
+        return self._sampling.sample(live, check_count("batch_size", batch_size, 1), views, timeout)
 
     def note_given(self, columns: Iterable[str]) -> None:
         """Final rows are given values of these columns: they are known before acting (views V2).
@@ -331,19 +220,19 @@ class Replay:
             SpecError: other columns than before.
         """
         given = frozenset(columns)
-        if given == self._given:
+        if given == self._sampling.given:
             return
         with self.lock:
             self.check_open()
-            if self._given:
+            before = self._sampling.given
+            if before:
                 raise SpecError(
-                    f"final: expected the columns {', '.join(sorted(self._given))}, as in earlier final rows of this "
+                    f"final: expected the columns {', '.join(sorted(before))}, as in earlier final rows of this "
                     f"replay, got {', '.join(sorted(given))}"
                 )
             if self._disk is not None:
                 self._disk.header.given = given
-            self._given = given
-            self._plans, self._latest_plan, self._quick = {}, None, {}
+            self._sampling.know_given(given)
 
     def note_padding(self, table: str, values: Mapping[str, Any]) -> None:
         """Invented rows of this table's items hold these values, and zeros in the other columns (trajectories M2).
@@ -360,12 +249,12 @@ class Replay:
         checked = read_padding(self.signature, values)
         with self.lock:
             self.check_open()
-            self._paddings[table] = checked
+            self._sampling.paddings[table] = checked
             if self._disk is not None:
-                self._disk.note_paddings(plain_paddings(self._paddings))
+                self._disk.note_paddings(plain_paddings(self._sampling.paddings))
 
     def _take_paddings(self, noted: Mapping[str, Mapping[str, Any]]) -> None:
-        self._paddings = {
+        self._sampling.paddings = {
             table: read_padding(self.signature, values)
             for table, values in noted.items()
             if table in self._tables
@@ -475,10 +364,10 @@ class Replay:
         """
         if self.is_closed:
             self.check_open()
-        first = self._next_key
-        self._next_key = first + count
-        if self._next_key > self._keys_aside and self._disk is not None:
-            self._keys_aside = self._disk.header.set_keys_aside(self._next_key)
+        first = self.next_key
+        self.next_key = first + count
+        if self.next_key > self._keys_aside and self._disk is not None:
+            self._keys_aside = self._disk.header.set_keys_aside(self.next_key)
         return first
 
     def statistics(self) -> ReplayStatistics:
@@ -592,12 +481,12 @@ class Replay:
                 self.signature,
                 self.store.capacity,
                 tables,
-                self._next_key,
+                self.next_key,
                 int(self.store.next_episode[0]),
-                self._given,
-                plain_paddings(self._paddings),
+                self._sampling.given,
+                plain_paddings(self._sampling.paddings),
                 self._random.bit_generator.state,
-                self._skipped_keys,
+                self.skipped_keys,
             )
         return state, pages, words
 
@@ -611,9 +500,9 @@ class Replay:
         replay._use(
             (each.table, replay._new_ring(each.table, each.items), each.counts) for each in state.tables
         )
-        replay._next_key = state.next_key
-        replay._skipped_keys = state.skipped_keys
-        replay._given = state.given
+        replay.next_key = state.next_key
+        replay.skipped_keys = state.skipped_keys
+        replay._sampling.know_given(state.given)
         replay._take_paddings(state.paddings)
         store.next_episode[0] = state.next_episode
         return replay
@@ -664,7 +553,7 @@ class Replay:
             if self._disk is None:
                 self.store.close()
             else:
-                self._disk.close(self._random, self._next_key)
+                self._disk.close(self._random, self.next_key)
 
     # ---- other processes -------------------------------------------------------------------------------------------
 
@@ -684,7 +573,7 @@ class Replay:
         for live in self._tables.values():
             live.forget_waiting()
         # Their pools have locks, too.
-        self._plans, self._latest_plan, self._quick, self._pool = {}, None, {}, Pool()
+        self._sampling.forget_plans()
         self.lock.release()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -708,106 +597,6 @@ class Replay:
             f"{name} {len(live.ring)}/{live.ring.max_size}" for name, live in self._tables.items()
         )
         return f"<Replay of {self.signature!r}: {tables}>"
-
-
-@dataclass
-class ReplayState(Generic[SomeItems]):
-    """A replay at one instant, without its rows.
-
-    Attributes:
-        signature, capacity: of its store.
-        tables: with their items.
-        next_key, next_episode: never used so far.
-        given: columns that final rows are given.
-        paddings: table to column to what invented rows hold there, as plain numbers and lists.
-        generator: state of the random generator's bits, as NumPy has it.
-        skipped_keys: that no item was given.
-    """
-
-    signature: Signature
-    capacity: int | None
-    tables: list[TableState[SomeItems]]
-    next_key: int
-    next_episode: int
-    given: frozenset[str]
-    paddings: Mapping[str, Mapping[str, Any]]
-    generator: Any
-    skipped_keys: SkippedKeys
-
-
-class TableHandle:
-    """A live table of a replay; made by `Replay.table`."""
-
-    def __init__(self, replay: Replay, live: LiveTable) -> None:
-        self._replay = replay
-        self._live = live
-
-    @property
-    def name(self) -> str:
-        """By which it is asked for."""
-        return self._live.name
-
-    def __len__(self) -> int:
-        self._replay.check_open()
-        return len(self._live.ring)
-
-    def statistics(self) -> TableStatistics:
-        """One frozen record (replay, part 9)."""
-        with self._replay.lock:
-            self._replay.check_open()
-            return self._live.statistics()
-
-    def distribution(self) -> TableDistribution:
-        """A frozen record of what its items are like: rows, ages, times sampled, effective sample size.
-
-        Every item is looked at with the lock held: 20 to 100 ms for a million of them, for which writers and learners
-        wait. `statistics` costs the same for every size.
-
-        >>> import headrace as hr
-        >>> table = hr.Table("t", sampler=hr.selectors.Prioritized(), remover=hr.selectors.Fifo(), max_size=9)
-        >>> with hr.Replay(hr.Signature.like({"x": 0}), [table]) as replay:
-        ...     with replay.writer(items=[hr.ItemRule("t", length=1)]) as writer:
-        ...         for x in range(4):
-        ...             writer.append({"x": x})
-        ...     applied = replay.update_priorities("t", [1, 2, 3, 4], [1, 1, 0, 0])
-        ...     found = replay.table("t").distribution()
-        >>> found.rows, found.effective_sample_size, found.oldest_age
-        (4, 2.0, 3)
-        """
-        replay = self._replay
-        with replay.lock:
-            replay.check_open()
-            return self._live.distribution(replay._next_key, replay._skipped_keys)
-
-    def configure(self, *, max_size: int | None = None, rate_limiter: RateLimiter | None = None) -> None:
-        """Change a live table: waiters are looked at again, a smaller `max_size` removes at once (replay T9).
-
-        Raises:
-            ValueError: the limiter could never open at this size; nothing changes.
-        """
-        with self._replay.lock:
-            self._replay.check_open()
-            self._live.configure(max_size, rate_limiter)
-
-    def __repr__(self) -> str:
-        state = "of a closed replay" if self._replay.is_closed else f"of {len(self)} items"
-        return f"<table {self.name!r} {state}>"
-
-
-def estimate_bytes(signature: Signature, steps: int, tables: Iterable[Table] = ()) -> int:
-    """How many bytes a replay of so many steps takes, with one item a step in each table.
-
-    >>> estimate_bytes(Signature.like({"frame": np.zeros((84, 84), np.uint8)}), 1_000_000) // 1_000_000
-    7060
-    """
-    per_row = stored_nbytes(signature) + 4
-    # What a selector of the user's own keeps, nobody else knows.
-    samplers = [table.sampler for table in tables]
-    per_item = sum(
-        16 + (8 + 8.6 if isinstance(sampler, Selector) and sampler.reads_priorities else 0)
-        for sampler in samplers
-    )
-    return int(steps * (per_row + per_item))
 
 
 def _forgetful(method: Callable[[], str]) -> Callable[[], str]:

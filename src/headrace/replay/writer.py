@@ -16,7 +16,7 @@ from headrace.errors import Closed, DeadlineExceeded
 from headrace.replay.chosen import Chosen
 from headrace.replay.item_maker import ItemMaker, Made
 from headrace.replay.lane_rows import LaneRows
-from headrace.replay.live_table import NewItems, Pending, wait_on
+from headrace.replay.pending import NewItems, Pending, wait_on
 from headrace.replay.rules import Rule, check_priority, checked_rules
 from headrace.store.pinning import pin_window
 from headrace.store.window import follow

@@ -1,0 +1,27 @@
+"""How much memory a replay will take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headrace.replay.selectors import Selector
+from headrace.replay.table import Table
+from headrace.spec import Signature
+from headrace.store.records import stored_nbytes
+
+
+def estimate_bytes(signature: Signature, steps: int, tables: Iterable[Table] = ()) -> int:
+    """How many bytes a replay of so many steps takes, with one item a step in each table.
+
+    >>> import numpy as np
+    >>> estimate_bytes(Signature.like({"frame": np.zeros((84, 84), np.uint8)}), 1_000_000) // 1_000_000
+    7060
+    """
+    per_row = stored_nbytes(signature) + 4
+    # What a selector of the user's own keeps, nobody else knows.
+    samplers = [table.sampler for table in tables]
+    per_item = sum(
+        16 + (8 + 8.6 if isinstance(sampler, Selector) and sampler.reads_priorities else 0)
+        for sampler in samplers
+    )
+    return int(steps * (per_row + per_item))

@@ -1,0 +1,172 @@
+"""From a table's items to a batch: plans of views are kept, rows are found and copied out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.errors import Closed
+from headrace.replay import kernels
+from headrace.replay.batch import SampledBatch, SampleInfo
+from headrace.replay.items import INVENTED, REAL
+from headrace.replay.live_table import Draw, LiveTable
+from headrace.replay.packing import BatchLayout
+from headrace.replay.padding import fill_padding
+from headrace.replay.quick import QuickBatches
+from headrace.store.gather import Pool, window_rows_in
+from headrace.store.store import Store
+from headrace.views.located import Located
+from headrace.views.quick import QuickViews
+from headrace.views.sampling import SamplingPlan
+from headrace.views.view import View
+
+_KEPT_PLANS = 100
+_KEPT_QUICK = 64
+
+
+class Sampling:
+    """Makes batches of what the tables of a replay draw.
+
+    Args:
+        store: of the rows.
+        random: the replay's generator, for views that draw.
+        given: see below.
+
+    Attributes:
+        given: columns that final rows are given, as `know_given` was told.
+        paddings: table to what its invented rows hold, column by column.
+    """
+
+    def __init__(self, store: Store, random: np.random.Generator, given: frozenset[str]) -> None:
+        self.random = random
+        self.given = given
+        self.paddings: dict[str, dict[str, NDArray[Any]]] = {}
+        self._store = store
+        self.forget_plans()
+
+    def know_given(self, given: frozenset[str]) -> None:
+        """Final rows hold these columns from here on; a plan that knew nothing of them is made anew."""
+        self.given = given
+        self.forget_plans()
+
+    def forget_plans(self) -> None:
+        """Begin anew; in a forked child, where another thread may have held the lock of a pool."""
+        self._plans: dict[Any, SamplingPlan] = {}
+        self._quick: dict[tuple[SamplingPlan, LiveTable, int], QuickBatches] = {}
+        self._pool = Pool()
+        self._latest_plan: tuple[Any, Any, SamplingPlan] | None = None
+
+    def sample(
+        self, live: LiveTable, batch_size: int, views: Mapping[str, View] | None, timeout: float | None
+    ) -> SampledBatch:
+        """See `Replay.sample`."""
+        store = self._store
+        plan = self.plan(views)
+        reader = -1
+        try:
+            with store.lock:
+                if store.is_closed:
+                    raise Closed("the replay is closed")
+                live.wait_to_sample(batch_size, timeout)
+                if plan.given_at_the_end is not self.given:
+                    # The first final row came in between, and with it what is known before acting.
+                    plan = self.plan(views)
+                if plan.quick is not None:
+                    batch = self._sample_quick(plan, plan.quick, live, batch_size)
+                    if batch is not None:
+                        return batch
+                reader = store.begin_reading()
+                drawn = live.draw(batch_size)
+                located, mask = self._locate(plan, drawn)
+                padding = self.paddings.get(live.name)
+            data = plan.present(located)
+            if mask is not None and padding is not None:
+                fill_padding(padding, store.signature, views, data, mask)
+        finally:
+            if reader >= 0:
+                store.end_reading(reader)
+        plan.finish(located, data)
+        length = located.rows.shape[1] if located.rows.ndim > 1 else None
+        return SampledBatch(data, _info_of(drawn), mask, BatchLayout(length, plan.every))
+
+    def _sample_quick(
+        self, plan: SamplingPlan, views: QuickViews, live: LiveTable, batch_size: int
+    ) -> SampledBatch | None:
+        """A batch in one call, or None where that is not the way for it (`replay.quick`)."""
+        key = (plan, live, batch_size)
+        found = self._quick.get(key)
+        if found is not None and found.is_small:
+            drawn = live.draw_quick(found)
+            if drawn is not None:
+                return found.present(*drawn)
+        # There was no such batch before, or the items have other windows now.
+        if not live.is_quick:
+            return None
+        length, sequences = int(live.ring.window[REAL]), live.ring.has_sequences
+        if found is None or (found.length, found.sequences) != (length, sequences):
+            found = QuickBatches(self._store, self._pool, views, batch_size, length, sequences=sequences)
+            if len(self._quick) >= _KEPT_QUICK:
+                self._quick.clear()
+            self._quick[key] = found
+        drawn = live.draw_quick(found) if found.is_small else None
+        return None if drawn is None else found.present(*drawn)
+
+    def _locate(self, plan: SamplingPlan, drawn: Draw) -> tuple[Located, NDArray[np.bool_] | None]:
+        starts = drawn.integers[kernels.ROW]
+        if not drawn.has_sequences:
+            return plan.locate(starts, padded=False, random=self.random), None
+        windows = drawn.windows
+        if windows.ndim == 1:
+            # All items agree: nothing has to be looked up for each.
+            longest, padded = int(windows[REAL] + windows[INVENTED]), bool(windows[INVENTED])
+            counts = np.full(len(starts), windows[REAL], np.uint32)
+        else:
+            counts = np.ascontiguousarray(windows[:, REAL])
+            longest = int((counts + windows[:, INVENTED]).max())
+            padded = bool((counts != longest).any())
+        rows = np.empty((len(starts), longest), np.int64)
+        store = self._store
+        window_rows_in(store.memory, store.places, store.arrays.page_rows, starts, counts, rows)
+        return plan.locate(rows, padded=padded, random=self.random), (rows >= 0 if padded else None)
+
+    def plan(self, views: Mapping[str, View] | None) -> SamplingPlan:
+        """How these views are read; None is the signature's tree.
+
+        Raises:
+            TypeError, SpecError: no such views, or not of these columns.
+        """
+        if views is not None and not isinstance(views, Mapping):
+            raise TypeError(f"views: expected a dict of View, got {type(views).__name__}")
+        latest, given = self._latest_plan, self.given
+        # The dict may have been changed since. Comparing it with a copy is quick: its values are the same objects.
+        if (
+            latest is not None
+            and latest[0] is views
+            and latest[2].given_at_the_end is given
+            and latest[1] == views
+        ):
+            return latest[2]
+        key = None if views is None else tuple(views.items())
+        plan = self._plans.get(key)
+        # A thread that was planning while the first final row came puts back a plan that knew nothing of it.
+        if plan is None or plan.given_at_the_end is not given:
+            if len(self._plans) >= _KEPT_PLANS:
+                # Views that are made anew for each batch are never equal where they hold a new function.
+                self._plans, self._quick = {}, {}
+            plan = self._plans[key] = SamplingPlan(self._store, views, given)
+        self._latest_plan = (views, None if views is None else dict(views), plan)
+        return plan
+
+
+def _info_of(drawn: Draw) -> SampleInfo:
+    integers, floats = drawn.integers, drawn.floats
+    return SampleInfo(
+        drawn.keys,
+        floats[kernels.PROBABILITY],
+        integers[kernels.SIZE],
+        floats[kernels.PRIORITY],
+        integers[kernels.TIMES],
+    )

@@ -1,0 +1,71 @@
+"""A live table as users see it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.replay.rate_limiters import RateLimiter
+from headrace.statistics import TableDistribution, TableStatistics
+
+if TYPE_CHECKING:
+    from headrace.replay.live_table import LiveTable
+    from headrace.replay.replay import Replay
+
+
+class TableHandle:
+    """A live table of a replay; made by `Replay.table`."""
+
+    def __init__(self, replay: Replay, live: LiveTable) -> None:
+        self._replay = replay
+        self._live = live
+
+    @property
+    def name(self) -> str:
+        """By which it is asked for."""
+        return self._live.name
+
+    def __len__(self) -> int:
+        self._replay.check_open()
+        return len(self._live.ring)
+
+    def statistics(self) -> TableStatistics:
+        """One frozen record (replay, part 9)."""
+        with self._replay.lock:
+            self._replay.check_open()
+            return self._live.statistics()
+
+    def distribution(self) -> TableDistribution:
+        """A frozen record of what its items are like: rows, ages, times sampled, effective sample size.
+
+        Every item is looked at with the lock held: 20 to 100 ms for a million of them, for which writers and learners
+        wait. `statistics` costs the same for every size.
+
+        >>> import headrace as hr
+        >>> table = hr.Table("t", sampler=hr.selectors.Prioritized(), remover=hr.selectors.Fifo(), max_size=9)
+        >>> with hr.Replay(hr.Signature.like({"x": 0}), [table]) as replay:
+        ...     with replay.writer(items=[hr.ItemRule("t", length=1)]) as writer:
+        ...         for x in range(4):
+        ...             writer.append({"x": x})
+        ...     applied = replay.update_priorities("t", [1, 2, 3, 4], [1, 1, 0, 0])
+        ...     found = replay.table("t").distribution()
+        >>> found.rows, found.effective_sample_size, found.oldest_age
+        (4, 2.0, 3)
+        """
+        replay = self._replay
+        with replay.lock:
+            replay.check_open()
+            return self._live.distribution(replay.next_key, replay.skipped_keys)
+
+    def configure(self, *, max_size: int | None = None, rate_limiter: RateLimiter | None = None) -> None:
+        """Change a live table: waiters are looked at again, a smaller `max_size` removes at once (replay T9).
+
+        Raises:
+            ValueError: the limiter could never open at this size; nothing changes.
+        """
+        with self._replay.lock:
+            self._replay.check_open()
+            self._live.configure(max_size, rate_limiter)
+
+    def __repr__(self) -> str:
+        state = "of a closed replay" if self._replay.is_closed else f"of {len(self)} items"
+        return f"<table {self.name!r} {state}>"
