@@ -25,7 +25,7 @@ def everything(arena):
 def filled(monkeypatch, at_once=1 << 20):
     """An arena with something here and there, which is shared in several pieces."""
     monkeypatch.setattr(arena_module, "_SHARED_AT_ONCE", at_once)
-    arena = Arena.private(LARGE)
+    arena = Arena.private_sparse(LARGE)
     array = arena.array(0, (LARGE // 8,), np.int64)
     random = np.random.default_rng(0)
     array[:400_000] = random.integers(1, 100, 400_000)

@@ -3,8 +3,7 @@
 The arena is reserved at its full size and memory is taken as it is first written, so an array never moves and a store
 can grow. It lives in one of three places, and the code above does not know which:
 
-* private memory: `Arena.private`. It has large pages, which make random reads of large tables quicker, and filling it
-  several times quicker. `share` makes a memory file of it when one is needed;
+* private memory: `Arena.private` and `Arena.private_sparse`; `share` makes a memory file of it when one is needed;
 * a memory file that other processes of this machine map by its descriptor: `Arena.shared` and `Arena.attach`.
   It has no name, so nothing is left behind when processes are killed;
 * a file on disk: `Arena.file`. It can be larger than memory and outlives the process.
@@ -73,7 +72,14 @@ class Arena:
 
     @classmethod
     def private(cls, nbytes: int) -> Arena:
-        """Memory of this process alone.
+        """Memory of this process alone, to be written densely: it has large pages."""
+        arena = cls.private_sparse(nbytes)
+        arena.advise_large_pages(0, nbytes)
+        return arena
+
+    @classmethod
+    def private_sparse(cls, nbytes: int) -> Arena:
+        """Memory of this process alone, of which only some will be written.
 
         A system that counts private memory when it is reserved (`vm.overcommit_memory=2`) may refuse what would never
         be used: there it is a memory file, of which the system counts what is written.
@@ -82,9 +88,6 @@ class Arena:
             mapping = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE)
         except OSError:
             return cls.shared(nbytes)
-        if nbytes >= _WORTH_HUGE_PAGES and hasattr(mmap, "MADV_HUGEPAGE"):
-            with suppress(OSError):  # A system without large pages.
-                mapping.madvise(mmap.MADV_HUGEPAGE)
         return cls(mapping, nbytes)
 
     @classmethod
@@ -149,6 +152,17 @@ class Arena:
     def array(self, offset: int, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[np.generic]:
         """An array over the bytes from `offset` on; it keeps the mapping alive as long as it lives."""
         return np.ndarray(shape, dtype, buffer=self._mapping, offset=offset)
+
+    def advise_large_pages(self, offset: int, nbytes: int) -> None:
+        """Say that these bytes will be written densely; of no effect where large pages cannot be had.
+
+        Random reads of large pages find their way with fewer look-ups, and filling them is several times quicker.
+        """
+        begin = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE
+        nbytes -= begin - offset
+        if nbytes >= _WORTH_HUGE_PAGES and hasattr(mmap, "MADV_HUGEPAGE"):
+            with suppress(OSError):  # A system without large pages.
+                self._mapping.madvise(mmap.MADV_HUGEPAGE, begin, nbytes)
 
     # ---- other processes -------------------------------------------------------------------------------------------
 

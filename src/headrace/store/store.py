@@ -47,7 +47,7 @@ class Store:
         signature: the columns of one step.
         capacity: at least so many rows can be stored (replay C2); None grows as rows need it, up to what the
             machine's memory could hold.
-        make_arena: where the rows live, called with the number of bytes: `Arena.private` (until `share`),
+        make_arena: where the rows live, called with the number of bytes: `Arena.private_sparse` (until `share`),
             `Arena.shared` (other processes of this machine can write and read in place), or a file's.
         page_rows: rows of one page; by default about 1 MiB of them.
         num_pages: how many pages to reserve; by default what the capacity needs.
@@ -72,7 +72,7 @@ class Store:
         signature: Signature,
         capacity: int | None = None,
         *,
-        make_arena: Callable[[int], Arena] = Arena.private,
+        make_arena: Callable[[int], Arena] = Arena.private_sparse,
         page_rows: int | None = None,
         num_pages: int | None = None,
     ) -> None:
@@ -102,6 +102,9 @@ class Store:
         except OSError as error:
             self.arena.close()
             raise no_room(f"{self.arrays.freed.nbytes} bytes on the disk to begin with", error) from error
+        for name, array in {"steps": self.arrays.steps, **self.row_arrays}.items():
+            # What else is told of rows is written here and there: large pages would take memory that is never used.
+            self.arena.advise_large_pages(layout.places[name][0], array.nbytes)
         self._begin_empty()
 
     def _map(self, arrays: dict[str, NDArray[Any]], page_rows: int) -> None:
