@@ -11,8 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import cloudpickle
-
 from headrace.collectors.batch import Batch
 from headrace.collectors.channel import (
     Failed,
@@ -28,11 +26,13 @@ from headrace.collectors.channel import (
     Stop,
     Stopped,
 )
+from headrace.collectors.failures import rebuilt
 from headrace.collectors.grants import Grants
 from headrace.collectors.landlord import Landlord
 from headrace.collectors.options import CollectorOptions
 from headrace.collectors.process import WorkerProcess, describe_exit
 from headrace.collectors.rollout import EpisodeLedger, RolloutBuffer
+from headrace.collectors.rollouts import CopiedOut, InSlot
 from headrace.collectors.statistics import CollectorStatistics, Tally, WorkerStatistics
 from headrace.collectors.worker import SLOTS
 from headrace.errors import Closed, DeadlineExceeded, Disconnected, WorkerDied
@@ -40,46 +40,6 @@ from headrace.spec import Signature
 from headrace.store.arena import Arena
 
 _log = logging.getLogger(__name__)
-
-
-Episodes = list[tuple[float, int]]
-
-
-@dataclass(frozen=True)
-class _InSlot:
-    """A complete rollout that was not handed out yet."""
-
-    buffer: RolloutBuffer
-    finals: int
-
-    def take(self, ledger: EpisodeLedger) -> tuple[Batch, Episodes]:
-        """The batch, copied out, and the episodes that ended in it."""
-        self.buffer.num_finals = self.finals
-        batch = self.buffer.batch(ledger, 0)
-        return batch, ledger.take_finished()
-
-    @property
-    def frames(self) -> int:
-        """Its transitions."""
-        self.buffer.step = self.buffer.steps
-        return self.buffer.frames
-
-
-@dataclass(frozen=True)
-class _CopiedOut:
-    """A complete rollout of a replay that was not handed out yet."""
-
-    batch: Batch
-    episodes: Episodes
-
-    def take(self, _: EpisodeLedger) -> tuple[Batch, Episodes]:
-        """The batch, and the episodes that ended in it."""
-        return self.batch, self.episodes
-
-    @property
-    def frames(self) -> int:
-        """Its transitions."""
-        return self.batch.frames
 
 
 @dataclass(frozen=True)
@@ -114,7 +74,7 @@ class Session:
         self.newest = 0
         self.is_running = self.is_iterating = self.is_closed = False
         self._changed = threading.Condition()
-        self._rollouts: deque[_InSlot | _CopiedOut] = deque()
+        self._rollouts: deque[InSlot | CopiedOut] = deque()
         self._buffers: list[RolloutBuffer] = []
         self._landlord: Landlord | None = None
         self._paused_at: int | None = None
@@ -217,9 +177,9 @@ class Session:
                 self._take_slots(message, descriptors[0])
             case Rollout(slot=slot, finals=finals):
                 self.tally.note_seconds(message.seconds)
-                self._rollouts.append(_InSlot(self._buffers[slot], finals))
+                self._rollouts.append(InSlot(self._buffers[slot], finals))
             case Failed():
-                self._cause = _rebuilt(message)
+                self._cause = rebuilt(message)
             case Paused(number=number):
                 self._paused_at = number
             case Stopped():
@@ -247,7 +207,7 @@ class Session:
         elif rows.closes_rollout:
             batch = landlord.take_batch(self.observed, self.ledger)
             with self._changed:
-                self._rollouts.append(_CopiedOut(batch, self.ledger.take_finished()))
+                self._rollouts.append(CopiedOut(batch, self.ledger.take_finished()))
                 self._changed.notify_all()
 
     def _count_rows(self, rows: Rows) -> None:
@@ -444,16 +404,3 @@ class Session:
 def _log_end(failure: BaseException) -> None:
     # As text: a record that is kept must not keep the failure, and with it all that waited for the worker.
     _log.error("collecting has ended: %s", str(failure), exc_info=failure.__cause__)
-
-
-def _rebuilt(failed: Failed) -> BaseException:
-    """The exception that ended a worker, of its own type where it can be rebuilt, with the remote traceback."""
-    try:
-        loaded = cloudpickle.loads(failed.error)
-    except Exception:
-        loaded = None
-    error = loaded if isinstance(loaded, BaseException) else None
-    if error is None:
-        error = RuntimeError(failed.summary)
-    error.add_note(f"in the worker:\n{failed.text}")
-    return error

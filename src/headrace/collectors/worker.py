@@ -12,7 +12,6 @@ import signal
 import socket
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,7 +20,8 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from headrace.collectors.channel import Channel, Failed, Paused, Ready, Rollout, Slots, Start, Stopped
+from headrace.collectors.channel import Channel, Paused, Ready, Rollout, Slots, Start, Stopped
+from headrace.collectors.failures import failed
 from headrace.collectors.leased_rows import LeasedRows
 from headrace.collectors.loop import CollectingLoop
 from headrace.collectors.orders import Ending, Orders
@@ -334,10 +334,5 @@ def seed_everything(seed: int) -> None:
 
 
 def _tell(channel: Channel, error: BaseException) -> None:
-    text = "".join(traceback.format_exception(error))
-    try:
-        pickled = cloudpickle.dumps(error)
-    except Exception:
-        pickled = b""
     with suppress(Disconnected):  # Then nobody is left to be told.
-        channel.send(Failed(error=pickled, summary=f"{type(error).__name__}: {error}", text=text))
+        channel.send(failed(error))

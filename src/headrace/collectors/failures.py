@@ -1,0 +1,32 @@
+"""How an exception gets from a worker to the collector."""
+
+from __future__ import annotations
+
+import traceback
+
+import cloudpickle
+
+from headrace.collectors.channel import Failed
+
+
+def failed(error: BaseException) -> Failed:
+    """What a worker says of the exception that ends it; the exception itself goes along where it can be pickled."""
+    text = "".join(traceback.format_exception(error))
+    try:
+        pickled = cloudpickle.dumps(error)
+    except Exception:
+        pickled = b""
+    return Failed(error=pickled, summary=f"{type(error).__name__}: {error}", text=text)
+
+
+def rebuilt(failed: Failed) -> BaseException:
+    """The exception that ended a worker, of its own type where it can be rebuilt, with the remote traceback."""
+    try:
+        loaded = cloudpickle.loads(failed.error)
+    except Exception:
+        loaded = None
+    error = loaded if isinstance(loaded, BaseException) else None
+    if error is None:
+        error = RuntimeError(failed.summary)
+    error.add_note(f"in the worker:\n{failed.text}")
+    return error

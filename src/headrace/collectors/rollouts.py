@@ -1,0 +1,47 @@
+"""Complete rollouts of a worker that the collector has not handed out yet."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.collectors.batch import Batch
+from headrace.collectors.rollout import EpisodeLedger, RolloutBuffer
+
+Episodes = list[tuple[float, int]]
+
+
+@dataclass(frozen=True)
+class InSlot:
+    """A complete rollout that was not handed out yet."""
+
+    buffer: RolloutBuffer
+    finals: int
+
+    def take(self, ledger: EpisodeLedger) -> tuple[Batch, Episodes]:
+        """The batch, copied out, and the episodes that ended in it."""
+        self.buffer.num_finals = self.finals
+        batch = self.buffer.batch(ledger, 0)
+        return batch, ledger.take_finished()
+
+    @property
+    def frames(self) -> int:
+        """Its transitions."""
+        self.buffer.step = self.buffer.steps
+        return self.buffer.frames
+
+
+@dataclass(frozen=True)
+class CopiedOut:
+    """A complete rollout of a replay that was not handed out yet."""
+
+    batch: Batch
+    episodes: Episodes
+
+    def take(self, _: EpisodeLedger) -> tuple[Batch, Episodes]:
+        """The batch, and the episodes that ended in it."""
+        return self.batch, self.episodes
+
+    @property
+    def frames(self) -> int:
+        """Its transitions."""
+        return self.batch.frames
