@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,6 +21,8 @@ class Batch(Mapping[str, Any]):
     `observation, action, reward, terminated, truncated, next_observation, episode_id, t, policy_version, mask`, and
     what the policy adds. Columns are items and attributes; `batch["observation/camera"]` reads one leaf of a tree.
 
+    A pytree for optree, and for JAX in a program that uses it: `jax.tree.map`, `jit` and `device_put` take it whole.
+
     Args:
         trees: column to its tree of arrays, all with the same leading axes.
         worker_idx: which worker collected it; None where that has no one answer.
@@ -31,6 +35,8 @@ class Batch(Mapping[str, Any]):
     def __init__(self, trees: Mapping[str, Any], worker_idx: int | None = None) -> None:
         self._trees = dict(trees)
         self.worker_idx = worker_idx
+        if not _JAX.is_told and "jax" in sys.modules:
+            _JAX.tell()
 
     def __getitem__(self, name: str) -> Any:
         if name in self._trees:
@@ -101,6 +107,24 @@ def _unflatten(about: tuple[tuple[str, ...], int | None], trees: tuple[Any, ...]
     names, worker_idx = about
     return Batch(dict(zip(names, trees, strict=True)), worker_idx)
 
+
+class _Jax:
+    """Registers with a JAX that is loaded already: importing it takes a second, and not every program has one."""
+
+    def __init__(self) -> None:
+        self.is_told = False
+        self._lock = threading.Lock()
+
+    def tell(self) -> None:
+        register = getattr(getattr(sys.modules["jax"], "tree_util", None), "register_pytree_node", None)
+        with self._lock:
+            # There is none while another thread is importing JAX.
+            if register is not None and not self.is_told:
+                register(Batch, _flatten, _unflatten)
+                self.is_told = True
+
+
+_JAX = _Jax()
 
 optree.register_pytree_node(Batch, _flatten, _unflatten, namespace=optree.registry.__GLOBAL_NAMESPACE)  # type: ignore[arg-type]
 
