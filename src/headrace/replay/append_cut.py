@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.replay.cutting import Cut, Windows, cut_block, cut_final
+from headrace.replay.inserting import insert
 from headrace.replay.item_memory import open_items
 from headrace.replay.items import Scratch
-from headrace.replay.kernels import insert
 from headrace.store.commit import clear_idle, commit_finals, commit_marked, commit_step
 from headrace.store.jit import Int, kernel
 from headrace.store.memory import open_store
@@ -51,7 +51,7 @@ def append_and_cut(
         rows, shapes, lanes, total: the `Windows`, written; with room for one of each lane.
 
     Returns:
-        As `kernels.insert`; `total[0]` is how many were to go in.
+        As `inserting.insert`; `total[0]` is how many were to go in.
     """
     store = open_store(memory, places, page_rows)
     commit_step(store, page, row, lane_steps, episodes, next_episode, newest)
@@ -110,7 +110,7 @@ def append_seam_and_cut(
         rows, shapes, lanes, total: the `Windows`, written; with room for all (`room_for`).
 
     Returns:
-        As `kernels.insert`; `total[0]` is how many were to go in.
+        As `inserting.insert`; `total[0]` is how many were to go in.
     """
     store = open_store(memory, places, page_rows)
     clear_idle(memory, places, store.steps.shape[0], row, idle)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import StoreFull
-from headrace.replay import kernels
+from headrace.replay import changing, drawing, inserting
 from headrace.replay.custom_index import CheckedIndex
 from headrace.replay.item_ring import ItemRing
 from headrace.replay.item_state import LoadedItems
@@ -110,7 +110,7 @@ class CustomRing(ItemRing):
             index.insert(int(key), float(priority[0]))
         done = 0
         while not done:
-            done, _, stopped = kernels.insert_into(
+            done, _, stopped = inserting.insert_into(
                 *self._carve_with_store,
                 key,
                 row,
@@ -143,13 +143,13 @@ class CustomRing(ItemRing):
         scratch, picked = self._scratch, 0
         while not picked:
             uniforms = self._random.random(8) if self._random_victims else _NO_NUMBERS
-            picked = kernels.choose(self.arrays, self.arrays.remover, uniforms, scratch.slot, scratch.chance)
+            picked = drawing.choose(self.arrays, self.arrays.remover, uniforms, scratch.slot, scratch.chance)
         return int(scratch.slot[0])
 
     def _take_out(self, slots: NDArray[np.int64]) -> None:
         # First, so that items of which an index could not be told are still there.
         self._forget(self.arrays.keys[slots].tolist())
-        kernels.remove(self._store.arrays, self.arrays, slots, self._scratch_for(len(slots)))
+        changing.remove(self._store.arrays, self.arrays, slots, self._scratch_for(len(slots)))
 
     def _forget(self, keys: list[int]) -> None:
         for key in keys:
@@ -205,8 +205,8 @@ class CustomRing(ItemRing):
         if max_times:
             return self._draw_one_by_one(self._sampler_index, keys, integers, floats, max_times)
         self._choose(self._sampler_index, 0, len(keys), integers, floats)
-        kernels.take(self.arrays, 0, len(keys), keys, integers, floats)
-        return self._windows_of(integers[kernels.SLOT]), 0
+        drawing.take(self.arrays, 0, len(keys), keys, integers, floats)
+        return self._windows_of(integers[drawing.SLOT]), 0
 
     def draw_distinct(
         self,
@@ -224,7 +224,7 @@ class CustomRing(ItemRing):
     def _forget_spent(self, keys: NDArray[np.uint64], integers: NDArray[np.int64], max_times: int) -> None:
         """Tell the indexes of the items that left with these draws."""
         if max_times:
-            self._forget(keys[integers[kernels.TIMES] >= max_times].tolist())
+            self._forget(keys[integers[drawing.TIMES] >= max_times].tolist())
 
     def _draw_one_by_one(
         self,
@@ -238,11 +238,11 @@ class CustomRing(ItemRing):
         removed = 0
         for place in range(len(keys)):
             self._choose(index, place, place + 1, integers, floats)
-            kernels.take(self.arrays, place, place + 1, keys, integers, floats)
-            slot = integers[kernels.SLOT, place : place + 1]
+            drawing.take(self.arrays, place, place + 1, keys, integers, floats)
+            slot = integers[drawing.SLOT, place : place + 1]
             if len(windows):
                 windows[place] = self.arrays.windows[slot[0]]
-            if integers[kernels.TIMES, place] >= max_times:
+            if integers[drawing.TIMES, place] >= max_times:
                 self._take_out(slot.copy())
                 self._close_holes()
                 removed += 1
@@ -257,15 +257,15 @@ class CustomRing(ItemRing):
         floats: NDArray[np.float64],
     ) -> None:
         keys, probabilities = index.choose(stop - start, self._random)
-        integers[kernels.SLOT, start:stop] = self._slots_of(keys, index)
-        floats[kernels.PROBABILITY, start:stop] = probabilities
+        integers[drawing.SLOT, start:stop] = self._slots_of(keys, index)
+        floats[drawing.PROBABILITY, start:stop] = probabilities
 
     # ---- items by key ----------------------------------------------------------------------------------------------
 
     def _found_slots(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
         """The slots of those keys that are there, one for each entry."""
         slots = np.empty(len(keys), np.int64)
-        return slots[: kernels.find_keys(self.arrays, keys, slots)]
+        return slots[: changing.find_keys(self.arrays, keys, slots)]
 
     def _slots_of(self, keys: NDArray[np.uint64], index: CheckedIndex) -> NDArray[np.int64]:
         slots = self._found_slots(keys)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.replay import kernels
+from headrace.replay import moving
 from headrace.replay.item_ring import ItemRing
 from headrace.replay.items import (
     CUSTOM,
@@ -46,7 +46,7 @@ def distribution_of(
     """
     arrays = ring.arrays
     live = np.empty(len(ring), np.int64)
-    kernels.live_slots(arrays, live)
+    moving.live_slots(arrays, live)
     rows = int(count_rows(store.arrays, arrays, np.zeros(store.rows_in_pages, np.uint8)))
     times = arrays.times[live]
     ages = _ages(arrays.keys[live].astype(np.int64), next_key, skipped)

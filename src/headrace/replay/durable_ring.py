@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import StoreFull
-from headrace.replay import journal, kernels
+from headrace.replay import journal, moving
 from headrace.replay.cutting import Cut, Windows
 from headrace.replay.generations import Generations
 from headrace.replay.item_memory import ItemMemory, ItemShape, new_items, with_selectors
@@ -88,7 +88,7 @@ class DurableRing(ItemRing):
         else:
             # Other selectors keep other arrays.
             new = self._new_of(shape)
-            kernels.move_items(found.items, new.items)
+            moving.move_items(found.items, new.items)
             self._use(new)
 
     def _shape(self, capacity: int, *, with_windows: bool, with_priorities: bool) -> ItemShape:

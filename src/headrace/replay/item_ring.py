@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import StoreFull
-from headrace.replay import kernels
+from headrace.replay import changing, drawing, inserting, moving
 from headrace.replay.append_cut import append_and_cut, append_seam_and_cut
 from headrace.replay.cutting import Cut, Windows, cut_block_in, cut_finals_in
 from headrace.replay.generator import addresses_of
@@ -178,7 +178,7 @@ class ItemRing:
         left = inserted = 0
         while True:
             uniforms = self._random.random(2 * len(rows) + 8) if self._random_victims else _NO_NUMBERS
-            done, gone, stopped = kernels.insert_into(
+            done, gone, stopped = inserting.insert_into(
                 *self._carve_with_store,
                 first_key,
                 rows,
@@ -191,7 +191,7 @@ class ItemRing:
             )
             left += int(gone)
             inserted += int(done)
-            if stopped == kernels.DONE:
+            if stopped == inserting.DONE:
                 return left
             first_key += done
             rows = rows[done:]
@@ -203,7 +203,7 @@ class ItemRing:
         """Commit a block's step and insert an item of each of its rows; returns how many items left for them."""
         uniforms = self._random.random(2 * block.lanes + 8) if self._random_victims else _NO_NUMBERS
         page, row, lane_steps, episodes, next_episode, newest = block.what_to_commit()
-        done, left, stopped = kernels.append_step(
+        done, left, stopped = inserting.append_step(
             *self._carve_with_store,
             page,
             row,
@@ -219,7 +219,7 @@ class ItemRing:
             *self._scratch_arrays,
         )
         block.committed()
-        if stopped == kernels.DONE:
+        if stopped == inserting.DONE:
             return int(left)
         rows = block.newest_rows
         return int(left) + self._insert_rest(stopped, done, first_key, rows, ONE_ROW, priorities, 1)
@@ -251,7 +251,7 @@ class ItemRing:
             *self._scratch_arrays,
         )
         block.committed()
-        if stopped == kernels.DONE:
+        if stopped == inserting.DONE:
             return int(left)
         rows = out.rows[: out.total[0]]
         return int(left) + self._insert_rest(stopped, done, first_key, rows, out.shapes[:1], priorities)
@@ -296,7 +296,7 @@ class ItemRing:
             *self._scratch_arrays,
         )
         block.committed()
-        if stopped == kernels.DONE:
+        if stopped == inserting.DONE:
             return int(left)
         rows = out.rows[: out.total[0]]
         windows = out.shapes[: out.total[0]] if len(seam.ended) else out.shapes[:1]
@@ -357,13 +357,13 @@ class ItemRing:
             StoreFull: there is no memory for larger arrays; those there are stay as they are.
         """
         with self._after(inserted):
-            if stopped == kernels.NO_SLOT:
+            if stopped == inserting.NO_SLOT:
                 self._make_room()
-            elif stopped == kernels.NO_WINDOWS:
+            elif stopped == inserting.NO_WINDOWS:
                 self._replace(len(self.arrays.rows), with_windows=True)
-            elif stopped == kernels.NO_PRIORITIES:
+            elif stopped == inserting.NO_PRIORITIES:
                 self._replace(len(self.arrays.rows), with_priorities=True)
-            elif stopped == kernels.NO_SCRATCH:
+            elif stopped == inserting.NO_SCRATCH:
                 self._scratch_for(2 * len(self._scratch.changed))
 
     @contextmanager
@@ -389,16 +389,16 @@ class ItemRing:
     def remove(self, keys: NDArray[np.uint64]) -> int:
         """Remove the items of these keys; returns how many there were."""
         slots = np.empty(len(keys), np.int64)
-        found = kernels.find_keys(self.arrays, keys, slots)
+        found = changing.find_keys(self.arrays, keys, slots)
         slots = np.unique(slots[:found])
-        kernels.remove(self._store.arrays, self.arrays, slots, self._scratch_for(len(slots)))
+        changing.remove(self._store.arrays, self.arrays, slots, self._scratch_for(len(slots)))
         self._close_holes()
         return len(slots)
 
     def clear(self) -> None:
         """Remove all items, and forget which were sampled and that any had several rows."""
         live = self._live_slots()
-        kernels.remove(self._store.arrays, self.arrays, live, self._scratch_for(len(live)))
+        changing.remove(self._store.arrays, self.arrays, live, self._scratch_for(len(live)))
         self.arrays.ring[UNIQUE] = self.arrays.ring[HAS_SEQUENCES] = 0
 
     def update(self, keys: NDArray[np.uint64], priorities: NDArray[np.float64]) -> int:
@@ -407,7 +407,7 @@ class ItemRing:
             self._replace(self.arrays.rows.shape[0], with_priorities=True)
         self._scratch_for(len(keys))
         changed, parents, slot, chance = self._scratch_arrays
-        return int(kernels.update_in(*self._carve, keys, priorities, changed, parents, slot, chance))
+        return int(changing.update_in(*self._carve, keys, priorities, changed, parents, slot, chance))
 
     # ---- copies ----------------------------------------------------------------------------------------------------
 
@@ -448,7 +448,7 @@ class ItemRing:
             with_windows=with_windows or self.has_windows,
             with_priorities=with_priorities or len(self.arrays.priorities) > 0,
         )
-        kernels.move_items(self.arrays, new.items)
+        moving.move_items(self.arrays, new.items)
         self._use(new)
 
     # ---- drawing ---------------------------------------------------------------------------------------------------
@@ -460,7 +460,7 @@ class ItemRing:
         floats: NDArray[np.float64],
         max_times: int,
     ) -> tuple[NDArray[np.uint32], int]:
-        """Draw a batch into the arrays (see `kernels.take`); the caller has made sure that it can be served.
+        """Draw a batch into the arrays (see `drawing.take`); the caller has made sure that it can be served.
 
         Returns:
             The windows, uint32[B, 3], or uint32[3] if all agree; and how many items left, sampled `max_times` times.
@@ -470,8 +470,8 @@ class ItemRing:
         drawn = 0
         while drawn < len(keys):
             uniforms = self._random.random(len(keys) - drawn) if self._random_draws else _NO_NUMBERS
-            drawn = kernels.draw_from(*self._carve, drawn, uniforms, keys, integers, floats)
-        return self._windows_of(integers[kernels.SLOT]), 0
+            drawn = drawing.draw_from(*self._carve, drawn, uniforms, keys, integers, floats)
+        return self._windows_of(integers[drawing.SLOT]), 0
 
     def draw_quick(self, quick: QuickBatches) -> tuple[NDArray[np.uint8], int] | None:
         """Draw a batch and copy it; see `QuickBatches.sample`."""
@@ -486,19 +486,19 @@ class ItemRing:
     ) -> tuple[NDArray[np.uint32], int]:
         """As `draw`, uniformly, every item at most once (replay S7)."""
         count = len(keys)
-        integers[kernels.SLOT] = self._distinct_slots(count)
-        floats[kernels.PROBABILITY] = 1.0 / len(self)
-        kernels.take(self.arrays, 0, count, keys, integers, floats)
-        windows = self._windows_of(integers[kernels.SLOT])
+        integers[drawing.SLOT] = self._distinct_slots(count)
+        floats[drawing.PROBABILITY] = 1.0 / len(self)
+        drawing.take(self.arrays, 0, count, keys, integers, floats)
+        windows = self._windows_of(integers[drawing.SLOT])
         if not max_times:
             return windows, 0
-        spent = integers[kernels.TIMES] >= max_times
+        spent = integers[drawing.TIMES] >= max_times
         # Each removal makes the table smaller for the draws after it (replay L5).
         gone = np.cumsum(spent) - spent
-        integers[kernels.SIZE] -= gone
-        floats[kernels.PROBABILITY] = 1.0 / integers[kernels.SIZE]
-        gone_slots = integers[kernels.SLOT][spent]
-        kernels.remove(self._store.arrays, self.arrays, gone_slots, self._scratch_for(len(gone_slots)))
+        integers[drawing.SIZE] -= gone
+        floats[drawing.PROBABILITY] = 1.0 / integers[drawing.SIZE]
+        gone_slots = integers[drawing.SLOT][spent]
+        changing.remove(self._store.arrays, self.arrays, gone_slots, self._scratch_for(len(gone_slots)))
         self._close_holes()
         return windows, int(spent.sum())
 
@@ -513,7 +513,7 @@ class ItemRing:
         drawn = removed = 0
         while drawn < len(keys):
             uniforms = self._random.random(2 * (len(keys) - drawn)) if self._random_draws else _NO_NUMBERS
-            drawn, gone = kernels.draw_and_remove(
+            drawn, gone = drawing.draw_and_remove(
                 self._store.arrays,
                 self.arrays,
                 max_times,
@@ -544,7 +544,7 @@ class ItemRing:
     def _live_slots(self) -> NDArray[np.int64]:
         """The slots of all items, in the order of insertion."""
         slots = np.empty(len(self), np.int64)
-        kernels.live_slots(self.arrays, slots)
+        moving.live_slots(self.arrays, slots)
         return slots
 
     def _scratch_for(self, changes: int) -> Scratch:
@@ -564,4 +564,4 @@ class ItemRing:
 
     def supply(self, max_times: int) -> int:
         """How many more samples the items allow (replay L6)."""
-        return int(kernels.supply(self.arrays, max_times))
+        return int(drawing.supply(self.arrays, max_times))

@@ -30,7 +30,7 @@ from headrace.replay.items import (
     slot_at,
     window_of,
 )
-from headrace.replay.kernels import reindex
+from headrace.replay.moving import reindex
 from headrace.store.jit import Bool, Int, kernel
 from headrace.store.layout import LANES, PADDING, REFERENCES, USED, StoreArrays
 from headrace.store.mending import PageMender

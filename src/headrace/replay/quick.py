@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.replay.batch import SampledBatch, SampleInfo
+from headrace.replay.drawing import draw
 from headrace.replay.item_memory import open_items
 from headrace.replay.items import (
     HAS_SEQUENCES,
@@ -26,7 +27,6 @@ from headrace.replay.items import (
     UNIFORM,
     Items,
 )
-from headrace.replay.kernels import draw
 from headrace.replay.packing import BatchLayout
 from headrace.store.copying import copy_fields, words
 from headrace.store.gather import Pool, rows_of_one_length

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import Closed
-from headrace.replay import kernels
+from headrace.replay import drawing
 from headrace.replay.batch import SampledBatch, SampleInfo
 from headrace.replay.items import INVENTED, REAL
 from headrace.replay.live_table import Draw, LiveTable
@@ -115,7 +115,7 @@ class Sampling:
         return None if drawn is None else found.present(*drawn)
 
     def _locate(self, plan: SamplingPlan, drawn: Draw) -> tuple[Located, NDArray[np.bool_] | None]:
-        starts = drawn.integers[kernels.ROW]
+        starts = drawn.integers[drawing.ROW]
         if not drawn.has_sequences:
             return plan.locate(starts, padded=False, random=self.random), None
         windows = drawn.windows
@@ -165,8 +165,8 @@ def _info_of(drawn: Draw) -> SampleInfo:
     integers, floats = drawn.integers, drawn.floats
     return SampleInfo(
         drawn.keys,
-        floats[kernels.PROBABILITY],
-        integers[kernels.SIZE],
-        floats[kernels.PRIORITY],
-        integers[kernels.TIMES],
+        floats[drawing.PROBABILITY],
+        integers[drawing.SIZE],
+        floats[drawing.PRIORITY],
+        integers[drawing.TIMES],
     )

@@ -1,0 +1,93 @@
+"""Items leave and get other priorities, a whole batch a call."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.replay.item_memory import open_items
+from headrace.replay.items import (
+    TOUCHES,
+    Items,
+    Scratch,
+    ask_for,
+    find_slot,
+    index_refresh,
+    index_update,
+    likely_slot,
+    remove_slot,
+)
+from headrace.replay.journal import remember
+from headrace.store.jit import Int, kernel, prefetch
+from headrace.store.layout import StoreArrays
+
+
+@kernel
+def remove(store: StoreArrays, items: Items, slots: NDArray[np.int64], scratch: Scratch) -> None:
+    """Take items out."""
+    for index in range(slots.shape[0]):
+        remove_slot(store, items, slots[index])
+    index_refresh(items.sampler, slots, slots.shape[0], scratch)
+    index_refresh(items.remover, slots, slots.shape[0], scratch)
+
+
+@kernel
+def find_keys(items: Items, keys: NDArray[np.uint64], slots: NDArray[np.int64]) -> Int:
+    """The slots of the keys that are there, one for each entry; returns how many."""
+    found = 0
+    for index in range(keys.shape[0]):
+        slot = find_slot(items, keys[index])
+        if slot >= 0:
+            slots[found] = slot
+            found += 1
+    return found
+
+
+@kernel
+def update(items: Items, keys: NDArray[np.uint64], priorities: NDArray[np.float64], scratch: Scratch) -> Int:
+    """Set priorities; of two entries for one key the last wins (replay P2).
+
+    Returns:
+        How many entries named an item; -1 if a priority is negative or not finite, and nothing has changed (replay P1).
+    """
+    for index in range(priorities.shape[0]):
+        if not 0.0 <= priorities[index] < np.inf:
+            return -1
+    slots = scratch.changed
+    found = 0
+    for index in range(keys.shape[0]):
+        slot = likely_slot(items, keys[index])
+        ask_for(items, slot)
+        prefetch(items.sampler.nodes, slot)
+    for index in range(keys.shape[0]):
+        slot = find_slot(items, keys[index])
+        if slot < 0:
+            continue
+        slots[found] = slot
+        found += 1
+        remember(items, slot)
+        items.priorities[slot] = priorities[index]
+        if items.touches.shape[0]:
+            items.touches[slot] = items.ring[TOUCHES]
+            items.ring[TOUCHES] += 1
+        index_update(items, items.sampler, slot)
+        index_update(items, items.remover, slot)
+    index_refresh(items.sampler, slots, found, scratch)
+    index_refresh(items.remover, slots, found, scratch)
+    return found
+
+
+@kernel
+def update_in(
+    item_memory: NDArray[np.uint8],
+    item_places: NDArray[np.int64],
+    keys: NDArray[np.uint64],
+    priorities: NDArray[np.float64],
+    changed: NDArray[np.int64],
+    parents: NDArray[np.int64],
+    slot: NDArray[np.int64],
+    chance: NDArray[np.float64],
+) -> Int:
+    """`update`, quick to call: the arrays are carved from their memory here."""
+    items = open_items(item_memory, item_places)
+    return update(items, keys, priorities, Scratch(changed, parents, slot, chance))

@@ -1,0 +1,212 @@
+"""Items are drawn, a whole batch a call."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.replay.item_memory import open_items
+from headrace.replay.items import (
+    DEAD,
+    FIFO,
+    HEAP,
+    LIFO,
+    LIVE,
+    PRIORITIZED,
+    SPAN,
+    UNIFORM,
+    UNIQUE,
+    WINDOW_WORDS,
+    Index,
+    Items,
+    Scratch,
+    ask_for,
+    index_refresh,
+    priority_of,
+    remove_slot,
+    slot_at,
+)
+from headrace.replay.journal import remember
+from headrace.replay.sum_tree import find, total
+from headrace.store.jit import Float, Int, kernel, prefetch
+from headrace.store.layout import StoreArrays
+
+# The rows of a draw's integers and floats.
+SLOT, TIMES, SIZE, ROW = range(4)
+PROBABILITY, PRIORITY = range(2)
+
+
+@kernel
+def choose(
+    items: Items,
+    index: Index,
+    uniforms: NDArray[np.float64],
+    slots: NDArray[np.int64],
+    chances: NDArray[np.float64],
+) -> Int:
+    """Pick slots without taking them; each pick sees the same items.
+
+    Returns:
+        How many were picked: fewer than `slots` has room for, if the uniform numbers ran out on slots whose item left.
+    """
+    count = slots.shape[0]
+    ring = items.ring
+    if index.kind == PRIORITIZED and total(index.nodes) > 0.0:
+        if uniforms.shape[0] < count:
+            return 0
+        find(index.nodes, index.levels, uniforms, slots)
+        whole = total(index.nodes)
+        for place in range(count):
+            ask_for(items, slots[place])
+        for place in range(count):
+            chances[place] = index.nodes[slots[place]] / whole
+        return count
+    if index.kind == FIFO or index.kind == LIFO or index.kind == HEAP:
+        if index.kind == HEAP:
+            slot = index.heap.slots[0]
+        else:
+            slot = slot_at(items, 0 if index.kind == FIFO else ring[SPAN] - 1)
+        for place in range(count):
+            slots[place] = slot
+            chances[place] = 1.0
+        return count
+    for place in range(uniforms.shape[0]):
+        prefetch(items.rows, _slot_of(items, uniforms[place]))
+    chance = 1.0 / ring[LIVE]
+    picked = 0
+    for place in range(uniforms.shape[0]):
+        slot = _slot_of(items, uniforms[place])
+        if items.rows[slot] != DEAD:
+            slots[picked] = slot
+            chances[picked] = chance
+            picked += 1
+            if picked == count:
+                break
+    return picked
+
+
+@kernel
+def _slot_of(items: Items, uniform: Float) -> Int:
+    """The slot that a number in [0, 1) falls on."""
+    span = items.ring[SPAN]
+    return slot_at(items, min(np.int64(uniform * span), span - 1))
+
+
+@kernel
+def take(
+    items: Items,
+    start: Int,
+    stop: Int,
+    keys: NDArray[np.uint64],
+    integers: NDArray[np.int64],
+    floats: NDArray[np.float64],
+) -> None:
+    """Count the slots of the draws `start:stop` as sampled and tell what is known of them.
+
+    Args:
+        keys: uint64[B], written.
+        integers: int64[4, B]: the slots are there; times sampled, size of the table and first row are written.
+        floats: float64[2, B]: the probability is there; the priority is written.
+    """
+    ring = items.ring
+    if items.journal.shape[0]:
+        for place in range(start, stop):
+            remember(items, integers[SLOT, place])
+    size = ring[LIVE]
+    for place in range(start, stop):
+        slot = integers[SLOT, place]
+        times = np.int64(items.times[slot]) + 1
+        items.times[slot] = times
+        if times == 1:
+            ring[UNIQUE] += 1
+        keys[place] = items.keys[slot]
+        integers[TIMES, place] = times
+        integers[SIZE, place] = size
+        integers[ROW, place] = items.rows[slot]
+        floats[PRIORITY, place] = priority_of(items, slot)
+
+
+@kernel
+def draw(
+    items: Items,
+    start: Int,
+    uniforms: NDArray[np.float64],
+    keys: NDArray[np.uint64],
+    integers: NDArray[np.int64],
+    floats: NDArray[np.float64],
+) -> Int:
+    """Choose and take the draws from `start` on, none of which removes an item. Returns how many are drawn now.
+
+    It is fewer than the batch has room for if the random numbers ran out (see `choose`).
+    """
+    picked = choose(items, items.sampler, uniforms, integers[SLOT, start:], floats[PROBABILITY, start:])
+    take(items, start, start + picked, keys, integers, floats)
+    return start + picked
+
+
+@kernel
+def draw_from(
+    item_memory: NDArray[np.uint8],
+    item_places: NDArray[np.int64],
+    start: Int,
+    uniforms: NDArray[np.float64],
+    keys: NDArray[np.uint64],
+    integers: NDArray[np.int64],
+    floats: NDArray[np.float64],
+) -> Int:
+    """`draw`, quick to call: the arrays are carved from their memory here."""
+    return draw(open_items(item_memory, item_places), start, uniforms, keys, integers, floats)
+
+
+@kernel
+def draw_and_remove(
+    store: StoreArrays,
+    items: Items,
+    max_times: Int,
+    start: Int,
+    uniforms: NDArray[np.float64],
+    keys: NDArray[np.uint64],
+    integers: NDArray[np.int64],
+    floats: NDArray[np.float64],
+    windows: NDArray[np.uint32],
+    scratch: Scratch,
+) -> tuple[Int, Int]:
+    """As `draw`, one after the other: an item that was sampled `max_times` times is gone for the next draw (replay L5).
+
+    Args:
+        windows: uint32[B, 3], written where the table has windows: an item that leaves takes its own along.
+
+    Returns:
+        How many are drawn now, and how many items left.
+    """
+    removed = used = 0
+    draws = items.sampler.kind == PRIORITIZED or items.sampler.kind == UNIFORM
+    while start < keys.shape[0] and items.ring[LIVE] > 0 and not (draws and used >= uniforms.shape[0]):
+        slot = integers[SLOT, start : start + 1]
+        chance = floats[PROBABILITY, start : start + 1]
+        picked = choose(items, items.sampler, uniforms[used : used + 1], slot, chance)
+        used += 1
+        if picked == 0:
+            continue
+        take(items, start, start + 1, keys, integers, floats)
+        if items.windows.shape[0]:
+            for word in range(WINDOW_WORDS):
+                windows[start, word] = items.windows[slot[0], word]
+        if integers[TIMES, start] >= max_times:
+            remove_slot(store, items, slot[0])
+            index_refresh(items.sampler, slot, 1, scratch)
+            index_refresh(items.remover, slot, 1, scratch)
+            removed += 1
+        start += 1
+    return start, removed
+
+
+@kernel
+def supply(items: Items, max_times: Int) -> Int:
+    """How many more samples the items of a table with `max_times_sampled` allow (replay L6)."""
+    left = 0
+    for place in range(items.ring[SPAN]):
+        slot = slot_at(items, place)
+        if items.rows[slot] != DEAD:
+            left += max_times - np.int64(items.times[slot])
+    return left

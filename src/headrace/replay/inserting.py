@@ -1,0 +1,222 @@
+"""Items go in, a whole batch a call; the remover takes its victims on the way."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.replay.drawing import choose
+from headrace.replay.item_memory import open_items
+from headrace.replay.items import (
+    HAS_SEQUENCES,
+    INVENTED,
+    LIVE,
+    PRIORITIZED,
+    PRIORITY_OF_ALL,
+    REAL,
+    SPAN,
+    TOUCHES,
+    UNIFORM,
+    WINDOW_WORDS,
+    Items,
+    Scratch,
+    index_insert,
+    index_refresh,
+    remove_slot,
+    slot_at,
+)
+from headrace.replay.journal import remember
+from headrace.store.commit import commit_step
+from headrace.store.jit import Int, kernel
+from headrace.store.layout import REFERENCES, StoreArrays
+from headrace.store.memory import open_store
+
+# Why `insert` stopped.
+DONE, NO_SLOT, NO_NUMBERS, NO_SCRATCH, NO_WINDOWS, NO_PRIORITIES = range(6)
+
+
+@kernel
+def insert(
+    store: StoreArrays,
+    items: Items,
+    first_key: Int,
+    rows: NDArray[np.int64],
+    windows: NDArray[np.uint32],
+    priorities: NDArray[np.float64],
+    pins: Int,
+    max_size: Int,
+    uniforms: NDArray[np.float64],
+    scratch: Scratch,
+) -> tuple[Int, Int, Int]:
+    """Insert items; whenever there are too many the remover takes a victim (replay T5).
+
+    Args:
+        first_key: of the first; the others follow.
+        rows: int64[M], first rows of the windows.
+        windows: uint32[M, 3], or uint32[1, 3] for all.
+        priorities: float64[M], or float64[1] for all.
+        pins: references that each item still has to take on its page: 0, or 1 for items of one row.
+        uniforms: random numbers for a remover that draws; others need none.
+        scratch: with room for every item that goes in or out.
+
+    Returns:
+        How many went in, how many left, and why it stopped: DONE, or what another call needs to go on.
+    """
+    ring = items.ring
+    changed = scratch.changed
+    changes = done = left = used = 0
+    draws = items.remover.kind == PRIORITIZED or items.remover.kind == UNIFORM
+    while True:
+        if changes == changed.shape[0]:
+            stopped = NO_SCRATCH
+            break
+        if ring[LIVE] > max_size:
+            if draws and used >= uniforms.shape[0]:
+                stopped = NO_NUMBERS
+                break
+            picked = choose(items, items.remover, uniforms[used : used + 1], scratch.slot, scratch.chance)
+            used += 1
+            if picked == 0:
+                continue
+            slot = scratch.slot[0]
+            remove_slot(store, items, slot)
+            left += 1
+        else:
+            if done == rows.shape[0]:
+                stopped = DONE
+                break
+            stopped = NO_SLOT if ring[SPAN] >= items.rows.shape[0] else DONE
+            # Where all are alike, the first speaks for the others.
+            if stopped == DONE and (done == 0 or windows.shape[0] > 1 or priorities.shape[0] > 1):
+                stopped = _obstacle(items, done, windows, priorities)
+            if stopped != DONE:
+                break
+            slot = _append(items, first_key, done, rows, windows, priorities)
+            if pins:
+                store.pages[rows[done] // store.page_rows, REFERENCES] += pins
+            done += 1
+        changed[changes] = slot
+        changes += 1
+        if draws:
+            index_refresh(items.remover, changed[changes - 1 :], 1, scratch)
+    index_refresh(items.sampler, changed, changes, scratch)
+    return done, left, stopped
+
+
+@kernel
+def insert_into(
+    memory: NDArray[np.uint8],
+    places: NDArray[np.int64],
+    page_rows: Int,
+    item_memory: NDArray[np.uint8],
+    item_places: NDArray[np.int64],
+    first_key: Int,
+    rows: NDArray[np.int64],
+    windows: NDArray[np.uint32],
+    priorities: NDArray[np.float64],
+    pins: Int,
+    max_size: Int,
+    uniforms: NDArray[np.float64],
+    changed: NDArray[np.int64],
+    parents: NDArray[np.int64],
+    slot: NDArray[np.int64],
+    chance: NDArray[np.float64],
+) -> tuple[Int, Int, Int]:
+    """`insert`, quick to call: the arrays are carved from their memory here."""
+    return insert(
+        open_store(memory, places, page_rows),
+        open_items(item_memory, item_places),
+        first_key,
+        rows,
+        windows,
+        priorities,
+        pins,
+        max_size,
+        uniforms,
+        Scratch(changed, parents, slot, chance),
+    )
+
+
+@kernel
+def append_step(
+    memory: NDArray[np.uint8],
+    places: NDArray[np.int64],
+    page_rows: Int,
+    item_memory: NDArray[np.uint8],
+    item_places: NDArray[np.int64],
+    page: Int,
+    row: Int,
+    lane_steps: NDArray[np.uint32],
+    episodes: NDArray[np.int64],
+    next_episode: NDArray[np.int64],
+    newest: NDArray[np.int64],
+    first_key: Int,
+    windows: NDArray[np.uint32],
+    priorities: NDArray[np.float64],
+    max_size: Int,
+    uniforms: NDArray[np.float64],
+    changed: NDArray[np.int64],
+    parents: NDArray[np.int64],
+    slot: NDArray[np.int64],
+    chance: NDArray[np.float64],
+) -> tuple[Int, Int, Int]:
+    """`commit.commit_step`, and `insert` of an item for each of its rows: the way of most steps, in one call."""
+    store = open_store(memory, places, page_rows)
+    commit_step(store, page, row, lane_steps, episodes, next_episode, newest)
+    items = open_items(item_memory, item_places)
+    scratch = Scratch(changed, parents, slot, chance)
+    return insert(store, items, first_key, newest, windows, priorities, 1, max_size, uniforms, scratch)
+
+
+@kernel
+def _obstacle(items: Items, number: Int, windows: NDArray[np.uint32], priorities: NDArray[np.float64]) -> Int:
+    """What the arrays lack for the next item: DONE if nothing."""
+    ring = items.ring
+    shape = number if windows.shape[0] > 1 else 0
+    if windows[shape, REAL] + windows[shape, INVENTED] != 1:
+        ring[HAS_SEQUENCES] = 1
+    if not items.windows.shape[0]:
+        common = items.common_window
+        if ring[LIVE] == 0:
+            for word in range(WINDOW_WORDS):
+                common[word] = windows[shape, word]
+        for word in range(WINDOW_WORDS):
+            if common[word] != windows[shape, word]:
+                return NO_WINDOWS
+    if not items.priorities.shape[0]:
+        priority = priorities[number if priorities.shape[0] > 1 else 0]
+        if ring[LIVE] == 0:
+            items.common[PRIORITY_OF_ALL] = priority
+        if items.common[PRIORITY_OF_ALL] != priority:
+            return NO_PRIORITIES
+    return DONE
+
+
+@kernel
+def _append(
+    items: Items,
+    first_key: Int,
+    number: Int,
+    rows: NDArray[np.int64],
+    windows: NDArray[np.uint32],
+    priorities: NDArray[np.float64],
+) -> Int:
+    ring = items.ring
+    slot = slot_at(items, ring[SPAN])
+    remember(items, slot)
+    ring[SPAN] += 1
+    ring[LIVE] += 1
+    items.keys[slot] = np.uint64(first_key + number)
+    items.rows[slot] = rows[number]
+    items.times[slot] = 0
+    if items.priorities.shape[0]:
+        items.priorities[slot] = priorities[number if priorities.shape[0] > 1 else 0]
+    if items.windows.shape[0]:
+        for word in range(WINDOW_WORDS):
+            items.windows[slot, word] = windows[number if windows.shape[0] > 1 else 0, word]
+    if items.touches.shape[0]:
+        items.touches[slot] = ring[TOUCHES]
+        ring[TOUCHES] += 1
+    index_insert(items, items.sampler, slot)
+    index_insert(items, items.remover, slot)
+    return slot
