@@ -119,8 +119,12 @@ class Writer:
             self._rows.append_checked(step)
             return
         block.make_room()
+        moved = self._arena.moved
         self._rows.write_checked(block.row, step)
         with self._lock:
+            if self._arena.moved != moved:
+                # See `append` (test_a_checked_step_written_while_the_rows_move_is_whole).
+                self._rows.write_checked(block.row, step)
             self._items.commit_and_make(block)
 
     def make_room(self) -> None:
