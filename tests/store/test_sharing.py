@@ -87,6 +87,28 @@ def test_no_room_leaves_the_arena_as_good_as_before(monkeypatch, fails_at):
     arena.close()
 
 
+@pytest.mark.parametrize("fails_at", range(3))
+def test_what_was_cleared_after_a_piece_failed_stays_cleared(monkeypatch, fails_at):
+    """The next try copies what is there then: zeros of a lane that was reset too, not what the file has of the first."""
+    arena, array = filled(monkeypatch)
+    left, original = [fails_at], Arena._map_over
+
+    def fail(self, *arguments):
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(12, "Cannot allocate memory")
+        original(self, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Arena, "_map_over", fail)
+        with pytest.raises(OSError, match="Cannot"):
+            arena.share(threading.RLock(), everything(arena))
+    array[:] = 0
+    arena.share(threading.RLock(), everything(arena))
+    assert not array.any()
+    arena.close()
+
+
 def test_a_child_forked_half_way_writes_into_memory_of_its_own(monkeypatch):
     arena, array = filled(monkeypatch)
     first = int(array[0])
