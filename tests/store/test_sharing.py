@@ -131,6 +131,26 @@ def test_a_child_forked_half_way_writes_into_memory_of_its_own(monkeypatch):
     arena.close()
 
 
+def test_what_a_child_shares_is_a_file_of_its_own():
+    """Worker processes of a forked child write into its rows, not into its parent's (loaders LP4)."""
+    arena = Arena.private_sparse(LARGE)
+    array = arena.array(0, (LARGE // 8,), np.int64)
+    array[:1000] = 1
+    arena.share(threading.RLock(), everything(arena))
+
+    def write():
+        arena.make_private()
+        array[0] = 2
+        arena.share(threading.RLock(), everything(arena))
+        attached = Arena.attach(os.dup(arena.descriptor), arena.nbytes)
+        attached.array(0, array.shape, np.int64)[1] = 3
+        return array[:3].tolist()
+
+    assert in_forked_child(write) == [2, 3, 1]
+    assert array[:3].tolist() == [1, 1, 1]
+    arena.close()
+
+
 def test_a_store_is_read_and_written_while_it_becomes_shared(monkeypatch):
     """A writer goes on in each pause between two pieces; nothing that it wrote is lost."""
     monkeypatch.setattr(arena_module, "_SHARED_AT_ONCE", 1 << 16)

@@ -228,10 +228,12 @@ class Arena:
         if self._descriptor is not None:
             self._map_over(self._descriptor, 0, self.nbytes, mmap.MAP_PRIVATE)
         elif self._next_descriptor is not None:
-            # The parent had got so far. What the child shares one day is another file.
+            # The parent had got so far.
             self._map_over(self._next_descriptor, 0, self.moved, mmap.MAP_PRIVATE)
-            os.close(self._next_descriptor)
-            self._next_descriptor, self.moved, self._copied = None, 0, 0
+        if not self.is_on_disk:
+            # It is the parent's. What the child shares one day is another file.
+            self.close()
+            self.moved = self._copied = 0
 
     def _map_over(self, descriptor: int, begin: int, stop: int, kind: int) -> None:
         """Map a part of a file at the addresses where it belongs."""
