@@ -176,6 +176,37 @@ def test_c3_an_observer_goes_on_after_the_frame_that_is_stored(refuse, tables):
         observer.close()
 
 
+@pytest.mark.parametrize("tables", ["t", ["t", "u"]])
+def test_c3_an_episode_that_finds_no_memory_is_over(refuse, tables):
+    """E1: the next episode is recorded whole, and its frames stand in no other."""
+    frame = hr.Trajectory(0, 0.0, 0, (), 2, np.float32(0), np.float32(1))
+    with two_tables(frame) as replay:
+        capacity = len(replay.live_table("t").ring.arrays.rows)
+        observer = hr.AddEpisodeObserver(replay, tables, max_sequence_length=2)
+        told = []
+
+        def see(number):
+            told.extend(observer(frame._replace(observation=float(number))))
+            told.extend(observer(frame._replace(step_type=2, next_step_type=0, observation=number + 0.5)))
+
+        for number in range(capacity):
+            see(number)
+        end = refuse()
+        with pytest.raises(hr.StoreFull, match="The step itself was stored: do not send it again"):
+            see(capacity)
+        end()
+        see(capacity + 1)
+        for name in ("t", "u")[: len(tables)]:
+            ring = replay.live_table(name).ring
+            assert ring.window.tolist() == [2, 0, 0]
+            assert not ring.has_windows
+            rows = ring.arrays.rows[ring._live_slots()]
+            expected = [*range(capacity), capacity + 1]
+            assert replay.store.columns["observation"][rows].tolist() == expected
+        assert len(set(told)) == len(told) == (capacity + 1) * len(tables)
+        observer.close()
+
+
 def test_c3_an_item_that_is_made_by_hand_is_refused_and_holds_nothing(refuse):
     with make() as replay:
         writer = replay.writer()

@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 
 from headrace.checks import check_count
 from headrace.ends import EndOfEpisode
-from headrace.errors import Closed, DeadlineExceeded
+from headrace.errors import Closed, DeadlineExceeded, StoreFull
 from headrace.replay.chosen import Chosen
 from headrace.replay.item_maker import ItemMaker, Made
 from headrace.replay.lane_rows import LaneRows
 from headrace.replay.pending import NewItems, Pending, wait_on
 from headrace.replay.rules import Rule, check_priority, checked_rules
 from headrace.store.pinning import pin_window
+from headrace.store.room import stored_without_items
 from headrace.store.window import follow
 
 if TYPE_CHECKING:
@@ -312,6 +313,10 @@ class Writer:
         error, self._items.refused = self._items.refused, None
         if error is not None:
             raise error
+
+    def note_refused(self, error: StoreFull) -> None:
+        """An item found no room; `raise_refused` tells it, when whoever writes has noted what is stored."""
+        self._items.refused = self._items.refused or stored_without_items(error, 1)
 
     def _tell_refused(self) -> None:
         # Who is told of items looks for this too, when it has noted that the rows are stored.
