@@ -89,7 +89,7 @@ def test_no_room_leaves_the_arena_as_good_as_before(monkeypatch, fails_at):
 
 @pytest.mark.parametrize("fails_at", range(3))
 def test_what_was_cleared_after_a_piece_failed_stays_cleared(monkeypatch, fails_at):
-    """The next try copies what is there then: zeros of a lane that was reset too, not what the file has of the first."""
+    """The next try copies what is there then, zeros too, and not what the file has of the first."""
     arena, array = filled(monkeypatch)
     left, original = [fails_at], Arena._map_over
 
