@@ -109,6 +109,24 @@ def test_what_was_cleared_after_a_piece_failed_stays_cleared(monkeypatch, fails_
     arena.close()
 
 
+def test_a_file_that_cannot_be_made_large_enough_is_not_used(monkeypatch):
+    """Memory that is mapped beyond the end of its file would end the process when it is touched."""
+    arena, array = filled(monkeypatch)
+    before = array.copy()
+
+    def refuse(descriptor, nbytes):
+        raise OSError(27, "File too large")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "ftruncate", refuse)
+        with pytest.raises(OSError, match="too large"):
+            arena.share(threading.RLock(), everything(arena))
+    arena.share(threading.RLock(), everything(arena))
+    assert os.fstat(arena.descriptor).st_size == arena.nbytes
+    np.testing.assert_array_equal(array, before)
+    arena.close()
+
+
 def test_a_child_forked_half_way_writes_into_memory_of_its_own(monkeypatch):
     arena, array = filled(monkeypatch)
     first = int(array[0])

@@ -189,8 +189,10 @@ class Arena:
 
     def _share_piece(self, written: NDArray[np.int64]) -> None:
         if self._next_descriptor is None:
-            self._next_descriptor = _memory_file()
-            os.ftruncate(self._next_descriptor, self.nbytes)
+            descriptor = _memory_file()
+            with _closed_on_failure(descriptor):
+                os.ftruncate(descriptor, self.nbytes)
+            self._next_descriptor = descriptor
         begin, stop, room = self.moved, self.nbytes, _SHARED_AT_ONCE
         for first, after in np.maximum(written[written[:, 1] > begin], begin).tolist():
             end = min(after, (first + room) // mmap.PAGESIZE * mmap.PAGESIZE)
@@ -208,7 +210,7 @@ class Arena:
         """Copy what is not zero: a file takes memory for what is written to it."""
         assert self._next_descriptor is not None
         pages = self.array(begin, (-(-(end - begin) // _ALIGNMENT), _ALIGNMENT), np.uint8)
-        wanted = pages.any(axis=1)
+        wanted: NDArray[np.bool_] = np.asarray(pages.any(axis=1))
         # Zeros too where an earlier try may have left something else in the file.
         wanted[: max(0, self._copied - begin) // _ALIGNMENT] = True
         self._copied = max(self._copied, begin + len(pages) * _ALIGNMENT)
