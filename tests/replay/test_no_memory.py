@@ -96,6 +96,117 @@ def test_c3_windows_that_find_no_memory_hold_no_pages(refuse, ends):
         assert replay.statistics().store.pages == 0
 
 
+def item_rules(count):
+    return [hr.ItemRule(name, 1) for name in ("t", "u")[:count]]
+
+
+def two_tables(columns):
+    tables = [hr.Table(name, sampler=Fifo(), remover=Fifo(), max_size=5000) for name in ("t", "u")]
+    return hr.Replay(hr.Signature.like(columns), tables, seed=0)
+
+
+@pytest.mark.parametrize("lanes", [None, 3])
+@pytest.mark.parametrize("rules", [1, 2])
+@pytest.mark.parametrize("ends", [False, True])
+def test_c3_a_step_writer_goes_on_after_the_step_that_is_stored(refuse, rules, ends, lanes):
+    """The next row begins with the observation that followed that step, and each key is told that has an item."""
+    columns = {"observation": 0, "action": 0, "reward": 0.0, "terminated": False, "truncated": False}
+    with two_tables(columns) as replay:
+        capacity = len(replay.live_table("t").ring.arrays.rows)
+        mode = {} if lanes is None else {"lanes": lanes, "autoreset": "same_step"}
+        writer = hr.StepWriter(replay, item_rules(rules), **mode)
+        told, number = [], 0
+
+        def every(value):
+            return value if lanes is None else np.full(lanes, value)
+
+        def add(terminated=False):
+            nonlocal number
+            last = {"final_observation": every(number + 1)} if lanes and terminated else {}
+            number += 1
+            told.extend(
+                writer.add(every(number), every(0.0), every(terminated), every(False), every(number), **last)
+            )
+
+        writer.add_first(every(0))
+        while len(replay.table("t")) + (lanes or 1) <= capacity:
+            add()
+        end = refuse()
+        with pytest.raises(hr.StoreFull, match="The step itself was stored: do not send it again"):
+            add(ends)
+        end()
+        if ends and lanes is None:
+            writer.add_first(every(number))
+        add()
+        rows = replay.live_table("t").ring.arrays.rows[replay.live_table("t").ring._live_slots()]
+        last = rows[-(lanes or 1) :]
+        assert replay.store.columns["observation"][last].tolist() == [number - 1] * (lanes or 1)
+        assert replay.store.columns["action"][last].tolist() == [number] * (lanes or 1)
+        counts = [replay.table(rule.table).statistics() for rule in item_rules(rules)]
+        assert len(set(told)) == len(told) == sum(each.inserts for each in counts)
+        assert writer.statistics().items_written == len(told)
+        keys = np.array(told, np.uint64)
+        assert sum(replay.delete(rule.table, keys) for rule in item_rules(rules)) == len(told)
+        writer.close()
+        assert replay.statistics().store.pages == 0
+
+
+@pytest.mark.parametrize("tables", ["t", ["t", "u"]])
+def test_c3_an_observer_goes_on_after_the_frame_that_is_stored(refuse, tables):
+    """O6: the frame that comes next continues it; a frame that was sent again would not."""
+    frame = hr.Trajectory(0, 0.0, 0, (), 1, np.float32(0), np.float32(1))
+    with two_tables(frame) as replay:
+        capacity = len(replay.live_table("t").ring.arrays.rows)
+        observer = hr.AddTrajectoryObserver(replay, tables, sequence_length=1)
+        told = []
+
+        def see(number):
+            told.extend(observer(frame._replace(step_type=min(number, 1), observation=float(number))))
+
+        for number in range(capacity):
+            see(number)
+        end = refuse()
+        with pytest.raises(hr.StoreFull, match="The step itself was stored: do not send it again"):
+            see(capacity)
+        end()
+        see(capacity + 1)
+        assert observer.statistics().steps_written == capacity + 2
+        inserts = sum(replay.table(name).statistics().inserts for name in ("t", "u"))
+        assert len(set(told)) == len(told) == inserts == observer.statistics().items_written
+        observer.close()
+
+
+@pytest.mark.parametrize("tables", ["t", ["t", "u"]])
+def test_c3_an_episode_that_finds_no_memory_is_over(refuse, tables):
+    """E1: the next episode is recorded whole, and its frames stand in no other."""
+    frame = hr.Trajectory(0, 0.0, 0, (), 2, np.float32(0), np.float32(1))
+    with two_tables(frame) as replay:
+        capacity = len(replay.live_table("t").ring.arrays.rows)
+        observer = hr.AddEpisodeObserver(replay, tables, max_sequence_length=2)
+        told = []
+
+        def see(number):
+            told.extend(observer(frame._replace(observation=float(number))))
+            told.extend(observer(frame._replace(step_type=2, next_step_type=0, observation=number + 0.5)))
+
+        for number in range(capacity):
+            see(number)
+        end = refuse()
+        with pytest.raises(hr.StoreFull, match="The step itself was stored: do not send it again"):
+            see(capacity)
+        end()
+        see(capacity + 1)
+        for name in ("t", "u")[: len(tables)]:
+            ring = replay.live_table(name).ring
+            assert ring.window.tolist() == [2, 0, 0]
+            assert not ring.has_windows
+            rows = ring.arrays.rows[ring._live_slots()]
+            expected = [*range(capacity), capacity + 1]
+            assert replay.store.columns["observation"][rows].tolist() == expected
+        assert len(set(told)) == len(told) == (capacity + 1) * len(tables)
+        observer.close()
+
+
 def test_c3_an_item_that_is_made_by_hand_is_refused_and_holds_nothing(refuse):
     with make() as replay:
         writer = replay.writer()

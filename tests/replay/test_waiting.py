@@ -394,6 +394,19 @@ def test_close_wakes_every_waiter(scene):
     play.replay.close()
 
 
+def test_close_ends_a_wait_that_stands_behind_another(scene):
+    """L12, part 12: what waits behind a batch that closing ended is not served by a closed replay in its place."""
+    play = scene(table(rate_limiter=Queue(20), max_times_sampled=1))
+    writer = play.writer()
+    play.put(writer, *range(5))
+    waits = [play.start(play.replay.sample, "t", size) for size in (10, 1, 1)]
+    play.replay.close()
+    for each in waits:
+        with pytest.raises(hr.Closed):
+            each.result(10)
+    writer.close()
+
+
 def test_after_close_every_call_raises(scene):
     # Part 12
     play = scene(table())

@@ -188,6 +188,39 @@ def test_a_step_written_while_the_rows_move_is_whole(lanes, monkeypatch):
             assert replay.store.columns["observation"][row, 0] == 7
 
 
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_a_checked_step_written_while_the_rows_move_is_whole(lanes, monkeypatch):
+    """As above, on the way of step writers: a row is whole or not visible (replay B5)."""
+    signature = hr.Signature.like(
+        {"observation": 0, "action": 0, "reward": 0.0, "terminated": False, "truncated": False}
+    )
+    with hr.Replay(signature, [hr.Table.queue("t", 100)]) as replay:
+        mode = {} if lanes == 1 else {"lanes": lanes, "autoreset": "next_step"}
+        writer = hr.StepWriter(replay, [hr.ItemRule("t", 1)], **mode)
+        every = np.zeros(lanes, np.int64) if lanes > 1 else 0
+        writer.add_first(every + 5)
+        rows = writer._writer._rows
+        write, written = rows.write_checked, []
+
+        def write_and_move(row, values):
+            write(row, values)
+            written.append(row)
+            if len(written) == 1:
+                replay.store.share()
+                for column in replay.store.columns.values():
+                    column[row : row + lanes] = 0
+
+        monkeypatch.setattr(rows, "write_checked", write_and_move)
+        for action in (7, 8):
+            writer.add(every + action, every + 1.0, every != 0, every != 0, every + 6)
+        assert written[0] == written[1] != written[2]
+        data = replay.sample("t", 2 * lanes).data
+        assert data["action"].tolist() == [7] * lanes + [8] * lanes
+        assert data["observation"].tolist() == [5] * lanes + [6] * lanes
+        assert data["reward"].tolist() == [1.0] * 2 * lanes
+        writer.close()
+
+
 def test_the_policy_version_goes_with_each_step():
     with new_replay() as replay, replay.writer(items=[hr.ItemRule("t", 1)], lanes=2) as writer:
         for number, version in enumerate([0, 3, 3, 8], 1):

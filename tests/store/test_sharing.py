@@ -87,6 +87,46 @@ def test_no_room_leaves_the_arena_as_good_as_before(monkeypatch, fails_at):
     arena.close()
 
 
+@pytest.mark.parametrize("fails_at", range(3))
+def test_what_was_cleared_after_a_piece_failed_stays_cleared(monkeypatch, fails_at):
+    """The next try copies what is there then, zeros too, and not what the file has of the first."""
+    arena, array = filled(monkeypatch)
+    left, original = [fails_at], Arena._map_over
+
+    def fail(self, *arguments):
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError(12, "Cannot allocate memory")
+        original(self, *arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Arena, "_map_over", fail)
+        with pytest.raises(OSError, match="Cannot"):
+            arena.share(threading.RLock(), everything(arena))
+    array[:] = 0
+    arena.share(threading.RLock(), everything(arena))
+    assert not array.any()
+    arena.close()
+
+
+def test_a_file_that_cannot_be_made_large_enough_is_not_used(monkeypatch):
+    """Memory that is mapped beyond the end of its file would end the process when it is touched."""
+    arena, array = filled(monkeypatch)
+    before = array.copy()
+
+    def refuse(descriptor, nbytes):
+        raise OSError(27, "File too large")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "ftruncate", refuse)
+        with pytest.raises(OSError, match="too large"):
+            arena.share(threading.RLock(), everything(arena))
+    arena.share(threading.RLock(), everything(arena))
+    assert os.fstat(arena.descriptor).st_size == arena.nbytes
+    np.testing.assert_array_equal(array, before)
+    arena.close()
+
+
 def test_a_child_forked_half_way_writes_into_memory_of_its_own(monkeypatch):
     arena, array = filled(monkeypatch)
     first = int(array[0])
@@ -106,6 +146,26 @@ def test_a_child_forked_half_way_writes_into_memory_of_its_own(monkeypatch):
     assert array[300_000] > 0
     arena.share(threading.RLock(), everything(arena))
     assert array[0] == first
+    arena.close()
+
+
+def test_what_a_child_shares_is_a_file_of_its_own():
+    """Worker processes of a forked child write into its rows, not into its parent's (loaders LP4)."""
+    arena = Arena.private_sparse(LARGE)
+    array = arena.array(0, (LARGE // 8,), np.int64)
+    array[:1000] = 1
+    arena.share(threading.RLock(), everything(arena))
+
+    def write():
+        arena.make_private()
+        array[0] = 2
+        arena.share(threading.RLock(), everything(arena))
+        attached = Arena.attach(os.dup(arena.descriptor), arena.nbytes)
+        attached.array(0, array.shape, np.int64)[1] = 3
+        return array[:3].tolist()
+
+    assert in_forked_child(write) == [2, 3, 1]
+    assert array[:3].tolist() == [1, 1, 1]
     arena.close()
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.errors import StoreFull
 from headrace.replay.chosen import CHOSEN, Chosen, pin_before
 from headrace.replay.cutting import (
     CONTINUE,
@@ -26,6 +27,7 @@ from headrace.replay.rules import Rule
 from headrace.replay.streams import Streams, pin_streams, stream_shape
 from headrace.store.block import LaneBlock, Seam
 from headrace.store.layout import FINAL, LINKED, PADDING
+from headrace.store.room import stored_without_items
 
 if TYPE_CHECKING:
     from headrace.replay.replay import Replay
@@ -96,6 +98,8 @@ class ItemMaker:
 
     Attributes:
         made: what was made, in order, for whoever asks; None while nobody does.
+        refused: what kept items of rows that are stored out of their table. It is told when the rest of the step is
+            stored too, and whoever writes has noted that.
     """
 
     def __init__(self, replay: Replay, rules: Sequence[Rule], pending: Pending) -> None:
@@ -108,6 +112,7 @@ class ItemMaker:
         self._chosen = Chosen({}, {})
         self._first_lanes: dict[LaneBlock, int] = {}
         self.made: list[Made] | None = None
+        self.refused: Exception | None = None
         made = [
             _Rule(number, replay.live_table(rule.table), rule.cut, rule.priorities)
             for number, rule in enumerate(rules)
@@ -147,15 +152,21 @@ class ItemMaker:
         only = self._only
         if only is not None and only.table.takes_at_once(block.lanes):
             key = self._replay.new_keys(block.lanes)
-            only.table.append_step(block, key, only.priorities)
+            row, before = block.row, only.table.inserts
+            try:
+                only.table.append_step(block, key, only.priorities)
+            except StoreFull as error:
+                self._refuse_if_stored(error, block, row)
             if self.made is not None:
-                self.made.append(Made(0, key, block.lanes))
+                self.made.append(Made(0, key, only.table.inserts - before))
             return
         cut = self._only_cut
         if cut is not None and cut.table.takes_at_once(block.lanes):
-            out, key = cut.out_of(block.lanes), self._replay.new_keys(0)
+            out, key, row = cut.out_of(block.lanes), self._replay.new_keys(0), block.row
             try:
                 cut.table.append_and_cut(block, cut.cut, out, key, cut.priorities)
+            except StoreFull as error:
+                self._refuse_if_stored(error, block, row)
             finally:
                 self._new_keys(cut, int(out.total[0]))
             return
@@ -170,9 +181,11 @@ class ItemMaker:
         if cut is not None:
             most = room_for(block.lanes, len(seam.ended), cut.cut)
             if cut.table.takes_at_once(most):
-                out, key = cut.out_of(most), self._replay.new_keys(0)
+                out, key, row = cut.out_of(most), self._replay.new_keys(0), block.row
                 try:
                     cut.table.append_seam_and_cut(block, seam, cut.cut, out, key, cut.priorities)
+                except StoreFull as error:
+                    self._refuse_if_stored(error, block, row)
                 finally:
                     self._new_keys(cut, int(out.total[0]))
                 return
@@ -190,8 +203,12 @@ class ItemMaker:
     def make(self, block: LaneBlock) -> None:
         """Of the step that a block committed last, one transition of every lane."""
         for rule in self._every_row:
-            key = self._new_keys(rule, block.lanes)
-            rule.table.offer_rows(key, block.newest_rows, rule.take_priorities(block.lanes), self._pending)
+            key, before = self._new_keys(rule, block.lanes), rule.table.inserts
+            priorities = rule.take_priorities(block.lanes)
+            try:
+                rule.table.offer_rows(key, block.newest_rows, priorities, self._pending)
+            except Exception as error:
+                self._refuse(error, block.lanes, rule.table.inserts - before)
         for rule in self._not_every_row:
             self._make_of_step(block, rule, 0)
 
@@ -283,8 +300,26 @@ class ItemMaker:
     def _offer(self, rule: _Rule, rows: NDArray[np.int64], shapes: NDArray[np.uint32]) -> None:
         count = len(rows)
         if count:
-            key = self._new_keys(rule, count)
-            rule.table.offer(NewItems(key, rows, shapes, rule.take_priorities(count), self._pending))
+            key, before = self._new_keys(rule, count), rule.table.inserts
+            new = NewItems(key, rows, shapes, rule.take_priorities(count), self._pending)
+            try:
+                rule.table.offer(new)
+            except Exception as error:  # Also what a selector or rate limiter of the user's own raises.
+                self._refuse(error, count, rule.table.inserts - before)
+
+    def _refuse_if_stored(self, error: StoreFull, block: LaneBlock, row: int) -> None:
+        """Note an error of a call that was to commit the step at `row`, unless that has failed too."""
+        if block.row == row:
+            raise error
+        self.refused = self.refused or error
+
+    def _refuse(self, error: Exception, count: int, inserted: int) -> None:
+        """Of the `count` items that were made last only so many are in their table."""
+        if self.made:
+            self.made[-1] = self.made[-1]._replace(items=inserted)
+        if isinstance(error, StoreFull):
+            error = stored_without_items(error, count - inserted)
+        self.refused = self.refused or error
 
     def _new_keys(self, rule: _Rule, count: int) -> int:
         key = self._replay.new_keys(count)

@@ -38,6 +38,7 @@ from headrace.replay.items import (
 )
 from headrace.replay.selectors import Selector
 from headrace.store.block import LaneBlock, Seam
+from headrace.store.room import stored_without_items
 from headrace.store.store import Store
 
 if TYPE_CHECKING:
@@ -342,9 +343,7 @@ class ItemRing:
         """The error of a step that is stored, of which these items are not."""
         if not pins:
             unpin_items(self._store.arrays, rows, windows)
-        return StoreFull(
-            f"{error}. The step itself was stored: do not send it again. {len(rows)} items of it were not made"
-        )
+        return stored_without_items(error, len(rows))
 
     def _remove_obstacle(self, stopped: int, inserted: int) -> None:
         """Let a kernel that stopped go on.

@@ -363,7 +363,7 @@ class LiveTable:
         ticket = _Waiting(begin)
         self._waiting.append(ticket)
         try:
-            while not (self._waiting[0] is ticket and self._admits(n)):
+            while not (self._waiting[0] is ticket and self._admits(n)) or isinstance(self.failure, Closed):
                 self._raise_failure()
                 self._refuse_impossible(n)
                 left = None if timeout is None else timeout - (self._clock.monotonic() - begin)

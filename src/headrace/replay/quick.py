@@ -354,6 +354,8 @@ class QuickBatches:
         Returns:
             None if the items have other windows, and nothing is drawn.
         """
+        if self._store.has_dropped:
+            self._store.reclaim()
         out = self._pool.stretch(self._quick.nbytes)
         missing = sample(*self._carve, *carve, *numbers, *self._how, out)  # type: ignore[call-arg]
         if missing == PAGES_FREED:

@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 
 from headrace.checks import check_count
 from headrace.ends import EndOfEpisode
-from headrace.errors import Closed, DeadlineExceeded
+from headrace.errors import Closed, DeadlineExceeded, StoreFull
 from headrace.replay.chosen import Chosen
 from headrace.replay.item_maker import ItemMaker, Made
 from headrace.replay.lane_rows import LaneRows
 from headrace.replay.pending import NewItems, Pending, wait_on
 from headrace.replay.rules import Rule, check_priority, checked_rules
 from headrace.store.pinning import pin_window
+from headrace.store.room import stored_without_items
 from headrace.store.window import follow
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ class Writer:
         block = self._only
         if block is None:
             self._rows.append(step)
+            self._tell_refused()
             return
         block.make_room()
         moved = self._arena.moved
@@ -102,6 +104,8 @@ class Writer:
                 # (test_a_step_written_while_the_rows_move_is_whole).
                 self._write(block.row, step)
             self._items.commit_and_make(block)
+        if self._items.refused is not None:
+            self._tell_refused()
 
     def append_checked(self, step: Mapping[str, Any]) -> None:
         """As `append`, of columns that are known to fit. It never waits for pending items.
@@ -117,11 +121,18 @@ class Writer:
         block = self._only
         if block is None:
             self._rows.append_checked(step)
+            self._tell_refused()
             return
         block.make_room()
+        moved = self._arena.moved
         self._rows.write_checked(block.row, step)
         with self._lock:
+            if self._arena.moved != moved:
+                # See `append` (test_a_checked_step_written_while_the_rows_move_is_whole).
+                self._rows.write_checked(block.row, step)
             self._items.commit_and_make(block)
+        if self._items.refused is not None:
+            self._tell_refused()
 
     def make_room(self) -> None:
         """See to it that one more step of every lane fits, for calls that change something else before they append it.
@@ -149,6 +160,7 @@ class Writer:
             self._wait_for_room()
         self._replay.note_given(given)
         self._rows.append_marked(step, final, idle, given)
+        self._tell_refused()
 
     def append_seam(
         self,
@@ -173,6 +185,7 @@ class Writer:
         if finals:
             self._replay.note_given(finals)
         self._rows.append_seam(step, idle, ended, finals)
+        self._tell_refused()
 
     def end_episode(self, final: Any = None, lane: int | None = None) -> None:
         """The episode of a lane is over; the next step appended to it begins another.
@@ -188,6 +201,7 @@ class Writer:
         """
         self._check_open()
         self._rows.end_episode(final, lane)
+        self._tell_refused()
 
     def end_lanes(self, lanes: NDArray[np.int64], values: Mapping[str, NDArray[Any]] | None) -> None:
         """End the episodes of these lanes, whose last step was the last transition.
@@ -201,6 +215,7 @@ class Writer:
         """
         self._check_open()
         self._rows.end_lanes(lanes, values)
+        self._tell_refused()
 
     def cut_open_lanes(self, end: EndOfEpisode | None = None) -> None:
         """End the episodes that are under way, without a final row: what comes next has nothing to do with them.
@@ -212,6 +227,7 @@ class Writer:
         lanes = self._rows.open_lanes
         self._rows.cut_lanes(lanes, end)
         self._rows.end_streams(lanes)
+        self._tell_refused()
 
     def drop_open_lanes(self, lanes: NDArray[np.int64] | None = None) -> None:
         """As `cut_open_lanes`, and no further item is made of these episodes.
@@ -269,7 +285,7 @@ class Writer:
         return key
 
     def record_items(self) -> None:
-        """From now on `take_made` tells which items calls made."""
+        """From now on `take_made` tells which items calls made, and `raise_refused` which were not made."""
         self._items.made = []
 
     def give_priorities(self, priorities: Mapping[int, NDArray[np.float64]]) -> None:
@@ -291,6 +307,21 @@ class Writer:
             return []
         self._items.made = []
         return made
+
+    def raise_refused(self) -> None:
+        """Raise what kept items out of their tables since the last call of this. The rows themselves are stored."""
+        error, self._items.refused = self._items.refused, None
+        if error is not None:
+            raise error
+
+    def note_refused(self, error: StoreFull) -> None:
+        """An item found no room; `raise_refused` tells it, when whoever writes has noted what is stored."""
+        self._items.refused = self._items.refused or stored_without_items(error, 1)
+
+    def _tell_refused(self) -> None:
+        # Who is told of items looks for this too, when it has noted that the rows are stored.
+        if self._items.made is None:
+            self.raise_refused()
 
     # ---- waiting and closing ---------------------------------------------------------------------------------------
 

@@ -67,6 +67,8 @@ class Arena:
         self._descriptor = descriptor
         # While private memory becomes a memory file.
         self._next_descriptor: int | None = None
+        # Up to here something was written to that file, perhaps by a piece that failed.
+        self._copied = 0
         self.moved = 0
         self.nbytes = nbytes
 
@@ -187,8 +189,10 @@ class Arena:
 
     def _share_piece(self, written: NDArray[np.int64]) -> None:
         if self._next_descriptor is None:
-            self._next_descriptor = _memory_file()
-            os.ftruncate(self._next_descriptor, self.nbytes)
+            descriptor = _memory_file()
+            with _closed_on_failure(descriptor):
+                os.ftruncate(descriptor, self.nbytes)
+            self._next_descriptor = descriptor
         begin, stop, room = self.moved, self.nbytes, _SHARED_AT_ONCE
         for first, after in np.maximum(written[written[:, 1] > begin], begin).tolist():
             end = min(after, (first + room) // mmap.PAGESIZE * mmap.PAGESIZE)
@@ -206,7 +210,11 @@ class Arena:
         """Copy what is not zero: a file takes memory for what is written to it."""
         assert self._next_descriptor is not None
         pages = self.array(begin, (-(-(end - begin) // _ALIGNMENT), _ALIGNMENT), np.uint8)
-        filled = np.flatnonzero(np.diff(pages.any(axis=1), prepend=False, append=False))
+        wanted: NDArray[np.bool_] = np.asarray(pages.any(axis=1))
+        # Zeros too where an earlier try may have left something else in the file.
+        wanted[: max(0, self._copied - begin) // _ALIGNMENT] = True
+        self._copied = max(self._copied, begin + len(pages) * _ALIGNMENT)
+        filled = np.flatnonzero(np.diff(wanted, prepend=False, append=False))
         for first, after in filled.reshape(-1, 2).tolist():
             content = memoryview(pages[first:after].reshape(-1).data)
             done = 0
@@ -222,10 +230,12 @@ class Arena:
         if self._descriptor is not None:
             self._map_over(self._descriptor, 0, self.nbytes, mmap.MAP_PRIVATE)
         elif self._next_descriptor is not None:
-            # The parent had got so far. What the child shares one day is another file.
+            # The parent had got so far.
             self._map_over(self._next_descriptor, 0, self.moved, mmap.MAP_PRIVATE)
-            os.close(self._next_descriptor)
-            self._next_descriptor, self.moved = None, 0
+        if not self.is_on_disk:
+            # It is the parent's. What the child shares one day is another file.
+            self.close()
+            self.moved = self._copied = 0
 
     def _map_over(self, descriptor: int, begin: int, stop: int, kind: int) -> None:
         """Map a part of a file at the addresses where it belongs."""

@@ -17,3 +17,12 @@ def no_room(wanted: str, error: OSError) -> StoreFull:
         "lost. Free memory or disk space, give the store a smaller capacity or its tables a smaller max_size, or let "
         "items leave (max_times_sampled, delete); then go on"
     )
+
+
+def stored_without_items(error: StoreFull, missing: int) -> StoreFull:
+    """The error of a step that is stored, of which so many items found no room."""
+    told = StoreFull(
+        f"{error}. The step itself was stored: do not send it again. {missing} items of it were not made"
+    )
+    told.__cause__ = error.__cause__
+    return told

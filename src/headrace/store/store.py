@@ -210,6 +210,11 @@ class Store:
         """Give references back from a finalizer, which may run anywhere, also under the lock: they go a turn later."""
         self._dropped.extend(pages)
 
+    @property
+    def has_dropped(self) -> bool:
+        """Whether references wait to be given back that finalizers brought."""
+        return bool(self._dropped)
+
     def _has_room(self, charge: int, pages: int = 1) -> bool:
         within = self._charged + charge <= self._row_budget
         return within and len(self._free) + self.num_pages - self._never_used >= pages

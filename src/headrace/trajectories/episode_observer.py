@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.checks import check_count
+from headrace.errors import StoreFull
 from headrace.trajectories.observer import AFTER, Observer, checked_priority
 from headrace.trajectories.observer_frames import FIRST, Columns
 
@@ -117,7 +118,12 @@ class AddEpisodeObserver(Observer):
     def _end_run(self, writer: Writer) -> str:
         self._ignores = False
         if self._cached:
-            self._made([writer.create_item(table, self._cached, self._priority) for table in self._tables])
+            for table in self._tables:
+                try:
+                    self._made([writer.create_item(table, self._cached, self._priority)])
+                except StoreFull as error:
+                    # The frames are stored and the run is over all the same.
+                    writer.note_refused(error)
             writer.drop_open_lanes()
             self._run_ended(0)
         return ""

@@ -107,7 +107,8 @@ class Observer(ABC):
         Raises:
             SpecError: the frame does not fit the signature, or is a batch; nothing changed.
             ValueError: it cannot follow the frame before it, or has step types of no frame; nothing changed.
-            StoreFull: no room for the frame, and nothing changed; send it again when items have left.
+            StoreFull: no room for the frame, and nothing changed; send it again when items have left. Or no room for
+                its items: then it says that the frame was stored.
             DeadlineExceeded: the tables were full for `timeout` seconds; the frame was taken, do not send it again.
             Closed: the observer is closed.
         """
@@ -128,6 +129,7 @@ class Observer(ABC):
             except SpecError as error:
                 raise self._frames.explained(error, columns) from None
             self._expected = AFTER[next_step_type]
+            writer.raise_refused()
             if pending >= MAX_PENDING:
                 self._wait_for_room(writer, pending)
             keys, self._keys = self._keys, []
@@ -174,6 +176,7 @@ class Observer(ABC):
                 self._drop_run(writer)
             self._expected = _NO_RUN
             _warn(warning, 3)
+            writer.raise_refused()
             self._wait_for_room(writer, pending)
             keys, self._keys = self._keys, []
             return keys
@@ -223,6 +226,7 @@ class Observer(ABC):
                 self._forget_writer()
                 raise
             self._forget_writer()
+            writer.raise_refused()
 
     def _forget_writer(self) -> None:
         self._writer = None

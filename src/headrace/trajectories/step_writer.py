@@ -140,7 +140,8 @@ class StepWriter:
             ValueError: a lane has no open episode, is to be reset, has no final observation, or is too long for an
                 `EpisodeRule`; a function gave no priority, or a condition no bool. Nothing changed.
             SpecError: something does not fit; nothing changed.
-            StoreFull: no room for the step, and it was not taken; send it again when items have left.
+            StoreFull: no room for the step, and it was not taken; send it again when items have left. Or no room for
+                its items: then it says that the step was stored.
             DeadlineExceeded: the tables were full for `timeout` seconds; the step was taken, do not send it again.
             Closed: the writer is closed.
         """
@@ -268,6 +269,7 @@ class StepWriter:
                 self._writer = None
                 raise
             self._writer = None
+            writer.raise_refused()
 
     def __enter__(self) -> Self:
         return self
@@ -340,6 +342,7 @@ class StepWriter:
         self._made.note(writer)
         if warning:
             _warn(warning, 4)
+        writer.raise_refused()
         return self._made.tell(writer, pending, self._timeout)
 
 

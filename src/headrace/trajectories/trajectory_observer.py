@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from headrace.checks import check_count
@@ -95,7 +96,7 @@ class AddTrajectoryObserver(Observer):
         if next_step_type == FIRST:
             self._end_run(writer)
         elif made := writer.take_made():
-            if len(made) == 1:  # One table, and so one window.
+            if len(made) == 1 and made[0].items:  # One table, and so one window.
                 self._items_written += 1
                 self._keys.append(made[0].first_key)
             else:
@@ -165,5 +166,10 @@ def _keys(made: list[Made], tables: int) -> list[int]:
     """The keys of what rules that cut alike made, table by table for each window."""
     groups = [made[first : first + tables] for first in range(0, len(made), tables)]
     return [
-        key for group in groups for keys in zip(*(each.keys for each in group), strict=True) for key in keys
+        key
+        for group in groups
+        # A table that found no room for its items has fewer.
+        for keys in zip_longest(*(each.keys for each in group))
+        for key in keys
+        if key is not None
     ]
