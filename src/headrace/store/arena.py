@@ -28,7 +28,8 @@ from numpy.typing import DTypeLike, NDArray
 _NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if os.uname().sysname == "Linux" else 0)
 # Nor this one; Linux and macOS agree on it.
 _FIXED = 0x10
-_ALIGNMENT = 4096
+# Pieces are mapped one by one, which the system does by its own pages.
+_ALIGNMENT = max(4096, mmap.PAGESIZE)
 _WORTH_HUGE_PAGES = 4 << 20
 # Memory becomes shared so many bytes at a time: others wait some milliseconds for each.
 _SHARED_AT_ONCE = 16 << 20
