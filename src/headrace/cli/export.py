@@ -25,7 +25,7 @@ def command(
 ) -> None:
     """Write the episodes of SOURCE in another format: all of them, or nothing.
 
-    SOURCE is a npz or Parquet file, the folder or the id of a Minari dataset, or the folder of a saved replay, of which
+    SOURCE is an npz or Parquet file, the folder or the id of a Minari dataset, or the folder of a saved replay, of which
     the complete episodes are written.
 
     \b
