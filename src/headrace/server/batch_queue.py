@@ -13,7 +13,6 @@ from typing import Any, Self
 
 import numpy as np
 
-from headrace.checks import check_timeout
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.errors import Closed, DeadlineExceeded
 from headrace.server.batch_buffers import BatchBuffer, BatchBuffers, Lease
