@@ -127,7 +127,8 @@ def test_a_sheet_has_the_ends_of_the_first_episodes():
 
 def test_exit_codes(tmp_path):
     path = save_npz([episode(3)], tmp_path / "x.npz")
-    assert inspect(tmp_path / "nothing").exit_code == 2
+    nothing = inspect(tmp_path / "nothing")
+    assert (nothing.exit_code, "SOURCE" in nothing.output, "nothing" in nothing.output) == (2, False, True)
     assert inspect().exit_code == 2
     done = inspect(path, "--png", tmp_path / "no" / "folder.png")
     assert (done.exit_code, "folder.png" in done.output.replace("\n", "")) == (1, True)

@@ -1,6 +1,7 @@
 """Parquet files: what stands in them, row groups, and those of other origin (datasets, section 3)."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -298,3 +299,12 @@ def test_ours_through_other_hands_is_still_ours(tmp_path):
     path = save_parquet(episodes, tmp_path / "x.parquet")
     parquet.write_table(parquet.read_table(path), path, row_group_size=2)
     assert list(load_parquet(path)) == episodes
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux's list of what is mapped")
+def test_g3_a_file_may_be_larger_than_the_address_space_that_a_process_may_use(tmp_path):
+    """It is never mapped: a limit on addresses does not refuse it, and what was read does not stay resident."""
+    path = save_parquet([episode(3), episode(2)], tmp_path / "x.parquet")
+    with load_parquet(path) as dataset:
+        assert [len(each) for each in dataset] == [3, 2]
+        assert str(path) not in Path("/proc/self/maps").read_text()

@@ -170,6 +170,18 @@ def test_bq4_no_time_is_not_waiting():
     assert queue.statistics().blocked_sends == 0
 
 
+@pytest.mark.parametrize("timeout", ["1", True, [1], float("nan")])
+@pytest.mark.parametrize("waiting", [False, True])
+def test_bq4_bq5_a_timeout_that_is_no_time_changes_nothing(timeout, waiting):
+    queue = queue_of(range(4) if waiting else range(2))
+    with pytest.raises((TypeError, ValueError), match="^timeout: expected seconds or None, got"):
+        queue.send(99, timeout=timeout)
+    with pytest.raises((TypeError, ValueError), match="^timeout: expected seconds or None, got"):
+        queue.sample(timeout=timeout)
+    assert queue.statistics().samples_received == (4 if waiting else 2)
+    assert taken(queue) == [0, 1]
+
+
 def test_bq5_first_in_first_out():
     queue = BatchQueue(0, 3, num_buffers=2)
     found = []

@@ -25,8 +25,8 @@ def command(
 ) -> None:
     """Write the episodes of SOURCE in another format: all of them, or nothing.
 
-    SOURCE is a npz or Parquet file, the folder or the id of a Minari dataset, or the folder of a saved replay, of which
-    the complete episodes are written.
+    SOURCE is an npz or Parquet file, the folder or the id of a Minari dataset, or the folder of a saved replay,
+    of which the complete episodes are written.
 
     \b
       headrace export checkpoints/run-7 --to minari --id cartpole/expert-v0

@@ -56,7 +56,8 @@ def open_source(name: str) -> Iterator[Source]:
     try:
         dataset = open_dataset(name)
     except FileNotFoundError as error:
-        raise click.BadParameter(str(error), param_hint="'SOURCE'") from error
+        # Without the argument's name, which each command has its own of.
+        raise click.BadParameter(str(error)) from error
     with dataset:
         yield Source(
             name=name,

@@ -18,7 +18,7 @@ import click
 def command(source: str, as_json: bool, png: Path | None) -> None:
     """Show what is in a dataset: its episodes, their returns and lengths, what a step holds.
 
-    PATH is a npz or Parquet file, the folder or the id of a Minari dataset, or the folder of a saved replay.
+    PATH is an npz or Parquet file, the folder or the id of a Minari dataset, or the folder of a saved replay.
 
     \b
       headrace inspect expert.parquet

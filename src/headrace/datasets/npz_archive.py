@@ -16,6 +16,10 @@ from headrace.errors import DatasetError
 Array = np.ndarray[Any, Any]
 
 _CHUNK = 1 << 20
+_TOO_LARGE = (
+    "; an npz file is read whole. Read it where there is more memory, and keep large data in Minari or Parquet, "
+    "of which only the episode in hand is in memory"
+)
 
 
 class NpzArchive:
@@ -89,7 +93,8 @@ class NpzArchive:
                 yield entry
         except Exception as error:
             # A damaged file raises what its bytes lead to: errors of zlib, struct, of parsing, of memory.
-            raise DatasetError(f"{self.path}: {name}: {type(error).__name__}: {error}") from error
+            advice = _TOO_LARGE if isinstance(error, MemoryError) else ""
+            raise DatasetError(f"{self.path}: {name}: {type(error).__name__}: {error}{advice}") from error
 
     def close(self) -> None:
         """Close the file."""

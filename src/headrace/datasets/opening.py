@@ -19,7 +19,7 @@ def open_dataset(source: str | os.PathLike[str]) -> EpisodeDataset:
     """Open a dataset; what a file is, its first bytes tell.
 
     Args:
-        source: a npz or Parquet file, the folder of a Minari dataset, or a Minari id.
+        source: an npz or Parquet file, the folder of a Minari dataset, or a Minari id.
 
     Raises:
         FileNotFoundError: no such path, and no such id.
@@ -37,7 +37,7 @@ def open_dataset(source: str | os.PathLike[str]) -> EpisodeDataset:
     if begin.startswith(_ZIP):
         return load_npz(path)
     raise DatasetError(
-        f"{path.absolute()}: expected a npz or a Parquet file, or the folder of a Minari dataset"
+        f"{path.absolute()}: expected an npz or a Parquet file, or the folder of a Minari dataset"
     )
 
 

@@ -14,8 +14,10 @@ from headrace.errors import DatasetError
 class ParquetRows:
     """The rows of a Parquet file by number.
 
-    The row group that was read last is kept: episodes that are read in their order cost each row group once. The file
-    is mapped, so a process that is forked off reads on without disturbing its parent.
+    The row group that was read last is kept: episodes that are read in their order cost each row group once. Arrow
+    reads at offsets and not from a place in the file that processes share, so one that is forked off reads on without
+    disturbing its parent. The file is not mapped: it may be larger than the addresses that a process may use, and
+    pages that were read do not count as the process's memory.
 
     Args:
         path: of the file.
@@ -35,7 +37,7 @@ class ParquetRows:
         if not self.path.exists():
             raise FileNotFoundError(f"no such file: {self.path}")
         try:
-            self._file = parquet.ParquetFile(self.path, memory_map=True, page_checksum_verification=True)
+            self._file = parquet.ParquetFile(self.path, page_checksum_verification=True)
             footer = self._file.metadata
             sizes = [footer.row_group(index).num_rows for index in range(footer.num_row_groups)]
             self.schema: pa.Schema = self._file.schema_arrow

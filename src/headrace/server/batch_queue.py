@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import operator
 import threading
 from collections import deque
@@ -122,11 +123,13 @@ class BatchQueue:
         Raises:
             SpecError: structure, shape, dtype or a value that does not fit, with the path; nothing is stored.
             DeadlineExceeded: the queue was full for all of the timeout; nothing is stored.
+            TypeError, ValueError: `timeout` is no number; nothing is stored.
             Closed: the queue is closed.
         """
+        deadline = self._deadline(timeout)
         values = self._read(sample)
         if not self._store(values):
-            deadline, waited = self._deadline(timeout), False
+            waited = False
             while not self._store(values):
                 waited = self._open_batch(deadline, timeout, waited)
 
@@ -144,6 +147,7 @@ class BatchQueue:
 
         Raises:
             DeadlineExceeded: no batch was full within the timeout; nothing is lost by it.
+            TypeError, ValueError: `timeout` is no number.
             Closed: the queue is closed and all full batches are taken.
         """
         deadline = self._deadline(timeout)
@@ -363,7 +367,14 @@ class BatchQueue:
         )
 
     def _deadline(self, timeout: float | None) -> float | None:
-        return None if timeout is None else self._clock.monotonic() + max(0.0, timeout)
+        if timeout is None:
+            return None
+        if isinstance(timeout, bool) or not hasattr(timeout, "__float__"):
+            raise TypeError(f"timeout: expected seconds or None, got {timeout!r}")
+        seconds = float(timeout)
+        if math.isnan(seconds):
+            raise ValueError(f"timeout: expected seconds or None, got {timeout!r}")
+        return self._clock.monotonic() + max(0.0, seconds)
 
     def _remaining(self, deadline: float | None) -> float | None:
         return None if deadline is None else deadline - self._clock.monotonic()

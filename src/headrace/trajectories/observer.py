@@ -20,6 +20,7 @@ from headrace.replay.rules import check_priority
 from headrace.statistics import StepStatistics
 from headrace.trajectories.frames import StepType
 from headrace.trajectories.observer_frames import FIRST, LAST, MID, Columns, FrameReader
+from headrace.trajectories.replay_interface import check_replay
 
 if TYPE_CHECKING:
     from headrace.replay.replay import Replay
@@ -51,6 +52,7 @@ class Observer(ABC):
     ) -> None:
         self._writer: Writer | None = None
         self._cached = 0
+        check_replay("py_client", py_client)
         self._tables = _checked_tables(py_client, table_name)
         self._priority = checked_priority(priority)
         self._timeout = check_timeout(timeout)

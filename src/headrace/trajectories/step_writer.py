@@ -20,6 +20,7 @@ from headrace.trajectories.episode_limits import EpisodeLimits
 from headrace.trajectories.episode_steps import EpisodeSteps
 from headrace.trajectories.lane_states import autoreset_mode, checked_mask
 from headrace.trajectories.made_items import MadeItems
+from headrace.trajectories.replay_interface import check_replay
 from headrace.trajectories.step_rules import StepRule, advice, checked_step_rules, writer_rule
 from headrace.trajectories.step_taker import StepTaker
 
@@ -79,6 +80,7 @@ class StepWriter:
         timeout: float | None = None,
     ) -> None:
         self._writer: Writer | None = None
+        check_replay("replay", replay)
         self.rules = checked_step_rules(rules)
         self._lanes = None if lanes is None else check_count("lanes", lanes, 1)
         mode = autoreset_mode(autoreset, self._lanes)
