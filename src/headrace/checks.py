@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
@@ -36,11 +37,27 @@ def check_timeout(timeout: Any) -> float | None:
     >>> check_timeout(2)
     2.0
     """
+    seconds = check_seconds(timeout)
+    if seconds is not None and seconds < 0:
+        raise ValueError(f"timeout: expected seconds >= 0 or None, got {timeout!r}")
+    return seconds
+
+
+def check_seconds(timeout: Any) -> float | None:
+    """As `check_timeout`, where a negative number means not to wait.
+
+    Raises:
+        TypeError: no number (a bool is none).
+        ValueError: nan.
+
+    >>> check_seconds(-1)
+    -1.0
+    """
     if timeout is None:
         return None
     if isinstance(timeout, bool) or not hasattr(timeout, "__float__"):
         raise TypeError(f"timeout: expected seconds or None, got {timeout!r}")
     seconds = float(timeout)
-    if not seconds >= 0:
-        raise ValueError(f"timeout: expected seconds >= 0 or None, got {timeout!r}")
+    if math.isnan(seconds):
+        raise ValueError(f"timeout: expected seconds or None, got {timeout!r}")
     return seconds

@@ -264,4 +264,4 @@ def _after(parts: Sequence[memoryview], done: int) -> list[memoryview]:
 
 
 def _as_bytes(array: NDArray[Any]) -> memoryview:
-    return memoryview(array.reshape(-1).view(np.uint8).data)
+    return array.reshape(-1).view(np.uint8).data

@@ -122,7 +122,7 @@ class CustomRing(ItemRing):
                 *self._scratch_arrays,
             )
             try:
-                self._remove_obstacle(stopped, 0)
+                self._remove_obstacle(stopped)
             except StoreFull:
                 self._forget([int(key)])
                 raise

@@ -198,7 +198,8 @@ class ItemRing:
             rows = rows[done:]
             windows = windows[done:] if len(windows) > 1 else windows
             priorities = priorities[done:] if len(priorities) > 1 else priorities
-            self._remove_obstacle(stopped, inserted)
+            with self._after(inserted):
+                self._remove_obstacle(stopped)
 
     def append_step(self, block: LaneBlock, first_key: int, priorities: NDArray[np.float64]) -> int:
         """Commit a block's step and insert an item of each of its rows; returns how many items left for them."""
@@ -330,7 +331,7 @@ class ItemRing:
         already = self.cut_short
         try:
             with self._after(done):
-                self._remove_obstacle(stopped, 0)
+                self._remove_obstacle(stopped)
                 return ItemRing.insert(self, first_key + done, rest, of_rest, priorities, pins)
         except StoreFull as error:
             inserted = self.cut_short - already
@@ -345,25 +346,20 @@ class ItemRing:
             unpin_items(self._store.arrays, rows, windows)
         return stored_without_items(error, len(rows))
 
-    def _remove_obstacle(self, stopped: int, inserted: int) -> None:
-        """Let a kernel that stopped go on.
-
-        Args:
-            stopped: why.
-            inserted: how many items it had put in.
+    def _remove_obstacle(self, stopped: int) -> None:
+        """Let a kernel go on that stopped for this.
 
         Raises:
             StoreFull: there is no memory for larger arrays; those there are stay as they are.
         """
-        with self._after(inserted):
-            if stopped == inserting.NO_SLOT:
-                self._make_room()
-            elif stopped == inserting.NO_WINDOWS:
-                self._replace(len(self.arrays.rows), with_windows=True)
-            elif stopped == inserting.NO_PRIORITIES:
-                self._replace(len(self.arrays.rows), with_priorities=True)
-            elif stopped == inserting.NO_SCRATCH:
-                self._scratch_for(2 * len(self._scratch.changed))
+        if stopped == inserting.NO_SLOT:
+            self._make_room()
+        elif stopped == inserting.NO_WINDOWS:
+            self._replace(len(self.arrays.rows), with_windows=True)
+        elif stopped == inserting.NO_PRIORITIES:
+            self._replace(len(self.arrays.rows), with_priorities=True)
+        elif stopped == inserting.NO_SCRATCH:
+            self._scratch_for(2 * len(self._scratch.changed))
 
     @contextmanager
     def _after(self, inserted: int) -> Iterator[None]:

@@ -46,7 +46,7 @@ class Draw:
 
     Attributes:
         keys: uint64[B].
-        integers: int64[4, B]: rows SLOT, TIMES, SIZE, ROW of `kernels`.
+        integers: int64[4, B]: rows SLOT, TIMES, SIZE, ROW of `drawing`.
         floats: float64[2, B]: rows PROBABILITY, PRIORITY.
         windows: uint32[B, 3], or uint32[3] if all items agree: real rows, invented rows, lookahead.
         has_sequences: whether the table was given items of more than one row before these draws.
@@ -185,12 +185,7 @@ class LiveTable:
             rows: the caller's own, used again afterwards.
         """
         if not self.is_custom and self.takes_at_once(len(rows)):
-            try:
-                self.deletes += self.ring.insert(first_key, rows, ONE_ROW, priorities, 1)
-            except BaseException:
-                self._count_cut_short()
-                raise
-            self.inserts += len(rows)
+            self._insert(first_key, rows, ONE_ROW, priorities, 1)
             if self._waiting:
                 self._changed.notify_all()
             return
@@ -231,9 +226,19 @@ class LiveTable:
         self.settle()
 
     def _apply(self, new: NewItems) -> None:
+        self._insert(new.first_key, new.rows, new.windows, new.priorities, 0)
+
+    def _insert(
+        self,
+        first_key: int,
+        rows: NDArray[np.int64],
+        windows: NDArray[np.uint32],
+        priorities: NDArray[np.float64],
+        pins: int,
+    ) -> None:
         try:
-            self.deletes += self.ring.insert(new.first_key, new.rows, new.windows, new.priorities)
-            self.inserts += len(new.rows)
+            self.deletes += self.ring.insert(first_key, rows, windows, priorities, pins)
+            self.inserts += len(rows)
         except BaseException:
             self._count_cut_short()
             raise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import operator
 import threading
 from collections import deque
@@ -13,6 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from headrace.checks import check_seconds
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.errors import Closed, DeadlineExceeded
 from headrace.server.batch_buffers import BatchBuffer, BatchBuffers, Lease
@@ -367,14 +367,8 @@ class BatchQueue:
         )
 
     def _deadline(self, timeout: float | None) -> float | None:
-        if timeout is None:
-            return None
-        if isinstance(timeout, bool) or not hasattr(timeout, "__float__"):
-            raise TypeError(f"timeout: expected seconds or None, got {timeout!r}")
-        seconds = float(timeout)
-        if math.isnan(seconds):
-            raise ValueError(f"timeout: expected seconds or None, got {timeout!r}")
-        return self._clock.monotonic() + max(0.0, seconds)
+        seconds = check_seconds(timeout)
+        return None if seconds is None else self._clock.monotonic() + max(0.0, seconds)
 
     def _remaining(self, deadline: float | None) -> float | None:
         return None if deadline is None else deadline - self._clock.monotonic()

@@ -246,8 +246,7 @@ class Store:
         """Take the room of a page on the disk; the other places have nothing to do."""
         if not self.arena.is_on_disk:
             return
-        # Arrays by page and arrays by row; `freed` is neither.
-        entries = {self.num_pages: 1, self.num_pages * self.arrays.page_rows: self.arrays.page_rows}
+        entries = self._entries_of_page()
         try:
             for offset, shape, dtype in self.layout.places.values():
                 nbytes = entries.get(shape[0], 0) * math.prod(shape[1:]) * dtype.itemsize
