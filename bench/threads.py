@@ -35,6 +35,8 @@ def _append_beside_sample(plan: Plan) -> Iterator[Row]:
                 "truncated": False,
             }
             works = [lambda: writer.append(step), lambda: replay.sample("t", BATCH)]
+            for work in works:
+                work()  # The first call of a kernel compiles it.
             prepared = time.perf_counter() - begin
             sums, alone = [], []
             for _ in range(plan.rounds):

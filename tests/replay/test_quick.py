@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
+from headrace.replay import quick
 from headrace.replay.items import FIRST
 from headrace.replay.sampling import Sampling
 from headrace.views import View, transition
@@ -25,8 +27,17 @@ SIGNATURE = hr.Signature.like(
         "extra": np.zeros((2, 2), np.uint8),
     }
 )
+
+
+def wide_observations(**stacks: Any) -> dict[str, View]:
+    """The transitions of rows whose observation is the wide column."""
+    views = transition(2, 0.5, **stacks)
+    return {name: views[name].replace(data_col="wide") for name in ("observation", "next_observation")}
+
+
 PLAIN = {name: View(name) for name in ("reward", "observation", "action", "terminated", "extra")}
-QUICK_VIEWS: list[dict[str, View]] = [
+QUICK_VIEWS: list[dict[str, View] | None] = [
+    None,
     PLAIN,
     {**PLAIN, "next_observation": View("observation", shift=1)},
     {
@@ -42,10 +53,18 @@ QUICK_VIEWS: list[dict[str, View]] = [
     transition(),
     transition(3, 0.9),
     transition(2, 0.5, frame_stack=3),
+    {"wide": View("wide")},
+    {
+        "wide": View("wide"),
+        "next": View("wide", shift=1),
+        "reward": View("reward", shift=-1),
+        "stack": View("wide", shift="-2:0", fill="edge"),
+        "filled": View("wide", shift=[-1, 2], fill=7),
+        "next_observation": View("observation", shift=1),
+    },
+    {**transition(2, 0.5, frame_stack=3), **wide_observations(frame_stack=3)},
 ]
-OTHER_VIEWS: list[dict[str, View] | None] = [
-    None,
-    {"wide": View("wide"), "reward": View("reward")},
+OTHER_VIEWS: list[dict[str, View]] = [
     {"observation": View("observation", shift=1, mask=True)},
     {"t": View("t"), "action": View("action")},
     {"action": View("action", every=2)},
@@ -106,7 +125,7 @@ def test_one_call_equals_the_general_way(
     lookahead: int,
     prioritized: bool,
     capacity: int | None,
-    views: dict[str, View],
+    views: dict[str, View] | None,
 ) -> None:
     """The same seed and the same calls give the same batches (replay S10), whichever way they are made."""
     sampler = hr.selectors.Prioritized(0.5) if prioritized else hr.selectors.Uniform()
@@ -114,7 +133,7 @@ def test_one_call_equals_the_general_way(
     for general in (False, True):
         with pytest.MonkeyPatch.context() as patch:
             if general:
-                patch.setattr(Sampling, "_sample_quick", lambda *_: None)
+                patch.setattr(Sampling, "_draw_quick", lambda *_: None)
             with filled(seed, lanes, ends, length, lookahead, sampler, capacity) as replay:
                 if not replay.can_sample("t", 1):
                     return
@@ -137,7 +156,7 @@ def test_pages_of_a_writer_that_is_garbage_are_out_of_sight_either_way() -> None
     for general in (False, True):
         with pytest.MonkeyPatch.context() as patch:
             if general:
-                patch.setattr(Sampling, "_sample_quick", lambda *_: None)
+                patch.setattr(Sampling, "_draw_quick", lambda *_: None)
             with filled(0, 4, [1], 1, 0, hr.selectors.Uniform(), 500) as replay:
                 assert replay.store.has_dropped
                 found.append(replay.sample("t", 100, views=views))
@@ -145,13 +164,13 @@ def test_pages_of_a_writer_that_is_garbage_are_out_of_sight_either_way() -> None
 
 
 @pytest.mark.parametrize("views", QUICK_VIEWS)
-def test_views_of_small_columns_are_one_call(views: dict[str, View]) -> None:
+def test_views_of_columns_are_one_call(views: dict[str, View] | None) -> None:
     with filled(0, 2, [0, 0, 1], 1, 0, hr.selectors.Uniform(), None) as replay:
         assert replay._sampling.plan(views).quick is not None
 
 
 @pytest.mark.parametrize("views", OTHER_VIEWS)
-def test_other_views_take_the_general_way(views: dict[str, View] | None) -> None:
+def test_other_views_take_the_general_way(views: dict[str, View]) -> None:
     with filled(0, 2, [0, 0, 1], 1, 0, hr.selectors.Uniform(), None) as replay:
         assert replay._sampling.plan(views).quick is None
         assert len(replay.sample("t", 5, views=views).info.keys) == 5
@@ -201,7 +220,7 @@ def test_items_of_other_windows_are_noticed() -> None:
     for general in (False, True):
         with pytest.MonkeyPatch.context() as patch, hr.Replay(SIGNATURE, [table], seed=7) as replay:
             if general:
-                patch.setattr(Sampling, "_sample_quick", lambda *_: None)
+                patch.setattr(Sampling, "_draw_quick", lambda *_: None)
             shapes = []
             with replay.writer(history=20) as writer:
                 for length in (2, 2, 3, 3, 3, 3, 1, 1, 2, 2, 2, 2):
@@ -236,7 +255,51 @@ def test_random_numbers_are_those_of_the_generator() -> None:
 def test_large_batches_are_not_copied_under_the_lock() -> None:
     with filled(3, 1, [0], 1, 1, hr.selectors.Uniform(), None) as replay:
         plan, live = replay._sampling.plan(PLAIN), replay.live_table("t")
-        assert plan.quick is not None
-        assert replay._sampling._sample_quick(plan, plan.quick, live, 256) is not None
-        assert replay._sampling._sample_quick(plan, plan.quick, live, 100_000) is None
+        assert replay._sampling._draw_quick(plan, live, 256) is not None
+        assert replay._sampling._draw_quick(plan, live, 100_000) is None
         assert len(replay.sample("t", 100_000, views=PLAIN).info.keys) == 100_000
+
+
+def test_wide_columns_are_copied_without_the_lock_and_from_pages_that_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What a batch reads is not written over while it is copied, though its items leave meanwhile (replay S9)."""
+    table = hr.Table("t", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=40)
+    with hr.Replay(SIGNATURE, [table], seed=0, capacity=1000) as replay:
+        with replay.writer(items=[hr.ItemRule("t", 1)]) as writer:
+            for number in range(64):
+                append_wide(writer, number)
+            copy = quick.gather
+
+            def copy_later(*arguments: Any) -> Any:
+                overwrite = threading.Thread(
+                    target=lambda: [append_wide(writer, 1000 + n) for n in range(300)]
+                )
+                overwrite.start()
+                overwrite.join()
+                return copy(*arguments)
+
+            monkeypatch.setattr(quick, "gather", copy_later)
+            batch = replay.sample("t", 30, views={"wide": View("wide"), "reward": View("reward")})
+            assert (batch.data["wide"] == batch.data["reward"][:, None]).all()
+            assert batch.data["wide"].max() < 1000
+
+
+def append_wide(writer: Any, number: int) -> None:
+    step = SIGNATURE.zeros()
+    step["wide"][:] = number
+    step["reward"] = np.float64(number)
+    writer.append(step)
+
+
+def test_a_tree_is_put_together_from_a_batch_in_one_call() -> None:
+    signature = hr.Signature(
+        {"observation": {"frame": hr.ArraySpec((100,), np.uint8), "speed": hr.ArraySpec((), np.float32)}}
+    )
+    table = hr.Table("t", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=9)
+    with hr.Replay(signature, [table]) as replay, replay.writer(items=[hr.ItemRule("t", 1)]) as writer:
+        writer.append({"observation": {"frame": np.full(100, 3, np.uint8), "speed": np.float32(0.5)}})
+        assert replay._sampling.plan(None).quick is not None
+        observation = replay.sample("t", 2).data["observation"]
+        assert observation["frame"].tolist() == [[3] * 100] * 2
+        assert observation["speed"].tolist() == [0.5, 0.5]

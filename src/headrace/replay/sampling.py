@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +19,19 @@ from headrace.replay.quick import QuickBatches
 from headrace.store.gather import Pool, window_rows_in
 from headrace.store.store import Store
 from headrace.views.located import Located
-from headrace.views.quick import QuickViews
 from headrace.views.sampling import SamplingPlan
 from headrace.views.view import View
 
 _KEPT_PLANS = 100
 _KEPT_QUICK = 64
+
+
+class _Drawn(NamedTuple):
+    """What `QuickBatches.sample` has drawn."""
+
+    batches: QuickBatches
+    out: NDArray[np.uint8]
+    missing: int
 
 
 class Sampling:
@@ -74,14 +81,17 @@ class Sampling:
                 if plan.given_at_the_end is not self.given:
                     # The first final row came in between, and with it what is known before acting.
                     plan = self.plan(views)
-                if plan.quick is not None:
-                    batch = self._sample_quick(plan, plan.quick, live, batch_size)
-                    if batch is not None:
-                        return batch
-                reader = store.begin_reading()
-                drawn = live.draw(batch_size)
-                located, mask = self._locate(plan, drawn)
-                padding = self.paddings.get(live.name)
+                if plan.is_copied_later:
+                    reader = store.begin_reading()
+                quick = self._draw_quick(plan, live, batch_size)
+                if quick is None:
+                    if reader < 0:
+                        reader = store.begin_reading()
+                    drawn = live.draw(batch_size)
+                    located, mask = self._locate(plan, drawn)
+                    padding = self.paddings.get(live.name)
+            if quick is not None:
+                return quick.batches.present(quick.out, quick.missing)
             data = plan.present(located)
             if mask is not None and padding is not None:
                 fill_padding(padding, store.signature, views, data, mask)
@@ -92,27 +102,27 @@ class Sampling:
         length = located.rows.shape[1] if located.rows.ndim > 1 else None
         return SampledBatch(data, _info_of(drawn), mask, BatchLayout(length, plan.every))
 
-    def _sample_quick(
-        self, plan: SamplingPlan, views: QuickViews, live: LiveTable, batch_size: int
-    ) -> SampledBatch | None:
-        """A batch in one call, or None where that is not the way for it (`replay.quick`)."""
+    def _draw_quick(self, plan: SamplingPlan, live: LiveTable, batch_size: int) -> _Drawn | None:
+        """A batch drawn in one call, or None where that is not the way for it (`replay.quick`)."""
+        if plan.quick is None:
+            return None
         key = (plan, live, batch_size)
         found = self._quick.get(key)
         if found is not None and found.is_small:
             drawn = live.draw_quick(found)
             if drawn is not None:
-                return found.present(*drawn)
+                return _Drawn(found, *drawn)
         # There was no such batch before, or the items have other windows now.
         if not live.is_quick:
             return None
         length, sequences = int(live.ring.window[REAL]), live.ring.has_sequences
         if found is None or (found.length, found.sequences) != (length, sequences):
-            found = QuickBatches(self._store, self._pool, views, batch_size, length, sequences=sequences)
+            found = QuickBatches(self._store, self._pool, plan.quick, batch_size, length, sequences=sequences)
             if len(self._quick) >= _KEPT_QUICK:
                 self._quick.clear()
             self._quick[key] = found
         drawn = live.draw_quick(found) if found.is_small else None
-        return None if drawn is None else found.present(*drawn)
+        return None if drawn is None else _Drawn(found, *drawn)
 
     def _locate(self, plan: SamplingPlan, drawn: Draw) -> tuple[Located, NDArray[np.bool_] | None]:
         starts = drawn.integers[drawing.ROW]

@@ -1,12 +1,12 @@
 """Views that one kernel can present, as tables for it.
 
-Most batches are some hundred small rows: looking for them and copying them takes less time than the calls of Python
-between. Where every view shows columns of records at offsets of each row, a batch is one call (`replay.quick`).
+Most batches are some hundred rows: looking for them, and copying them if they are small, takes less time than the calls
+of Python between. Where every view shows one column at offsets of each row, that is one call (`replay.quick`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,7 @@ class QuickView:
         has_window: whether it has an axis for the offsets of its window.
         covers: its fill stands where no more is known than this.
         fill: a row's worth of it.
+        is_wide: whether the column is an array of its own, and no part of the records.
     """
 
     name: str
@@ -42,6 +43,7 @@ class QuickView:
     has_window: bool
     covers: int
     fill: NDArray[Any]
+    is_wide: bool
 
 
 @dataclass(frozen=True)
@@ -51,9 +53,10 @@ class QuickViews:
     Attributes:
         names: of all views, in their order.
         views: those that are copies of columns.
-        windows: by number.
+        windows: by number; those of records come first.
         n_step, gamma: of the transitions that are summed up; n_step is 0 without.
         sums: name of a view to its part of the sums: "reward", "discount" or "n".
+        unflatten: puts the columns together where the batch is a tree; None where it is a dict of them.
     """
 
     names: list[str]
@@ -62,10 +65,18 @@ class QuickViews:
     n_step: int
     gamma: float
     sums: dict[str, str]
+    unflatten: Callable[[dict[str, Any]], Any] | None
+
+    @property
+    def has_wide(self) -> bool:
+        """Whether columns are shown that are no part of the records."""
+        return any(view.is_wide for view in self.views)
 
 
-def quick_views(store: Store, sources: Sequence[Source]) -> QuickViews | None:
-    """The tables of these views, or None where one of them is more than columns of records at offsets."""
+def quick_views(
+    store: Store, sources: Sequence[Source], unflatten: Callable[[dict[str, Any]], Any] | None
+) -> QuickViews | None:
+    """The tables of these views, or None where one of them is more than a column at offsets."""
     transitions = [source.view for source in sources if isinstance(source.view, TransitionView)]
     kinds = {(view.n_step, view.gamma) for view in transitions}
     if len(kinds) > 1 or not all(_is_quick(store, source) for source in sources):
@@ -73,31 +84,62 @@ def quick_views(store: Store, sources: Sequence[Source]) -> QuickViews | None:
     if kinds and not _sums_are_quick(store):
         return None
     n_step, gamma = next(iter(kinds), (0, 0.0))
-    found = QuickViews([source.name for source in sources], [], [], n_step, gamma, {})
-    for source in sources:
-        _add(store, found, source)
-    return found
+    copied = [source for source in sources if not _is_sum(source)]
+    windows = _windows_of(store, copied)
+    return QuickViews(
+        names=[source.name for source in sources],
+        views=[_quick_view(store, source, windows) for source in copied],
+        windows=windows,
+        n_step=n_step,
+        gamma=gamma,
+        sums={
+            source.name: source.view.part
+            for source in sources
+            if isinstance(source.view, TransitionView) and _is_sum(source)
+        },
+        unflatten=unflatten,
+    )
 
 
-def _add(store: Store, found: QuickViews, source: Source) -> None:
-    view, column = source.view, source.columns[""]
-    if isinstance(view, TransitionView) and view.part in ("reward", "discount", "n"):
-        found.sums[source.name] = view.part
-        return
-    if isinstance(view, TransitionView) and view.part == "last":
+def _is_sum(source: Source) -> bool:
+    return isinstance(source.view, TransitionView) and source.view.part in ("reward", "discount", "n")
+
+
+def _is_last(source: Source) -> bool:
+    return isinstance(source.view, TransitionView) and source.view.part == "last"
+
+
+def _is_wide(store: Store, source: Source) -> bool:
+    return source.columns[""] not in record_layout(store.signature).offsets
+
+
+def _windows_of(store: Store, copied: Sequence[Source]) -> list[Window]:
+    """The windows that these look through, each once, those of records first."""
+    looking = [source for source in copied if not source.is_plain and not _is_last(source)]
+    looking.sort(key=lambda source: _is_wide(store, source))
+    return list(dict.fromkeys(source.window for source in looking))
+
+
+def _quick_view(store: Store, source: Source, windows: Sequence[Window]) -> QuickView:
+    column = source.columns[""]
+    if _is_last(source):
         window = LAST
-    elif source.is_plain:
-        window = THE_ROWS
     else:
-        if source.window not in found.windows:
-            found.windows.append(source.window)
-        window = found.windows.index(source.window)
-    spec, fill = store.signature.columns[column], source.fills[""]
-    found.views.append(QuickView(source.name, column, spec, window, view.has_window, source.covers, fill))
+        window = THE_ROWS if source.is_plain else windows.index(source.window)
+    return QuickView(
+        name=source.name,
+        column=column,
+        spec=store.signature.columns[column],
+        window=window,
+        has_window=source.view.has_window,
+        covers=source.covers,
+        fill=source.fills[""],
+        is_wide=_is_wide(store, source),
+    )
 
 
 def _is_quick(store: Store, source: Source) -> bool:
-    one_column = source.build is None and source.columns.get("") in record_layout(store.signature).offsets
+    one_column = source.build is None and source.columns.get("") in store.signature.columns
     return one_column and not source.view.mask and source.window.every == 1
 
 

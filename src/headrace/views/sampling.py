@@ -32,6 +32,7 @@ class SamplingPlan:
 
     Attributes:
         quick: the same as tables for one kernel, if the views are simple enough.
+        is_copied_later: whether something is copied when the lock was given back, so that a guard is needed.
         every: names and k of the views, and their masks, that present rows 0, k, 2k, ... of an item only.
         given_at_the_end: the columns with which it was planned.
 
@@ -102,7 +103,8 @@ class SamplingPlan:
             None if rule is None else Relabelling(store, self._pool, rule, sources, given_at_the_end)
         )
         self._relabelled = [name for name, view in names.items() if isinstance(view, RelabelledView)]
-        self.quick = None if self._unflatten or rule is not None else quick_views(store, sources)
+        self.quick = None if rule is not None else quick_views(store, sources, self._unflatten)
+        self.is_copied_later = self.quick is None or self.quick.has_wide
 
     # ---- under the lock --------------------------------------------------------------------------------------------
 
