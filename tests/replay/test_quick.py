@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ import headrace as hr
 from headrace.replay import quick
 from headrace.replay.items import FIRST
 from headrace.replay.sampling import Sampling
+from headrace.store import copier
 from headrace.views import View, transition
 
 SIGNATURE = hr.Signature.like(
@@ -63,16 +66,31 @@ QUICK_VIEWS: list[dict[str, View] | None] = [
         "next_observation": View("observation", shift=1),
     },
     {**transition(2, 0.5, frame_stack=3), **wide_observations(frame_stack=3)},
+    {
+        **wide_observations(),
+        "reward": View("reward"),
+        "n": View("wide"),
+        "last": transition(2, 0.5)["terminated"].replace(data_col="wide", fill=7),
+    },
+    {"next_observation": transition()["next_observation"], "discount": View("action"), "n": View("reward")},
 ]
 OTHER_VIEWS: list[dict[str, View]] = [
     {"observation": View("observation", shift=1, mask=True)},
     {"t": View("t"), "action": View("action")},
     {"action": View("action", every=2)},
+    {"reward": transition()["reward"], "again": transition()["reward"]},
 ]
 
 
 def filled(
-    seed: int, lanes: int, ends: list[int], length: int, lookahead: int, sampler: Any, capacity: int | None
+    seed: int,
+    lanes: int,
+    ends: list[int],
+    length: int,
+    lookahead: int,
+    sampler: Any,
+    capacity: int | None,
+    finals: Sequence[str] = ("observation",),
 ) -> hr.Replay:
     """Two hundred steps, in episodes that end as told: not at all, with a final row, without one."""
     table = hr.Table("t", sampler=sampler, remover=hr.selectors.Fifo(), max_size=120)
@@ -88,8 +106,11 @@ def filled(
         writer.append(step)
         end = ends[time % len(ends)]
         if end:
-            final = None if end == 2 else {"observation": random.random((*leading, 3)).astype(np.float32)}
-            writer.end_episode(final)
+            final = {
+                name: random.random(leading + SIGNATURE.columns[name].shape).astype(np.float32)
+                for name in finals
+            }
+            writer.end_episode(None if end == 2 else final)
     return replay
 
 
@@ -106,7 +127,7 @@ def assert_equal(ours: Any, expected: Any) -> None:
     np.testing.assert_array_equal(ours.mask, expected.mask)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 1000),
     lanes=st.integers(1, 5),
@@ -115,6 +136,7 @@ def assert_equal(ours: Any, expected: Any) -> None:
     lookahead=st.integers(0, 2),
     prioritized=st.booleans(),
     capacity=st.sampled_from([None, 500]),
+    finals=st.sampled_from([("observation",), ("observation", "wide")]),
     views=st.sampled_from(QUICK_VIEWS),
 )
 def test_one_call_equals_the_general_way(
@@ -125,6 +147,7 @@ def test_one_call_equals_the_general_way(
     lookahead: int,
     prioritized: bool,
     capacity: int | None,
+    finals: Sequence[str],
     views: dict[str, View] | None,
 ) -> None:
     """The same seed and the same calls give the same batches (replay S10), whichever way they are made."""
@@ -134,7 +157,7 @@ def test_one_call_equals_the_general_way(
         with pytest.MonkeyPatch.context() as patch:
             if general:
                 patch.setattr(Sampling, "_draw_quick", lambda *_: None)
-            with filled(seed, lanes, ends, length, lookahead, sampler, capacity) as replay:
+            with filled(seed, lanes, ends, length, lookahead, sampler, capacity, finals) as replay:
                 if not replay.can_sample("t", 1):
                     return
                 first = replay.sample("t", 40, views=views)
@@ -260,29 +283,92 @@ def test_large_batches_are_not_copied_under_the_lock() -> None:
         assert len(replay.sample("t", 100_000, views=PLAIN).info.keys) == 100_000
 
 
+def overwriting(monkeypatch: pytest.MonkeyPatch, overwrite: Callable[[], Any]) -> None:
+    """Wide columns are copied when another thread has done this."""
+    copy = quick.gather
+
+    def copy_later(*arguments: Any) -> Any:
+        thread = threading.Thread(target=overwrite)
+        thread.start()
+        thread.join()
+        return copy(*arguments)
+
+    monkeypatch.setattr(quick, "gather", copy_later)
+
+
+@pytest.mark.parametrize("shift", [0, 1, "-1:0"])
 def test_wide_columns_are_copied_without_the_lock_and_from_pages_that_stay(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, shift: Any
 ) -> None:
-    """What a batch reads is not written over while it is copied, though its items leave meanwhile (replay S9)."""
+    """What a batch reads is not written over while it is copied, though its items leave meanwhile (replay B5)."""
     table = hr.Table("t", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=40)
     with hr.Replay(SIGNATURE, [table], seed=0, capacity=1000) as replay:
-        with replay.writer(items=[hr.ItemRule("t", 1)]) as writer:
+        with replay.writer(items=[hr.ItemRule("t", 1, lookahead=1)]) as writer:
             for number in range(64):
                 append_wide(writer, number)
-            copy = quick.gather
-
-            def copy_later(*arguments: Any) -> Any:
-                overwrite = threading.Thread(
-                    target=lambda: [append_wide(writer, 1000 + n) for n in range(300)]
-                )
-                overwrite.start()
-                overwrite.join()
-                return copy(*arguments)
-
-            monkeypatch.setattr(quick, "gather", copy_later)
-            batch = replay.sample("t", 30, views={"wide": View("wide"), "reward": View("reward")})
-            assert (batch.data["wide"] == batch.data["reward"][:, None]).all()
+            overwriting(monkeypatch, lambda: [append_wide(writer, 1000 + n) for n in range(300)])
+            views = {
+                "wide": View("wide", shift=shift, fill="edge"),
+                "reward": View("reward", shift=shift, fill="edge"),
+            }
+            batch = replay.sample("t", 30, views=views)
+            assert (batch.data["wide"] == batch.data["reward"][..., None]).all()
             assert batch.data["wide"].max() < 1000
+
+
+def test_the_guard_of_a_batch_is_older_than_its_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A draw lets pending items in, for which the drawn ones may leave: their pages stay all the same (replay B5)."""
+    table = hr.Table(
+        "t",
+        sampler=hr.selectors.Uniform(),
+        remover=hr.selectors.Fifo(),
+        max_size=40,
+        rate_limiter=hr.rate_limiters.SampleToInsertRatio(1, 1, (-1e6, 40.0)),
+    )
+    with hr.Replay(SIGNATURE, [table], seed=0, capacity=1000) as replay:
+        writer = replay.writer(items=[hr.ItemRule("t", 1)])
+        for number in range(100):
+            append_wide(writer, number)
+        assert replay.table("t").statistics().pending_inserts == 60
+        overwriting(monkeypatch, lambda: [append_wide(writer, 1000 + n) for n in range(300)])
+        batch = replay.sample("t", 60, views={"wide": View("wide"), "reward": View("reward")})
+        assert (batch.data["wide"] == batch.data["reward"][:, None]).all()
+
+
+def test_a_copy_that_finds_no_memory_gives_its_guard_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise MemoryError
+
+    with filled(3, 1, [0], 1, 1, hr.selectors.Uniform(), None) as replay:
+        monkeypatch.setattr(quick, "gather", refuse)
+        with pytest.raises(MemoryError):
+            replay.sample("t", 4)
+        assert not replay.store._readers
+
+
+@pytest.mark.parametrize("way", ["quick", "general"])
+def test_a_file_that_is_closed_while_a_batch_is_copied_gives_no_batch(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, way: str
+) -> None:
+    """Whoever opens it next may write where the batch is read (replay B5)."""
+    if way == "general":
+        monkeypatch.setattr(Sampling, "_draw_quick", lambda *_: None)
+    table = hr.Table("t", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=40)
+    replay = hr.Replay(SIGNATURE, [table], path=tmp_path)
+    with replay.writer(items=[hr.ItemRule("t", 1)]) as writer:
+        append_wide(writer, 1)
+    monkeypatch.setattr(quick, "gather", closing(replay, quick.gather))
+    monkeypatch.setattr(copier, "gather", closing(replay, copier.gather))
+    with pytest.raises(hr.Closed, match="closed while a batch was copied"):
+        replay.sample("t", 4)
+
+
+def closing(replay: hr.Replay, copy: Any) -> Any:
+    def close_and_copy(*arguments: Any) -> Any:
+        replay.close()
+        return copy(*arguments)
+
+    return close_and_copy
 
 
 def append_wide(writer: Any, number: int) -> None:

@@ -300,6 +300,38 @@ def test_columns_that_a_transition_needs(missing: str):
         assert len(replay.table("t")) == 1
 
 
+@pytest.mark.parametrize("name", ["reward", "terminated", "discount", "n"])
+def test_what_an_n_step_return_places_cannot_be_shifted(name: str):
+    """V18: its rows are given by n_step."""
+    signature = hr.Signature.like(
+        {"reward": np.float32(0), "terminated": np.bool_(0), "truncated": np.bool_(0)}
+    )
+    table = hr.Table("t", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=9)
+    with hr.Replay(signature, [table]) as replay, replay.writer(items=[hr.ItemRule("t", 1)]) as writer:
+        writer.append(signature.zeros())
+        for shift in (1, [0], "-1:0"):
+            with pytest.raises(ValueError, match=f"view '{name}': shift: expected 0 in a view of an n-step"):
+                replay.sample("t", 1, views={name: hr.views.transition(2)[name].replace(shift=shift)})
+
+
+def test_two_views_of_one_sum_are_two_arrays():
+    """Replay B4."""
+    signature = hr.Signature.like(
+        {"reward": np.float32(0), "terminated": np.bool_(0), "truncated": np.bool_(0)}
+    )
+    table = hr.Table("t", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=9)
+    with (
+        hr.Replay(signature, [table]) as replay,
+        replay.writer(items=[hr.ItemRule("t", 1, lookahead=1)]) as writer,
+    ):
+        for _ in range(2):
+            writer.append({**signature.zeros(), "reward": np.float32(2)})
+        reward = hr.views.transition()["reward"]
+        data = replay.sample("t", 3, views={"a": reward, "b": reward}, timeout=0).data
+        data["a"][:] = 0
+        assert data["b"].tolist() == [2, 2, 2]
+
+
 def test_views_of_a_transition_may_be_changed_one_by_one():
     """They are views: comparable, and `replace` works."""
     views = transition(3, 0.9, frame_stack=4)

@@ -32,7 +32,7 @@ def _hyperparameters(function: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--steps",
     type=click.IntRange(min=1),
-    default=50_000,
+    default=100_000,
     show_default=True,
     help="The most frames to collect.",
 )

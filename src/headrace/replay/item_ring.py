@@ -469,7 +469,7 @@ class ItemRing:
         return self._windows_of(integers[drawing.SLOT]), 0
 
     def draw_quick(self, quick: QuickBatches) -> tuple[NDArray[np.uint8], int] | None:
-        """Draw a batch and copy it; see `QuickBatches.sample`."""
+        """Draw a batch and copy its records; see `QuickBatches.sample`."""
         return quick.sample(self._carve, self._numbers)
 
     def draw_distinct(

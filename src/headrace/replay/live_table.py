@@ -453,7 +453,7 @@ class LiveTable:
         )
 
     def draw_quick(self, quick: QuickBatches) -> tuple[NDArray[np.uint8], int] | None:
-        """Draw a batch that `wait_to_sample` has admitted, and copy it; see `QuickBatches.sample`."""
+        """Draw a batch that `wait_to_sample` has admitted, and copy its records; see `QuickBatches.sample`."""
         drawn = self.ring.draw_quick(quick)
         if drawn is not None:
             self.samples += quick.batch

@@ -25,7 +25,7 @@ from headrace.store.store import Store
 from headrace.views.quick import LAST, QuickViews
 
 LARGEST = 1 << 18
-"""Bytes of a batch that is copied under the lock: some tens of microseconds."""
+"""Bytes of a stretch that is filled under the lock: some tens of microseconds."""
 
 
 class QuickBatches:
@@ -55,7 +55,7 @@ class QuickBatches:
         self._how: tuple[Any, ...] = (views.gamma, record_layout(store.signature).nbytes, self._quick.numbers)
         self._names = views.names
         # All of a batch's arrays at once, the numbers of its items first.
-        shown = [f"/{views.sums.get(name, name)}" for name in views.names]
+        shown = [f"sum:{views.sums[name]}" if name in views.sums else f"/{name}" for name in views.names]
         # Of wide columns these are the numbers of their rows.
         wide = {view.name: store.columns[view.column] for view in views.views if view.is_wide}
         self._wide = [(place, wide[name]) for place, name in enumerate(views.names) if name in wide]
@@ -63,7 +63,7 @@ class QuickBatches:
 
     @property
     def is_small(self) -> bool:
-        """Whether such a batch may be copied under the lock."""
+        """Whether such a stretch may be filled under the lock."""
         return self._quick.nbytes <= LARGEST
 
     def sample(

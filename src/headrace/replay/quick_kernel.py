@@ -61,7 +61,7 @@ def sample(
     numbers: NDArray[np.int64],
     out: NDArray[np.uint8],
 ) -> Int:
-    """Draw the items, find their rows and copy them.
+    """Draw the items, find their rows and copy the records.
 
     Args:
         function, state: of the random numbers (`jit.next_double`).

@@ -44,7 +44,8 @@ class Quick(NamedTuple):
 
     Attributes:
         nbytes: of the stretch that takes a batch.
-        block: its fields, by number for data and by name for the numbers of the items.
+        block: its fields: the numbers of the items by their names, sums as "sum:reward", views as "/" and their name.
+            Of wide columns it is the rows' numbers, which several views may share.
         numbers: int64[...], for the kernel, in one array: `sizes`, `windows`, the offsets of all windows, and the table
             for `copy_fields`.
         sizes: int64[SIZES].
@@ -142,9 +143,9 @@ def _place_sums(
     sizes[N_STEP] = views.n_step
     sizes[REWARD], sizes[REWARD_NBYTES] = layout.offsets["reward"], reward.itemsize
     sizes[TERMINATED] = layout.offsets["terminated"]
-    sizes[RETURNS] = into.add("/reward", reward, leading)
-    sizes[DISCOUNTS] = into.add("/discount", reward, leading)
-    sizes[COUNTS] = into.add("/n", np.dtype(np.int64), leading)
+    sizes[RETURNS] = into.add("sum:reward", reward, leading)
+    sizes[DISCOUNTS] = into.add("sum:discount", reward, leading)
+    sizes[COUNTS] = into.add("sum:n", np.dtype(np.int64), leading)
 
 
 def _place_views(

@@ -40,9 +40,6 @@ from headrace.statistics import ReplayStatistics
 from headrace.store.store import Store
 from headrace.views.view import View
 
-_KEPT_PLANS = 100
-_KEPT_QUICK = 64
-
 
 class Replay:
     """Steps, each stored once, and tables of items over them. Thread-safe.

@@ -91,8 +91,11 @@ class Sampling:
                     located, mask = self._locate(plan, drawn)
                     padding = self.paddings.get(live.name)
             if quick is not None:
-                return quick.batches.present(quick.out, quick.missing)
+                batch = quick.batches.present(quick.out, quick.missing)
+                self._check_rows_were_ours(reader)
+                return batch
             data = plan.present(located)
+            self._check_rows_were_ours(reader)
             if mask is not None and padding is not None:
                 fill_padding(padding, store.signature, views, data, mask)
         finally:
@@ -101,6 +104,15 @@ class Sampling:
         plan.finish(located, data)
         length = located.rows.shape[1] if located.rows.ndim > 1 else None
         return SampledBatch(data, _info_of(drawn), mask, BatchLayout(length, plan.every))
+
+    def _check_rows_were_ours(self, reader: int) -> None:
+        """After a copy under a guard: a file that was closed meanwhile may be written by whoever opened it next.
+
+        Raises:
+            Closed: it was.
+        """
+        if reader >= 0 and self._store.is_closed and self._store.arena.is_on_disk:
+            raise Closed("the replay was closed while a batch was copied")
 
     def _draw_quick(self, plan: SamplingPlan, live: LiveTable, batch_size: int) -> _Drawn | None:
         """A batch drawn in one call, or None where that is not the way for it (`replay.quick`)."""

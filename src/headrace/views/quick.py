@@ -83,6 +83,9 @@ def quick_views(
         return None
     if kinds and not _sums_are_quick(store):
         return None
+    sums = {source.name: source.view.part for source in sources if _is_sum(source)}  # type: ignore[attr-defined]
+    if len(set(sums.values())) < len(sums):
+        return None  # Each array of a batch is its own (replay B4).
     n_step, gamma = next(iter(kinds), (0, 0.0))
     copied = [source for source in sources if not _is_sum(source)]
     windows = _windows_of(store, copied)
@@ -92,11 +95,7 @@ def quick_views(
         windows=windows,
         n_step=n_step,
         gamma=gamma,
-        sums={
-            source.name: source.view.part
-            for source in sources
-            if isinstance(source.view, TransitionView) and _is_sum(source)
-        },
+        sums=sums,
         unflatten=unflatten,
     )
 

@@ -178,8 +178,11 @@ class SamplingPlan:
         self._copies.present(located, out)
         for column, source in self._numbers:
             out[source.name] = self._present_number(column, source, located)
-        for name, sums, part in self._parts:
-            out[name] = getattr(located.sums[sums], part).reshape(located.rows.shape)
+        for place, (name, sums, part) in enumerate(self._parts):
+            found = getattr(located.sums[sums], part).reshape(located.rows.shape)
+            is_first = all(other[1:] != (sums, part) for other in self._parts[:place])
+            # Each array of a batch is its own (replay B4).
+            out[name] = found if is_first else found.copy()
         if self._relabelling is not None:
             assert located.relabelled is not None
             self._relabelling.present(located, located.relabelled, out)

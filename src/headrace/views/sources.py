@@ -84,6 +84,7 @@ def source_of(signature: Signature, name: str, view: View, given_at_the_end: fro
 
     Raises:
         SpecError: an unknown column, a space that contradicts it, a fill that its dtype cannot hold.
+        ValueError: a view that stored rows cannot show.
     """
     path = view.data_col or name
     columns = _columns(signature, name, path)
@@ -95,6 +96,7 @@ def source_of(signature: Signature, name: str, view: View, given_at_the_end: fro
         acting_gives = not any(column in given_at_the_end for column in columns.values())
     acting_gives = acting_gives and not view.is_known_before_acting
     _check_flags(name, view, acting_gives)
+    _check_shift(name, view)
     next_of = (view.n_step, view.gamma) if isinstance(view, TransitionView) and view.part == "next" else None
     return Source(
         name=name,
@@ -120,6 +122,15 @@ def _check_flags(name: str, view: View, acting_gives: bool) -> None:
     if view.used_for_compute_actions and max(view.offsets) > (-1 if acting_gives else 0):
         raise ValueError(
             f"view {name!r}: used_for_compute_actions=True, but it looks at what is not known when acting: {view!r}"
+        )
+
+
+def _check_shift(name: str, view: View) -> None:
+    """Refuse offsets from what an n-step return places by itself (views V18)."""
+    if isinstance(view, TransitionView) and view.part != "next" and (view.has_window or view.offsets != (0,)):
+        raise ValueError(
+            f"view {name!r}: shift: expected 0 in a view of an n-step transition, got {view.shift!r}: its row is given "
+            "by n_step. Only observation and next_observation can be shifted"
         )
 
 
