@@ -202,6 +202,13 @@ def test_like_refuses_what_is_no_array(leaf):
         Signature.like({"a": {"b": leaf}})
 
 
+def test_like_refuses_a_signature_and_says_what_to_do():
+    signature = Signature.like({"reward": 0.0})
+    with pytest.raises(SpecError, match=r"an example of one step, got its Signature; its zeros\(\)"):
+        Signature.like(signature)
+    assert Signature.like(signature.zeros()) == signature
+
+
 def test_like_reads_scalars_and_torch():
     torch = pytest.importorskip("torch")
     example = {

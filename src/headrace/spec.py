@@ -76,11 +76,13 @@ class Signature:
                 bool). torch and JAX arrays on the CPU are accepted. Lists are containers, not arrays.
 
         Raises:
-            SpecError: with the path of a string, an object, or an array on another device.
+            SpecError: with the path of a string, an object, or an array on another device; a signature.
 
         >>> Signature.like({"obs": np.zeros(4, np.float32), "reward": 0.0})
         Signature({'obs': float32[4], 'reward': float64[]})
         """
+        if isinstance(example, Signature):
+            raise SpecError("expected an example of one step, got its Signature; its zeros() are an example")
         root = trees.compile_tree(example, lambda node: isinstance(node, np.ndarray | np.generic))
         specs = {}
         for leaf in trees.leaves(root):
