@@ -278,6 +278,7 @@ def test_random_numbers_are_those_of_the_generator() -> None:
 def test_large_batches_are_not_copied_under_the_lock() -> None:
     with filled(3, 1, [0], 1, 1, hr.selectors.Uniform(), None) as replay:
         plan, live = replay._sampling.plan(PLAIN), replay.live_table("t")
+        assert plan.quick is not None
         assert replay._sampling._draw_quick(plan, live, 256) is not None
         assert replay._sampling._draw_quick(plan, live, 100_000) is None
         assert len(replay.sample("t", 100_000, views=PLAIN).info.keys) == 100_000
@@ -290,7 +291,8 @@ def overwriting(monkeypatch: pytest.MonkeyPatch, overwrite: Callable[[], Any]) -
     def copy_later(*arguments: Any) -> Any:
         thread = threading.Thread(target=overwrite)
         thread.start()
-        thread.join()
+        thread.join(20)
+        assert not thread.is_alive()
         return copy(*arguments)
 
     monkeypatch.setattr(quick, "gather", copy_later)

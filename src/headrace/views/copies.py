@@ -81,8 +81,7 @@ def _sets(sources: Sequence[Source]) -> list[tuple[Places, list[Target]]]:
     """The sets of rows that these views show, and what is copied from each."""
     found: dict[Any, tuple[Places, list[Target]]] = {}
     for source in sources:
-        view = source.view
-        if isinstance(view, TransitionView) and view.part in ("reward", "discount", "n"):
+        if source.sum_part:
             continue
         key, places = _places(source)
         targets = [

@@ -83,15 +83,21 @@ def quick_views(
         return None
     if kinds and not _sums_are_quick(store):
         return None
-    sums = {source.name: source.view.part for source in sources if _is_sum(source)}  # type: ignore[attr-defined]
+    sums = {source.name: source.sum_part for source in sources if source.sum_part}
     if len(set(sums.values())) < len(sums):
         return None  # Each array of a batch is its own (replay B4).
     n_step, gamma = next(iter(kinds), (0, 0.0))
-    copied = [source for source in sources if not _is_sum(source)]
-    windows = _windows_of(store, copied)
+    small = record_layout(store.signature).offsets.keys()
+    copied = [source for source in sources if not source.sum_part]
+    # Windows of records first.
+    looking = [source for source in copied if not source.is_plain and not source.is_last]
+    looking.sort(key=lambda source: source.columns[""] not in small)
+    windows = list(dict.fromkeys(source.window for source in looking))
     return QuickViews(
         names=[source.name for source in sources],
-        views=[_quick_view(store, source, windows) for source in copied],
+        views=[
+            _quick_view(store, source, windows, is_wide=source.columns[""] not in small) for source in copied
+        ],
         windows=windows,
         n_step=n_step,
         gamma=gamma,
@@ -100,28 +106,9 @@ def quick_views(
     )
 
 
-def _is_sum(source: Source) -> bool:
-    return isinstance(source.view, TransitionView) and source.view.part in ("reward", "discount", "n")
-
-
-def _is_last(source: Source) -> bool:
-    return isinstance(source.view, TransitionView) and source.view.part == "last"
-
-
-def _is_wide(store: Store, source: Source) -> bool:
-    return source.columns[""] not in record_layout(store.signature).offsets
-
-
-def _windows_of(store: Store, copied: Sequence[Source]) -> list[Window]:
-    """The windows that these look through, each once, those of records first."""
-    looking = [source for source in copied if not source.is_plain and not _is_last(source)]
-    looking.sort(key=lambda source: _is_wide(store, source))
-    return list(dict.fromkeys(source.window for source in looking))
-
-
-def _quick_view(store: Store, source: Source, windows: Sequence[Window]) -> QuickView:
+def _quick_view(store: Store, source: Source, windows: Sequence[Window], *, is_wide: bool) -> QuickView:
     column = source.columns[""]
-    if _is_last(source):
+    if source.is_last:
         window = LAST
     else:
         window = THE_ROWS if source.is_plain else windows.index(source.window)
@@ -133,7 +120,7 @@ def _quick_view(store: Store, source: Source, windows: Sequence[Window]) -> Quic
         has_window=source.view.has_window,
         covers=source.covers,
         fill=source.fills[""],
-        is_wide=_is_wide(store, source),
+        is_wide=is_wide,
     )
 
 

@@ -6,7 +6,7 @@ lock, follows lanes and links to row numbers; `present`, outside it, copies.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -78,10 +78,11 @@ class SamplingPlan:
         self._pool = Pool()
         self._copies = Copies(store, self._pool, sources)
         self._parts = [
-            (source.name, (source.view.n_step, source.view.gamma), source.view.part)
+            (source.name, (source.view.n_step, source.view.gamma), source.sum_part)
             for source in sources
-            if isinstance(source.view, TransitionView) and source.view.part in ("reward", "discount", "n")
+            if isinstance(source.view, TransitionView) and source.sum_part
         ]
+        self._repeated = _repeated(self._parts)
         self._trees = [source for source in sources if source.build is not None]
         self._masked = [source for source in sources if source.view.mask]
         # The names of a batch in the order of the views, whatever is filled in first.
@@ -178,11 +179,10 @@ class SamplingPlan:
         self._copies.present(located, out)
         for column, source in self._numbers:
             out[source.name] = self._present_number(column, source, located)
-        for place, (name, sums, part) in enumerate(self._parts):
-            found = getattr(located.sums[sums], part).reshape(located.rows.shape)
-            is_first = all(other[1:] != (sums, part) for other in self._parts[:place])
-            # Each array of a batch is its own (replay B4).
-            out[name] = found if is_first else found.copy()
+        for name, sums, part in self._parts:
+            out[name] = getattr(located.sums[sums], part).reshape(located.rows.shape)
+        for name in self._repeated:
+            out[name] = out[name].copy()
         if self._relabelling is not None:
             assert located.relabelled is not None
             self._relabelling.present(located, located.relabelled, out)
@@ -208,3 +208,14 @@ class SamplingPlan:
         if unfit is not None:
             values[unfit] = source.fills[""]
         return values
+
+
+def _repeated(parts: Sequence[tuple[str, tuple[int, float], str]]) -> list[str]:
+    """The views that show what another shows already: each array of a batch is its own (replay B4)."""
+    seen: set[tuple[tuple[int, float], str]] = set()
+    repeated = []
+    for name, sums, part in parts:
+        if (sums, part) in seen:
+            repeated.append(name)
+        seen.add((sums, part))
+    return repeated

@@ -13,7 +13,7 @@ from headrace import trees
 from headrace.errors import SpecError
 from headrace.spec import ArraySpec, Signature
 from headrace.store.window import EDGE, UNKNOWN
-from headrace.views.transition import TransitionView
+from headrace.views.transition import SUM_PARTS, TransitionView
 from headrace.views.view import View, fill_value
 
 # Columns that are known before acting, beside those whose final row was given a value (views V2).
@@ -53,6 +53,17 @@ class Source:
     columns: dict[str, str]
     fills: dict[str, NDArray[Any]]
     build: Callable[[dict[str, Any]], Any] | None
+
+    @property
+    def sum_part(self) -> str:
+        """Which of the numbers of an n-step return this is (views V18): "reward", "discount" or "n"; "" for none."""
+        view = self.view
+        return view.part if isinstance(view, TransitionView) and view.part in SUM_PARTS else ""
+
+    @property
+    def is_last(self) -> bool:
+        """Whether it shows the last of the transitions that an n-step return puts together."""
+        return isinstance(self.view, TransitionView) and self.view.part == "last"
 
     @property
     def covers(self) -> int:

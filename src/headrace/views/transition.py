@@ -14,6 +14,9 @@ from headrace.store.memory import open_store
 from headrace.store.window import follow
 from headrace.views.view import View
 
+SUM_PARTS = ("reward", "discount", "n")
+"""The parts of a transition that are computed, not copied."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TransitionView(View):
