@@ -43,7 +43,7 @@ def test_training_reaches_a_small_goal_and_its_policy_acts(tmp_path):
     threads = torch.get_num_threads()
     out = tmp_path / "run"
     done = train(
-        "CartPole-v1", "--seed=1", "--goal=100", "--steps=30000", "--json", f"--out={out}",
+        "CartPole-v1", "--seed=1", "--goal=100", "--steps=100000", "--json", f"--out={out}",
         "--hidden-units=64", "--batch-size=64", "--samples-per-insert=16", "--epsilon-frames=5000",
     )  # fmt: skip
     assert done.exit_code == 0, done.output

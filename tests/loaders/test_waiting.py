@@ -35,6 +35,14 @@ def in_thread(function):
     return result, thread
 
 
+def advance_until_over(clock, thread, *, seconds):
+    """Moves the clock by one step for each wait; `wait_for_waiters` would wait in vain for a thread that just ended."""
+    while thread.is_alive():
+        if clock.waiters:
+            clock.advance(seconds)
+        thread.join(0.001)
+
+
 class Interrupted(Exception):
     pass
 
@@ -97,10 +105,7 @@ def test_deadline(make_replay, prefetch):
     with Loader(replay, "t", 5, prefetch=prefetch, timeout=30.0, clock=clock) as loader:
         for time_up in (30.0, 60.0):
             result, thread = in_thread(lambda: next(loader))
-            while thread.is_alive():
-                clock.wait_for_waiters(1)
-                clock.advance(0.25)
-                thread.join(0.001)
+            advance_until_over(clock, thread, seconds=0.25)
             assert clock.monotonic() >= time_up
             (error,) = result
             assert isinstance(error, hr.DeadlineExceeded)
@@ -141,10 +146,7 @@ def test_deadline_while_sample_does_not_return(scripted, numbers):
     with Loader(replay, "t", 1, prefetch=1, timeout=5.0, clock=clock) as loader:
         result, thread = in_thread(lambda: next(loader))
         replay.wait_for_draws(1)
-        while thread.is_alive():
-            clock.wait_for_waiters(1)
-            clock.advance(1.0)
-            thread.join(0.001)
+        advance_until_over(clock, thread, seconds=1.0)
         assert "`sample` has not returned yet" in str(result[0])
         blocked.set()
         assert numbers(loader, 2) == [1, 2]
