@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 from headrace.errors import SpecError
 from headrace.spec import ArraySpec, check_array
-from headrace.store.columns import put_lanes, put_one
+from headrace.store.columns import LaneColumns, RowColumns
 
 DTYPES = [
     np.bool_, np.int8, np.int32, np.int64, np.uint8, np.uint64,
@@ -24,6 +24,16 @@ VALUES = [
     np.float32(1e30), np.float64(1e300), np.complex64(1j), np.complex128(1e300),
     np.array(3), np.array(3.5), [1], np.ones(2), "x", None, b"y", np.str_("z"), object(), {},
 ]  # fmt: skip
+
+
+def put_one(column, spec, path):
+    columns = RowColumns({path: column}, {path: spec})
+    return lambda row, value: columns.put(row, {path: value})
+
+
+def put_lanes(column, spec, path, lanes):
+    columns = LaneColumns({path: column}, {path: spec}, lanes)
+    return lambda row, value: columns.put(row, {path: value})
 
 
 def outcome(write):

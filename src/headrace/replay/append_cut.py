@@ -5,128 +5,103 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.replay.cutting import Cut, Windows, cut_block, cut_final
+from headrace.replay.cutting import cut_block, cut_final, open_cutter
 from headrace.replay.inserting import insert
-from headrace.replay.item_memory import open_items
-from headrace.replay.items import Scratch
-from headrace.store.commit import clear_idle, commit_finals, commit_marked, commit_step
+from headrace.replay.table_handles import (
+    max_size_of,
+    open_items_of,
+    open_memory_of,
+    open_scratch_of,
+    open_store_of,
+)
+from headrace.store.commit import clear_idle, commit_finals, commit_marked, commit_step, open_lanes
 from headrace.store.jit import Int, kernel
-from headrace.store.memory import open_store
 
 
 @kernel
 def append_and_cut(
-    memory: NDArray[np.uint8],
-    places: NDArray[np.int64],
-    page_rows: Int,
-    item_memory: NDArray[np.uint8],
-    item_places: NDArray[np.int64],
-    page: Int,
-    row: Int,
-    lane_steps: NDArray[np.uint32],
-    episodes: NDArray[np.int64],
-    next_episode: NDArray[np.int64],
-    newest: NDArray[np.int64],
-    length: Int,
-    stride: Int,
-    end: Int,
-    lookahead: Int,
-    rows: NDArray[np.int64],
-    shapes: NDArray[np.uint32],
+    table: NDArray[np.int64],
     lanes: NDArray[np.int64],
-    total: NDArray[np.int64],
+    cutter: NDArray[np.int64],
+    row: Int,
     first_key: Int,
-    priorities: NDArray[np.float64],
-    max_size: Int,
     uniforms: NDArray[np.float64],
-    changed: NDArray[np.int64],
-    parents: NDArray[np.int64],
-    slot: NDArray[np.int64],
-    chance: NDArray[np.float64],
 ) -> tuple[Int, Int, Int]:
     """Commit one transition of every lane, cut it, and insert the items.
 
     Args:
-        length, stride, end, lookahead: the `Cut`.
-        rows, shapes, lanes, total: the `Windows`, written; with room for one of each lane.
+        table, lanes, cutter: handles of the table, of the block's `Lanes` and of the `Cutter`, which has room for one
+            window of each lane.
 
     Returns:
-        As `inserting.insert`; `total[0]` is how many were to go in.
+        As `inserting.insert`; the cutter's `total[0]` is how many were to go in.
     """
-    store = open_store(memory, places, page_rows)
-    commit_step(store, page, row, lane_steps, episodes, next_episode, newest)
-    total[0] = 0
-    cut_block(store, page, 1, Cut(length, stride, end, lookahead), Windows(rows, shapes, lanes, total))
-    items = open_items(item_memory, item_places)
-    scratch = Scratch(changed, parents, slot, chance)
+    store = open_store_of(table)
+    cut, priorities, out = open_cutter(cutter)
+    commit_step(store, row, open_lanes(lanes))
+    out.total[0] = 0
+    cut_block(store, row // store.page_rows, 1, cut, out)
     # No episode ends here, so all windows have the shape of the first.
     return insert(
-        store, items, first_key, rows[: total[0]], shapes[:1], priorities, 0, max_size, uniforms, scratch
+        store,
+        open_items_of(table),
+        first_key,
+        out.rows[: out.total[0]],
+        out.shapes[:1],
+        priorities,
+        0,
+        max_size_of(table),
+        uniforms,
+        open_scratch_of(table),
     )
 
 
 @kernel
 def append_seam_and_cut(
-    memory: NDArray[np.uint8],
-    places: NDArray[np.int64],
-    page_rows: Int,
-    item_memory: NDArray[np.uint8],
-    item_places: NDArray[np.int64],
-    page: Int,
+    table: NDArray[np.int64],
+    lanes: NDArray[np.int64],
+    cutter: NDArray[np.int64],
     row: Int,
-    lane_steps: NDArray[np.uint32],
-    episodes: NDArray[np.int64],
-    next_episode: NDArray[np.int64],
-    newest: NDArray[np.int64],
+    first_key: Int,
+    uniforms: NDArray[np.float64],
     final: NDArray[np.bool_],
     idle: NDArray[np.bool_],
-    lane_words: NDArray[np.int64],
-    committed: Int,
     ended: NDArray[np.int64],
     first_final: Int,
-    length: Int,
-    stride: Int,
-    end: Int,
-    lookahead: Int,
-    rows: NDArray[np.int64],
-    shapes: NDArray[np.uint32],
-    lanes: NDArray[np.int64],
-    total: NDArray[np.int64],
-    first_key: Int,
-    priorities: NDArray[np.float64],
-    max_size: Int,
-    uniforms: NDArray[np.float64],
-    changed: NDArray[np.int64],
-    parents: NDArray[np.int64],
-    slot: NDArray[np.int64],
-    chance: NDArray[np.float64],
+    committed: Int,
 ) -> tuple[Int, Int, Int]:
     """As `append_and_cut`, where some lanes hold nothing and the episodes of some end, whose final rows are written.
 
     Args:
-        final, idle, lane_words, committed: see `commit_marked`.
+        table, lanes, cutter: as there; the cutter has room for all windows (`room_for`).
+        final, idle, committed: see `commit_marked`.
         ended, first_final: see `commit_finals`.
-        length, stride, end, lookahead: the `Cut`.
-        rows, shapes, lanes, total: the `Windows`, written; with room for all (`room_for`).
 
     Returns:
-        As `inserting.insert`; `total[0]` is how many were to go in.
+        As `inserting.insert`; the cutter's `total[0]` is how many were to go in.
     """
-    store = open_store(memory, places, page_rows)
+    store = open_store_of(table)
+    memory, places = open_memory_of(table)
+    cut, priorities, out = open_cutter(cutter)
+    block = open_lanes(lanes)
     clear_idle(memory, places, store.steps.shape[0], row, idle)
-    commit_marked(
-        store, page, row, lane_steps, episodes, next_episode, newest, final, idle, lane_words, committed
-    )
-    total[0] = 0
-    cut, out = Cut(length, stride, end, lookahead), Windows(rows, shapes, lanes, total)
-    cut_block(store, page, 1, cut, out)
-    commit_finals(store, row, ended, first_final, lane_steps, lane_words, committed)
+    commit_marked(store, row, block, final, idle, committed)
+    out.total[0] = 0
+    cut_block(store, row // store.page_rows, 1, cut, out)
+    commit_finals(store, row, block, ended, first_final, committed)
     for place in range(ended.shape[0]):
         cut_final(store, row + ended[place], ended[place], cut, out)
-    items = open_items(item_memory, item_places)
-    scratch = Scratch(changed, parents, slot, chance)
     # Where no episode ends, all windows have the shape of the first.
-    windows = shapes[: total[0] if ended.shape[0] else 1]
+    windows = out.shapes[: out.total[0] if ended.shape[0] else 1]
     return insert(
-        store, items, first_key, rows[: total[0]], windows, priorities, 0, max_size, uniforms, scratch
+        store,
+        open_items_of(table),
+        first_key,
+        out.rows[: out.total[0]],
+        windows,
+        priorities,
+        0,
+        max_size_of(table),
+        uniforms,
+        open_scratch_of(table),
     )

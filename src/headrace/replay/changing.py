@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.replay.item_memory import open_items
 from headrace.replay.items import (
     TOUCHES,
     Items,
@@ -18,6 +17,7 @@ from headrace.replay.items import (
     remove_slot,
 )
 from headrace.replay.journal import remember
+from headrace.replay.table_handles import open_items_of, open_scratch_of
 from headrace.store.jit import Int, kernel, prefetch
 from headrace.store.layout import StoreArrays
 
@@ -78,16 +78,10 @@ def update(items: Items, keys: NDArray[np.uint64], priorities: NDArray[np.float6
 
 
 @kernel
-def update_in(
-    item_memory: NDArray[np.uint8],
-    item_places: NDArray[np.int64],
-    keys: NDArray[np.uint64],
-    priorities: NDArray[np.float64],
-    changed: NDArray[np.int64],
-    parents: NDArray[np.int64],
-    slot: NDArray[np.int64],
-    chance: NDArray[np.float64],
-) -> Int:
-    """`update`, quick to call: the arrays are carved from their memory here."""
-    items = open_items(item_memory, item_places)
-    return update(items, keys, priorities, Scratch(changed, parents, slot, chance))
+def update_in(table: NDArray[np.int64], keys: NDArray[np.uint64], priorities: NDArray[np.float64]) -> Int:
+    """`update`, quick to call.
+
+    Args:
+        table: handles of the table (`table_handles`).
+    """
+    return update(open_items_of(table), keys, priorities, open_scratch_of(table))

@@ -111,15 +111,7 @@ class CustomRing(ItemRing):
         done = 0
         while not done:
             done, _, stopped = inserting.insert_into(
-                *self._carve_with_store,
-                key,
-                row,
-                window,
-                priority,
-                pins,
-                _NO_LIMIT,
-                _NO_NUMBERS,
-                *self._scratch_arrays,
+                self._handles.words, key, row, window, priority, pins, _NO_NUMBERS
             )
             try:
                 self._remove_obstacle(stopped)
@@ -155,6 +147,10 @@ class CustomRing(ItemRing):
         for key in keys:
             for index in self._indexes:
                 index.remove(key)
+
+    def _set_max_size(self, max_size: int) -> None:
+        self.max_size = max_size
+        self._handles.limit(_NO_LIMIT)
 
     def shrink_to(self, max_size: int) -> int:
         """See `ItemRing.shrink_to`."""

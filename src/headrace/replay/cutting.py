@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.ends import EndOfEpisode
-from headrace.replay.items import INVENTED, LOOKAHEAD, REAL
-from headrace.store.jit import Int, kernel
+from headrace.replay.items import INVENTED, LOOKAHEAD, REAL, WINDOW_WORDS
+from headrace.store.handles import Handles, opened
+from headrace.store.jit import Int, kernel, opening
 from headrace.store.layout import FINAL, LANES, LINKED, PADDING, STEP_MASK, USED, StoreArrays
 from headrace.store.memory import open_store
 from headrace.store.pinning import pin_page, pin_window
@@ -73,6 +74,50 @@ def new_windows(capacity: int) -> Windows:
         np.empty((capacity, 3), np.uint32),
         np.empty(capacity, np.int64),
         np.zeros(1, np.int64),
+    )
+
+
+class Cutter:
+    """A rule whose windows are cut and inserted in the call that stores the rows.
+
+    Args:
+        cut: the rule.
+        priorities: float64[1], of the items.
+
+    Attributes:
+        cut, priorities: as above.
+        out: the windows of the last call.
+        handles: int64[...], of all these, for kernels (`open_cutter`).
+    """
+
+    def __init__(self, cut: Cut, priorities: NDArray[np.float64]) -> None:
+        self.cut = cut
+        self.priorities = priorities
+        self.out = new_windows(0)
+        self._handles = Handles(np.array(cut, np.int64), priorities, *self.out)
+        self.handles = self._handles.words
+
+    def make_room(self, windows: int) -> None:
+        """See to it that so many windows fit."""
+        if len(self.out.rows) < windows:
+            self.out = new_windows(windows)
+            self._handles.replace(2, *self.out)
+
+
+@opening
+def open_cutter(handles: NDArray[np.int64]) -> tuple[Cut, NDArray[np.float64], Windows]:
+    """What a `Cutter` has handles of."""
+    numbers = opened(handles, 0, np.int64)
+    rows = opened(handles, 2, np.int64)
+    return (
+        Cut(numbers[0], numbers[1], numbers[2], numbers[3]),
+        opened(handles, 1, np.float64),
+        Windows(
+            rows,
+            opened(handles, 3, np.uint32).reshape((rows.shape[0], WINDOW_WORDS)),
+            opened(handles, 4, np.int64),
+            opened(handles, 5, np.int64),
+        ),
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.replay.item_memory import open_items
 from headrace.replay.items import (
     DEAD,
     FIFO,
@@ -28,6 +27,7 @@ from headrace.replay.items import (
 )
 from headrace.replay.journal import remember
 from headrace.replay.sum_tree import find, total
+from headrace.replay.table_handles import open_items_of
 from headrace.store.jit import Float, Int, kernel, prefetch
 from headrace.store.layout import StoreArrays
 
@@ -146,16 +146,19 @@ def draw(
 
 @kernel
 def draw_from(
-    item_memory: NDArray[np.uint8],
-    item_places: NDArray[np.int64],
+    table: NDArray[np.int64],
     start: Int,
     uniforms: NDArray[np.float64],
     keys: NDArray[np.uint64],
     integers: NDArray[np.int64],
     floats: NDArray[np.float64],
 ) -> Int:
-    """`draw`, quick to call: the arrays are carved from their memory here."""
-    return draw(open_items(item_memory, item_places), start, uniforms, keys, integers, floats)
+    """`draw`, quick to call.
+
+    Args:
+        table: handles of the table (`table_handles`).
+    """
+    return draw(open_items_of(table), start, uniforms, keys, integers, floats)
 
 
 @kernel

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from headrace.errors import StoreFull
 from headrace.replay import journal, moving
-from headrace.replay.cutting import Cut, Windows
+from headrace.replay.cutting import Cutter
 from headrace.replay.generations import Generations
 from headrace.replay.item_memory import ItemMemory, ItemShape, new_items, with_selectors
 from headrace.replay.item_ring import ONE_ROW, ItemRing
@@ -83,8 +83,7 @@ class DurableRing(ItemRing):
             with_priorities=found.shape.with_priorities,
         )
         if shape == found.shape:
-            self.memory = with_selectors(found, self._sampler, self._remover)
-            super()._use(self.memory)
+            super()._use(with_selectors(found, self._sampler, self._remover))
         else:
             # Other selectors keep other arrays.
             new = self._new_of(shape)
@@ -106,7 +105,6 @@ class DurableRing(ItemRing):
     def _use(self, memory: ItemMemory) -> None:
         self._files.turn(memory.arena)
         super()._use(memory)
-        self.memory = memory
 
     # ---- transactions ----------------------------------------------------------------------------------------------
 
@@ -163,32 +161,24 @@ class DurableRing(ItemRing):
         with self._insertion(block.lanes, ONE_ROW, priorities):
             return super().append_step(block, first_key, priorities)
 
-    def append_and_cut(
-        self, block: LaneBlock, cut: Cut, out: Windows, first_key: int, priorities: NDArray[np.float64]
-    ) -> int:
+    def append_and_cut(self, block: LaneBlock, cutter: Cutter, first_key: int) -> int:
         """See `ItemRing.append_and_cut`."""
-        self._prepare(block.lanes, np.array([[cut.length, 0, cut.lookahead]], np.uint32), priorities)
+        cut = cutter.cut
+        self._prepare(block.lanes, np.array([[cut.length, 0, cut.lookahead]], np.uint32), cutter.priorities)
         excess = max(0, len(self) - self.max_size)
         with self._transaction(2 * block.lanes + excess) as ring:
-            left = super().append_and_cut(block, cut, out, first_key, priorities)
-            ring[INSERTS] += int(out.total[0])
+            left = super().append_and_cut(block, cutter, first_key)
+            ring[INSERTS] += int(cutter.out.total[0])
         return left
 
-    def append_seam_and_cut(
-        self,
-        block: LaneBlock,
-        seam: Seam,
-        cut: Cut,
-        out: Windows,
-        first_key: int,
-        priorities: NDArray[np.float64],
-    ) -> int:
+    def append_seam_and_cut(self, block: LaneBlock, seam: Seam, cutter: Cutter, first_key: int) -> int:
         """See `ItemRing.append_seam_and_cut`."""
         # How many windows there are and of which shapes is known when they are cut.
-        self._commit_and_cut(block, seam, cut, out)
+        self._commit_and_cut(block, seam, cutter)
+        out = cutter.out
         rows, windows = out.rows[: out.total[0]], out.shapes[: out.total[0]]
         try:
-            return self.insert(first_key, rows, windows, priorities)
+            return self.insert(first_key, rows, windows, cutter.priorities)
         except StoreFull as error:
             raise self._items_refused(error, rows, windows, 0) from error.__cause__
 

@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.replay.drawing import choose
-from headrace.replay.item_memory import open_items
 from headrace.replay.items import (
     HAS_SEQUENCES,
     INVENTED,
@@ -26,10 +25,10 @@ from headrace.replay.items import (
     slot_at,
 )
 from headrace.replay.journal import remember
-from headrace.store.commit import commit_step
+from headrace.replay.table_handles import max_size_of, open_items_of, open_scratch_of, open_store_of
+from headrace.store.commit import commit_step, open_lanes
 from headrace.store.jit import Int, kernel
 from headrace.store.layout import REFERENCES, StoreArrays
-from headrace.store.memory import open_store
 
 # Why `insert` stopped.
 DONE, NO_SLOT, NO_NUMBERS, NO_SCRATCH, NO_WINDOWS, NO_PRIORITIES = range(6)
@@ -105,67 +104,62 @@ def insert(
 
 @kernel
 def insert_into(
-    memory: NDArray[np.uint8],
-    places: NDArray[np.int64],
-    page_rows: Int,
-    item_memory: NDArray[np.uint8],
-    item_places: NDArray[np.int64],
+    table: NDArray[np.int64],
     first_key: Int,
     rows: NDArray[np.int64],
     windows: NDArray[np.uint32],
     priorities: NDArray[np.float64],
     pins: Int,
-    max_size: Int,
     uniforms: NDArray[np.float64],
-    changed: NDArray[np.int64],
-    parents: NDArray[np.int64],
-    slot: NDArray[np.int64],
-    chance: NDArray[np.float64],
 ) -> tuple[Int, Int, Int]:
-    """`insert`, quick to call: the arrays are carved from their memory here."""
+    """`insert`, quick to call.
+
+    Args:
+        table: handles of the table (`table_handles`).
+    """
     return insert(
-        open_store(memory, places, page_rows),
-        open_items(item_memory, item_places),
+        open_store_of(table),
+        open_items_of(table),
         first_key,
         rows,
         windows,
         priorities,
         pins,
-        max_size,
+        max_size_of(table),
         uniforms,
-        Scratch(changed, parents, slot, chance),
+        open_scratch_of(table),
     )
 
 
 @kernel
 def append_step(
-    memory: NDArray[np.uint8],
-    places: NDArray[np.int64],
-    page_rows: Int,
-    item_memory: NDArray[np.uint8],
-    item_places: NDArray[np.int64],
-    page: Int,
+    table: NDArray[np.int64],
+    lanes: NDArray[np.int64],
     row: Int,
-    lane_steps: NDArray[np.uint32],
-    episodes: NDArray[np.int64],
-    next_episode: NDArray[np.int64],
-    newest: NDArray[np.int64],
     first_key: Int,
     windows: NDArray[np.uint32],
     priorities: NDArray[np.float64],
-    max_size: Int,
     uniforms: NDArray[np.float64],
-    changed: NDArray[np.int64],
-    parents: NDArray[np.int64],
-    slot: NDArray[np.int64],
-    chance: NDArray[np.float64],
 ) -> tuple[Int, Int, Int]:
-    """`commit.commit_step`, and `insert` of an item for each of its rows: the way of most steps, in one call."""
-    store = open_store(memory, places, page_rows)
-    commit_step(store, page, row, lane_steps, episodes, next_episode, newest)
-    items = open_items(item_memory, item_places)
-    scratch = Scratch(changed, parents, slot, chance)
-    return insert(store, items, first_key, newest, windows, priorities, 1, max_size, uniforms, scratch)
+    """`commit.commit_step`, and `insert` of an item for each of its rows: the way of most steps, in one call.
+
+    Args:
+        table, lanes: handles of the table and of the block's `Lanes`.
+    """
+    store, block = open_store_of(table), open_lanes(lanes)
+    commit_step(store, row, block)
+    return insert(
+        store,
+        open_items_of(table),
+        first_key,
+        block.newest,
+        windows,
+        priorities,
+        1,
+        max_size_of(table),
+        uniforms,
+        open_scratch_of(table),
+    )
 
 
 @kernel

@@ -15,6 +15,7 @@ from headrace.replay.cutting import (
     CONTINUE,
     WHOLE,
     Cut,
+    Cutter,
     Windows,
     cut_block_in,
     cut_finals_in,
@@ -59,7 +60,7 @@ class _Rule:
     Attributes:
         given: the priorities of the items that it makes next, where they are not those of the rule.
         streams: of each block, where windows go on over the ends of episodes.
-        out: room for the windows that a step completes, made larger where that is not enough.
+        cutter: of the rule.
     """
 
     number: int
@@ -68,7 +69,10 @@ class _Rule:
     priorities: NDArray[np.float64]
     given: NDArray[np.float64] | None = None
     streams: dict[LaneBlock, Streams] = field(default_factory=dict)
-    out: Windows = field(default_factory=lambda: new_windows(0))
+    cutter: Cutter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.cutter = Cutter(self.cut, self.priorities)
 
     def take_priorities(self, count: int) -> NDArray[np.float64]:
         if self.given is None:
@@ -76,11 +80,6 @@ class _Rule:
         taken, self.given = self.given[:count], self.given[count:]
         assert len(taken) == count, "a priority was given for every item"
         return taken
-
-    def out_of(self, windows: int) -> Windows:
-        if len(self.out.rows) < windows:
-            self.out = new_windows(windows)
-        return self.out
 
     def streams_of(self, block: LaneBlock) -> Streams:
         if block not in self.streams:
@@ -162,13 +161,14 @@ class ItemMaker:
             return
         cut = self._only_cut
         if cut is not None and cut.table.takes_at_once(block.lanes):
-            out, key, row = cut.out_of(block.lanes), self._replay.new_keys(0), block.row
+            cutter, row = cut.cutter, block.row
+            cutter.make_room(block.lanes)
             try:
-                cut.table.append_and_cut(block, cut.cut, out, key, cut.priorities)
+                cut.table.append_and_cut(block, cutter, self._replay.new_keys(0))
             except StoreFull as error:
                 self._refuse_if_stored(error, block, row)
             finally:
-                self._new_keys(cut, int(out.total[0]))
+                self._new_keys(cut, int(cutter.out.total[0]))
             return
         for table in self._customs:
             table.ring.check()
@@ -181,13 +181,14 @@ class ItemMaker:
         if cut is not None:
             most = room_for(block.lanes, len(seam.ended), cut.cut)
             if cut.table.takes_at_once(most):
-                out, key, row = cut.out_of(most), self._replay.new_keys(0), block.row
+                cutter, row = cut.cutter, block.row
+                cutter.make_room(most)
                 try:
-                    cut.table.append_seam_and_cut(block, seam, cut.cut, out, key, cut.priorities)
+                    cut.table.append_seam_and_cut(block, seam, cutter, self._replay.new_keys(0))
                 except StoreFull as error:
                     self._refuse_if_stored(error, block, row)
                 finally:
-                    self._new_keys(cut, int(out.total[0]))
+                    self._new_keys(cut, int(cutter.out.total[0]))
                 return
         for table in self._customs:
             table.ring.check()

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from headrace.errors import StoreFull
 from headrace.replay import changing, drawing, inserting, moving
 from headrace.replay.append_cut import append_and_cut, append_seam_and_cut
-from headrace.replay.cutting import Cut, Windows, cut_block_in, cut_finals_in
+from headrace.replay.cutting import Cutter, cut_block_in, cut_finals_in
 from headrace.replay.generator import addresses_of
 from headrace.replay.item_memory import (
     ItemMemory,
@@ -37,6 +37,7 @@ from headrace.replay.items import (
     unpin_items,
 )
 from headrace.replay.selectors import Selector
+from headrace.replay.table_handles import TableHandles
 from headrace.store.block import LaneBlock, Seam
 from headrace.store.room import stored_without_items
 from headrace.store.store import Store
@@ -77,7 +78,8 @@ class ItemRing:
         loaded: LoadedItems | None = None,
     ) -> None:
         self._store = store
-        self.max_size = max_size
+        self._handles = TableHandles(store)
+        self._set_max_size(max_size)
         self._sampler = sampler
         self._remover = remover
         self._random = random
@@ -106,14 +108,8 @@ class ItemRing:
 
     def _use(self, memory: ItemMemory) -> None:
         self.arrays = memory.items
-        # What kernels carve the arrays from; made once, for it is given to them at every step.
-        self._carve = (memory.memory, memory.places)
-        self._carve_with_store = (
-            self._store.memory,
-            self._store.places,
-            self._store.arrays.page_rows,
-            *self._carve,
-        )
+        self.memory = memory
+        self._handles.use(memory)
 
     def __len__(self) -> int:
         return int(self.arrays.ring[LIVE])
@@ -180,15 +176,7 @@ class ItemRing:
         while True:
             uniforms = self._random.random(2 * len(rows) + 8) if self._random_victims else _NO_NUMBERS
             done, gone, stopped = inserting.insert_into(
-                *self._carve_with_store,
-                first_key,
-                rows,
-                windows,
-                priorities,
-                pins,
-                self.max_size,
-                uniforms,
-                *self._scratch_arrays,
+                self._handles.words, first_key, rows, windows, priorities, pins, uniforms
             )
             left += int(gone)
             inserted += int(done)
@@ -204,21 +192,14 @@ class ItemRing:
     def append_step(self, block: LaneBlock, first_key: int, priorities: NDArray[np.float64]) -> int:
         """Commit a block's step and insert an item of each of its rows; returns how many items left for them."""
         uniforms = self._random.random(2 * block.lanes + 8) if self._random_victims else _NO_NUMBERS
-        page, row, lane_steps, episodes, next_episode, newest = block.what_to_commit()
         done, left, stopped = inserting.append_step(
-            *self._carve_with_store,
-            page,
-            row,
-            lane_steps,
-            episodes,
-            next_episode,
-            newest,
+            self._handles.words,
+            block.handles,
+            block.row_to_commit(),
             first_key,
             ONE_ROW,
             priorities,
-            self.max_size,
             uniforms,
-            *self._scratch_arrays,
         )
         block.committed()
         if stopped == inserting.DONE:
@@ -226,95 +207,63 @@ class ItemRing:
         rows = block.newest_rows
         return int(left) + self._insert_rest(stopped, done, first_key, rows, ONE_ROW, priorities, 1)
 
-    def append_and_cut(
-        self, block: LaneBlock, cut: Cut, out: Windows, first_key: int, priorities: NDArray[np.float64]
-    ) -> int:
-        """Commit a block's step and insert the items that it completes; returns how many left for them.
+    def append_and_cut(self, block: LaneBlock, cutter: Cutter, first_key: int) -> int:
+        """Commit a block's step and insert the items that it completes; returns how many items left for them.
 
         Args:
-            out: written; with room for one window of each lane.
+            cutter: with room for one window of each lane; its `out` tells which were completed.
         """
         uniforms = self._random.random(2 * block.lanes + 8) if self._random_victims else _NO_NUMBERS
-        page, row, lane_steps, episodes, next_episode, newest = block.what_to_commit()
         done, left, stopped = append_and_cut(
-            *self._carve_with_store,
-            page,
-            row,
-            lane_steps,
-            episodes,
-            next_episode,
-            newest,
-            *cut,
-            *out,
-            first_key,
-            priorities,
-            self.max_size,
-            uniforms,
-            *self._scratch_arrays,
+            self._handles.words, block.handles, cutter.handles, block.row_to_commit(), first_key, uniforms
         )
         block.committed()
         if stopped == inserting.DONE:
             return int(left)
+        out = cutter.out
         rows = out.rows[: out.total[0]]
-        return int(left) + self._insert_rest(stopped, done, first_key, rows, out.shapes[:1], priorities)
+        return int(left) + self._insert_rest(
+            stopped, done, first_key, rows, out.shapes[:1], cutter.priorities
+        )
 
-    def append_seam_and_cut(
-        self,
-        block: LaneBlock,
-        seam: Seam,
-        cut: Cut,
-        out: Windows,
-        first_key: int,
-        priorities: NDArray[np.float64],
-    ) -> int:
+    def append_seam_and_cut(self, block: LaneBlock, seam: Seam, cutter: Cutter, first_key: int) -> int:
         """As `append_and_cut`, where some lanes hold nothing and the episodes of some end.
 
         Args:
-            out: written; with room for all the windows.
+            cutter: with room for all the windows.
         """
         uniforms = self._random.random(2 * block.lanes + 8) if self._random_victims else _NO_NUMBERS
-        page, row, lane_steps, episodes, next_episode, newest = block.what_to_commit()
-        final, words, committed = block.seam_to_commit()
         done, left, stopped = append_seam_and_cut(
-            *self._carve_with_store,
-            page,
-            row,
-            lane_steps,
-            episodes,
-            next_episode,
-            newest,
-            final,
-            seam.idle,
-            words,
-            committed,
-            seam.ended,
-            seam.first,
-            *cut,
-            *out,
+            self._handles.words,
+            block.handles,
+            cutter.handles,
+            block.row_to_commit(),
             first_key,
-            priorities,
-            self.max_size,
             uniforms,
-            *self._scratch_arrays,
+            block.no_lanes,
+            *seam,
+            block.steps_committed + 1,
         )
         block.committed()
         if stopped == inserting.DONE:
             return int(left)
+        out = cutter.out
         rows = out.rows[: out.total[0]]
         windows = out.shapes[: out.total[0]] if len(seam.ended) else out.shapes[:1]
-        return int(left) + self._insert_rest(stopped, done, first_key, rows, windows, priorities)
+        return int(left) + self._insert_rest(stopped, done, first_key, rows, windows, cutter.priorities)
 
-    def _commit_and_cut(self, block: LaneBlock, seam: Seam, cut: Cut, out: Windows) -> None:
+    def _commit_and_cut(self, block: LaneBlock, seam: Seam, cutter: Cutter) -> None:
         """The part of `append_seam_and_cut` that leaves the items as they are."""
-        carve = self._carve_with_store[:3]
-        out.total[0] = 0
+        store, (found, shapes, lanes, total) = self._store, cutter.out
+        carve = (store.memory, store.places, store.arrays.page_rows)
+        total[0] = 0
         block.commit_idle(seam.idle)
-        page = block.last // self._store.arrays.page_rows
-        cut_block_in(*carve, page, *cut, out.rows, out.shapes, out.lanes, out.total)
+        page = block.last // store.arrays.page_rows
+        cut_block_in(*carve, page, *cutter.cut, found, shapes, lanes, total)
         if len(seam.ended):
             block.commit_finals(seam.ended, seam.first)
             rows = block.last + seam.ended
-            cut_finals_in(*carve, rows, seam.ended, *cut, out.rows, out.shapes, out.lanes, out.total)
+            cut_finals_in(*carve, rows, seam.ended, *cutter.cut, found, shapes, lanes, total)
 
     def _insert_rest(
         self,
@@ -372,11 +321,12 @@ class ItemRing:
 
     def shrink_to(self, max_size: int) -> int:
         """Set another largest size; returns how many items left at once."""
-        before, self.max_size = self.max_size, max_size
+        before = self.max_size
+        self._set_max_size(max_size)
         try:
             left = self.insert(0, np.zeros(0, np.int64), self.arrays.common_window[None], self.arrays.common)
         except BaseException:
-            self.max_size = before
+            self._set_max_size(before)
             raise
         self._close_holes()
         return left
@@ -401,8 +351,7 @@ class ItemRing:
         if not self.arrays.priorities.shape[0]:
             self._replace(self.arrays.rows.shape[0], with_priorities=True)
         self._scratch_for(len(keys))
-        changed, parents, slot, chance = self._scratch_arrays
-        return int(changing.update_in(*self._carve, keys, priorities, changed, parents, slot, chance))
+        return int(changing.update_in(self._handles.words, keys, priorities))
 
     # ---- copies ----------------------------------------------------------------------------------------------------
 
@@ -415,7 +364,7 @@ class ItemRing:
         return state_of(self.arrays, self._by_name(), room, len(self._scratch.changed))
 
     def _by_name(self) -> dict[str, NDArray[Any]]:
-        return arrays_by_name(self.arrays, records_of(*self._carve))
+        return arrays_by_name(self.arrays, records_of(self.memory.memory, self.memory.places))
 
     # ---- room ------------------------------------------------------------------------------------------------------
 
@@ -465,12 +414,12 @@ class ItemRing:
         drawn = 0
         while drawn < len(keys):
             uniforms = self._random.random(len(keys) - drawn) if self._random_draws else _NO_NUMBERS
-            drawn = drawing.draw_from(*self._carve, drawn, uniforms, keys, integers, floats)
+            drawn = drawing.draw_from(self._handles.words, drawn, uniforms, keys, integers, floats)
         return self._windows_of(integers[drawing.SLOT]), 0
 
     def draw_quick(self, quick: QuickBatches) -> tuple[NDArray[np.uint8], int] | None:
         """Draw a batch and copy its records; see `QuickBatches.sample`."""
-        return quick.sample(self._carve, self._numbers)
+        return quick.sample(self._handles.words, self._numbers)
 
     def draw_distinct(
         self,
@@ -549,7 +498,11 @@ class ItemRing:
 
     def _use_scratch(self, scratch: Scratch) -> None:
         self._scratch = scratch
-        self._scratch_arrays = (scratch.changed, scratch.parents, scratch.slot, scratch.chance)
+        self._handles.use_scratch(scratch)
+
+    def _set_max_size(self, max_size: int) -> None:
+        self.max_size = max_size
+        self._handles.limit(max_size)
 
     def keys_sampled(self, times: int) -> NDArray[np.uint64]:
         """The keys of items that were sampled at least so often."""

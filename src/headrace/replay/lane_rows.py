@@ -13,9 +13,9 @@ from headrace.ends import EndOfEpisode
 from headrace.replay.cutting import CONTINUE, END_NUMBERS
 from headrace.replay.final_columns import FinalColumns
 from headrace.replay.item_maker import ItemMaker
-from headrace.spec import Signature, check_array
+from headrace.spec import check_array
 from headrace.store.block import LaneBlock, Seam
-from headrace.store.columns import put_lanes, put_one
+from headrace.store.columns import LaneColumns, RowColumns
 
 if TYPE_CHECKING:
     from headrace.replay.replay import Replay
@@ -51,12 +51,9 @@ class LaneRows:
         self._extra_pages = 2 * (len(self.blocks) - 1)
         self._store.allow(self._extra_pages)
         self._columns = list(columns.items())
-        self._puts = _puts(signature, columns, lanes)
-        # Columns with what a value must be to be written without a look at the table of casts.
-        self._lane_columns = [
-            (name, columns[name], spec.dtype, (lanes, *spec.shape), spec)
-            for name, spec in self._specs.items()
-        ]
+        self._put = (
+            RowColumns(columns, self._specs) if lanes == 1 else LaneColumns(columns, self._specs, lanes)
+        ).put
 
     def release(self) -> list[int]:
         """Forget all pages; returns those that are to be given back."""
@@ -68,27 +65,13 @@ class LaneRows:
     def write(self, row: int, step: Any) -> None:
         """Write one step of every lane from `row` on, for the only block, and commit nothing."""
         # A dict of columns is taken for any signature: no key of a tree has the "/" of their names.
-        if type(step) is dict and len(step) == len(self._puts):
+        if type(step) is dict and len(step) == len(self._specs):
             try:
-                if self._lanes > 1:
-                    self._write_lanes(row, step)
-                else:
-                    for name, put in self._puts:
-                        put(row, step[name])
+                self._put(row, step)
                 return
             except KeyError:
                 pass  # `flatten` says what is missing.
-        values = self._store.signature.flatten(step)
-        for name, put in self._puts:
-            put(row, values[name])
-
-    def _write_lanes(self, row: int, step: dict[str, Any]) -> None:
-        rows = slice(row, row + self._lanes)
-        for name, column, dtype, shape, spec in self._lane_columns:
-            value = step[name]
-            if type(value) is not np.ndarray or value.dtype is not dtype or value.shape != shape:
-                value = check_array(value, spec, name, (self._lanes,))
-            column[rows] = value
+        self._put(row, self._store.signature.flatten(step))
 
     def write_checked(self, row: int, values: Mapping[str, Any]) -> None:
         """As `write`, of columns that are known to fit; those of one lane have no axis of lanes."""
@@ -316,10 +299,3 @@ def _spans(blocks: Sequence[LaneBlock]) -> list[tuple[LaneBlock, slice]]:
     """Each block with the writer's lanes that are in it."""
     stops = np.cumsum([block.lanes for block in blocks]).tolist()
     return [(block, slice(stop - block.lanes, stop)) for block, stop in zip(blocks, stops, strict=True)]
-
-
-def _puts(signature: Signature, columns: Mapping[str, NDArray[Any]], lanes: int) -> list[tuple[str, Any]]:
-    specs = signature.columns
-    if lanes == 1:
-        return [(name, put_one(columns[name], spec, name)) for name, spec in specs.items()]
-    return [(name, put_lanes(columns[name], spec, name, lanes)) for name, spec in specs.items()]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from headrace.clock import Clock
 from headrace.errors import Closed, DeadlineExceeded, StoreFull
-from headrace.replay.cutting import Cut, Windows
+from headrace.replay.cutting import Cutter
 from headrace.replay.distribution import SkippedKeys, distribution_of
 from headrace.replay.item_ring import ONE_ROW, ItemRing
 from headrace.replay.item_state import ItemState
@@ -138,40 +138,30 @@ class LiveTable:
         if self._waiting:
             self._changed.notify_all()
 
-    def append_and_cut(
-        self, block: LaneBlock, cut: Cut, out: Windows, first_key: int, priorities: NDArray[np.float64]
-    ) -> None:
+    def append_and_cut(self, block: LaneBlock, cutter: Cutter, first_key: int) -> None:
         """Commit a block's step and insert the items that it completes. The gate is known to be open.
 
         Args:
-            out: see `ItemRing.append_and_cut`; its total is how many were inserted, after an error too.
+            cutter: see `ItemRing.append_and_cut`; its total is how many were inserted, after an error too.
         """
         try:
-            self.deletes += self.ring.append_and_cut(block, cut, out, first_key, priorities)
+            self.deletes += self.ring.append_and_cut(block, cutter, first_key)
         except BaseException:
-            out.total[0] = self._count_cut_short()
+            cutter.out.total[0] = self._count_cut_short()
             raise
-        self._count_cut(out)
+        self._count_cut(cutter)
 
-    def append_seam_and_cut(
-        self,
-        block: LaneBlock,
-        seam: Seam,
-        cut: Cut,
-        out: Windows,
-        first_key: int,
-        priorities: NDArray[np.float64],
-    ) -> None:
+    def append_seam_and_cut(self, block: LaneBlock, seam: Seam, cutter: Cutter, first_key: int) -> None:
         """As `append_and_cut`, where some lanes hold nothing and the episodes of some end."""
         try:
-            self.deletes += self.ring.append_seam_and_cut(block, seam, cut, out, first_key, priorities)
+            self.deletes += self.ring.append_seam_and_cut(block, seam, cutter, first_key)
         except BaseException:
-            out.total[0] = self._count_cut_short()
+            cutter.out.total[0] = self._count_cut_short()
             raise
-        self._count_cut(out)
+        self._count_cut(cutter)
 
-    def _count_cut(self, out: Windows) -> None:
-        made = int(out.total[0])
+    def _count_cut(self, cutter: Cutter) -> None:
+        made = int(cutter.out.total[0])
         self.inserts += made
         if self._waiting and made:
             self._changed.notify_all()

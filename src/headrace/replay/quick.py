@@ -51,7 +51,6 @@ class QuickBatches:
         self._quick = quick(store, views, batch, length, sequences=sequences)
         self._layout = BatchLayout(length if sequences else None)
         self._store = store
-        self._carve = (store.memory, store.places, store.arrays.page_rows)
         self._how: tuple[Any, ...] = (views.gamma, record_layout(store.signature).nbytes, self._quick.numbers)
         self._names = views.names
         # All of a batch's arrays at once, the numbers of its items first.
@@ -67,12 +66,12 @@ class QuickBatches:
         return self._quick.nbytes <= LARGEST
 
     def sample(
-        self, carve: tuple[Any, Any], numbers: tuple[int, int]
+        self, table: NDArray[np.int64], numbers: tuple[int, int]
     ) -> tuple[NDArray[np.uint8], int] | None:
         """A batch's stretch of memory, and at how many places nothing is known. The lock must be held.
 
         Args:
-            carve: the memory of the items and its places.
+            table: handles of the table (`table_handles`).
             numbers: the random ones (`jit.next_double`).
 
         Returns:
@@ -81,10 +80,10 @@ class QuickBatches:
         if self._store.has_dropped:
             self._store.reclaim()
         out = self._pool.stretch(self._quick.nbytes)
-        missing = sample(*self._carve, *carve, *numbers, *self._how, out)  # type: ignore[call-arg]
+        missing = sample(table, *numbers, *self._how, out)  # type: ignore[call-arg]
         if missing == PAGES_FREED:
             self._store.reclaim()
-            missing = sample(*self._carve, *carve, *numbers, *self._how, out)  # type: ignore[call-arg]
+            missing = sample(table, *numbers, *self._how, out)  # type: ignore[call-arg]
         return None if missing < 0 else (out, missing)
 
     def present(self, out: NDArray[np.uint8], missing: int) -> SampledBatch:

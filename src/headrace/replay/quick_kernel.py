@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.replay.drawing import draw
-from headrace.replay.item_memory import open_items
 from headrace.replay.items import (
     HAS_SEQUENCES,
     INVENTED,
@@ -17,11 +16,12 @@ from headrace.replay.items import (
     UNIFORM,
     Items,
 )
+from headrace.replay.table_handles import open_items_of, open_memory_of, open_store_of
 from headrace.store.copying import copy_fields, words
 from headrace.store.gather import rows_of_one_length
 from headrace.store.jit import Bool, Float, Int, kernel, kernel_apart, next_double, prefetch
 from headrace.store.layout import StoreArrays
-from headrace.store.memory import open_records, open_store
+from headrace.store.memory import open_records
 from headrace.store.records import FIELD_WORDS
 from headrace.store.window import resolve
 from headrace.views.transition import add_up
@@ -49,11 +49,7 @@ BEGIN, OFFSETS, ACTING_GIVES, PLACE, STARTS = range(5)
 
 @kernel
 def sample(
-    memory: NDArray[np.uint8],
-    places: NDArray[np.int64],
-    page_rows: Int,
-    item_memory: NDArray[np.uint8],
-    item_places: NDArray[np.int64],
+    table: NDArray[np.int64],
     function: Int,
     state: Int,
     gamma: Float,
@@ -64,6 +60,7 @@ def sample(
     """Draw the items, find their rows and copy the records.
 
     Args:
+        table: handles of the table (`table_handles`).
         function, state: of the random numbers (`jit.next_double`).
         numbers: see `quick_layout.Quick`.
 
@@ -72,8 +69,7 @@ def sample(
         `numbers` says; PAGES_FREED, if windows might still lead into pages that were given back.
     """
     sizes = numbers[:SIZES]
-    items = open_items(item_memory, item_places)
-    store = open_store(memory, places, page_rows)
+    items, store = open_items_of(table), open_store_of(table)
     if store.freed[-1]:
         return PAGES_FREED
     if not _fits(items, sizes):
@@ -81,10 +77,11 @@ def sample(
     batch, length = sizes[BATCH], sizes[LENGTH]
     windows = numbers[SIZES : sizes[OFFSETS_AT]].reshape((sizes[WINDOWS], 5))
     offsets = numbers[sizes[OFFSETS_AT] : sizes[TABLE_AT]]
-    table = numbers[sizes[TABLE_AT] :].reshape(
+    fields = numbers[sizes[TABLE_AT] :].reshape(
         ((numbers.shape[0] - sizes[TABLE_AT]) // FIELD_WORDS, FIELD_WORDS)
     )
     _draw(items, function, state, batch, out)
+    memory, places = open_memory_of(table)
     records = open_records(memory, places)
     found = out[sizes[FOUND] : sizes[KNOWN_AT]].view(np.int64)
     known = out[sizes[KNOWN_AT] : sizes[KNOWN_AT] + found.shape[0]]
@@ -105,7 +102,7 @@ def sample(
             found[place:stop].reshape((rows.shape[0], count)),
             known[place:stop].reshape((rows.shape[0], count)),
         )
-    copy_fields(records, record_nbytes, found[: sizes[COPIED]], table, out)
+    copy_fields(records, record_nbytes, found[: sizes[COPIED]], fields, out)
     return missing
 
 

@@ -13,10 +13,12 @@ from headrace.store.commit import (
     LANE_WORDS,
     LAST_ROW,
     OPEN_FROM,
+    Lanes,
     commit_finals_in,
     commit_marked_in,
     commit_step_in,
 )
+from headrace.store.handles import Handles
 from headrace.store.layout import ENDED, USED, VERSIONED
 from headrace.store.store import Store
 
@@ -53,6 +55,9 @@ class LaneBlock:
         last: the first row of the step committed last.
         lane_steps: uint32[lanes], the index of each lane's next step in its episode.
         newest_rows: int64[lanes], the rows of the step committed last; used again by the next.
+        steps_committed: how many.
+        handles: int64[...], of its `Lanes`, for kernels that commit a step.
+        no_lanes: bool[lanes], none of them.
         no_seam: of a step that is a transition of every lane.
         version: of the policy that acts; stored with each step.
     """
@@ -64,7 +69,7 @@ class LaneBlock:
         self._across = history if across is None else across
         self._page = -1
         self._steps_left = 0
-        self._committed = 0
+        self.steps_committed = 0
         self._reach: deque[tuple[int, int]] = deque()
         self._final_page = -1
         self.row = -1
@@ -76,10 +81,13 @@ class LaneBlock:
         self._lane_words[LAST_ROW] = -1
         self.newest_rows = np.empty(lanes, np.int64)
         self._carve = (store.memory, store.places, store.arrays.page_rows)
-        # What a kernel that commits a step is told of the lanes, beside the page and the row.
-        self._counters = (self.lane_steps, self._episodes, store.next_episode, self.newest_rows)
-        self._all, self._none = np.ones(lanes, np.bool_), np.zeros(lanes, np.bool_)
-        self.no_seam = Seam(self._none, np.zeros(0, np.int64), -1)
+        counters = Lanes(
+            self.lane_steps, self._episodes, store.next_episode, self.newest_rows, self._lane_words
+        )
+        self._handles = Handles(*counters)
+        self.handles = self._handles.words
+        self._all, self.no_lanes = np.ones(lanes, np.bool_), np.zeros(lanes, np.bool_)
+        self.no_seam = Seam(self.no_lanes, np.zeros(0, np.int64), -1)
 
     # ---- pages -----------------------------------------------------------------------------------------------------
 
@@ -99,14 +107,14 @@ class LaneBlock:
         self._page = page
         self._steps_left = self._store.arrays.page_rows // self.lanes
         self.row = page * self._store.arrays.page_rows
-        self._reach.append((page, self._committed))
+        self._reach.append((page, self.steps_committed))
 
     def _oldest_in_reach(self) -> int:
         """The number of the oldest step that a later window may hold."""
         # An episode that has ended can be looked back at until its lane goes on.
         words = self._lane_words
         first = int(np.where(self.lane_steps > 0, words[OPEN_FROM], words[ENDED_FROM]).min())
-        return min(max(self._committed - self._history, first), self._committed - self._across)
+        return min(max(self.steps_committed - self._history, first), self.steps_committed - self._across)
 
     def release(self) -> list[int]:
         """Forget all pages; returns those that are to be given back."""
@@ -122,54 +130,36 @@ class LaneBlock:
 
     def commit(self) -> None:
         """Take in the step at `row`, one transition of every lane."""
-        page, row, lane_steps, *counters = self.what_to_commit()
-        commit_step_in(*self._carve, page, row, lane_steps, *counters)
+        commit_step_in(*self._carve, self.row_to_commit(), self.handles)
         self.committed()
 
-    def what_to_commit(
-        self,
-    ) -> tuple[int, int, NDArray[np.uint32], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """The step at `row`, as a kernel that commits it takes it: page, row, steps, episodes, counter, newest rows."""
+    def row_to_commit(self) -> int:
+        """The first row of the step at `row`, which a kernel is about to commit."""
         if self.version:
             self._stamp()
-        return (self._page, self.row, *self._counters)
-
-    def seam_to_commit(self) -> tuple[NDArray[np.bool_], NDArray[np.int64], int]:
-        """What a kernel that knows of a `Seam` is told beside it: final lanes (none), the lanes' words, the steps."""
-        return self._none, self._lane_words, self._committed + 1
+        return self.row
 
     def commit_idle(self, idle: NDArray[np.bool_]) -> None:
         """Take in the step at `row`, in which some lanes hold nothing."""
-        self.commit_marked(self._none, idle)
+        self.commit_marked(self.no_lanes, idle)
 
     def committed(self) -> None:
         """A kernel has taken in the step at `row`: turn to the next."""
         self.last = self.row
         self.row += self.lanes
         self._steps_left -= 1
-        self._committed += 1
+        self.steps_committed += 1
 
     def commit_marked(self, final: NDArray[np.bool_], idle: NDArray[np.bool_]) -> None:
         """Take in the step at `row`; `final` lanes hold their final row, `idle` lanes hold nothing."""
-        page, row, lane_steps, episodes, next_episode, newest = self.what_to_commit()
         commit_marked_in(
-            *self._carve,
-            page,
-            row,
-            lane_steps,
-            episodes,
-            next_episode,
-            newest,
-            final,
-            idle,
-            self._lane_words,
-            self._committed + 1,
+            *self._carve, self.row_to_commit(), self.handles, final, idle, self.steps_committed + 1
         )
         self.committed()
 
     def commit_final(self) -> None:
         """Take in the step at `row`: it holds the final rows of all lanes."""
-        self.commit_marked(self._all, self._none)
+        self.commit_marked(self._all, self.no_lanes)
 
     def _stamp(self) -> None:
         """Write the version of the step at `row`: like its columns, before it is taken in."""
@@ -217,12 +207,10 @@ class LaneBlock:
 
     def commit_finals(self, lanes: NDArray[np.int64], first: int) -> None:
         """Take in the rows from `first` on, written already, as the final rows of these lanes."""
-        commit_finals_in(
-            *self._carve, self.last, lanes, first, self.lane_steps, self._lane_words, self._committed
-        )
+        commit_finals_in(*self._carve, self.last, self.handles, lanes, first, self.steps_committed)
 
     def _end(self, lane: int, row: int) -> None:
         words = self._lane_words
-        words[ENDED_FROM, lane], words[OPEN_FROM, lane] = words[OPEN_FROM, lane], self._committed
+        words[ENDED_FROM, lane], words[OPEN_FROM, lane] = words[OPEN_FROM, lane], self.steps_committed
         words[LAST_ROW, lane] = row
         self.lane_steps[lane] = 0

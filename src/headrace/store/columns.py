@@ -6,7 +6,7 @@ refused step has left behind is overwritten by the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,62 +14,96 @@ from numpy.typing import NDArray
 
 from headrace.spec import ArraySpec, check_array
 
-Put = Callable[[int, Any], None]
-"""Writes one value, or one for each lane, at a row; raises SpecError and leaves a row that is not committed."""
-
 _PYTHONS_OWN = (np.dtype(np.float64), np.dtype(np.complex128))
+_PYTHONS = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
 
 
-def put_one(column: NDArray[Any], spec: ArraySpec, path: str) -> Put:
-    """A function that writes one value of a column at a row."""
-    return _put_scalar(column, spec, path) if spec.shape == () else _put_array(column, spec, path)
+class RowColumns:
+    """Columns as they are written one row at a time.
 
+    Args:
+        columns: `dtype[rows, ...]` each.
+        specs: theirs.
+    """
 
-def _put_scalar(column: NDArray[Any], spec: ArraySpec, path: str) -> Put:
-    dtype = column.dtype
-    native = dtype.type
-    python = {"b": bool, "i": int, "u": int, "f": float, "c": complex}[dtype.kind]
-    # What a Python number may be without a look at the table of casts: nothing narrower than itself is given a float,
-    # and NumPy itself refuses an integer that does not fit.
-    trusted = python if dtype in _PYTHONS_OWN or dtype.kind in "biu" else native
-    half, negative_half = (
-        (float(np.finfo(dtype).max), float(np.finfo(dtype).min)) if dtype.kind == "f" else (0.0, 0.0)
-    )
-    narrow = dtype.kind == "f" and dtype.itemsize < 8
+    def __init__(self, columns: Mapping[str, NDArray[Any]], specs: Mapping[str, ArraySpec]) -> None:
+        self._columns, self._specs = columns, specs
+        self._scalars = [
+            (name, _items(columns[name]), spec.dtype.type, _trusted(spec.dtype), *_range(spec.dtype))
+            for name, spec in specs.items()
+            if spec.shape == ()
+        ]
+        self._arrays = [
+            (name, columns[name], spec.dtype, spec.shape) for name, spec in specs.items() if spec.shape != ()
+        ]
 
-    def put(row: int, value: Any) -> None:
-        kind = type(value)
-        if kind is native or kind is trusted or (narrow and kind is float and negative_half <= value <= half):
-            try:
-                column[row] = value
-                return
-            except OverflowError:
-                pass  # The table of casts says it better.
-        column[row] = check_array(value, spec, path)
+    def put(self, row: int, values: Mapping[str, Any]) -> None:
+        """Write one value of every column at a row.
 
-    return put
-
-
-def _put_array(column: NDArray[Any], spec: ArraySpec, path: str) -> Put:
-    dtype, shape = column.dtype, spec.shape
-
-    def put(row: int, value: Any) -> None:
-        if type(value) is np.ndarray and value.dtype is dtype and value.shape == shape:
+        Raises:
+            SpecError: a value does not fit; the row, which is not committed, may have some of the others.
+            KeyError: one is missing.
+        """
+        # Written out: this is called at every step, and a call for each column takes longer than writing it.
+        for name, items, native, trusted, least, most in self._scalars:
+            value = values[name]
+            kind = type(value)
+            if kind is native or kind is trusted or (kind is float and least <= value <= most):
+                try:
+                    items[row] = value
+                    continue
+                except (OverflowError, ValueError):
+                    pass  # The table of casts says it better.
+            self._columns[name][row] = check_array(value, self._specs[name], name)
+        for name, column, dtype, shape in self._arrays:
+            value = values[name]
+            if type(value) is not np.ndarray or value.dtype is not dtype or value.shape != shape:
+                value = check_array(value, self._specs[name], name)
             column[row] = value
-        else:
-            column[row] = check_array(value, spec, path)
-
-    return put
 
 
-def put_lanes(column: NDArray[Any], spec: ArraySpec, path: str, lanes: int) -> Put:
-    """A function that writes one value for each lane, `dtype[lanes, ...]`, from a row on."""
-    dtype, shape, leading = column.dtype, (lanes, *spec.shape), (lanes,)
+class LaneColumns:
+    """Columns as they are written one step of several lanes at a time.
 
-    def put(row: int, value: Any) -> None:
-        if type(value) is np.ndarray and value.dtype is dtype and value.shape == shape:
-            column[row : row + lanes] = value
-        else:
-            column[row : row + lanes] = check_array(value, spec, path, leading)
+    Args:
+        columns, specs: see `RowColumns`.
+        lanes: how many.
+    """
 
-    return put
+    def __init__(
+        self, columns: Mapping[str, NDArray[Any]], specs: Mapping[str, ArraySpec], lanes: int
+    ) -> None:
+        self._lanes = lanes
+        self._columns = [
+            (name, columns[name], spec.dtype, (lanes, *spec.shape), spec) for name, spec in specs.items()
+        ]
+
+    def put(self, row: int, values: Mapping[str, Any]) -> None:
+        """Write one value for each lane of every column, `dtype[lanes, ...]`, from a row on; see `RowColumns.put`."""
+        rows = slice(row, row + self._lanes)
+        for name, column, dtype, shape, spec in self._columns:
+            value = values[name]
+            if type(value) is not np.ndarray or value.dtype is not dtype or value.shape != shape:
+                value = check_array(value, spec, name, (self._lanes,))
+            column[rows] = value
+
+
+def _items(column: NDArray[Any]) -> Any:
+    """What takes single values of a column soonest."""
+    # Python's own view writes a whole number in half the time of NumPy, and refuses one that does not fit. Floats have
+    # to stay with NumPy: on the way through Python's a signalling NaN would become a quiet one.
+    buffer: Any = column
+    return memoryview(buffer) if column.dtype.kind in "biu" and column.dtype.isnative else column
+
+
+def _trusted(dtype: np.dtype[Any]) -> type:
+    """The numbers of Python that need no look at the table of casts: nothing narrower than itself is given a float."""
+    own = dtype in _PYTHONS_OWN or dtype.kind in "biu"
+    return _PYTHONS[dtype.kind] if own else dtype.type
+
+
+def _range(dtype: np.dtype[Any]) -> tuple[float, float]:
+    """The floats of Python that a narrower column takes all the same; none for other columns."""
+    if dtype.kind != "f" or dtype.itemsize >= 8:
+        return np.inf, -np.inf
+    return float(np.finfo(dtype).min), float(np.finfo(dtype).max)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.jit import Int, in_order, kernel
+from headrace.store.handles import opened
+from headrace.store.jit import Int, in_order, kernel, opening
 from headrace.store.layout import (
     FINAL,
     LANES,
@@ -25,6 +28,37 @@ from headrace.store.window import step_after
 # last row of the one that ended last, while the lane has not gone on.
 ENDED_FROM, OPEN_FROM, LAST_ROW = range(3)
 LANE_WORDS = 3
+
+
+class Lanes(NamedTuple):
+    """What is known of a block's lanes beside their rows.
+
+    Attributes:
+        steps: uint32[lanes], the index of each lane's next step in its episode.
+        episodes: int64[lanes], the episode each lane is in.
+        next_episode: int64[1], the store's counter of episodes.
+        newest: int64[lanes], the rows of the step committed last.
+        words: int64[LANE_WORDS, lanes].
+    """
+
+    steps: NDArray[np.uint32]
+    episodes: NDArray[np.int64]
+    next_episode: NDArray[np.int64]
+    newest: NDArray[np.int64]
+    words: NDArray[np.int64]
+
+
+@opening
+def open_lanes(handles: NDArray[np.int64]) -> Lanes:
+    """The `Lanes` whose `Handles` these are."""
+    newest = opened(handles, 3, np.int64)
+    return Lanes(
+        opened(handles, 0, np.uint32),
+        opened(handles, 1, np.int64),
+        opened(handles, 2, np.int64),
+        newest,
+        opened(handles, 4, np.int64).reshape((LANE_WORDS, newest.shape[0])),
+    )
 
 
 @kernel
@@ -67,41 +101,27 @@ def commit_step_in(
     memory: NDArray[np.uint8],
     places: NDArray[np.int64],
     page_rows: Int,
-    page: Int,
     row: Int,
-    lane_steps: NDArray[np.uint32],
-    episodes: NDArray[np.int64],
-    next_episode: NDArray[np.int64],
-    newest: NDArray[np.int64],
+    lanes: NDArray[np.int64],
 ) -> None:
-    """`commit_step`, quick to call: the arrays are carved from their memory here."""
-    store = open_store(memory, places, page_rows)
-    commit_step(store, page, row, lane_steps, episodes, next_episode, newest)
+    """`commit_step`, quick to call: the arrays are opened here.
+
+    Args:
+        lanes: handles of `Lanes`.
+    """
+    commit_step(open_store(memory, places, page_rows), row, open_lanes(lanes))
 
 
 @kernel
-def commit_step(
-    store: StoreArrays,
-    page: Int,
-    row: Int,
-    lane_steps: NDArray[np.uint32],
-    episodes: NDArray[np.int64],
-    next_episode: NDArray[np.int64],
-    newest: NDArray[np.int64],
-) -> None:
-    """Take in the vector step at `row`, one transition of every lane, whose columns are written already.
-
-    Args:
-        lane_steps: uint32[lanes], the index of each lane's next step; moved on.
-        episodes, next_episode: see `commit_steps`.
-        newest: int64[lanes], written: the rows.
-    """
-    for lane in range(lane_steps.shape[0]):
-        store.steps[row + lane] = lane_steps[lane]
-        newest[lane] = row + lane
-    commit_steps(store, page, 1, episodes, next_episode)
-    for lane in range(lane_steps.shape[0]):
-        lane_steps[lane] = step_after(np.int64(lane_steps[lane]), 1)
+def commit_step(store: StoreArrays, row: Int, lanes: Lanes) -> None:
+    """Take in the vector step at `row`, one transition of every lane, whose columns are written already."""
+    steps = lanes.steps
+    for lane in range(steps.shape[0]):
+        store.steps[row + lane] = steps[lane]
+        lanes.newest[lane] = row + lane
+    commit_steps(store, row // store.page_rows, 1, lanes.episodes, lanes.next_episode)
+    for lane in range(steps.shape[0]):
+        steps[lane] = step_after(np.int64(steps[lane]), 1)
 
 
 @kernel
@@ -109,23 +129,16 @@ def commit_marked_in(
     memory: NDArray[np.uint8],
     places: NDArray[np.int64],
     page_rows: Int,
-    page: Int,
     row: Int,
-    lane_steps: NDArray[np.uint32],
-    episodes: NDArray[np.int64],
-    next_episode: NDArray[np.int64],
-    newest: NDArray[np.int64],
+    lanes: NDArray[np.int64],
     final: NDArray[np.bool_],
     idle: NDArray[np.bool_],
-    lane_words: NDArray[np.int64],
     committed: Int,
 ) -> None:
-    """`commit_marked`, quick to call: the arrays are carved from their memory here."""
+    """`commit_marked`, quick to call: the arrays are opened here."""
     store = open_store(memory, places, page_rows)
     clear_idle(memory, places, store.steps.shape[0], row, idle)
-    commit_marked(
-        store, page, row, lane_steps, episodes, next_episode, newest, final, idle, lane_words, committed
-    )
+    commit_marked(store, row, open_lanes(lanes), final, idle, committed)
 
 
 @kernel
@@ -141,26 +154,21 @@ def clear_idle(
 @kernel
 def commit_marked(
     store: StoreArrays,
-    page: Int,
     row: Int,
-    lane_steps: NDArray[np.uint32],
-    episodes: NDArray[np.int64],
-    next_episode: NDArray[np.int64],
-    newest: NDArray[np.int64],
+    lanes: Lanes,
     final: NDArray[np.bool_],
     idle: NDArray[np.bool_],
-    lane_words: NDArray[np.int64],
     committed: Int,
 ) -> None:
     """As `commit_step`, where some lanes hold the final row of their episode and some hold nothing.
 
     Args:
         final, idle: bool[lanes].
-        lane_words: int64[LANE_WORDS, lanes], changed where an episode ends.
         committed: the steps of the block, this one included.
     """
-    for lane in range(lane_steps.shape[0]):
-        word: Int = np.int64(lane_steps[lane])
+    steps = lanes.steps
+    for lane in range(steps.shape[0]):
+        word: Int = np.int64(steps[lane])
         if idle[lane]:
             word = PADDING
         elif final[lane]:
@@ -168,17 +176,17 @@ def commit_marked(
             # The page may have held final rows beside other lanes before.
             store.links[row + lane] = NO_LINK
         store.steps[row + lane] = np.uint32(word)
-        newest[lane] = row + lane
-    commit_steps(store, page, 1, episodes, next_episode)
-    for lane in range(lane_steps.shape[0]):
+        lanes.newest[lane] = row + lane
+    commit_steps(store, row // store.page_rows, 1, lanes.episodes, lanes.next_episode)
+    for lane in range(steps.shape[0]):
         if idle[lane]:
-            if lane_steps[lane] != 0:
-                lane_words[LAST_ROW, lane] = -1
-            lane_steps[lane] = 0
+            if steps[lane] != 0:
+                lanes.words[LAST_ROW, lane] = -1
+            steps[lane] = 0
         elif final[lane]:
-            _end_lane(lane_steps, lane_words, lane, row + lane, committed)
+            _end_lane(lanes, lane, row + lane, committed)
         else:
-            lane_steps[lane] = step_after(np.int64(lane_steps[lane]), 1)
+            steps[lane] = step_after(np.int64(steps[lane]), 1)
 
 
 @kernel
@@ -188,54 +196,43 @@ def commit_finals_in(
     page_rows: Int,
     last: Int,
     lanes: NDArray[np.int64],
+    ended: NDArray[np.int64],
     first: Int,
-    lane_steps: NDArray[np.uint32],
-    lane_words: NDArray[np.int64],
     committed: Int,
 ) -> None:
-    """`commit_finals`, quick to call: the arrays are carved from their memory here."""
-    commit_finals(
-        open_store(memory, places, page_rows), last, lanes, first, lane_steps, lane_words, committed
-    )
+    """`commit_finals`, quick to call: the arrays are opened here."""
+    commit_finals(open_store(memory, places, page_rows), last, open_lanes(lanes), ended, first, committed)
 
 
 @kernel
 def commit_finals(
-    store: StoreArrays,
-    last: Int,
-    lanes: NDArray[np.int64],
-    first: Int,
-    lane_steps: NDArray[np.uint32],
-    lane_words: NDArray[np.int64],
-    committed: Int,
+    store: StoreArrays, last: Int, lanes: Lanes, ended: NDArray[np.int64], first: Int, committed: Int
 ) -> None:
     """Take in the rows from `first` on, in a page of their own and written already, as the final rows of some lanes.
 
     Args:
         last: the first row of the step that the block committed last.
-        lanes: int64[m].
-        lane_steps, lane_words, committed: see `commit_marked`.
+        ended: int64[m], the lanes.
+        committed: see `commit_marked`.
     """
-    if lanes.shape[0] == 0:
+    if ended.shape[0] == 0:
         return
-    for place in range(lanes.shape[0]):
-        store.steps[first + place] = lane_steps[lanes[place]] | np.uint32(FINAL)
+    for place in range(ended.shape[0]):
+        store.steps[first + place] = lanes.steps[ended[place]] | np.uint32(FINAL)
     in_order()
-    store.pages[first // store.page_rows, USED] += lanes.shape[0]
-    for place in range(lanes.shape[0]):
-        lane = lanes[place]
+    store.pages[first // store.page_rows, USED] += ended.shape[0]
+    for place in range(ended.shape[0]):
+        lane = ended[place]
         link_final(store, last + lane, first + place)
-        _end_lane(lane_steps, lane_words, lane, first + place, committed)
+        _end_lane(lanes, lane, first + place, committed)
 
 
 @kernel
-def _end_lane(
-    lane_steps: NDArray[np.uint32], lane_words: NDArray[np.int64], lane: Int, row: Int, committed: Int
-) -> None:
-    lane_words[ENDED_FROM, lane] = lane_words[OPEN_FROM, lane]
-    lane_words[OPEN_FROM, lane] = committed
-    lane_words[LAST_ROW, lane] = row
-    lane_steps[lane] = 0
+def _end_lane(lanes: Lanes, lane: Int, row: Int, committed: Int) -> None:
+    lanes.words[ENDED_FROM, lane] = lanes.words[OPEN_FROM, lane]
+    lanes.words[OPEN_FROM, lane] = committed
+    lanes.words[LAST_ROW, lane] = row
+    lanes.steps[lane] = 0
 
 
 @kernel

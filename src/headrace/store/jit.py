@@ -20,9 +20,12 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
 
 import numba
+import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
+from numba.np import arrayobj
+from numpy.typing import NDArray
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -122,6 +125,40 @@ def _next_double_compiled(_context: Any, function: Any, state: Any) -> Any:
 
 next_double: Callable[[Int, Int], Float] = cast(
     Any, _next_double if _config.DISABLE_JIT else _next_double_compiled
+)
+
+
+def _array_at(address: int, nbytes: int, dtype: type[np.generic]) -> NDArray[Any]:
+    """The one-dimensional array that lies there; it keeps nothing alive."""
+    memory: Any = (ctypes.c_char * int(nbytes)).from_address(int(address))
+    return np.ndarray(nbytes // np.dtype(dtype).itemsize, dtype, memory)
+
+
+@intrinsic
+def _array_at_compiled(_context: Any, address: Any, nbytes: Any, dtype: Any) -> Any:
+    array = types.Array(dtype.dtype, 1, "C")
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        view = context.make_array(array)(context, builder)
+        item = context.get_abi_sizeof(context.get_data_type(array.dtype))
+        itemsize = context.get_constant(types.intp, item)
+        count = builder.udiv(context.cast(builder, arguments[1], signature.args[1], types.intp), itemsize)
+        fill: Any = arrayobj.populate_array
+        fill(
+            view,
+            data=builder.inttoptr(arguments[0], view.data.type),
+            shape=(count,),
+            strides=(itemsize,),
+            itemsize=itemsize,
+            meminfo=None,
+        )
+        return view._getvalue()
+
+    return array(address, nbytes, dtype), generate
+
+
+array_at: Callable[[Int, Int, type[np.generic]], NDArray[Any]] = cast(
+    Any, _array_at if _config.DISABLE_JIT else _array_at_compiled
 )
 
 
