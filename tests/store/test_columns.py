@@ -27,12 +27,12 @@ VALUES = [
 
 
 def put_one(column, spec, path):
-    columns = RowColumns({path: column}, {path: spec})
+    columns = RowColumns([(path, column, spec, lambda value: check_array(value, spec, path))])
     return lambda row, value: columns.put(row, {path: value})
 
 
 def put_lanes(column, spec, path, lanes):
-    columns = LaneColumns({path: column}, {path: spec}, lanes)
+    columns = LaneColumns([(path, column, spec)], lanes)
     return lambda row, value: columns.put(row, {path: value})
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from headrace.ends import EndOfEpisode
 from headrace.replay.cutting import CONTINUE, END_NUMBERS
 from headrace.replay.final_columns import FinalColumns
 from headrace.replay.item_maker import ItemMaker
-from headrace.spec import check_array
+from headrace.spec import ArraySpec, check_array
 from headrace.store.block import LaneBlock, Seam
 from headrace.store.columns import LaneColumns, RowColumns
 
@@ -51,9 +52,7 @@ class LaneRows:
         self._extra_pages = 2 * (len(self.blocks) - 1)
         self._store.allow(self._extra_pages)
         self._columns = list(columns.items())
-        self._put = (
-            RowColumns(columns, self._specs) if lanes == 1 else LaneColumns(columns, self._specs, lanes)
-        ).put
+        self._put = _put(columns, self._specs, lanes)
 
     def release(self) -> list[int]:
         """Forget all pages; returns those that are to be given back."""
@@ -299,3 +298,15 @@ def _spans(blocks: Sequence[LaneBlock]) -> list[tuple[LaneBlock, slice]]:
     """Each block with the writer's lanes that are in it."""
     stops = np.cumsum([block.lanes for block in blocks]).tolist()
     return [(block, slice(stop - block.lanes, stop)) for block, stop in zip(blocks, stops, strict=True)]
+
+
+def _put(
+    columns: Mapping[str, NDArray[Any]], specs: Mapping[str, ArraySpec], lanes: int
+) -> Callable[[int, Mapping[str, Any]], None]:
+    """What writes one step of every lane at a row."""
+    if lanes > 1:
+        return LaneColumns(((name, columns[name], spec) for name, spec in specs.items()), lanes).put
+    return RowColumns(
+        (name, columns[name], spec, partial(check_array, spec=spec, path=name))
+        for name, spec in specs.items()
+    ).put

@@ -6,7 +6,7 @@ refused step has left behind is overwritten by the next.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,68 +14,72 @@ from numpy.typing import NDArray
 
 from headrace.spec import ArraySpec, check_array
 
+Check = Callable[[Any], NDArray[Any]]
+"""Makes an array of a column's dtype and shape of a value, or raises SpecError."""
+
 _PYTHONS_OWN = (np.dtype(np.float64), np.dtype(np.complex128))
 _PYTHONS = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
+_FLOATS = frozenset({float, np.float64})
 
 
 class RowColumns:
     """Columns as they are written one row at a time.
 
     Args:
-        columns: `dtype[rows, ...]` each.
-        specs: theirs.
+        columns: of each the key of its values, `dtype[rows, ...]` (or one value, to be written at `...`), the spec of a
+            row, and what is done with a value that is neither an array of that very dtype and shape nor a plain number.
     """
 
-    def __init__(self, columns: Mapping[str, NDArray[Any]], specs: Mapping[str, ArraySpec]) -> None:
-        self._columns, self._specs = columns, specs
-        self._scalars = [
-            (name, _items(columns[name]), spec.dtype.type, _trusted(spec.dtype), *_range(spec.dtype))
-            for name, spec in specs.items()
-            if spec.shape == ()
-        ]
-        self._arrays = [
-            (name, columns[name], spec.dtype, spec.shape) for name, spec in specs.items() if spec.shape != ()
-        ]
+    def __init__(self, columns: Iterable[tuple[Any, NDArray[Any], ArraySpec, Check]]) -> None:
+        self._scalars: list[Any] = []
+        self._arrays: list[Any] = []
+        for key, column, spec, check in columns:
+            if spec.shape == ():
+                self._scalars.append((key, _items(column), *_numbers(spec.dtype), check))
+            else:
+                self._arrays.append((key, column, np.dtype(spec.dtype.type), spec.shape, check))
 
-    def put(self, row: int, values: Mapping[str, Any]) -> None:
+    def put(self, row: Any, values: Any) -> None:
         """Write one value of every column at a row.
+
+        Args:
+            values: key to value, or a sequence where the keys are places.
 
         Raises:
             SpecError: a value does not fit; the row, which is not committed, may have some of the others.
-            KeyError: one is missing.
+            KeyError: a value is missing.
         """
         # Written out: this is called at every step, and a call for each column takes longer than writing it.
-        for name, items, native, trusted, least, most in self._scalars:
-            value = values[name]
+        for key, items, native, trusted, least, most, check in self._scalars:
+            value = values[key]
             kind = type(value)
-            if kind is native or kind is trusted or (kind is float and least <= value <= most):
+            if kind is native or kind is trusted or (kind in _FLOATS and least <= value <= most):
                 try:
                     items[row] = value
                     continue
                 except (OverflowError, ValueError):
                     pass  # The table of casts says it better.
-            self._columns[name][row] = check_array(value, self._specs[name], name)
-        for name, column, dtype, shape in self._arrays:
-            value = values[name]
-            if type(value) is not np.ndarray or value.dtype is not dtype or value.shape != shape:
-                value = check_array(value, self._specs[name], name)
-            column[row] = value
+            items[row] = check(value)
+        for key, column, dtype, shape, check in self._arrays:
+            value = values[key]
+            if type(value) is np.ndarray and value.dtype is dtype and value.shape == shape:
+                column[row] = value
+            else:
+                column[row] = check(value)
 
 
 class LaneColumns:
     """Columns as they are written one step of several lanes at a time.
 
     Args:
-        columns, specs: see `RowColumns`.
+        columns: of each its name, `dtype[rows, ...]` and the spec of a row.
         lanes: how many.
     """
 
-    def __init__(
-        self, columns: Mapping[str, NDArray[Any]], specs: Mapping[str, ArraySpec], lanes: int
-    ) -> None:
+    def __init__(self, columns: Iterable[tuple[str, NDArray[Any], ArraySpec]], lanes: int) -> None:
         self._lanes = lanes
         self._columns = [
-            (name, columns[name], spec.dtype, (lanes, *spec.shape), spec) for name, spec in specs.items()
+            (name, column, spec.dtype, (lanes, *spec.shape), spec) for name, column, spec in columns
         ]
 
     def put(self, row: int, values: Mapping[str, Any]) -> None:
@@ -89,21 +93,19 @@ class LaneColumns:
 
 
 def _items(column: NDArray[Any]) -> Any:
-    """What takes single values of a column soonest."""
+    """What takes the numbers of a column soonest."""
     # Python's own view writes a whole number in half the time of NumPy, and refuses one that does not fit. Floats have
     # to stay with NumPy: on the way through Python's a signalling NaN would become a quiet one.
     buffer: Any = column
     return memoryview(buffer) if column.dtype.kind in "biu" and column.dtype.isnative else column
 
 
-def _trusted(dtype: np.dtype[Any]) -> type:
-    """The numbers of Python that need no look at the table of casts: nothing narrower than itself is given a float."""
+def _numbers(dtype: np.dtype[Any]) -> tuple[type, type, float, float]:
+    """Which numbers need no look at the table of casts: of two types, and floats in a range.
+
+    Nothing narrower than itself is given a float of Python unless it is in the range.
+    """
+    narrow = dtype.kind == "f" and dtype.itemsize < 8
     own = dtype in _PYTHONS_OWN or dtype.kind in "biu"
-    return _PYTHONS[dtype.kind] if own else dtype.type
-
-
-def _range(dtype: np.dtype[Any]) -> tuple[float, float]:
-    """The floats of Python that a narrower column takes all the same; none for other columns."""
-    if dtype.kind != "f" or dtype.itemsize >= 8:
-        return np.inf, -np.inf
-    return float(np.finfo(dtype).min), float(np.finfo(dtype).max)
+    least, most = (float(np.finfo(dtype).min), float(np.finfo(dtype).max)) if narrow else (np.inf, -np.inf)
+    return dtype.type, _PYTHONS[dtype.kind] if own else dtype.type, least, most

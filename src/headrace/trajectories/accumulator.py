@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import EllipsisType
 from typing import Any
 
 import numpy as np
 
 from headrace.spec import ArraySpec, as_array
-from headrace.trajectories.leaf_checks import LeafCheck, checked, reader
+from headrace.store.columns import RowColumns
+from headrace.trajectories.leaf_checks import LeafCheck, is_flat_dict, reader
 from headrace.trees import Branch, Node, build, compile_tree, leaves
 
 # One set is filled while the two that were built last are in the hands of the caller.
@@ -18,26 +20,22 @@ _SETS = 3
 class TrajectoryAccumulator:
     """Gathers rows by timescale with `add` and hands them out together with `build`.
 
-    **The arrays of one `build` stay as they are until the second `build` after it is called**: not `add`, not
-    `reset`, and not the next `build` changes them. After that their memory may be reused, so copy what is
-    kept for longer. One sample can be sent while the next is gathered, without a copy.
+    **The arrays of one `build` stay as they are until the second `build` after it is called**: not `add`, not `reset`,
+    and not the next `build` changes them. After that their memory may be reused, so copy what is kept for longer. One
+    sample can be sent while the next is gathered, without a copy.
 
-    Each top-level key of `example` is a timescale. If one of its leaves is 0-d, or all have `shape[0] == 1`,
-    it is a single item (capacity 1, leaves as they are). Otherwise all leaves have the same `shape[0] = N`,
-    and it is
-    buffered: N slots, filled one by one with values of shape `leaf.shape[1:]`. Slots that were not filled are
-        zeros.
+    Each top-level key of `example` is a timescale. If one of its leaves is 0-d, or all have `shape[0] == 1`, it is a
+    single item (capacity 1, leaves as they are). Otherwise all leaves have the same `shape[0] = N`, and it is buffered:
+    N slots, filled one by one with values of shape `leaf.shape[1:]`. Slots that were not filled are zeros.
 
     Not thread-safe: one accumulator belongs to one actor thread.
 
     Args:
-        example: timescale to a tree of arrays or scalars. Structure, shapes and dtypes are used, values are
-            not.
+        example: timescale to a tree of arrays or scalars. Structure, shapes and dtypes are used, values are not.
 
     Raises:
         TypeError: `example` is no dict.
-        ValueError: a timescale without a leaf, or whose leaves differ in their first axis; as `SpecError`
-        with the
+        ValueError: a timescale without a leaf, or whose leaves differ in their first axis; as `SpecError` with the
             path, a leaf that is no array of numbers or booleans.
 
     >>> acc = TrajectoryAccumulator({"step": {"obs": np.zeros((3, 2), np.float32)}, "episode": {"return": 0.0}})
@@ -65,9 +63,8 @@ class TrajectoryAccumulator:
 
         Args:
             name: the timescale.
-            data: a tree with the timescale's containers; at each leaf anything NumPy makes an array of
-                numbers of. Buffered, with per-item shape S: `S` or `(1, *S)`. Single, with shape S: `S`, or
-                without a leading 1.
+            data: a tree with the timescale's containers; at each leaf anything NumPy makes an array of numbers of.
+                Buffered, with per-item shape S: `S` or `(1, *S)`. Single, with shape S: `S`, or without a leading 1.
 
         Raises:
             KeyError: no such timescale.
@@ -80,25 +77,22 @@ class TrajectoryAccumulator:
             raise IndexError(
                 f"{name}: no free slot at index {index}, capacity is {scale.capacity}; build() or reset() first"
             )
-        # Every leaf is checked before the first is written.
-        values = checked(scale.leaves, scale.read(data))
-        where = scale.single or index
-        for array, value in zip(scale.arrays, values):  # noqa: B905 - equal by construction, and strict is slow
-            array[where] = value
+        # What a refused row leaves behind in its slot is overwritten by the next, or by the zeros of `build`.
+        scale.put(scale.single or index, data)
         scale.count = index + 1
 
     def build(self, strict: bool = False) -> dict[str, Any]:
         """Hands out what was added since the last `build` and starts the next rollout.
 
-        The arrays stay as they are until the second `build` after this one is called; two successive builds
-        share no memory.
+        The arrays stay as they are until the second `build` after this one is called; two successive builds share no
+        memory.
 
         Args:
             strict: raise, and change nothing, unless every timescale is full.
 
         Returns:
-            Timescale to tree, each leaf with the example's shape and dtype, in new containers; zeros in slots
-            that were not filled.
+            Timescale to tree, each leaf with the example's shape and dtype, in new containers; zeros in slots that were
+            not filled.
 
         Raises:
             ValueError: `strict` and a timescale is not full.
@@ -166,7 +160,18 @@ class TrajectoryAccumulator:
 class _Timescale:
     """One timescale: its slots, in rotating sets of arrays."""
 
-    __slots__ = ("_node", "_sets", "_turn", "arrays", "capacity", "count", "leaves", "read", "single")
+    __slots__ = (
+        "_keys",
+        "_node",
+        "_paths",
+        "_read",
+        "_rows",
+        "_sets",
+        "_turn",
+        "capacity",
+        "count",
+        "single",
+    )
 
     def __init__(self, name: str, example: Node) -> None:
         arrays = {leaf.path: as_array(leaf.value, leaf.path) for leaf in leaves(example)}
@@ -176,12 +181,36 @@ class _Timescale:
         self.single: EllipsisType | None = ... if capacity is None else None
         self.capacity = 1 if capacity is None else capacity
         self.count = 0
-        self.leaves = [_leaf_check(path, array, self.single is not None) for path, array in arrays.items()]
-        self.read = reader(example)
+        self._read = reader(example)
         self._node = example
+        self._paths = list(arrays)
+        # One dict of leaves is read by its own keys, all else in the order of the leaves.
+        self._keys = example.names if is_flat_dict(example) else None
+        checks = [_leaf_check(path, array, self.single is not None) for path, array in arrays.items()]
         self._sets = [[np.zeros(a.shape, a.dtype) for a in arrays.values()] for _ in range(_SETS)]
+        keys: Sequence[Any] = self._keys or range(len(checks))
+        self._rows = [
+            RowColumns(
+                (key, array, check.spec, check.check)
+                for key, array, check in zip(keys, each, checks, strict=True)
+            )
+            for each in self._sets
+        ]
         self._turn = 0
-        self.arrays = self._sets[0]
+
+    def put(self, where: Any, data: Any) -> None:
+        """Write a tree at a slot, or at `...`."""
+        put, keys = self._rows[self._turn].put, self._keys
+        if keys is None:
+            put(where, self._read(data))
+            return
+        if type(data) is dict and len(data) == len(keys):
+            try:
+                put(where, data)
+                return
+            except KeyError:
+                pass  # The reader says what is missing.
+        put(where, dict(zip(keys, self._read(data), strict=True)))
 
     @property
     def full(self) -> bool:
@@ -189,17 +218,17 @@ class _Timescale:
 
     def tree(self) -> Any:
         """The arrays of this rollout, zeros where nothing was added."""
+        arrays = self._sets[self._turn]
         if self.count < self.capacity:
             where = self.single or slice(self.count, None)
-            for array in self.arrays:
+            for array in arrays:
                 array[where] = 0
         # Views, so that a caller who sets flags or shapes does it to the view.
-        views = (array.view() for array in self.arrays)
-        return build(self._node, {leaf.path: view for leaf, view in zip(self.leaves, views, strict=True)})
+        views = (array.view() for array in arrays)
+        return build(self._node, dict(zip(self._paths, views, strict=True)))
 
     def turn(self) -> None:
         self._turn = (self._turn + 1) % _SETS
-        self.arrays = self._sets[self._turn]
         self.count = 0
 
 

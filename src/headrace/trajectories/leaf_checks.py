@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from headrace.spec import ArraySpec, as_array, check_array
-from headrace.trees import Leaf, Node, collect
+from headrace.trees import Branch, Leaf, Node, collect
 
 Array = np.ndarray[Any, Any]
 Reader = Callable[[Any], Sequence[Any]]
@@ -32,14 +32,14 @@ class LeafCheck:
         also: one more shape with as many elements that is accepted.
     """
 
-    __slots__ = ("_also", "_spec", "dtype", "high", "low", "path", "scalars", "shape")
+    __slots__ = ("_also", "dtype", "high", "low", "path", "scalars", "shape", "spec")
 
     def __init__(self, path: str, spec: ArraySpec, also: tuple[int, ...] | None = None) -> None:
         self.path = path
         # The one object that arrays of this dtype share, so that `is` finds it.
         self.dtype = np.dtype(spec.dtype.type)
         self.shape = spec.shape
-        self._spec = spec
+        self.spec = spec
         self._also = spec.shape if also is None else also
         self.scalars, self.low, self.high = _plain_numbers(spec.dtype) if spec.shape == () else _NO_NUMBERS
 
@@ -52,7 +52,7 @@ class LeafCheck:
         array = as_array(value, self.path)
         if array.shape == self._also:
             array = array.reshape(self.shape)
-        return check_array(array, self._spec, self.path)
+        return check_array(array, self.spec, self.path)
 
 
 def checked(leaves: Sequence[LeafCheck], values: Sequence[Any]) -> Sequence[Any]:
@@ -119,7 +119,7 @@ def reader(node: Node) -> Reader:
     if isinstance(node, Leaf):
         return lambda data: (data,)
     if not all(isinstance(child, Leaf) for child in node.children):
-        return general
+        return _nested_reader(node, general)
     size: int = len(node.names)
     cls: type[Any] = node.cls
     if node.kind in ("tuple", "list", "namedtuple"):
@@ -137,3 +137,57 @@ def reader(node: Node) -> Reader:
         return general(data)
 
     return flat
+
+
+def is_flat_dict(node: Node) -> TypeGuard[Branch]:
+    """Whether it is one dict of leaves."""
+    return (
+        isinstance(node, Branch)
+        and node.kind == "dict"
+        and all(isinstance(child, Leaf) for child in node.children)
+    )
+
+
+def _nested_reader(node: Branch, general: Reader) -> Reader:
+    """A reader of containers in containers, which follows the parts that it knows and leaves all else to `general`."""
+    follow = _follower(node)
+    if follow is None:
+        return general
+
+    def nested(data: Any) -> Sequence[Any]:
+        found: list[Any] = []
+        try:
+            if follow(data, found):
+                return found
+        except KeyError:
+            pass  # The general way says what is missing.
+        return general(data)
+
+    return nested
+
+
+def _follower(node: Branch) -> Callable[[Any, list[Any]], bool] | None:
+    """What adds the leaves of such a tree to a list, or returns False; None for containers that it does not know."""
+    if node.kind not in ("dict", "tuple", "list", "namedtuple"):
+        return None
+    cls: type[Any] = node.cls
+    size = len(node.names)
+    keys: Sequence[Any] = node.names if node.kind == "dict" else range(size)
+    parts = []
+    for key, child in zip(keys, node.children, strict=True):
+        follow = None if isinstance(child, Leaf) else _follower(child)
+        if follow is None and not isinstance(child, Leaf):
+            return None
+        parts.append((key, follow))
+
+    def add(data: Any, found: list[Any]) -> bool:
+        if type(data) is not cls or len(data) != size:
+            return False
+        for key, follow in parts:
+            if follow is None:
+                found.append(data[key])
+            elif not follow(data[key], found):
+                return False
+        return True
+
+    return add

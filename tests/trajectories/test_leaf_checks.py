@@ -1,0 +1,92 @@
+"""The quick reader of trees: the leaves that the general way finds, and its errors."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.errors import SpecError
+from headrace.trajectories.leaf_checks import reader
+from headrace.trees import collect, compile_tree
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+@dataclass
+class Record:
+    content: Any
+
+
+LEAVES = st.integers(0, 9)
+TREES = st.recursive(
+    LEAVES,
+    lambda children: st.one_of(
+        st.dictionaries(st.sampled_from("abc"), children, min_size=1, max_size=3),
+        st.lists(children, min_size=1, max_size=3),
+        st.lists(children, min_size=1, max_size=3).map(tuple),
+        st.builds(Pair, children, children),
+        st.builds(Record, children),
+        st.just(()),
+        st.none(),
+    ),
+    max_leaves=8,
+)
+
+
+def node_of(tree):
+    return compile_tree(tree, lambda node: isinstance(node, int))
+
+
+def outcome(read):
+    try:
+        return [value if isinstance(value, int) else repr(value) for value in read()]
+    except SpecError as error:
+        return str(error)
+
+
+def generally(node, data):
+    found = {}
+    collect(node, data, found)
+    return list(found.values())
+
+
+@given(TREES)
+def test_leaves_come_in_the_order_of_the_columns(tree):
+    node = node_of(tree)
+    assert list(reader(node)(tree)) == generally(node, tree)
+
+
+@given(TREES, TREES)
+def test_other_trees_are_told_of_as_the_general_way_does(tree, other):
+    node = node_of(tree)
+    assert outcome(lambda: reader(node)(other)) == outcome(lambda: generally(node, other))
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        ({"a": {"b": 1}}, "a/c"),
+        ({"a": {"b": 1, "c": (2,)}}, "a/c"),
+        ({"a": {"b": 1, "d": (2, 3)}}, "a/c"),
+        ({"a": 1}, "a"),
+        ({"a": {"b": 1, "c": (2, 3)}, "x": 0}, "x"),
+    ],
+)
+def test_the_path_of_what_is_missing(data, told):
+    node = node_of({"a": {"b": 1, "c": (2, 3)}})
+    assert list(reader(node)({"a": {"c": (2, 3), "b": 1}})) == [1, 2, 3]
+    with pytest.raises(SpecError, match=told):
+        reader(node)(data)
+
+
+def test_an_array_in_place_of_a_container_of_its_length():
+    """It has as many parts, and is none all the same."""
+    node = node_of({"a": (1, [2, 3])})
+    with pytest.raises(SpecError, match="a"):
+        reader(node)({"a": np.ones(2)})
