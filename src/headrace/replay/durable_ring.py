@@ -21,7 +21,7 @@ from headrace.replay import journal, moving
 from headrace.replay.cutting import Cutter
 from headrace.replay.generations import Generations
 from headrace.replay.item_memory import ItemMemory, ItemShape, new_items, with_selectors
-from headrace.replay.item_ring import ONE_ROW, ItemRing
+from headrace.replay.item_ring import ItemRing
 from headrace.replay.item_state import LoadedItems
 from headrace.replay.items import (
     DELETES,
@@ -29,6 +29,7 @@ from headrace.replay.items import (
     IGNORED_UPDATES,
     INSERTS,
     LIVE,
+    ONE_ROW,
     PRIORITY_OF_ALL,
     SAMPLES,
     SPAN,

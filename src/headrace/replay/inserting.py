@@ -25,7 +25,13 @@ from headrace.replay.items import (
     slot_at,
 )
 from headrace.replay.journal import remember
-from headrace.replay.table_handles import max_size_of, open_items_of, open_scratch_of, open_store_of
+from headrace.replay.table_handles import (
+    max_size_of,
+    open_items_of,
+    open_one_row_of,
+    open_scratch_of,
+    open_store_of,
+)
 from headrace.store.commit import commit_step, open_lanes
 from headrace.store.jit import Int, kernel
 from headrace.store.layout import REFERENCES, StoreArrays
@@ -137,7 +143,6 @@ def append_step(
     lanes: NDArray[np.int64],
     row: Int,
     first_key: Int,
-    windows: NDArray[np.uint32],
     priorities: NDArray[np.float64],
     uniforms: NDArray[np.float64],
 ) -> tuple[Int, Int, Int]:
@@ -153,7 +158,7 @@ def append_step(
         open_items_of(table),
         first_key,
         block.newest,
-        windows,
+        open_one_row_of(table),
         priorities,
         1,
         max_size_of(table),

@@ -28,6 +28,7 @@ from headrace.replay.items import (
     FIRST,
     HAS_SEQUENCES,
     LIVE,
+    ONE_ROW,
     PRIORITIZED,
     SPAN,
     UNIFORM,
@@ -48,8 +49,6 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger(__name__)
 _SMALLEST = 1024
 _SCRATCH = 256
-# The window of every item that is one row.
-ONE_ROW = np.array([[1, 0, 0]], np.uint32)
 _NO_NUMBERS = np.zeros(0, np.float64)
 
 
@@ -197,7 +196,6 @@ class ItemRing:
             block.handles,
             block.row_to_commit(),
             first_key,
-            ONE_ROW,
             priorities,
             uniforms,
         )

@@ -55,6 +55,8 @@ FIFO, LIFO, UNIFORM, PRIORITIZED, HEAP = KINDS = range(5)
 # The columns of `windows`.
 REAL, INVENTED, LOOKAHEAD = range(3)
 WINDOW_WORDS = 3
+# The window of every item that is one row.
+ONE_ROW = np.array([[1, 0, 0]], np.uint32)
 # In place of a lookahead: the window goes on over ends of episodes (`store.seams`).
 STREAM = 0xFFFFFFFF
 

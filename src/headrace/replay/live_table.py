@@ -20,9 +20,9 @@ from headrace.clock import Clock
 from headrace.errors import Closed, DeadlineExceeded, StoreFull
 from headrace.replay.cutting import Cutter
 from headrace.replay.distribution import SkippedKeys, distribution_of
-from headrace.replay.item_ring import ONE_ROW, ItemRing
+from headrace.replay.item_ring import ItemRing
 from headrace.replay.item_state import ItemState
-from headrace.replay.items import INVENTED, LOOKAHEAD, STREAM, unpin_items
+from headrace.replay.items import INVENTED, LOOKAHEAD, ONE_ROW, STREAM, unpin_items
 from headrace.replay.pending import NewItems, Pending, wait_on
 from headrace.replay.rate_limiters import RateLimiter
 from headrace.replay.selectors import CustomSelector, Uniform

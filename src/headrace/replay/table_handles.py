@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.replay.item_memory import ItemMemory, open_items
-from headrace.replay.items import Items, Scratch
+from headrace.replay.items import ONE_ROW, WINDOW_WORDS, Items, Scratch
 from headrace.store.handles import Handles, opened
 from headrace.store.jit import Int, opening
 from headrace.store.layout import StoreArrays
@@ -16,8 +16,8 @@ from headrace.store.memory import open_store
 from headrace.store.store import Store
 
 # The places of the arrays; SCRATCH is the first of several.
-_STORE_MEMORY, _STORE_PLACES, _NUMBERS, _ITEM_MEMORY, _ITEM_PLACES, _SCRATCH = range(6)
-_ALL = 9
+_STORE_MEMORY, _STORE_PLACES, _NUMBERS, _ONE_ROW, _ITEM_MEMORY, _ITEM_PLACES, _SCRATCH = range(7)
+_ALL = 10
 # The numbers.
 _PAGE_ROWS, _MAX_SIZE = range(2)
 _NOTHING: NDArray[Any] = np.zeros(0, np.int64)
@@ -36,7 +36,7 @@ class TableHandles:
     def __init__(self, store: Store) -> None:
         self._numbers = np.array([store.arrays.page_rows, 0], np.int64)
         later = [_NOTHING] * (_ALL - _ITEM_MEMORY)
-        self._handles = Handles(store.memory, store.places, self._numbers, *later)
+        self._handles = Handles(store.memory, store.places, self._numbers, ONE_ROW, *later)
         self.words = self._handles.words
 
     def use(self, memory: ItemMemory) -> None:
@@ -88,3 +88,9 @@ def open_scratch_of(table: NDArray[np.int64]) -> Scratch:
 def max_size_of(table: NDArray[np.int64]) -> Int:
     """The most items."""
     return opened(table, _NUMBERS, np.int64)[_MAX_SIZE]
+
+
+@opening
+def open_one_row_of(table: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """The window of items that are one row, uint32[1, 3]."""
+    return opened(table, _ONE_ROW, np.uint32).reshape((1, WINDOW_WORDS))

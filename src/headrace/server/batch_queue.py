@@ -64,8 +64,8 @@ class BatchQueue:
         clock: what deadlines are measured with.
 
     Raises:
-        ValueError: no leaf, `batch_size < 1`, `num_buffers < 2`; as `SpecError`, a leaf that is no array of
-        numbers. TypeError: a number that is no integer.
+        ValueError: no leaf, `batch_size < 1`, `num_buffers < 2`; as `SpecError`, a leaf that is no array of numbers.
+        TypeError: a number that is no integer.
 
     >>> with BatchQueue({"obs": np.zeros(3, np.float32), "reward": 0.0}, batch_size=2) as queue:
     ...     for reward in (1.0, 2.0, 3.0):
@@ -126,7 +126,8 @@ class BatchQueue:
             TypeError, ValueError: `timeout` is no number; nothing is stored.
             Closed: the queue is closed.
         """
-        deadline = self._deadline(timeout)
+        # Most calls give none, and asking costs a tenth of a small sample's time.
+        deadline = None if timeout is None else self._deadline(timeout)
         values = self._read(sample)
         if not self._store(values):
             waited = False

@@ -55,7 +55,6 @@ class LaneBlock:
         last: the first row of the step committed last.
         lane_steps: uint32[lanes], the index of each lane's next step in its episode.
         newest_rows: int64[lanes], the rows of the step committed last; used again by the next.
-        steps_committed: how many.
         handles: int64[...], of its `Lanes`, for kernels that commit a step.
         no_lanes: bool[lanes], none of them.
         no_seam: of a step that is a transition of every lane.
@@ -68,8 +67,8 @@ class LaneBlock:
         self._history = history
         self._across = history if across is None else across
         self._page = -1
-        self._steps_left = 0
-        self.steps_committed = 0
+        self._first, self._stop = -1, -1
+        self._before = 0
         self._reach: deque[tuple[int, int]] = deque()
         self._final_page = -1
         self.row = -1
@@ -97,17 +96,18 @@ class LaneBlock:
         Raises:
             StoreFull: no page is free; nothing in reach changed.
         """
-        if self._steps_left:
+        if self.row < self._stop:
             return
         # A page is out of reach once the next one's first step is.
         oldest = self._oldest_in_reach() if len(self._reach) > 1 else 0
         while len(self._reach) > 1 and self._reach[1][1] <= oldest:
             self._store.release(self._reach.popleft()[0])
-        page = self._store.acquire(self.lanes, self._page)
+        page, page_rows = self._store.acquire(self.lanes, self._page), self._store.arrays.page_rows
         self._page = page
-        self._steps_left = self._store.arrays.page_rows // self.lanes
-        self.row = page * self._store.arrays.page_rows
-        self._reach.append((page, self.steps_committed))
+        self._before = self.steps_committed
+        self.row = self._first = page * page_rows
+        self._stop = self.row + page_rows // self.lanes * self.lanes
+        self._reach.append((page, self._before))
 
     def _oldest_in_reach(self) -> int:
         """The number of the oldest step that a later window may hold."""
@@ -123,10 +123,15 @@ class LaneBlock:
             pages.append(self._final_page)
         self._reach.clear()
         self._page = self._final_page = -1
-        self._steps_left = 0
+        self._stop = self.row
         return pages
 
     # ---- steps -----------------------------------------------------------------------------------------------------
+
+    @property
+    def steps_committed(self) -> int:
+        """How many."""
+        return self._before + (self.row - self._first) // self.lanes
 
     def commit(self) -> None:
         """Take in the step at `row`, one transition of every lane."""
@@ -147,8 +152,6 @@ class LaneBlock:
         """A kernel has taken in the step at `row`: turn to the next."""
         self.last = self.row
         self.row += self.lanes
-        self._steps_left -= 1
-        self.steps_committed += 1
 
     def commit_marked(self, final: NDArray[np.bool_], idle: NDArray[np.bool_]) -> None:
         """Take in the step at `row`; `final` lanes hold their final row, `idle` lanes hold nothing."""
@@ -189,7 +192,7 @@ class LaneBlock:
     def pages_for_finals(self, count: int, ahead: int) -> list[int]:
         """The lanes of each page that the final rows of `count` lanes take, after `ahead` further steps."""
         if count == self.lanes:
-            return [self.lanes] * (self._steps_left <= ahead)
+            return [self.lanes] * (self.row + ahead * self.lanes >= self._stop)
         arrays = self._store.arrays
         room = 0 if self._final_page < 0 else arrays.page_rows - int(arrays.pages[self._final_page, USED])
         return [1] * -(-max(0, count - room) // arrays.page_rows)

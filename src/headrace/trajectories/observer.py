@@ -6,10 +6,11 @@ what came of it) into items of one or more tables. Which items, the classes deri
 
 from __future__ import annotations
 
+import sys
 import threading
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -255,7 +256,9 @@ class Observer(ABC):
             writer.__exit__(kind, error, trace)
             _warn(warning, 3)
 
-    def __del__(self) -> None:
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if is_finalizing():
+            return  # Nothing here works any more, numbers and messages included.
         # An observer that was never built has no run.
         if getattr(self, "_cached", 0) and (unwritten := self._unwritten()):
             warnings.warn(

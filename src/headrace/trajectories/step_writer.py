@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -295,7 +296,9 @@ class StepWriter:
             writer.__exit__(kind, error, trace)
             _warn(warning, 3)
 
-    def __del__(self) -> None:
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if is_finalizing():
+            return  # Nothing here works any more, numbers and messages included.
         # A writer that was never built has no steps.
         if getattr(self, "_writer", None) is not None and (cached := self._taker.states.cached):
             warnings.warn(
