@@ -1,7 +1,9 @@
 """Writing single values and one value a lane: the table of casts (accumulator A20), and nothing broadcast."""
 
+import copy
 import itertools
 
+import cloudpickle
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -151,3 +153,24 @@ def test_put_lanes_takes_one_value_a_lane(lanes, shape):
     with pytest.raises(SpecError, match="never stored as"):
         put_lanes(np.zeros((8, *shape), np.int64), ArraySpec(shape, np.int64), "obs", lanes)(0, value)
     assert (column[3 : 3 + lanes] == value).all()
+
+
+@pytest.mark.parametrize("value", [np.float64(1e-300), 1e-300, np.float64(1e300)])
+def test_put_one_does_not_mind_errstate(value):
+    """As the table of casts: what NumPy would say of a cast is not asked."""
+    spec = ArraySpec((), np.float32)
+    column = np.ones(1, np.float32)
+    with np.errstate(all="raise"):
+        found = outcome(lambda: put_one(column, spec, "x")(0, value) or column)
+    assert found == outcome(lambda: np.asarray(check_array(value, spec, "x"), np.float32).reshape(1))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda each: cloudpickle.loads(cloudpickle.dumps(each))])
+def test_copies_of_row_columns_write_into_copies(copied):
+    """Also where a column stands beside them: both copies are one array."""
+    column = np.zeros(2, np.int64)
+    columns = RowColumns([("x", column, ArraySpec((), np.int64), np.asarray)])
+    again, beside = copied((columns, column))
+    again.put(1, {"x": 7})
+    assert beside.tolist() == [0, 7]
+    assert column.tolist() == [0, 0]

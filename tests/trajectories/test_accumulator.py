@@ -2,8 +2,9 @@
 
 import copy
 import itertools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import cloudpickle
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -595,3 +596,33 @@ def test_what_comes_at_every_step_takes_no_general_way(monkeypatch):
     acc.add("t", {"obs": np.ones(8, np.float32), "r": 0.5, "d": True, "a": 3})
     acc.add("t", {"obs": np.ones(8, np.float32), "r": np.float64(0.5), "d": np.True_, "a": 3})
     assert acc.count("t") == 2
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda each: cloudpickle.loads(cloudpickle.dumps(each))])
+def test_a_copy_goes_on_by_itself(copied):
+    first = TrajectoryAccumulator({"s": {"n": np.zeros(3, np.int64), "x": np.zeros((3, 2))}, "e": True})
+    first.add("s", {"n": 1, "x": [1, 2]})
+    second = copied(first)
+    first.add("s", {"n": 2, "x": [3, 4]})
+    second.add("s", {"n": 5, "x": [6, 7]})
+    second.add("e", True)
+    assert first.build()["s"]["n"].tolist() == [1, 2, 0]
+    built = second.build()
+    assert (built["s"]["n"].tolist(), built["s"]["x"].tolist()) == ([1, 5, 0], [[1, 2], [6, 7], [0, 0]])
+    assert built["e"] == np.True_
+
+
+class Rows(NamedTuple):
+    first: Any
+    second: Any
+
+    def __getitem__(self, index):
+        return Rows(*(leaf[index] for leaf in self))
+
+
+def test_a_named_tuple_that_indexes_in_its_own_way():
+    """A2: its leaves are what it holds."""
+    acc = TrajectoryAccumulator({"s": Rows(np.zeros((3, 2)), np.zeros((3, 2)))})
+    acc.add("s", Rows(np.array([1.0, 2.0]), np.array([3.0, 4.0])))
+    built = acc.build()["s"]
+    assert (built.first[:1].tolist(), built.second[:1].tolist()) == ([[1, 2]], [[3, 4]])

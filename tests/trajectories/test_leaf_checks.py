@@ -90,3 +90,21 @@ def test_an_array_in_place_of_a_container_of_its_length():
     node = node_of({"a": (1, [2, 3])})
     with pytest.raises(SpecError, match="a"):
         reader(node)({"a": np.ones(2)})
+
+
+class Rows(NamedTuple):
+    """What `[i]` gives is a row of each leaf, as users like it."""
+
+    first: Any
+    second: Any
+
+    def __getitem__(self, index):
+        return Rows(*(leaf[index] for leaf in self))
+
+
+@pytest.mark.parametrize("nest", [lambda rows: rows, lambda rows: {"a": rows}, lambda rows: [rows, 1]])
+def test_a_named_tuple_that_indexes_in_its_own_way(nest):
+    data = nest(Rows(np.array([1, 2]), np.array([3, 4])))
+    node = compile_tree(data, lambda node: isinstance(node, int | np.ndarray))
+    found = [np.asarray(leaf).tolist() for leaf in reader(node)(data)]
+    assert found[:2] == [[1, 2], [3, 4]]

@@ -19,6 +19,7 @@ from headrace.replay.item_ring import ItemRing
 from headrace.replay.item_state import LoadedItems
 from headrace.replay.items import CUSTOM, LIVE, priority_of
 from headrace.replay.selectors import AnySelector, CustomSelector, Selector
+from headrace.replay.table_handles import MAX_SIZE
 from headrace.store.store import Store
 
 # The kernel that inserts never takes a victim here.
@@ -111,7 +112,7 @@ class CustomRing(ItemRing):
         done = 0
         while not done:
             done, _, stopped = inserting.insert_into(
-                self._handles.words, key, row, window, priority, pins, _NO_NUMBERS
+                self._table, key, row, window, priority, pins, _NO_NUMBERS
             )
             try:
                 self._remove_obstacle(stopped)
@@ -150,7 +151,7 @@ class CustomRing(ItemRing):
 
     def _set_max_size(self, max_size: int) -> None:
         self.max_size = max_size
-        self._handles.limit(_NO_LIMIT)
+        self._sizes[MAX_SIZE] = _NO_LIMIT
 
     def shrink_to(self, max_size: int) -> int:
         """See `ItemRing.shrink_to`."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from headrace.ends import EndOfEpisode
 from headrace.replay.items import INVENTED, LOOKAHEAD, REAL, WINDOW_WORDS
-from headrace.store.handles import Handles, opened
+from headrace.store.handles import handles_of, opened
 from headrace.store.jit import Int, kernel, opening
 from headrace.store.layout import FINAL, LANES, LINKED, PADDING, STEP_MASK, USED, StoreArrays
 from headrace.store.memory import open_store
@@ -87,21 +87,25 @@ class Cutter:
     Attributes:
         cut, priorities: as above.
         out: the windows of the last call.
-        handles: int64[...], of all these, for kernels (`open_cutter`).
+        handles: int64[6, 2], of all these, for kernels (`open_cutter`).
     """
 
     def __init__(self, cut: Cut, priorities: NDArray[np.float64]) -> None:
         self.cut = cut
-        self.priorities = priorities
+        self.priorities = np.asarray(priorities, np.float64)
         self.out = new_windows(0)
-        self._handles = Handles(np.array(cut, np.int64), priorities, *self.out)
-        self.handles = self._handles.words
+        self._numbers = np.array(cut, np.int64)
+        self.handles = handles_of(self._numbers, self.priorities, *self.out)
 
     def make_room(self, windows: int) -> None:
         """See to it that so many windows fit."""
-        if len(self.out.rows) < windows:
-            self.out = new_windows(windows)
-            self._handles.replace(2, *self.out)
+        if len(self.out.rows) >= windows:
+            return
+        out = new_windows(windows)
+        handles = handles_of(*out)
+        # No call from here on, after which Ctrl-C could come (test_interrupts.py).
+        self.handles[2:] = handles
+        self.out = out
 
 
 @opening

@@ -104,8 +104,13 @@ class DurableRing(ItemRing):
         return new_items(shape, self._sampler, self._remover, self._files.new)
 
     def _use(self, memory: ItemMemory) -> None:
-        self._files.turn(memory.arena)
-        super()._use(memory)
+        generation = self._files.generation
+        try:
+            self._files.turn(memory.arena)
+        finally:
+            # Ctrl-C may come when the new file counts already and the old one is being removed.
+            if self._files.generation > generation:
+                super()._use(memory)
 
     # ---- transactions ----------------------------------------------------------------------------------------------
 

@@ -29,19 +29,23 @@ class Generations:
         self._folder = folder
         self._header = header
         self._number = number
-        self._generation = header.generation_of(number)
+
+    @property
+    def generation(self) -> int:
+        """The one that counts."""
+        return self._header.generation_of(self._number)
 
     @property
     def path(self) -> Path:
         """Of the generation that counts."""
-        return self._path(self._generation)
+        return self._path(self.generation)
 
     def _path(self, generation: int) -> Path:
         return self._folder / f"items-{self._number}-{generation}"
 
     def new(self, nbytes: int) -> Arena:
         """The file of the next generation."""
-        path = self._path(self._generation + 1)
+        path = self._path(self.generation + 1)
         arena = None
         try:
             path.unlink(missing_ok=True)
@@ -61,8 +65,7 @@ class Generations:
         if self._header.is_durable:
             arena.sync()
             sync_folder(self._folder)
-        self._generation += 1
-        self._header.turn_generation(self._number, self._generation)
+        self._header.turn_generation(self._number, self.generation + 1)
         old.unlink(missing_ok=True)
 
     def found(self, next_key: int) -> ItemMemory:
@@ -71,7 +74,7 @@ class Generations:
         Raises:
             CheckpointError: with the place.
         """
-        if self._generation < 1 or not self.path.is_file() or not self.path.stat().st_size:
+        if self.generation < 1 or not self.path.is_file() or not self.path.stat().st_size:
             raise CheckpointError(f"{self.path}: expected the items of a table; the file is missing or empty")
         arena = Arena.file(self.path, self.path.stat().st_size)
         memory = found_items(arena)

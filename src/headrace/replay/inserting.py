@@ -7,9 +7,14 @@ from numpy.typing import NDArray
 
 from headrace.replay.drawing import choose
 from headrace.replay.items import (
+    DEAD,
+    FIFO,
+    FIRST,
     HAS_SEQUENCES,
     INVENTED,
+    LIFO,
     LIVE,
+    LOOKAHEAD,
     PRIORITIZED,
     PRIORITY_OF_ALL,
     REAL,
@@ -21,6 +26,7 @@ from headrace.replay.items import (
     Scratch,
     index_insert,
     index_refresh,
+    pin_rows,
     remove_slot,
     slot_at,
 )
@@ -33,8 +39,9 @@ from headrace.replay.table_handles import (
     open_store_of,
 )
 from headrace.store.commit import commit_step, open_lanes
-from headrace.store.jit import Int, kernel
+from headrace.store.jit import Bool, Int, kernel
 from headrace.store.layout import REFERENCES, StoreArrays
+from headrace.store.pinning import pin_page
 
 # Why `insert` stopped.
 DONE, NO_SLOT, NO_NUMBERS, NO_SCRATCH, NO_WINDOWS, NO_PRIORITIES = range(6)
@@ -68,6 +75,10 @@ def insert(
         How many went in, how many left, and why it stopped: DONE, or what another call needs to go on.
     """
     ring = items.ring
+    leaving = max(0, ring[LIVE] + rows.shape[0] - max_size)
+    if _is_run(items, rows, windows, priorities, leaving):
+        _insert_run(store, items, first_key, rows, pins, leaving)
+        return rows.shape[0], leaving, DONE
     changed = scratch.changed
     changes = done = left = used = 0
     draws = items.remover.kind == PRIORITIZED or items.remover.kind == UNIFORM
@@ -189,6 +200,80 @@ def _obstacle(items: Items, number: Int, windows: NDArray[np.uint32], priorities
         if items.common[PRIORITY_OF_ALL] != priority:
             return NO_PRIORITIES
     return DONE
+
+
+@kernel
+def _is_run(
+    items: Items,
+    rows: NDArray[np.int64],
+    windows: NDArray[np.uint32],
+    priorities: NDArray[np.float64],
+    leaving: Int,
+) -> Bool:
+    """Whether these items, which let so many leave, differ in their keys and rows alone, and all there is of the table
+    is its ring, without holes: no selector keeps anything of an item, and nothing has to survive the process.
+    """
+    ring, count, capacity = items.ring, rows.shape[0], items.rows.shape[0]
+    return (
+        count > 0
+        and items.remover.kind == FIFO
+        and items.sampler.kind in (FIFO, LIFO, UNIFORM)
+        and items.journal.shape[0] == 0
+        and ring[SPAN] == ring[LIVE]
+        and leaving <= ring[LIVE]
+        and ring[LIVE] - leaving + count <= capacity
+        and items.windows.shape[0] == 0
+        and items.priorities.shape[0] == 0
+        and windows.shape[0] == 1
+        and priorities.shape[0] == 1
+        and _obstacle(items, 0, windows, priorities) == DONE
+    )
+
+
+@kernel
+def _insert_run(
+    store: StoreArrays, items: Items, first_key: Int, rows: NDArray[np.int64], pins: Int, leaving: Int
+) -> None:
+    """What `insert` comes to for a run (`_is_run`): the oldest leave, the new ones go in behind the newest."""
+    ring, capacity, page_rows = items.ring, items.rows.shape[0], store.page_rows
+    real, lookahead = np.int64(items.common_window[REAL]), np.int64(items.common_window[LOOKAHEAD])
+    # Neighbours mostly stand in one page, and a division takes longer than all the rest.
+    page: Int = 0
+    first: Int = 0
+    stop: Int = 0
+    held = 0
+    slot: Int = ring[FIRST]
+    for _ in range(leaving):
+        row = np.int64(items.rows[slot])
+        if real != 1 or lookahead != 0:
+            pin_rows(store, row, real, lookahead, -1)
+        else:
+            if not first <= row < stop:
+                if held:
+                    pin_page(store, page, -held)
+                page, held = row // page_rows, 0
+                first, stop = page * page_rows, (page + 1) * page_rows
+            held += 1
+        items.rows[slot] = DEAD
+        slot = slot + 1 if slot + 1 < capacity else 0
+    if held:
+        pin_page(store, page, -held)
+    ring[FIRST] = slot
+    ring[SPAN] -= leaving
+    slot = slot_at(items, ring[SPAN])
+    for number in range(rows.shape[0]):
+        row = rows[number]
+        items.keys[slot] = np.uint64(first_key + number)
+        items.rows[slot] = row
+        items.times[slot] = 0
+        if pins:
+            if not first <= row < stop:
+                page = row // page_rows
+                first, stop = page * page_rows, (page + 1) * page_rows
+            store.pages[page, REFERENCES] += pins
+        slot = slot + 1 if slot + 1 < capacity else 0
+    ring[SPAN] += rows.shape[0]
+    ring[LIVE] = ring[SPAN]
 
 
 @kernel

@@ -60,7 +60,6 @@ class _Rule:
     Attributes:
         given: the priorities of the items that it makes next, where they are not those of the rule.
         streams: of each block, where windows go on over the ends of episodes.
-        cutter: of the rule.
     """
 
     number: int
@@ -69,10 +68,6 @@ class _Rule:
     priorities: NDArray[np.float64]
     given: NDArray[np.float64] | None = None
     streams: dict[LaneBlock, Streams] = field(default_factory=dict)
-    cutter: Cutter = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.cutter = Cutter(self.cut, self.priorities)
 
     def take_priorities(self, count: int) -> NDArray[np.float64]:
         if self.given is None:
@@ -123,7 +118,9 @@ class ItemMaker:
         self._customs = [rule.table for rule in made if rule.table.is_custom]
         alone = len(made) == 1 and not self._customs
         self._only = made[0] if alone and self._every_row else None
-        self._only_cut = made[0] if alone and made[0].cut.end not in (CONTINUE, WHOLE, CHOSEN) else None
+        self._only_cut = None
+        if alone and made[0].cut.end not in (CONTINUE, WHOLE, CHOSEN):
+            self._only_cut = made[0], Cutter(made[0].cut, made[0].priorities)
         self._not_every_row = [
             rule for rule, given in zip(made, rules, strict=True) if not given.is_every_row
         ]
@@ -159,17 +156,18 @@ class ItemMaker:
             if self.made is not None:
                 self.made.append(Made(0, key, only.table.inserts - before))
             return
-        cut = self._only_cut
-        if cut is not None and cut.table.takes_at_once(block.lanes):
-            cutter, row = cut.cutter, block.row
-            cutter.make_room(block.lanes)
-            try:
-                cut.table.append_and_cut(block, cutter, self._replay.new_keys(0))
-            except StoreFull as error:
-                self._refuse_if_stored(error, block, row)
-            finally:
-                self._new_keys(cut, int(cutter.out.total[0]))
-            return
+        if self._only_cut is not None:
+            rule, cutter = self._only_cut
+            if rule.table.takes_at_once(block.lanes):
+                row = block.row
+                cutter.make_room(block.lanes)
+                try:
+                    rule.table.append_and_cut(block, cutter, self._replay.new_keys(0))
+                except StoreFull as error:
+                    self._refuse_if_stored(error, block, row)
+                finally:
+                    self._new_keys(rule, int(cutter.out.total[0]))
+                return
         for table in self._customs:
             table.ring.check()
         block.commit()
@@ -177,18 +175,18 @@ class ItemMaker:
 
     def commit_and_make_seam(self, block: LaneBlock, seam: Seam) -> None:
         """As `commit_and_make`, where some lanes hold nothing and the episodes of some end."""
-        cut = self._only_cut
-        if cut is not None:
-            most = room_for(block.lanes, len(seam.ended), cut.cut)
-            if cut.table.takes_at_once(most):
-                cutter, row = cut.cutter, block.row
+        if self._only_cut is not None:
+            rule, cutter = self._only_cut
+            most = room_for(block.lanes, len(seam.ended), cutter.cut)
+            if rule.table.takes_at_once(most):
+                row = block.row
                 cutter.make_room(most)
                 try:
-                    cut.table.append_seam_and_cut(block, seam, cutter, self._replay.new_keys(0))
+                    rule.table.append_seam_and_cut(block, seam, cutter, self._replay.new_keys(0))
                 except StoreFull as error:
                     self._refuse_if_stored(error, block, row)
                 finally:
-                    self._new_keys(cut, int(cutter.out.total[0]))
+                    self._new_keys(rule, int(cutter.out.total[0]))
                 return
         for table in self._customs:
             table.ring.check()

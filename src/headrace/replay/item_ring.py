@@ -38,8 +38,9 @@ from headrace.replay.items import (
     unpin_items,
 )
 from headrace.replay.selectors import Selector
-from headrace.replay.table_handles import TableHandles
+from headrace.replay.table_handles import ITEMS, MAX_SIZE, ROOM, item_handles, new_sizes, table_handles
 from headrace.store.block import LaneBlock, Seam
+from headrace.store.handles import handles_of
 from headrace.store.room import stored_without_items
 from headrace.store.store import Store
 
@@ -77,7 +78,9 @@ class ItemRing:
         loaded: LoadedItems | None = None,
     ) -> None:
         self._store = store
-        self._handles = TableHandles(store)
+        # What kernels are told of the table.
+        self._sizes = new_sizes(store)
+        self._table = table_handles(store, self._sizes)
         self._set_max_size(max_size)
         self._sampler = sampler
         self._remover = remover
@@ -106,9 +109,11 @@ class ItemRing:
         return new_items(shape, self._sampler, self._remover)
 
     def _use(self, memory: ItemMemory) -> None:
+        handles = item_handles(memory)
+        # No call from here on, after which Ctrl-C could come (test_interrupts.py).
+        self._table[ITEMS] = handles
         self.arrays = memory.items
         self.memory = memory
-        self._handles.use(memory)
 
     def __len__(self) -> int:
         return int(self.arrays.ring[LIVE])
@@ -175,7 +180,7 @@ class ItemRing:
         while True:
             uniforms = self._random.random(2 * len(rows) + 8) if self._random_victims else _NO_NUMBERS
             done, gone, stopped = inserting.insert_into(
-                self._handles.words, first_key, rows, windows, priorities, pins, uniforms
+                self._table, first_key, rows, windows, priorities, pins, uniforms
             )
             left += int(gone)
             inserted += int(done)
@@ -192,7 +197,7 @@ class ItemRing:
         """Commit a block's step and insert an item of each of its rows; returns how many items left for them."""
         uniforms = self._random.random(2 * block.lanes + 8) if self._random_victims else _NO_NUMBERS
         done, left, stopped = inserting.append_step(
-            self._handles.words,
+            self._table,
             block.handles,
             block.row_to_commit(),
             first_key,
@@ -213,7 +218,7 @@ class ItemRing:
         """
         uniforms = self._random.random(2 * block.lanes + 8) if self._random_victims else _NO_NUMBERS
         done, left, stopped = append_and_cut(
-            self._handles.words, block.handles, cutter.handles, block.row_to_commit(), first_key, uniforms
+            self._table, block.handles, cutter.handles, block.row_to_commit(), first_key, uniforms
         )
         block.committed()
         if stopped == inserting.DONE:
@@ -232,7 +237,7 @@ class ItemRing:
         """
         uniforms = self._random.random(2 * block.lanes + 8) if self._random_victims else _NO_NUMBERS
         done, left, stopped = append_seam_and_cut(
-            self._handles.words,
+            self._table,
             block.handles,
             cutter.handles,
             block.row_to_commit(),
@@ -349,7 +354,7 @@ class ItemRing:
         if not self.arrays.priorities.shape[0]:
             self._replace(self.arrays.rows.shape[0], with_priorities=True)
         self._scratch_for(len(keys))
-        return int(changing.update_in(self._handles.words, keys, priorities))
+        return int(changing.update_in(self._table, keys, priorities))
 
     # ---- copies ----------------------------------------------------------------------------------------------------
 
@@ -412,12 +417,12 @@ class ItemRing:
         drawn = 0
         while drawn < len(keys):
             uniforms = self._random.random(len(keys) - drawn) if self._random_draws else _NO_NUMBERS
-            drawn = drawing.draw_from(self._handles.words, drawn, uniforms, keys, integers, floats)
+            drawn = drawing.draw_from(self._table, drawn, uniforms, keys, integers, floats)
         return self._windows_of(integers[drawing.SLOT]), 0
 
     def draw_quick(self, quick: QuickBatches) -> tuple[NDArray[np.uint8], int] | None:
         """Draw a batch and copy its records; see `QuickBatches.sample`."""
-        return quick.sample(self._handles.words, self._numbers)
+        return quick.sample(self._table, self._numbers)
 
     def draw_distinct(
         self,
@@ -495,12 +500,13 @@ class ItemRing:
         return self._scratch
 
     def _use_scratch(self, scratch: Scratch) -> None:
+        handles = handles_of(*scratch)
+        self._table[ROOM] = handles
         self._scratch = scratch
-        self._handles.use_scratch(scratch)
 
     def _set_max_size(self, max_size: int) -> None:
         self.max_size = max_size
-        self._handles.limit(max_size)
+        self._sizes[MAX_SIZE] = max_size
 
     def keys_sampled(self, times: int) -> NDArray[np.uint64]:
         """The keys of items that were sampled at least so often."""

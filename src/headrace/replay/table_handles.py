@@ -9,47 +9,40 @@ from numpy.typing import NDArray
 
 from headrace.replay.item_memory import ItemMemory, open_items
 from headrace.replay.items import ONE_ROW, WINDOW_WORDS, Items, Scratch
-from headrace.store.handles import Handles, opened
+from headrace.store.handles import handles_of, opened
 from headrace.store.jit import Int, opening
 from headrace.store.layout import StoreArrays
 from headrace.store.memory import open_store
 from headrace.store.store import Store
 
 # The places of the arrays; SCRATCH is the first of several.
-_STORE_MEMORY, _STORE_PLACES, _NUMBERS, _ONE_ROW, _ITEM_MEMORY, _ITEM_PLACES, _SCRATCH = range(7)
-_ALL = 10
-# The numbers.
-_PAGE_ROWS, _MAX_SIZE = range(2)
+_STORE_MEMORY, _STORE_PLACES, _SIZES, _ONE_ROW, _ITEM_MEMORY, _ITEM_PLACES, _SCRATCH = range(7)
+ITEMS = slice(_ITEM_MEMORY, _SCRATCH)
+"""The places of what `item_handles` gives."""
+ROOM = slice(_SCRATCH, _SCRATCH + len(Scratch._fields))
+"""The places of the handles of a `Scratch`."""
+# The sizes.
+_PAGE_ROWS, MAX_SIZE = range(2)
 _NOTHING: NDArray[Any] = np.zeros(0, np.int64)
 
 
-class TableHandles:
-    """The handles of a table, which its ring keeps up to date.
+def new_sizes(store: Store) -> NDArray[np.int64]:
+    """The numbers that kernels are told: rows of a page, and at MAX_SIZE the most items."""
+    return np.array([store.arrays.page_rows, 0], np.int64)
 
-    Args:
-        store: whose pages the items hold.
 
-    Attributes:
-        words: int64[...], for `open_store_of`, `open_items_of` and what else is below.
+def table_handles(store: Store, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Handles, int64[arrays, 2], for `open_store_of`, `open_items_of` and what else is below.
+
+    Those of the items and of the room to work in are still to be assigned, at ITEMS and ROOM.
     """
+    later = [_NOTHING] * (ROOM.stop - ITEMS.start)
+    return handles_of(store.memory, store.places, sizes, ONE_ROW, *later)
 
-    def __init__(self, store: Store) -> None:
-        self._numbers = np.array([store.arrays.page_rows, 0], np.int64)
-        later = [_NOTHING] * (_ALL - _ITEM_MEMORY)
-        self._handles = Handles(store.memory, store.places, self._numbers, ONE_ROW, *later)
-        self.words = self._handles.words
 
-    def use(self, memory: ItemMemory) -> None:
-        """The items are in this memory now."""
-        self._handles.replace(_ITEM_MEMORY, memory.memory, memory.places)
-
-    def use_scratch(self, scratch: Scratch) -> None:
-        """Kernels work in this room now."""
-        self._handles.replace(_SCRATCH, *scratch)
-
-    def limit(self, max_size: int) -> None:
-        """Kernels that insert take victims when there are more items than this."""
-        self._numbers[_MAX_SIZE] = max_size
+def item_handles(memory: ItemMemory) -> NDArray[np.int64]:
+    """The handles of the items."""
+    return handles_of(memory.memory, memory.places)
 
 
 @opening
@@ -63,7 +56,7 @@ def open_memory_of(table: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray
 def open_store_of(table: NDArray[np.int64]) -> StoreArrays:
     """The store."""
     memory, places = open_memory_of(table)
-    return open_store(memory, places, opened(table, _NUMBERS, np.int64)[_PAGE_ROWS])
+    return open_store(memory, places, opened(table, _SIZES, np.int64)[_PAGE_ROWS])
 
 
 @opening
@@ -87,7 +80,7 @@ def open_scratch_of(table: NDArray[np.int64]) -> Scratch:
 @opening
 def max_size_of(table: NDArray[np.int64]) -> Int:
     """The most items."""
-    return opened(table, _NUMBERS, np.int64)[_MAX_SIZE]
+    return opened(table, _SIZES, np.int64)[MAX_SIZE]
 
 
 @opening

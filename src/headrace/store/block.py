@@ -18,7 +18,7 @@ from headrace.store.commit import (
     commit_marked_in,
     commit_step_in,
 )
-from headrace.store.handles import Handles
+from headrace.store.handles import handles_of
 from headrace.store.layout import ENDED, USED, VERSIONED
 from headrace.store.store import Store
 
@@ -55,7 +55,7 @@ class LaneBlock:
         last: the first row of the step committed last.
         lane_steps: uint32[lanes], the index of each lane's next step in its episode.
         newest_rows: int64[lanes], the rows of the step committed last; used again by the next.
-        handles: int64[...], of its `Lanes`, for kernels that commit a step.
+        handles: int64[5, 2], of its `Lanes`, for kernels that commit a step.
         no_lanes: bool[lanes], none of them.
         no_seam: of a step that is a transition of every lane.
         version: of the policy that acts; stored with each step.
@@ -80,11 +80,11 @@ class LaneBlock:
         self._lane_words[LAST_ROW] = -1
         self.newest_rows = np.empty(lanes, np.int64)
         self._carve = (store.memory, store.places, store.arrays.page_rows)
-        counters = Lanes(
+        # Kept beside their handles.
+        self._counters = Lanes(
             self.lane_steps, self._episodes, store.next_episode, self.newest_rows, self._lane_words
         )
-        self._handles = Handles(*counters)
-        self.handles = self._handles.words
+        self.handles = handles_of(*self._counters)
         self._all, self.no_lanes = np.ones(lanes, np.bool_), np.zeros(lanes, np.bool_)
         self.no_seam = Seam(self.no_lanes, np.zeros(0, np.int64), -1)
 

@@ -31,9 +31,10 @@ class RowColumns:
     """
 
     def __init__(self, columns: Iterable[tuple[Any, NDArray[Any], ArraySpec, Check]]) -> None:
+        self._columns = list(columns)
         self._scalars: list[Any] = []
         self._arrays: list[Any] = []
-        for key, column, spec, check in columns:
+        for key, column, spec, check in self._columns:
             if spec.shape == ():
                 self._scalars.append((key, _items(column), *_numbers(spec.dtype), check))
             else:
@@ -57,8 +58,8 @@ class RowColumns:
                 try:
                     items[row] = value
                     continue
-                except (OverflowError, ValueError):
-                    pass  # The table of casts says it better.
+                except (OverflowError, ValueError, FloatingPointError):
+                    pass  # The table of casts says it better, and minds nobody's `np.errstate`.
             items[row] = check(value)
         for key, column, dtype, shape, check in self._arrays:
             value = values[key]
@@ -66,6 +67,10 @@ class RowColumns:
                 column[row] = value
             else:
                 column[row] = check(value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Python's views of columns cannot be copied; with what they were made of, copies write where theirs stands.
+        return RowColumns, (self._columns,)
 
 
 class LaneColumns:

@@ -1,6 +1,6 @@
 """Many arrays for the price of one: what a kernel that is called at every step is given.
 
-Numba takes some 40 ns for each argument of a call, and a step needs thirty. So whoever owns arrays keeps their
+Numba takes some 45 ns for each argument of a call, and a step needs thirty. So whoever owns arrays keeps their
 addresses in one array, and the kernel opens those that it needs (bench/README.md has the figures).
 """
 
@@ -14,28 +14,26 @@ from numpy.typing import NDArray
 from headrace.store.jit import Int, array_at, opening
 
 
-class Handles:
-    """The addresses of arrays, for kernels. It keeps the arrays; kernels that open them must end before it does.
+def handles_of(*arrays: NDArray[Any]) -> NDArray[np.int64]:
+    """Where each array begins and how many bytes it has, int64[arrays, 2].
 
-    Attributes:
-        words: int64[arrays, 2]: where each begins and how many bytes it has.
+    They say nothing of dtypes, and keep nothing alive: whoever hands them to a kernel owns the arrays. Where others
+    take their places, the new handles are assigned at once, between two calls of kernels: Ctrl-C must find either the
+    old or the new ones (tests/replay/test_interrupts.py).
 
-    >>> handles = Handles(np.arange(3), np.zeros(2, np.float32))
-    >>> handles.words[:, 1].tolist()
+    Raises:
+        ValueError: the numbers of an array do not lie side by side, or may not be written.
+
+    >>> handles_of(np.arange(3), np.zeros(2, np.float32))[:, 1].tolist()
     [24, 8]
     """
-
-    def __init__(self, *arrays: NDArray[Any]) -> None:
-        self.words = np.empty((len(arrays), 2), np.int64)
-        self._arrays = list(arrays)
-        self.replace(0, *arrays)
-
-    def replace(self, first: int, *arrays: NDArray[Any]) -> None:
-        """Other arrays in the places from `first` on; no kernel may be under way."""
-        for place, array in enumerate(arrays, first):
-            assert array.flags.c_contiguous, "kernels open arrays whose numbers lie side by side"
-            self._arrays[place] = array
-            self.words[place] = array.__array_interface__["data"][0], array.nbytes
+    for array in arrays:
+        if not array.flags.carray:
+            raise ValueError(
+                f"expected arrays whose numbers lie side by side and may be written, got {array.flags}"
+            )
+    found = [(array.__array_interface__["data"][0], array.nbytes) for array in arrays]
+    return np.array(found, np.int64).reshape(-1, 2)
 
 
 @opening
@@ -43,6 +41,6 @@ def opened(handles: NDArray[np.int64], place: Int, dtype: type[np.generic]) -> N
     """The array of this place, flat, inside a kernel.
 
     Args:
-        handles: int64[arrays, 2], the `words` of `Handles`.
+        handles: int64[arrays, 2], see `handles_of`.
     """
     return array_at(handles[place, 0], handles[place, 1], dtype)

@@ -122,7 +122,10 @@ def reader(node: Node) -> Reader:
         return _nested_reader(node, general)
     size: int = len(node.names)
     cls: type[Any] = node.cls
-    if node.kind in ("tuple", "list", "namedtuple"):
+    if node.kind == "namedtuple":
+        # By iteration: its class may index in a way of its own.
+        return lambda data: tuple(data) if type(data) is cls and len(data) == size else general(data)
+    if node.kind in ("tuple", "list"):
         return lambda data: data if type(data) is cls and len(data) == size else general(data)
     if node.kind != "dict":
         return general
@@ -172,21 +175,24 @@ def _follower(node: Branch) -> Callable[[Any, list[Any]], bool] | None:
         return None
     cls: type[Any] = node.cls
     size = len(node.names)
-    keys: Sequence[Any] = node.names if node.kind == "dict" else range(size)
-    parts = []
-    for key, child in zip(keys, node.children, strict=True):
+    follows = []
+    for child in node.children:
         follow = None if isinstance(child, Leaf) else _follower(child)
         if follow is None and not isinstance(child, Leaf):
             return None
-        parts.append((key, follow))
+        follows.append(follow)
+    values_of: Callable[[Any], Any] = iter
+    if node.kind == "dict":
+        values_of = itemgetter(*node.names) if size > 1 else lambda data: (data[node.names[0]],)
 
     def add(data: Any, found: list[Any]) -> bool:
         if type(data) is not cls or len(data) != size:
             return False
-        for key, follow in parts:
+        # The lengths are equal by construction.
+        for value, follow in zip(values_of(data), follows):  # noqa: B905
             if follow is None:
-                found.append(data[key])
-            elif not follow(data[key], found):
+                found.append(value)
+            elif not follow(value, found):
                 return False
         return True
 
