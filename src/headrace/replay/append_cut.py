@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from headrace.replay.cutting import cut_block, cut_final, open_cutter
 from headrace.replay.inserting import insert
 from headrace.replay.table_handles import (
+    count_inserted,
     max_size_of,
     open_items_of,
     open_memory_of,
@@ -42,7 +43,7 @@ def append_and_cut(
     out.total[0] = 0
     cut_block(store, row // store.page_rows, 1, cut, out)
     # No episode ends here, so all windows have the shape of the first.
-    return insert(
+    done, left, stopped = insert(
         store,
         open_items_of(table),
         first_key,
@@ -54,6 +55,8 @@ def append_and_cut(
         uniforms,
         open_scratch_of(table),
     )
+    count_inserted(table, done)
+    return done, left, stopped
 
 
 @kernel
@@ -93,7 +96,7 @@ def append_seam_and_cut(
         cut_final(store, row + ended[place], ended[place], cut, out)
     # Where no episode ends, all windows have the shape of the first.
     windows = out.shapes[: out.total[0] if ended.shape[0] else 1]
-    return insert(
+    done, left, stopped = insert(
         store,
         open_items_of(table),
         first_key,
@@ -105,3 +108,5 @@ def append_seam_and_cut(
         uniforms,
         open_scratch_of(table),
     )
+    count_inserted(table, done)
+    return done, left, stopped

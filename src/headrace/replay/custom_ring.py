@@ -92,10 +92,8 @@ class CustomRing(ItemRing):
         for number in range(len(rows)):
             window = windows[number : number + 1] if len(windows) > 1 else windows
             priority = priorities[number : number + 1] if len(priorities) > 1 else priorities
-            with self._after(number):
-                self._put(first_key + number, rows[number : number + 1], window, priority, pins)
-            with self._after(number + 1):
-                left += self._shrink()
+            self._put(first_key + number, rows[number : number + 1], window, priority, pins)
+            left += self._shrink()
         return left
 
     def _put(
@@ -151,7 +149,7 @@ class CustomRing(ItemRing):
 
     def _set_max_size(self, max_size: int) -> None:
         self.max_size = max_size
-        self._sizes[MAX_SIZE] = _NO_LIMIT
+        self._told[MAX_SIZE] = _NO_LIMIT
 
     def shrink_to(self, max_size: int) -> int:
         """See `ItemRing.shrink_to`."""

@@ -87,6 +87,7 @@ class Cutter:
     Attributes:
         cut, priorities: as above.
         out: the windows of the last call.
+        made: how many of them became items.
         handles: int64[6, 2], of all these, for kernels (`open_cutter`).
     """
 
@@ -94,6 +95,7 @@ class Cutter:
         self.cut = cut
         self.priorities = np.asarray(priorities, np.float64)
         self.out = new_windows(0)
+        self.made = 0
         self._numbers = np.array(cut, np.int64)
         self.handles = handles_of(self._numbers, self.priorities, *self.out)
 

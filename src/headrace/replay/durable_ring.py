@@ -9,9 +9,9 @@ Arrays are never made anew inside a transaction, so what could stop a kernel hal
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,7 @@ from headrace.replay.items import (
 )
 from headrace.replay.mending import pin_items
 from headrace.replay.table import Table, kernel_selectors
+from headrace.replay.table_handles import INSERTED
 from headrace.store.block import LaneBlock, Seam
 from headrace.store.store import Store
 
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     from headrace.replay.quick import QuickBatches
 
 _ENTRIES = 1024
+
+T = TypeVar("T")
 
 
 class DurableRing(ItemRing):
@@ -84,7 +87,7 @@ class DurableRing(ItemRing):
             with_priorities=found.shape.with_priorities,
         )
         if shape == found.shape:
-            super()._use(with_selectors(found, self._sampler, self._remover))
+            self._go_on_with(with_selectors(found, self._sampler, self._remover))
         else:
             # Other selectors keep other arrays.
             new = self._new_of(shape)
@@ -110,13 +113,17 @@ class DurableRing(ItemRing):
         finally:
             # Ctrl-C may come when the new file counts already and the old one is being removed.
             if self._files.generation > generation:
-                super()._use(memory)
+                self._go_on_with(memory)
+
+    def _go_on_with(self, memory: ItemMemory) -> None:
+        super()._use(memory)
+        # Together with what goes in from now on it is the table's count of inserts.
+        self._inserts_before = memory.items.ring[INSERTS] - self._told[INSERTED]
 
     # ---- transactions ----------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def _transaction(self, entries: int) -> Iterator[NDArray[np.int64]]:
-        """All of what is done inside or nothing of it. Gives the words of the ring, to count in.
+    def _as_one(self, entries: int, change: Callable[[], T]) -> T:
+        """Do all of a change or nothing of it.
 
         Args:
             entries: slots that are written, at most.
@@ -127,12 +134,14 @@ class DurableRing(ItemRing):
         journal.begin(items, PRIORITY_OF_ALL)
         self._in_transaction = True
         try:
-            yield items.ring
+            return change()
         finally:
-            # Whatever came in the way, every item that was inserted is there or was removed.
-            items.ring[DELETES] = items.ring[INSERTS] - items.ring[LIVE]
-            journal.end(items)
+            # No call in here: what Ctrl-C has begun, another must not end.
             self._in_transaction = False
+            # Whatever came in the way, every item that was inserted is there or was removed.
+            items.ring[INSERTS] = self._inserts_before + self._told[INSERTED]
+            items.ring[DELETES] = items.ring[INSERTS] - items.ring[LIVE]
+            items.journal[journal.ACTIVE] = 0
 
     def _grow_journal(self, words: int) -> None:
         before = self._journal_words
@@ -159,23 +168,19 @@ class DurableRing(ItemRing):
         pins: int = 0,
     ) -> int:
         """See `ItemRing.insert`."""
-        with self._insertion(len(rows), windows, priorities):
-            return super().insert(first_key, rows, windows, priorities, pins)
+        insert = partial(super().insert, first_key, rows, windows, priorities, pins)
+        return self._insertion(len(rows), windows, priorities, insert)
 
     def append_step(self, block: LaneBlock, first_key: int, priorities: NDArray[np.float64]) -> int:
         """See `ItemRing.append_step`."""
-        with self._insertion(block.lanes, ONE_ROW, priorities):
-            return super().append_step(block, first_key, priorities)
+        append = partial(super().append_step, block, first_key, priorities)
+        return self._insertion(block.lanes, ONE_ROW, priorities, append)
 
     def append_and_cut(self, block: LaneBlock, cutter: Cutter, first_key: int) -> int:
         """See `ItemRing.append_and_cut`."""
-        cut = cutter.cut
-        self._prepare(block.lanes, np.array([[cut.length, 0, cut.lookahead]], np.uint32), cutter.priorities)
-        excess = max(0, len(self) - self.max_size)
-        with self._transaction(2 * block.lanes + excess) as ring:
-            left = super().append_and_cut(block, cutter, first_key)
-            ring[INSERTS] += int(cutter.out.total[0])
-        return left
+        windows = np.array([[cutter.cut.length, 0, cutter.cut.lookahead]], np.uint32)
+        append = partial(super().append_and_cut, block, cutter, first_key)
+        return self._insertion(block.lanes, windows, cutter.priorities, append)
 
     def append_seam_and_cut(self, block: LaneBlock, seam: Seam, cutter: Cutter, first_key: int) -> int:
         """See `ItemRing.append_seam_and_cut`."""
@@ -188,15 +193,17 @@ class DurableRing(ItemRing):
         except StoreFull as error:
             raise self._items_refused(error, rows, windows, 0) from error.__cause__
 
-    @contextmanager
     def _insertion(
-        self, count: int, windows: NDArray[np.uint32], priorities: NDArray[np.float64]
-    ) -> Iterator[None]:
-        self._prepare(count, windows, priorities)
+        self,
+        most: int,
+        windows: NDArray[np.uint32],
+        priorities: NDArray[np.float64],
+        insert: Callable[[], int],
+    ) -> int:
+        """Insert up to so many items as one."""
+        self._prepare(most, windows, priorities)
         excess = max(0, len(self) - self.max_size)
-        with self._transaction(2 * count + excess) as ring:
-            ring[INSERTS] += count
-            yield
+        return self._as_one(2 * most + excess, insert)
 
     def _prepare(self, count: int, windows: NDArray[np.uint32], priorities: NDArray[np.float64]) -> None:
         """See to it that so many items go in without arrays made anew on the way."""
@@ -224,9 +231,14 @@ class DurableRing(ItemRing):
 
     def remove(self, keys: NDArray[np.uint64]) -> int:
         """See `ItemRing.remove`."""
-        with self._transaction(len(keys)) as ring:
-            removed = super().remove(keys)
-            ring[IGNORED_DELETES] += len(keys) - removed
+        remove = super().remove
+
+        def change() -> int:
+            removed = remove(keys)
+            self.arrays.ring[IGNORED_DELETES] += len(keys) - removed
+            return removed
+
+        removed = self._as_one(len(keys), change)
         self._close_holes()
         return removed
 
@@ -243,13 +255,16 @@ class DurableRing(ItemRing):
         """See `ItemRing.update`."""
         if not len(self.arrays.priorities):
             self._replace(len(self.arrays.rows), with_priorities=True)
-        with self._transaction(len(keys)) as ring:
-            applied = super().update(keys, priorities)
-            if applied < 0:
-                return applied
-            ring[UPDATES] += applied
-            ring[IGNORED_UPDATES] += len(keys) - applied
-        return applied
+        update = super().update
+
+        def change() -> int:
+            applied = update(keys, priorities)
+            if applied >= 0:
+                self.arrays.ring[UPDATES] += applied
+                self.arrays.ring[IGNORED_UPDATES] += len(keys) - applied
+            return applied
+
+        return self._as_one(len(keys), change)
 
     def draw(self, *arrays: Any, **options: Any) -> tuple[NDArray[np.uint32], int]:
         """See `ItemRing.draw`."""
@@ -257,10 +272,14 @@ class DurableRing(ItemRing):
 
     def draw_quick(self, quick: QuickBatches) -> tuple[NDArray[np.uint8], int] | None:
         """See `ItemRing.draw_quick`."""
-        with self._transaction(2 * quick.batch) as ring:
-            found = super().draw_quick(quick)
-            ring[SAMPLES] += quick.batch if found else 0
-        return found
+        draw = super().draw_quick
+
+        def change() -> tuple[NDArray[np.uint8], int] | None:
+            found = draw(quick)
+            self.arrays.ring[SAMPLES] += quick.batch if found else 0
+            return found
+
+        return self._as_one(2 * quick.batch, change)
 
     def draw_distinct(self, *arrays: Any, **options: Any) -> tuple[NDArray[np.uint32], int]:
         """See `ItemRing.draw_distinct`."""
@@ -273,9 +292,12 @@ class DurableRing(ItemRing):
         *arrays: Any,
         **options: Any,
     ) -> tuple[NDArray[np.uint32], int]:
-        # A draw counts one slot, and may remove it.
-        with self._transaction(2 * len(keys)) as ring:
+        def change() -> tuple[NDArray[np.uint32], int]:
             found = draw(keys, *arrays, **options)
-            ring[SAMPLES] += len(keys)
+            self.arrays.ring[SAMPLES] += len(keys)
+            return found
+
+        # A draw counts one slot, and may remove it.
+        found = self._as_one(2 * len(keys), change)
         self._close_holes()
         return found

@@ -32,6 +32,7 @@ from headrace.replay.items import (
 )
 from headrace.replay.journal import remember
 from headrace.replay.table_handles import (
+    count_inserted,
     max_size_of,
     open_items_of,
     open_one_row_of,
@@ -134,7 +135,7 @@ def insert_into(
     Args:
         table: handles of the table (`table_handles`).
     """
-    return insert(
+    done, left, stopped = insert(
         open_store_of(table),
         open_items_of(table),
         first_key,
@@ -146,6 +147,8 @@ def insert_into(
         uniforms,
         open_scratch_of(table),
     )
+    count_inserted(table, done)
+    return done, left, stopped
 
 
 @kernel
@@ -164,7 +167,7 @@ def append_step(
     """
     store, block = open_store_of(table), open_lanes(lanes)
     commit_step(store, row, block)
-    return insert(
+    done, left, stopped = insert(
         store,
         open_items_of(table),
         first_key,
@@ -176,6 +179,8 @@ def append_step(
         uniforms,
         open_scratch_of(table),
     )
+    count_inserted(table, done)
+    return done, left, stopped
 
 
 @kernel

@@ -159,14 +159,17 @@ class ItemMaker:
         if self._only_cut is not None:
             rule, cutter = self._only_cut
             if rule.table.takes_at_once(block.lanes):
-                row = block.row
+                row, key = block.row, self._replay.keys_ahead(block.lanes)
                 cutter.make_room(block.lanes)
+                cutter.made = 0
                 try:
-                    rule.table.append_and_cut(block, cutter, self._replay.new_keys(0))
+                    rule.table.append_and_cut(block, cutter, key)
                 except StoreFull as error:
                     self._refuse_if_stored(error, block, row)
                 finally:
-                    self._new_keys(rule, int(cutter.out.total[0]))
+                    # No call before: Ctrl-C must not come between items and their keys (test_interrupts.py).
+                    self._replay.next_key = key + cutter.made
+                    self._note_made(rule, key, cutter.made)
                 return
         for table in self._customs:
             table.ring.check()
@@ -179,14 +182,17 @@ class ItemMaker:
             rule, cutter = self._only_cut
             most = room_for(block.lanes, len(seam.ended), cutter.cut)
             if rule.table.takes_at_once(most):
-                row = block.row
+                row, key = block.row, self._replay.keys_ahead(most)
                 cutter.make_room(most)
+                cutter.made = 0
                 try:
-                    rule.table.append_seam_and_cut(block, seam, cutter, self._replay.new_keys(0))
+                    rule.table.append_seam_and_cut(block, seam, cutter, key)
                 except StoreFull as error:
                     self._refuse_if_stored(error, block, row)
                 finally:
-                    self._new_keys(rule, int(cutter.out.total[0]))
+                    # No call before: Ctrl-C must not come between items and their keys (test_interrupts.py).
+                    self._replay.next_key = key + cutter.made
+                    self._note_made(rule, key, cutter.made)
                 return
         for table in self._customs:
             table.ring.check()
@@ -322,9 +328,12 @@ class ItemMaker:
 
     def _new_keys(self, rule: _Rule, count: int) -> int:
         key = self._replay.new_keys(count)
+        self._note_made(rule, key, count)
+        return key
+
+    def _note_made(self, rule: _Rule, key: int, count: int) -> None:
         if self.made is not None and count:
             self.made.append(Made(rule.number, key, count))
-        return key
 
     def makes_items_of_the_next_step(self, lane_steps: NDArray[np.int64]) -> bool:
         """Whether the next step completes a window of some lane: only then is there an item to wait for (replay I4).

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,7 +36,15 @@ from headrace.replay.items import (
     unpin_items,
 )
 from headrace.replay.selectors import Selector
-from headrace.replay.table_handles import ITEMS, MAX_SIZE, ROOM, item_handles, new_sizes, table_handles
+from headrace.replay.table_handles import (
+    INSERTED,
+    ITEMS,
+    MAX_SIZE,
+    ROOM,
+    item_handles,
+    new_numbers,
+    table_handles,
+)
 from headrace.store.block import LaneBlock, Seam
 from headrace.store.handles import handles_of
 from headrace.store.room import stored_without_items
@@ -62,10 +68,6 @@ class ItemRing:
         sampler, remover: descriptions of the selectors.
         random: the replay's generator.
         loaded: what is in it from the beginning, which the ring makes its own; None for nothing.
-
-    Attributes:
-        cut_short: of an insert that ended with an error: how many items were in by then, until somebody has counted
-            them.
     """
 
     def __init__(
@@ -79,8 +81,8 @@ class ItemRing:
     ) -> None:
         self._store = store
         # What kernels are told of the table.
-        self._sizes = new_sizes(store)
-        self._table = table_handles(store, self._sizes)
+        self._told = new_numbers(store)
+        self._table = table_handles(store, self._told)
         self._set_max_size(max_size)
         self._sampler = sampler
         self._remover = remover
@@ -88,7 +90,6 @@ class ItemRing:
         self._numbers = addresses_of(random)
         self._random_victims = remover.kind in (UNIFORM, PRIORITIZED)
         self._random_draws = sampler.kind in (UNIFORM, PRIORITIZED)
-        self.cut_short = 0
         self._use_scratch(new_scratch(_SCRATCH if loaded is None else loaded.scratch))
         self._open(loaded)
 
@@ -117,6 +118,11 @@ class ItemRing:
 
     def __len__(self) -> int:
         return int(self.arrays.ring[LIVE])
+
+    @property
+    def inserted(self) -> int:
+        """How many items went in ever; up to date after any error, Ctrl-C included."""
+        return int(self._told[INSERTED])
 
     @property
     def unique(self) -> int:
@@ -176,35 +182,32 @@ class ItemRing:
             priorities: float64[M], or float64[1] for all.
             pins: references that each item still has to take on its page: 0, or 1 for items of one row.
         """
-        left = inserted = 0
+        left = 0
         while True:
             uniforms = self._random.random(2 * len(rows) + 8) if self._random_victims else _NO_NUMBERS
             done, gone, stopped = inserting.insert_into(
                 self._table, first_key, rows, windows, priorities, pins, uniforms
             )
             left += int(gone)
-            inserted += int(done)
             if stopped == inserting.DONE:
                 return left
             first_key += done
             rows = rows[done:]
             windows = windows[done:] if len(windows) > 1 else windows
             priorities = priorities[done:] if len(priorities) > 1 else priorities
-            with self._after(inserted):
-                self._remove_obstacle(stopped)
+            self._remove_obstacle(stopped)
 
     def append_step(self, block: LaneBlock, first_key: int, priorities: NDArray[np.float64]) -> int:
         """Commit a block's step and insert an item of each of its rows; returns how many items left for them."""
         uniforms = self._random.random(2 * block.lanes + 8) if self._random_victims else _NO_NUMBERS
-        done, left, stopped = inserting.append_step(
-            self._table,
-            block.handles,
-            block.row_to_commit(),
-            first_key,
-            priorities,
-            uniforms,
-        )
-        block.committed()
+        try:
+            done, left, stopped = inserting.append_step(
+                self._table, block.handles, block.row_to_commit(), first_key, priorities, uniforms
+            )
+            block.committed()
+        except BaseException:
+            block.catch_up()
+            raise
         if stopped == inserting.DONE:
             return int(left)
         rows = block.newest_rows
@@ -217,10 +220,14 @@ class ItemRing:
             cutter: with room for one window of each lane; its `out` tells which were completed.
         """
         uniforms = self._random.random(2 * block.lanes + 8) if self._random_victims else _NO_NUMBERS
-        done, left, stopped = append_and_cut(
-            self._table, block.handles, cutter.handles, block.row_to_commit(), first_key, uniforms
-        )
-        block.committed()
+        try:
+            done, left, stopped = append_and_cut(
+                self._table, block.handles, cutter.handles, block.row_to_commit(), first_key, uniforms
+            )
+            block.committed()
+        except BaseException:
+            block.catch_up()
+            raise
         if stopped == inserting.DONE:
             return int(left)
         out = cutter.out
@@ -236,18 +243,22 @@ class ItemRing:
             cutter: with room for all the windows.
         """
         uniforms = self._random.random(2 * block.lanes + 8) if self._random_victims else _NO_NUMBERS
-        done, left, stopped = append_seam_and_cut(
-            self._table,
-            block.handles,
-            cutter.handles,
-            block.row_to_commit(),
-            first_key,
-            uniforms,
-            block.no_lanes,
-            *seam,
-            block.steps_committed + 1,
-        )
-        block.committed()
+        try:
+            done, left, stopped = append_seam_and_cut(
+                self._table,
+                block.handles,
+                cutter.handles,
+                block.row_to_commit(),
+                first_key,
+                uniforms,
+                block.no_lanes,
+                *seam,
+                block.steps_committed + 1,
+            )
+            block.committed()
+        except BaseException:
+            block.catch_up()
+            raise
         if stopped == inserting.DONE:
             return int(left)
         out = cutter.out
@@ -280,13 +291,12 @@ class ItemRing:
     ) -> int:
         """Go on where a kernel stopped that had committed a step and inserted `done` of its items; see `insert`."""
         rest, of_rest = rows[done:], windows[done:] if len(windows) > 1 else windows
-        already = self.cut_short
+        before = self.inserted - done
         try:
-            with self._after(done):
-                self._remove_obstacle(stopped)
-                return ItemRing.insert(self, first_key + done, rest, of_rest, priorities, pins)
+            self._remove_obstacle(stopped)
+            return ItemRing.insert(self, first_key + done, rest, of_rest, priorities, pins)
         except StoreFull as error:
-            inserted = self.cut_short - already
+            inserted = self.inserted - before
             missing = windows[inserted:] if len(windows) > 1 else windows
             raise self._items_refused(error, rows[inserted:], missing, pins) from error.__cause__
 
@@ -312,15 +322,6 @@ class ItemRing:
             self._replace(len(self.arrays.rows), with_priorities=True)
         elif stopped == inserting.NO_SCRATCH:
             self._scratch_for(2 * len(self._scratch.changed))
-
-    @contextmanager
-    def _after(self, inserted: int) -> Iterator[None]:
-        """What fails inside is cut short after so much more."""
-        try:
-            yield
-        except BaseException:
-            self.cut_short += inserted
-            raise
 
     def shrink_to(self, max_size: int) -> int:
         """Set another largest size; returns how many items left at once."""
@@ -506,7 +507,7 @@ class ItemRing:
 
     def _set_max_size(self, max_size: int) -> None:
         self.max_size = max_size
-        self._sizes[MAX_SIZE] = max_size
+        self._told[MAX_SIZE] = max_size
 
     def keys_sampled(self, times: int) -> NDArray[np.uint64]:
         """The keys of items that were sampled at least so often."""

@@ -61,18 +61,14 @@ def remember(items: Any, slot: Int) -> None:
 
 
 def begin(items: Any, priority_word: int) -> None:
-    """Save what a change starts from, and mark it."""
+    """Save what a change starts from, and mark it. Whoever has done the change takes the mark (ACTIVE) away."""
     journal = items.journal
+    journal[ACTIVE] = 0
     journal[COUNT] = 0
     journal[SAVED_RING : SAVED_RING + len(items.ring)] = items.ring
     journal[SAVED_PRIORITY] = items.common.view(np.int64)[priority_word]
     journal[SAVED_WINDOW : SAVED_WINDOW + len(items.common_window)] = items.common_window
     journal[ACTIVE] = 1
-
-
-def end(items: Any) -> None:
-    """The change is done and stays."""
-    items.journal[ACTIVE] = 0
 
 
 def is_sound(items: Any) -> bool:

@@ -108,6 +108,8 @@ class LiveTable:
         self.resets = 0
         for name, count in (counts or {}).items():
             setattr(self, name, count)
+        # Together with what went into the ring it is `inserts`.
+        self._inserts_before = self.inserts - ring.inserted
         self._seconds_inserts = self._seconds_samples = 0.0
         self._pending: deque[NewItems] = deque()
         self._num_pending = 0
@@ -131,10 +133,10 @@ class LiveTable:
         """Commit a block's step and insert an item of each of its rows; the gate is known to be open."""
         try:
             self.deletes += self.ring.append_step(block, first_key, priorities)
+            self.inserts += block.lanes
         except BaseException:
-            self._count_cut_short()
+            self._recount()
             raise
-        self.inserts += block.lanes
         if self._waiting:
             self._changed.notify_all()
 
@@ -142,26 +144,30 @@ class LiveTable:
         """Commit a block's step and insert the items that it completes. The gate is known to be open.
 
         Args:
-            cutter: see `ItemRing.append_and_cut`; its total is how many were inserted, after an error too.
+            cutter: see `ItemRing.append_and_cut`; told how many were inserted, after an error too.
         """
+        before = self.inserts
         try:
             self.deletes += self.ring.append_and_cut(block, cutter, first_key)
+            self._count_cut(cutter)
         except BaseException:
-            cutter.out.total[0] = self._count_cut_short()
+            self._recount()
+            cutter.made = self.inserts - before
             raise
-        self._count_cut(cutter)
 
     def append_seam_and_cut(self, block: LaneBlock, seam: Seam, cutter: Cutter, first_key: int) -> None:
         """As `append_and_cut`, where some lanes hold nothing and the episodes of some end."""
+        before = self.inserts
         try:
             self.deletes += self.ring.append_seam_and_cut(block, seam, cutter, first_key)
+            self._count_cut(cutter)
         except BaseException:
-            cutter.out.total[0] = self._count_cut_short()
+            self._recount()
+            cutter.made = self.inserts - before
             raise
-        self._count_cut(cutter)
 
     def _count_cut(self, cutter: Cutter) -> None:
-        made = int(cutter.out.total[0])
+        cutter.made = made = int(cutter.out.total[0])
         self.inserts += made
         if self._waiting and made:
             self._changed.notify_all()
@@ -230,15 +236,13 @@ class LiveTable:
             self.deletes += self.ring.insert(first_key, rows, windows, priorities, pins)
             self.inserts += len(rows)
         except BaseException:
-            self._count_cut_short()
+            self._recount()
             raise
 
-    def _count_cut_short(self) -> int:
-        """An insert ended before all items were in: count those that are, and return how many."""
-        inserted, self.ring.cut_short = self.ring.cut_short, 0
-        self.inserts += inserted
+    def _recount(self) -> None:
+        """An insert ended with an error, or Ctrl-C came: count what is in."""
+        self.inserts = self._inserts_before + self.ring.inserted
         self._count_deletes()
-        return inserted
 
     def _count_deletes(self) -> None:
         """After a change that may have failed half way: every item that was inserted is there or left."""
@@ -492,6 +496,7 @@ class LiveTable:
         """Remove all items and begin to count anew; see `Replay.reset`."""
         self.ring.clear()
         self.inserts = self.samples = self.deletes = 0
+        self._inserts_before = -self.ring.inserted
         self.resets += 1
         self.settle()
 

@@ -359,13 +359,17 @@ class Replay:
         Raises:
             Closed: the replay is closed: whoever was about to make items when it was, makes none.
         """
+        first = self.keys_ahead(count)
+        self.next_key = first + count
+        return first
+
+    def keys_ahead(self, most: int) -> int:
+        """The first of `most` keys that were never used; whoever uses some moves `next_key` on. See `new_keys`."""
         if self.is_closed:
             self.check_open()
-        first = self.next_key
-        self.next_key = first + count
-        if self.next_key > self._keys_aside and self._disk is not None:
-            self._keys_aside = self._disk.header.set_keys_aside(self.next_key)
-        return first
+        if self._disk is not None and self.next_key + most > self._keys_aside:
+            self._keys_aside = self._disk.header.set_keys_aside(self.next_key + most)
+        return self.next_key
 
     def statistics(self) -> ReplayStatistics:
         """One frozen record of all tables and the store, taken at one instant."""

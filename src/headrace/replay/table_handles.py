@@ -10,34 +10,38 @@ from numpy.typing import NDArray
 from headrace.replay.item_memory import ItemMemory, open_items
 from headrace.replay.items import ONE_ROW, WINDOW_WORDS, Items, Scratch
 from headrace.store.handles import handles_of, opened
-from headrace.store.jit import Int, opening
+from headrace.store.jit import Int, kernel, opening
 from headrace.store.layout import StoreArrays
 from headrace.store.memory import open_store
 from headrace.store.store import Store
 
 # The places of the arrays; SCRATCH is the first of several.
-_STORE_MEMORY, _STORE_PLACES, _SIZES, _ONE_ROW, _ITEM_MEMORY, _ITEM_PLACES, _SCRATCH = range(7)
+_STORE_MEMORY, _STORE_PLACES, _NUMBERS, _ONE_ROW, _ITEM_MEMORY, _ITEM_PLACES, _SCRATCH = range(7)
 ITEMS = slice(_ITEM_MEMORY, _SCRATCH)
 """The places of what `item_handles` gives."""
 ROOM = slice(_SCRATCH, _SCRATCH + len(Scratch._fields))
 """The places of the handles of a `Scratch`."""
-# The sizes.
-_PAGE_ROWS, MAX_SIZE = range(2)
+# The numbers of `new_numbers`.
+_PAGE_ROWS, MAX_SIZE, INSERTED = range(3)
 _NOTHING: NDArray[Any] = np.zeros(0, np.int64)
 
 
-def new_sizes(store: Store) -> NDArray[np.int64]:
-    """The numbers that kernels are told: rows of a page, and at MAX_SIZE the most items."""
-    return np.array([store.arrays.page_rows, 0], np.int64)
+def new_numbers(store: Store) -> NDArray[np.int64]:
+    """Rows of a page, the most items (MAX_SIZE), and how many went in ever (INSERTED).
+
+    Kernels count what they insert by themselves: so it is known after Ctrl-C too, whose error comes in place of what a
+    kernel returns.
+    """
+    return np.array([store.arrays.page_rows, 0, 0], np.int64)
 
 
-def table_handles(store: Store, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+def table_handles(store: Store, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
     """Handles, int64[arrays, 2], for `open_store_of`, `open_items_of` and what else is below.
 
     Those of the items and of the room to work in are still to be assigned, at ITEMS and ROOM.
     """
     later = [_NOTHING] * (ROOM.stop - ITEMS.start)
-    return handles_of(store.memory, store.places, sizes, ONE_ROW, *later)
+    return handles_of(store.memory, store.places, numbers, ONE_ROW, *later)
 
 
 def item_handles(memory: ItemMemory) -> NDArray[np.int64]:
@@ -56,7 +60,7 @@ def open_memory_of(table: NDArray[np.int64]) -> tuple[NDArray[np.uint8], NDArray
 def open_store_of(table: NDArray[np.int64]) -> StoreArrays:
     """The store."""
     memory, places = open_memory_of(table)
-    return open_store(memory, places, opened(table, _SIZES, np.int64)[_PAGE_ROWS])
+    return open_store(memory, places, opened(table, _NUMBERS, np.int64)[_PAGE_ROWS])
 
 
 @opening
@@ -80,10 +84,16 @@ def open_scratch_of(table: NDArray[np.int64]) -> Scratch:
 @opening
 def max_size_of(table: NDArray[np.int64]) -> Int:
     """The most items."""
-    return opened(table, _SIZES, np.int64)[MAX_SIZE]
+    return opened(table, _NUMBERS, np.int64)[MAX_SIZE]
 
 
 @opening
 def open_one_row_of(table: NDArray[np.int64]) -> NDArray[np.uint32]:
     """The window of items that are one row, uint32[1, 3]."""
     return opened(table, _ONE_ROW, np.uint32).reshape((1, WINDOW_WORDS))
+
+
+@kernel
+def count_inserted(table: NDArray[np.int64], count: Int) -> None:
+    """So many items more went in."""
+    opened(table, _NUMBERS, np.int64)[INSERTED] += count

@@ -62,6 +62,9 @@ class Arena:
 
     is_on_disk = False
     """Whether it outlives the process."""
+    # Of one that Ctrl-C kept from being made.
+    _descriptor: int | None = None
+    _next_descriptor: int | None = None
 
     def __init__(self, mapping: mmap.mmap, nbytes: int, descriptor: int | None = None) -> None:
         self._mapping = mapping

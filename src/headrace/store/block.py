@@ -135,8 +135,12 @@ class LaneBlock:
 
     def commit(self) -> None:
         """Take in the step at `row`, one transition of every lane."""
-        commit_step_in(*self._carve, self.row_to_commit(), self.handles)
-        self.committed()
+        try:
+            commit_step_in(*self._carve, self.row_to_commit(), self.handles)
+            self.committed()
+        except BaseException:
+            self.catch_up()
+            raise
 
     def row_to_commit(self) -> int:
         """The first row of the step at `row`, which a kernel is about to commit."""
@@ -153,12 +157,22 @@ class LaneBlock:
         self.last = self.row
         self.row += self.lanes
 
+    def catch_up(self) -> None:
+        """After an error: Ctrl-C may have come when a kernel had taken in the step at `row`, before `committed`."""
+        used = int(self._store.arrays.pages[self._page, USED])
+        if used > (self.row - self._first) // self.lanes:
+            self.committed()
+
     def commit_marked(self, final: NDArray[np.bool_], idle: NDArray[np.bool_]) -> None:
         """Take in the step at `row`; `final` lanes hold their final row, `idle` lanes hold nothing."""
-        commit_marked_in(
-            *self._carve, self.row_to_commit(), self.handles, final, idle, self.steps_committed + 1
-        )
-        self.committed()
+        try:
+            commit_marked_in(
+                *self._carve, self.row_to_commit(), self.handles, final, idle, self.steps_committed + 1
+            )
+            self.committed()
+        except BaseException:
+            self.catch_up()
+            raise
 
     def commit_final(self) -> None:
         """Take in the step at `row`: it holds the final rows of all lanes."""

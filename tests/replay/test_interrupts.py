@@ -1,0 +1,168 @@
+"""Ctrl-C at every moment of an append at which Python looks for signals: the step is in, whole, or it is not.
+
+Python looks for signals when a function begins, when a call of compiled code returns, and when a loop goes round; not
+in between. `Interrupt` raises at one of these moments after the other.
+"""
+
+import dis
+import gc
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import headrace as hr
+
+SOURCES = str(Path(hr.__file__).parent)
+SIGNATURE = hr.Signature.like({"n": np.int64(0)})
+
+
+class Interrupt:
+    """KeyboardInterrupt at the `number`-th moment of the library's code inside."""
+
+    def __init__(self, number):
+        self.number = number
+        self._seen = 0
+        self._last = {}
+        self._called_python = False
+
+    def __enter__(self):
+        gc.disable()  # What else is garbage is not to be found inside.
+        self._before = sys.gettrace()
+        sys.settrace(self._enter)
+
+    def __exit__(self, *error):
+        sys.settrace(self._before)
+        gc.enable()
+
+    def _enter(self, frame, event, argument):
+        self._called_python = True
+        if not frame.f_code.co_filename.startswith(SOURCES) or _is_finalizer(frame):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return self._step
+
+    def _step(self, frame, event, argument):
+        if event != "opcode":
+            return self._step
+        last, called_python = self._last.get(frame), self._called_python
+        self._called_python = False
+        name = self._last[frame] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
+        returned = last is not None and last.startswith("CALL") and not called_python
+        if returned or last == "RESUME" or name == "JUMP_BACKWARD":
+            self._seen += 1
+            if self._seen == self.number:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return self._step
+
+
+def _is_finalizer(frame):
+    """Python ignores what is raised in there."""
+    while frame is not None and frame.f_code.co_name != "__del__":
+        frame = frame.f_back
+    return frame is not None
+
+
+def new_replay(path=None, **options):
+    table = hr.Table("t", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=1500)
+    return hr.Replay(SIGNATURE, [table], seed=0, capacity=6000, path=path, **options)
+
+
+class Steps:
+    """Appends of rising numbers, a hundred times the step and the lane."""
+
+    def __init__(self, replay, rule, lanes):
+        self.replay, self.lanes, self.length = replay, lanes, rule.length
+        self.writer = replay.writer(lanes=lanes, items=[rule])
+        self.count = 0
+
+    def append(self, times):
+        for _ in range(times):
+            n = self.count * 100 + np.arange(self.lanes)
+            self.count += 1
+            self.writer.append({"n": n if self.lanes > 1 else n[0]})
+
+
+def check(replay, steps):
+    """What is in the table, by the numbers in its rows."""
+    live = replay.live_table("t")
+    items, slots = live.ring.arrays, live.ring._live_slots()
+    keys = items.keys[slots].astype(np.int64)
+    assert live.inserts - live.deletes == len(live.ring) == len(slots)
+    assert (np.diff(keys) > 0).all()
+    assert replay.next_key > keys.max(initial=-1)
+    first = replay.store.columns["n"][items.rows[slots].astype(np.int64)]
+    by_lane = [first[first % 100 == lane] for lane in range(steps.lanes)]
+    assert sum(map(len, by_lane)) == len(first)
+    for found in by_lane:
+        # Each step once, all of the newest; of the whole history only the one that was cut off may be missing.
+        assert (np.diff(found) >= 100).all()
+        assert np.count_nonzero(np.diff(found) > 100) <= 1
+        assert abs(len(found) - len(by_lane[0])) <= 1  # A full table need not hold whole steps.
+        assert found[-1] // 100 == steps.count - steps.length
+    return len(first)
+
+
+def interrupted(number, steps, before):
+    """Whether there was such a moment in the append after so many."""
+    steps.append(before)
+    try:
+        with Interrupt(number):
+            steps.append(1)
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+CASES = pytest.mark.parametrize(
+    ("rule", "lanes", "before"),
+    [
+        (hr.ItemRule("t", 1), 1, 10),
+        (hr.ItemRule("t", 1), 64, 10),
+        (hr.ItemRule("t", 1), 64, 16),  # The items are given more room.
+        (hr.ItemRule("t", 2), 3, 10),
+        (hr.ItemRule("t", 2), 3, 0),
+        (hr.ItemRule("t", 2), 64, 17),
+        (hr.ItemRule("t", 2), 64, 40),  # The oldest leave.
+    ],
+    ids=["one", "lanes", "lanes_grow", "windows", "windows_first", "windows_grow", "windows_full"],
+)
+
+
+@CASES
+def test_an_append_is_in_or_not(rule, lanes, before):
+    """replay I1, T1: and the writer goes on."""
+    number, goes_on = 1, True
+    while goes_on:
+        with new_replay() as replay:
+            steps = Steps(replay, rule, lanes)
+            goes_on = interrupted(number, steps, before)
+            steps.append(5)
+            size = check(replay, steps)
+            assert replay.sample("t", 10).data["n"].shape == ((10,) if rule.length == 1 else (10, 2))
+            # All but perhaps one step's.
+            whole = min(1500, lanes * (steps.count - rule.length + 1))
+            assert whole - lanes <= size <= whole
+        number += 1
+    assert number > 10, "there are moments to try"
+
+
+@CASES
+def test_an_append_to_a_replay_on_disk(rule, lanes, before, tmp_path):
+    """replay D1: what is opened again is what was there."""
+    number, goes_on = 1, True
+    while goes_on:
+        path = tmp_path / str(number)
+        with new_replay(path) as replay:
+            steps = Steps(replay, rule, lanes)
+            goes_on = interrupted(number, steps, before)
+            steps.append(5)
+            size = check(replay, steps)
+            counts = replay.statistics().tables["t"].inserts
+        with new_replay(path) as again:
+            assert check(again, steps) == size
+            assert again.statistics().tables["t"].inserts == counts
+        number += 1
+    assert number > 10, "there are moments to try"
