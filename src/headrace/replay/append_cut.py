@@ -6,15 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.replay.cutting import cut_block, cut_final, open_cutter
-from headrace.replay.inserting import insert
-from headrace.replay.table_handles import (
-    count_inserted,
-    max_size_of,
-    open_items_of,
-    open_memory_of,
-    open_scratch_of,
-    open_store_of,
-)
+from headrace.replay.inserting import insert_of
+from headrace.replay.table_handles import open_memory_of, open_store_of
 from headrace.store.commit import clear_idle, commit_finals, commit_marked, commit_step, open_lanes
 from headrace.store.jit import Int, kernel
 
@@ -43,20 +36,8 @@ def append_and_cut(
     out.total[0] = 0
     cut_block(store, row // store.page_rows, 1, cut, out)
     # No episode ends here, so all windows have the shape of the first.
-    done, left, stopped = insert(
-        store,
-        open_items_of(table),
-        first_key,
-        out.rows[: out.total[0]],
-        out.shapes[:1],
-        priorities,
-        0,
-        max_size_of(table),
-        uniforms,
-        open_scratch_of(table),
-    )
-    count_inserted(table, done)
-    return done, left, stopped
+    rows = out.rows[: out.total[0]]
+    return insert_of(table, store, first_key, rows, out.shapes[:1], priorities, 0, uniforms)
 
 
 @kernel
@@ -96,17 +77,5 @@ def append_seam_and_cut(
         cut_final(store, row + ended[place], ended[place], cut, out)
     # Where no episode ends, all windows have the shape of the first.
     windows = out.shapes[: out.total[0] if ended.shape[0] else 1]
-    done, left, stopped = insert(
-        store,
-        open_items_of(table),
-        first_key,
-        out.rows[: out.total[0]],
-        windows,
-        priorities,
-        0,
-        max_size_of(table),
-        uniforms,
-        open_scratch_of(table),
-    )
-    count_inserted(table, done)
-    return done, left, stopped
+    rows = out.rows[: out.total[0]]
+    return insert_of(table, store, first_key, rows, windows, priorities, 0, uniforms)

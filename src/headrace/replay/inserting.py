@@ -121,8 +121,9 @@ def insert(
 
 
 @kernel
-def insert_into(
+def insert_of(
     table: NDArray[np.int64],
+    store: StoreArrays,
     first_key: Int,
     rows: NDArray[np.int64],
     windows: NDArray[np.uint32],
@@ -130,13 +131,9 @@ def insert_into(
     pins: Int,
     uniforms: NDArray[np.float64],
 ) -> tuple[Int, Int, Int]:
-    """`insert`, quick to call.
-
-    Args:
-        table: handles of the table (`table_handles`).
-    """
+    """`insert` into the table of these handles (`table_handles`), counted there."""
     done, left, stopped = insert(
-        open_store_of(table),
+        store,
         open_items_of(table),
         first_key,
         rows,
@@ -149,6 +146,20 @@ def insert_into(
     )
     count_inserted(table, done)
     return done, left, stopped
+
+
+@kernel
+def insert_into(
+    table: NDArray[np.int64],
+    first_key: Int,
+    rows: NDArray[np.int64],
+    windows: NDArray[np.uint32],
+    priorities: NDArray[np.float64],
+    pins: Int,
+    uniforms: NDArray[np.float64],
+) -> tuple[Int, Int, Int]:
+    """`insert_of`, quick to call."""
+    return insert_of(table, open_store_of(table), first_key, rows, windows, priorities, pins, uniforms)
 
 
 @kernel
@@ -167,20 +178,7 @@ def append_step(
     """
     store, block = open_store_of(table), open_lanes(lanes)
     commit_step(store, row, block)
-    done, left, stopped = insert(
-        store,
-        open_items_of(table),
-        first_key,
-        block.newest,
-        open_one_row_of(table),
-        priorities,
-        1,
-        max_size_of(table),
-        uniforms,
-        open_scratch_of(table),
-    )
-    count_inserted(table, done)
-    return done, left, stopped
+    return insert_of(table, store, first_key, block.newest, open_one_row_of(table), priorities, 1, uniforms)
 
 
 @kernel

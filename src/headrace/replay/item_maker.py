@@ -156,21 +156,8 @@ class ItemMaker:
             if self.made is not None:
                 self.made.append(Made(0, key, only.table.inserts - before))
             return
-        if self._only_cut is not None:
-            rule, cutter = self._only_cut
-            if rule.table.takes_at_once(block.lanes):
-                row, key = block.row, self._replay.keys_ahead(block.lanes)
-                cutter.make_room(block.lanes)
-                cutter.made = 0
-                try:
-                    rule.table.append_and_cut(block, cutter, key)
-                except StoreFull as error:
-                    self._refuse_if_stored(error, block, row)
-                finally:
-                    # No call before: Ctrl-C must not come between items and their keys (test_interrupts.py).
-                    self._replay.next_key = key + cutter.made
-                    self._note_made(rule, key, cutter.made)
-                return
+        if self._append_and_cut(block, None):
+            return
         for table in self._customs:
             table.ring.check()
         block.commit()
@@ -178,22 +165,8 @@ class ItemMaker:
 
     def commit_and_make_seam(self, block: LaneBlock, seam: Seam) -> None:
         """As `commit_and_make`, where some lanes hold nothing and the episodes of some end."""
-        if self._only_cut is not None:
-            rule, cutter = self._only_cut
-            most = room_for(block.lanes, len(seam.ended), cutter.cut)
-            if rule.table.takes_at_once(most):
-                row, key = block.row, self._replay.keys_ahead(most)
-                cutter.make_room(most)
-                cutter.made = 0
-                try:
-                    rule.table.append_seam_and_cut(block, seam, cutter, key)
-                except StoreFull as error:
-                    self._refuse_if_stored(error, block, row)
-                finally:
-                    # No call before: Ctrl-C must not come between items and their keys (test_interrupts.py).
-                    self._replay.next_key = key + cutter.made
-                    self._note_made(rule, key, cutter.made)
-                return
+        if self._append_and_cut(block, seam):
+            return
         for table in self._customs:
             table.ring.check()
         if np.count_nonzero(seam.idle):
@@ -204,6 +177,30 @@ class ItemMaker:
         if len(seam.ended):
             block.commit_finals(seam.ended, seam.first)
             self.make_last(block, block.last + seam.ended, seam.ended)
+
+    def _append_and_cut(self, block: LaneBlock, seam: Seam | None) -> bool:
+        """Commit a step and make its items in one call, where one rule alone makes any and its table takes them."""
+        if self._only_cut is None:
+            return False
+        rule, cutter = self._only_cut
+        most = block.lanes if seam is None else room_for(block.lanes, len(seam.ended), cutter.cut)
+        if not rule.table.takes_at_once(most):
+            return False
+        row, key = block.row, self._replay.keys_ahead(most)
+        cutter.make_room(most)
+        cutter.made = 0
+        try:
+            if seam is None:
+                rule.table.append_and_cut(block, cutter, key)
+            else:
+                rule.table.append_seam_and_cut(block, seam, cutter, key)
+        except StoreFull as error:
+            self._refuse_if_stored(error, block, row)
+        finally:
+            # No call before: Ctrl-C must not come between items and their keys (test_interrupts.py).
+            self._replay.next_key = key + cutter.made
+            self._note_made(rule, key, cutter.made)
+        return True
 
     def make(self, block: LaneBlock) -> None:
         """Of the step that a block committed last, one transition of every lane."""

@@ -50,7 +50,7 @@ class Lanes(NamedTuple):
 
 @opening
 def open_lanes(handles: NDArray[np.int64]) -> Lanes:
-    """The `Lanes` whose `Handles` these are."""
+    """The `Lanes` of these handles."""
     newest = opened(handles, 3, np.int64)
     return Lanes(
         opened(handles, 0, np.uint32),
