@@ -129,7 +129,7 @@ def reader(node: Node) -> Reader:
         return lambda data: data if type(data) is cls and len(data) == size else general(data)
     if node.kind != "dict":
         return general
-    get: Reader = itemgetter(*node.names) if size > 1 else lambda data: (data[node.names[0]],)
+    get = _values_of(node.names)
 
     def flat(data: Any) -> Sequence[Any]:
         if type(data) is dict and len(data) == size:
@@ -140,6 +140,11 @@ def reader(node: Node) -> Reader:
         return general(data)
 
     return flat
+
+
+def _values_of(names: Sequence[str]) -> Callable[[Any], Sequence[Any]]:
+    """What takes the values of these keys out of a dict; `itemgetter` gives no tuple for a single one."""
+    return itemgetter(*names) if len(names) > 1 else lambda data: (data[names[0]],)
 
 
 def is_flat_dict(node: Node) -> TypeGuard[Branch]:
@@ -183,7 +188,7 @@ def _follower(node: Branch) -> Callable[[Any, list[Any]], bool] | None:
         follows.append(follow)
     values_of: Callable[[Any], Any] = iter
     if node.kind == "dict":
-        values_of = itemgetter(*node.names) if size > 1 else lambda data: (data[node.names[0]],)
+        values_of = _values_of(node.names)
 
     def add(data: Any, found: list[Any]) -> bool:
         if type(data) is not cls or len(data) != size:
