@@ -8,10 +8,12 @@ from numpy.typing import NDArray
 from headrace.replay.items import (
     DEAD,
     FIFO,
+    FIRST,
     HEAP,
     LIFO,
     LIVE,
     PRIORITIZED,
+    PRIORITY_OF_ALL,
     SPAN,
     UNIFORM,
     UNIQUE,
@@ -21,14 +23,13 @@ from headrace.replay.items import (
     Scratch,
     ask_for,
     index_refresh,
-    priority_of,
     remove_slot,
     slot_at,
 )
 from headrace.replay.journal import remember
 from headrace.replay.sum_tree import find, total
 from headrace.replay.table_handles import open_items_of
-from headrace.store.jit import Float, Int, kernel, prefetch
+from headrace.store.jit import Float, Int, kernel, kernel_apart, prefetch, unsigned
 from headrace.store.layout import StoreArrays
 
 # The rows of a draw's integers and floats.
@@ -45,6 +46,9 @@ def choose(
     chances: NDArray[np.float64],
 ) -> Int:
     """Pick slots without taking them; each pick sees the same items.
+
+    Args:
+        uniforms: in [0, 1), overwritten.
 
     Returns:
         How many were picked: fewer than `slots` has room for, if the uniform numbers ran out on slots whose item left.
@@ -70,26 +74,37 @@ def choose(
             slots[place] = slot
             chances[place] = 1.0
         return count
-    for place in range(uniforms.shape[0]):
-        prefetch(items.rows, _slot_of(items, uniforms[place]))
-    chance = 1.0 / ring[LIVE]
+    return _choose_evenly(items.rows, ring[FIRST], ring[SPAN], 1.0 / ring[LIVE], uniforms, slots, chances)
+
+
+@kernel_apart
+def _choose_evenly(
+    rows: NDArray[np.uint32],
+    first: Int,
+    span: Int,
+    chance: Float,
+    uniforms: NDArray[np.float64],
+    slots: NDArray[np.int64],
+    chances: NDArray[np.float64],
+) -> Int:
+    """Pick the slots that the numbers in [0, 1) fall on, which they overwrite, but those whose item left."""
+    capacity = rows.shape[0]
+    found = uniforms.view(np.int64)
+    for place in range(found.shape[0]):
+        slot = first + min(np.int64(uniforms[place] * span), span - 1)
+        slot = slot - capacity if slot >= capacity else slot
+        found[place] = slot
+        prefetch(rows, slot)
     picked = 0
-    for place in range(uniforms.shape[0]):
-        slot = _slot_of(items, uniforms[place])
-        if items.rows[slot] != DEAD:
-            slots[picked] = slot
-            chances[picked] = chance
+    for place in range(found.shape[0]):
+        slot = unsigned(found[place])
+        if rows[slot] != DEAD:
+            slots[unsigned(picked)] = slot
+            chances[unsigned(picked)] = chance
             picked += 1
-            if picked == count:
+            if picked == slots.shape[0]:
                 break
     return picked
-
-
-@kernel
-def _slot_of(items: Items, uniform: Float) -> Int:
-    """The slot that a number in [0, 1) falls on."""
-    span = items.ring[SPAN]
-    return slot_at(items, min(np.int64(uniform * span), span - 1))
 
 
 @kernel
@@ -108,22 +123,38 @@ def take(
         integers: int64[4, B]: the slots are there; times sampled, size of the table and first row are written.
         floats: float64[2, B]: the probability is there; the priority is written.
     """
-    ring = items.ring
     if items.journal.shape[0]:
         for place in range(start, stop):
             remember(items, integers[SLOT, place])
-    size = ring[LIVE]
-    for place in range(start, stop):
-        slot = integers[SLOT, place]
-        times = np.int64(items.times[slot]) + 1
-        items.times[slot] = times
-        if times == 1:
-            ring[UNIQUE] += 1
+    ring, drawn, priority = items.ring, integers[:, start:stop], floats[PRIORITY, start:stop]
+    drawn[SIZE] = ring[LIVE]
+    ring[UNIQUE] += _count(items, drawn[SLOT], keys[start:stop], drawn[TIMES], drawn[ROW])
+    if items.priorities.shape[0] == 0:
+        priority[:] = items.common[PRIORITY_OF_ALL]
+        return
+    for place in range(stop - start):
+        priority[place] = items.priorities[unsigned(drawn[SLOT, place])]
+
+
+@kernel_apart
+def _count(
+    items: Items,
+    slots: NDArray[np.int64],
+    keys: NDArray[np.uint64],
+    times: NDArray[np.int64],
+    rows: NDArray[np.int64],
+) -> Int:
+    """Count slots as sampled; writes their keys, times sampled and first rows. Returns how many never were before."""
+    fresh = 0
+    for place in range(slots.shape[0]):
+        slot = unsigned(slots[place])
+        count = np.int64(items.times[slot]) + 1
+        items.times[slot] = count
+        fresh += count == 1
         keys[place] = items.keys[slot]
-        integers[TIMES, place] = times
-        integers[SIZE, place] = size
-        integers[ROW, place] = items.rows[slot]
-        floats[PRIORITY, place] = priority_of(items, slot)
+        times[place] = count
+        rows[place] = items.rows[slot]
+    return fresh
 
 
 @kernel

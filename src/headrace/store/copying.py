@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.jit import Int, kernel, opening, prefetch
+from headrace.store.jit import Int, kernel, kernel_apart, opening, prefetch, unsigned
 from headrace.store.records import COUNT, OFFSET, ROWS, TO, UNIT, WIDTH
 
 
@@ -37,46 +37,40 @@ def copy_fields(
     """
     for index in range(rows.shape[0]):
         prefetch(records, rows[index] * nbytes)
+    count = records.shape[0] // nbytes
     for field in range(table.shape[0]):
         unit = table[field, UNIT]
         first, width, to = table[field, OFFSET] // unit, table[field, WIDTH] // unit, table[field, TO] // unit
         some = rows[table[field, ROWS] : table[field, ROWS] + table[field, COUNT]]
-        stride = nbytes // unit
+        values, stop, shape = (count, nbytes // unit), to + some.shape[0] * width, (some.shape[0], width)
         if unit == 8:
             source, target = words(records, 8).view(np.int64), words(out, 8).view(np.int64)
-            _copy(source, stride, some, first, width, target, to)
+            _copy(source.reshape(values)[:, first:], some, target[to:stop].reshape(shape))
         elif unit == 4:
             source, target = words(records, 4).view(np.int32), words(out, 4).view(np.int32)
-            _copy(source, stride, some, first, width, target, to)
+            _copy(source.reshape(values)[:, first:], some, target[to:stop].reshape(shape))
         elif unit == 2:
             source, target = words(records, 2).view(np.int16), words(out, 2).view(np.int16)
-            _copy(source, stride, some, first, width, target, to)
+            _copy(source.reshape(values)[:, first:], some, target[to:stop].reshape(shape))
         else:
-            _copy(records, stride, some, first, width, out, to)
+            _copy(records.reshape(values)[:, first:], some, out[to:stop].reshape(shape))
 
 
-@kernel
-def _copy(
-    source: NDArray[Any],
-    stride: Int,
-    rows: NDArray[np.int64],
-    first: Int,
-    width: Int,
-    out: NDArray[Any],
-    to: Int,
-) -> None:
+@kernel_apart
+def _copy(source: NDArray[Any], rows: NDArray[np.int64], out: NDArray[Any]) -> None:
+    """The first words of some rows of `source`, as many as a row of `out` has."""
+    width = out.shape[1]
     if width == 1:
         for index in range(rows.shape[0]):
-            out[to + index] = source[max(rows[index], 0) * stride + first]
+            out[index, 0] = source[unsigned(max(rows[index], 0)), 0]
         return
     if width == 2:
         for index in range(rows.shape[0]):
-            place = max(rows[index], 0) * stride + first
-            out[to + 2 * index] = source[place]
-            out[to + 2 * index + 1] = source[place + 1]
+            row = unsigned(max(rows[index], 0))
+            out[index, 0] = source[row, 0]
+            out[index, 1] = source[row, 1]
         return
     for index in range(rows.shape[0]):
-        place = max(rows[index], 0) * stride + first
-        target = to + index * width
+        row = unsigned(max(rows[index], 0))
         for word in range(width):
-            out[target + word] = source[place + word]
+            out[index, word] = source[row, word]

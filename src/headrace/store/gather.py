@@ -13,7 +13,7 @@ from headrace.store.jit import Int, kernel
 from headrace.store.layout import FINAL, LANES, LINKED, NEXT, USED, StoreArrays
 from headrace.store.memory import open_store
 from headrace.store.seams import row_after
-from headrace.store.window import follow
+from headrace.store.window import follow, page_of
 
 # Smaller arrays come from the allocator's own lists, without page faults.
 _POOLED_BYTES = 128 * 1024
@@ -146,15 +146,17 @@ def rows_of_one_length(
     Args:
         rows: int64[B * length], written.
     """
+    if length == 1:
+        for item in range(starts.shape[0]):
+            rows[item] = starts[item]
+        return
     pages = store.pages
     for item in range(starts.shape[0]):
         row = starts[item]
         place, stop = item * length, (item + 1) * length
         rows[place] = row
         place += 1
-        if place == stop:
-            continue
-        page = row // store.page_rows
+        page = page_of(store, row)
         lanes = pages[page, LANES]
         end = page * store.page_rows + pages[page, USED] * lanes
         while place < stop - 1:
