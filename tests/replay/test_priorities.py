@@ -83,6 +83,19 @@ def test_keys_that_are_gone_are_ignored_and_counted():
 
 
 @pytest.mark.parametrize("sampler", [Prioritized(), MaxHeap()])
+def test_no_key_is_found_where_no_item_is_left(sampler):
+    # replay P2: not even in the slot where it stood, or in one where nothing ever stood
+    with new_replay(sampler) as replay:
+        assert replay.update_priorities("t", [0, 1], [9.0, 9.0]) == 0
+    for empty in (lambda replay, keys: replay.delete("t", keys), lambda replay, _: replay.reset("t")):
+        with new_replay(sampler) as replay:
+            keys = put(replay, [5.0, 6.0])
+            empty(replay, keys)
+            assert replay.update_priorities("t", keys, [9.0, 9.0]) == 0
+            assert not replay.can_sample("t", 1)
+
+
+@pytest.mark.parametrize("sampler", [Prioritized(), MaxHeap()])
 def test_of_two_entries_for_one_key_the_last_wins(sampler):
     # replay P2: both are counted as applied
     with new_replay(sampler) as replay:

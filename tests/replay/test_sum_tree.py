@@ -1,6 +1,9 @@
 """The sum tree against a plain list of weights (replay S4, S8, S9)."""
 
 import math
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -134,3 +137,25 @@ def test_refresh_takes_slots_in_any_order_and_twice():
     set_weights(one, slots, slots + 1.0)
     set_weights(other, np.unique(slots), np.unique(slots) + 1.0)
     assert np.array_equal(one[0], other[0])
+
+
+def test_plain_python_finds_the_same_slots():
+    """`NUMBA_DISABLE_JIT=1` is how kernels are debugged: NumPy's own `True + True` is True, which led astray there."""
+    weights, uniforms = np.random.default_rng(3).random((2, 300))
+    tree = new_tree(5000)
+    set_weights(tree, np.arange(0, 4800, 16), weights)
+    program = (
+        "import numpy as np; from tests.replay.test_sum_tree import draw, new_tree, set_weights\n"
+        "weights, uniforms = np.random.default_rng(3).random((2, 300)); tree = new_tree(5000)\n"
+        "set_weights(tree, np.arange(0, 4800, 16), weights); print(draw(tree, uniforms).tolist())"
+    )
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert done.stdout.strip() == str(draw(tree, uniforms).tolist())

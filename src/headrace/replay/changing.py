@@ -6,19 +6,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.replay.items import (
+    DEAD,
+    SPAN,
     TOUCHES,
     Items,
     Scratch,
-    ask_for,
     find_slot,
     index_refresh,
     index_update,
-    likely_slot,
+    likely_slots,
     remove_slot,
 )
 from headrace.replay.journal import remember
 from headrace.replay.table_handles import open_items_of, open_scratch_of
-from headrace.store.jit import Int, kernel, prefetch
+from headrace.store.jit import Int, kernel, unsigned
 from headrace.store.layout import StoreArrays
 
 
@@ -53,20 +54,21 @@ def update(items: Items, keys: NDArray[np.uint64], priorities: NDArray[np.float6
     for index in range(priorities.shape[0]):
         if not 0.0 <= priorities[index] < np.inf:
             return -1
+    if items.ring[SPAN] == 0:
+        return 0
     slots = scratch.changed
+    likely_slots(items, keys, slots)
     found = 0
     for index in range(keys.shape[0]):
-        slot = likely_slot(items, keys[index])
-        ask_for(items, slot)
-        prefetch(items.sampler.nodes, slot)
-    for index in range(keys.shape[0]):
-        slot = find_slot(items, keys[index])
-        if slot < 0:
-            continue
-        slots[found] = slot
+        slot = slots[index]
+        if items.keys[unsigned(slot)] != keys[index] or items.rows[unsigned(slot)] == DEAD:
+            slot = find_slot(items, keys[index])
+            if slot < 0:
+                continue
+        slots[unsigned(found)] = slot
         found += 1
         remember(items, slot)
-        items.priorities[slot] = priorities[index]
+        items.priorities[unsigned(slot)] = priorities[index]
         if items.touches.shape[0]:
             items.touches[slot] = items.ring[TOUCHES]
             items.ring[TOUCHES] += 1

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from headrace.replay.heap import Heap, heap_moved, heap_push, heap_remove
 from headrace.replay.journal import remember
 from headrace.replay.sum_tree import refresh
-from headrace.store.jit import Float, Int, kernel, prefetch
+from headrace.store.jit import Float, Int, kernel, kernel_apart, prefetch, unsigned
 from headrace.store.layout import StoreArrays
 from headrace.store.pinning import pin_in_page, pin_page, pin_window
 from headrace.store.seams import pin_stream
@@ -141,7 +141,7 @@ def slot_at(items: Items, place: Int) -> Int:
 @kernel
 def priority_of(items: Items, slot: Int) -> Float:
     """An item's priority."""
-    return items.priorities[slot] if items.priorities.shape[0] else items.common[PRIORITY_OF_ALL]
+    return items.priorities[unsigned(slot)] if items.priorities.shape[0] else items.common[PRIORITY_OF_ALL]
 
 
 @kernel
@@ -166,16 +166,24 @@ def ask_for(items: Items, slot: Int) -> None:
     prefetch(items.priorities, slot)
 
 
-@kernel
-def likely_slot(items: Items, key: Int) -> Int:
-    """The slot of a key if keys rise evenly along the ring; the oldest item's if there is no such key."""
-    last: Int = items.ring[SPAN] - 1
-    if last < 1:
-        return items.ring[FIRST]
-    low, high = items.keys[items.ring[FIRST]], items.keys[slot_at(items, last)]
-    if key < low or key > high:
-        return items.ring[FIRST]
-    return slot_at(items, np.int64(np.float64(key - low) * (np.float64(last) / np.float64(high - low))))
+@kernel_apart
+def likely_slots(items: Items, keys: NDArray[np.uint64], slots: NDArray[np.int64]) -> None:
+    """The slots of keys if keys rise evenly along the ring; the oldest item's for a key that is not there.
+
+    The processor is asked to fetch them. There must be an item.
+    """
+    first, last = items.ring[FIRST], items.ring[SPAN] - 1
+    capacity = items.rows.shape[0]
+    low, high, slots_per_key = items.keys[first], items.keys[slot_at(items, last)], 0.0
+    if high > low:
+        slots_per_key = np.float64(last) / np.float64(high - low)
+    for index in range(keys.shape[0]):
+        slot = first
+        if low <= keys[index] <= high:
+            slot += np.int64(np.float64(keys[index] - low) * slots_per_key)
+        slots[index] = slot = slot - capacity if slot >= capacity else slot
+        ask_for(items, slot)
+        prefetch(items.sampler.nodes, slot)
 
 
 @kernel
@@ -216,7 +224,7 @@ def find_slot(items: Items, key: Int) -> Int:
 def index_insert(items: Items, index: Index, slot: Int) -> None:
     """Tell a selector of a new item. A sum tree's parents wait for `refresh`."""
     if index.kind == PRIORITIZED:
-        index.nodes[slot] = weight(index.exponent, priority_of(items, slot))
+        index.nodes[unsigned(slot)] = weight(index.exponent, priority_of(items, slot))
     elif index.kind == HEAP:
         heap_push(index.heap, items.priorities, items.touches, slot)
 
@@ -225,7 +233,7 @@ def index_insert(items: Items, index: Index, slot: Int) -> None:
 def index_update(items: Items, index: Index, slot: Int) -> None:
     """Tell a selector of a changed priority. A sum tree's parents wait for `refresh`."""
     if index.kind == PRIORITIZED:
-        index.nodes[slot] = weight(index.exponent, priority_of(items, slot))
+        index.nodes[unsigned(slot)] = weight(index.exponent, priority_of(items, slot))
     elif index.kind == HEAP:
         heap_moved(index.heap, items.priorities, items.touches, slot)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,16 +22,11 @@ from headrace.views.located import Located
 from headrace.views.sampling import SamplingPlan
 from headrace.views.view import View
 
+# What `QuickBatches.sample` has drawn: whose batch it is, its stretch of memory, at how many places nothing is known.
+_Drawn: TypeAlias = tuple[QuickBatches, NDArray[np.uint8], int]
+
 _KEPT_PLANS = 100
 _KEPT_QUICK = 64
-
-
-class _Drawn(NamedTuple):
-    """What `QuickBatches.sample` has drawn."""
-
-    batches: QuickBatches
-    out: NDArray[np.uint8]
-    missing: int
 
 
 class Sampling:
@@ -91,7 +86,8 @@ class Sampling:
                     located, mask = self._locate(plan, drawn)
                     padding = self.paddings.get(live.name)
             if quick is not None:
-                batch = quick.batches.present(quick.out, quick.missing)
+                batches, out, missing = quick
+                batch = batches.present(out, missing)
                 self._check_rows_were_ours(reader)
                 return batch
             data = plan.present(located)
@@ -123,7 +119,7 @@ class Sampling:
         if found is not None and found.is_small:
             drawn = live.draw_quick(found)
             if drawn is not None:
-                return _Drawn(found, *drawn)
+                return found, *drawn
         # There was no such batch before, or the items have other windows now.
         if not live.is_quick:
             return None
@@ -134,7 +130,7 @@ class Sampling:
                 self._quick.clear()
             self._quick[key] = found
         drawn = live.draw_quick(found) if found.is_small else None
-        return None if drawn is None else _Drawn(found, *drawn)
+        return None if drawn is None else (found, *drawn)
 
     def _locate(self, plan: SamplingPlan, drawn: Draw) -> tuple[Located, NDArray[np.bool_] | None]:
         starts = drawn.integers[drawing.ROW]

@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.jit import Float, Int, kernel, prefetch
+from headrace.store.jit import Float, Int, kernel, kernel_apart, opening, prefetch, unsigned
 
 WIDTH = 16
 SHIFT = 4
@@ -45,8 +45,24 @@ def total(nodes: NDArray[np.float64]) -> Float:
     return nodes[-1]
 
 
+@opening
+def _families(nodes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """All nodes but the total, float64[..., WIDTH]: siblings side by side, running sums too."""
+    return nodes[:-1].reshape((nodes.shape[0] // WIDTH, WIDTH))
+
+
 @kernel
-def _sum_children(nodes: NDArray[np.float64], first: Int) -> Float:
+def _sums_at(levels: NDArray[np.int64], level: Int) -> Int:
+    """Where the running sums of a level from SUMMED on begin."""
+    top = levels.shape[0] - 2
+    return levels[top] + WIDTH + levels[level] - levels[SUMMED]
+
+
+# ---- bringing parents up to date -----------------------------------------------------------------------------------
+
+
+@kernel
+def _sum(nodes: NDArray[np.float64], first: Int) -> Float:
     # Four sums side by side: the additions do not wait for each other.
     a = nodes[first] + nodes[first + 1] + nodes[first + 2] + nodes[first + 3]
     b = nodes[first + 4] + nodes[first + 5] + nodes[first + 6] + nodes[first + 7]
@@ -56,7 +72,7 @@ def _sum_children(nodes: NDArray[np.float64], first: Int) -> Float:
 
 
 @kernel
-def _running_sums(nodes: NDArray[np.float64], first: Int, sums: Int) -> Float:
+def _sum_up(nodes: NDArray[np.float64], first: Int, sums: Int) -> Float:
     """Write the running sums of the children from `first` on to `sums` and after; returns the last."""
     below = 0.0
     for group in range(0, WIDTH, WIDTH // 4):
@@ -74,10 +90,8 @@ def _running_sums(nodes: NDArray[np.float64], first: Int, sums: Int) -> Float:
 
 
 @kernel
-def _sums_at(levels: NDArray[np.int64], level: Int) -> Int:
-    """Where the running sums of a level from SUMMED on begin."""
-    top = levels.shape[0] - 2
-    return levels[top] + WIDTH + levels[level] - levels[SUMMED]
+def _num_parents(levels: NDArray[np.int64], level: Int) -> Int:
+    return 1 if level == levels.shape[0] - 2 else (levels[level + 1] - levels[level]) >> SHIFT
 
 
 @kernel
@@ -85,9 +99,9 @@ def _renew(nodes: NDArray[np.float64], levels: NDArray[np.int64], level: Int, pa
     """Compute the parent number `parent` of this level's nodes anew."""
     first = parent << SHIFT
     if level < SUMMED:
-        whole = _sum_children(nodes, levels[level] + first)
+        whole = _sum(nodes, levels[level] + first)
     else:
-        whole = _running_sums(nodes, levels[level] + first, _sums_at(levels, level) + first)
+        whole = _sum_up(nodes, levels[level] + first, _sums_at(levels, level) + first)
     nodes[levels[level + 1] + parent] = whole
 
 
@@ -102,12 +116,7 @@ def _ask_for(nodes: NDArray[np.float64], levels: NDArray[np.int64], level: Int, 
         prefetch(nodes, _sums_at(levels, level) + first + WIDTH // 2)
 
 
-@kernel
-def _num_parents(levels: NDArray[np.int64], level: Int) -> Int:
-    return 1 if level == levels.shape[0] - 2 else (levels[level + 1] - levels[level]) >> SHIFT
-
-
-@kernel
+@kernel_apart
 def refresh(
     nodes: NDArray[np.float64],
     levels: NDArray[np.int64],
@@ -131,19 +140,17 @@ def refresh(
                 parents[parent] = parent
             count = everything
             continue
+        below = changed if level == 0 else parents
+        kept, last = 0, -1
         for index in range(count):
-            _ask_for(nodes, levels, level, (changed[index] if level == 0 else parents[index]) >> SHIFT)
-        kept = 0
-        last = -1
-        for index in range(count):
-            parent = (changed[index] if level == 0 else parents[index]) >> SHIFT
-            if parent == last:
-                continue
-            last = parent
-            _renew(nodes, levels, level, parent)
-            parents[kept] = parent
-            kept += 1
+            parent = below[index] >> SHIFT
+            if parent != last:
+                _ask_for(nodes, levels, level, parent)
+                parents[unsigned(kept)] = last = parent
+                kept += 1
         count = kept
+        for index in range(count):
+            _renew(nodes, levels, level, parents[index])
 
 
 @kernel
@@ -152,6 +159,9 @@ def rebuild(nodes: NDArray[np.float64], levels: NDArray[np.int64]) -> None:
     for level in range(levels.shape[0] - 1):
         for parent in range(_num_parents(levels, level)):
             _renew(nodes, levels, level, parent)
+
+
+# ---- drawing -------------------------------------------------------------------------------------------------------
 
 
 @kernel
@@ -166,74 +176,99 @@ def find(
     All draws go down level by level together, so that the memory reads of one do not wait for those of another. A slot
     of weight 0 is never found while the total is above 0 (replay S9).
     """
-    count = slots.shape[0]
-    remaining = uniforms
-    for index in range(count):
+    remaining = uniforms[: slots.shape[0]]
+    for index in range(slots.shape[0]):
         remaining[index] = uniforms[index] * nodes[-1]
         slots[index] = 0
     for level in range(levels.shape[0] - 2, -1, -1):
-        for index in range(count):
-            first = slots[index] << SHIFT
-            if level >= SUMMED:
-                child, remaining[index] = _descend_sums(
-                    nodes, levels[level] + first, _sums_at(levels, level) + first, remaining[index]
-                )
-            else:
-                child, remaining[index] = _descend(nodes, levels[level] + first, remaining[index])
-            slots[index] = first + child
-            if level > 0:
-                # What is looked at next: two lines of the cache.
-                below = _sums_at(levels, level - 1) if level > SUMMED else levels[level - 1]
+        if level >= SUMMED:
+            _descend_sums(nodes, levels[level], _sums_at(levels, level), remaining, slots)
+        else:
+            _descend(nodes, levels[level], remaining, slots)
+        if level > 0:
+            # What is looked at next: two lines of the cache.
+            below = _sums_at(levels, level - 1) if level > SUMMED else levels[level - 1]
+            for index in range(slots.shape[0]):
                 prefetch(nodes, below + (slots[index] << SHIFT))
                 prefetch(nodes, below + (slots[index] << SHIFT) + WIDTH // 2)
 
 
-@kernel
-def _descend_sums(nodes: NDArray[np.float64], first: Int, sums: Int, remaining: Float) -> tuple[Int, Float]:
-    """The child in whose share `remaining` falls, by the running sums from `sums` on, and what remains there."""
-    child = _child(nodes, sums, remaining)
-    if child == WIDTH:
-        return _nearest(nodes, first, WIDTH - 1), 0.0
-    return child, remaining - (nodes[sums + child - 1] if child > 0 else 0.0)
+@kernel_apart
+def _descend_sums(
+    nodes: NDArray[np.float64],
+    first: Int,
+    sums_at: Int,
+    remaining: NDArray[np.float64],
+    slots: NDArray[np.int64],
+) -> None:
+    """From nodes to the children in whose shares `remaining` falls, and to what remains there, by running sums.
 
-
-@kernel
-def _child(nodes: NDArray[np.float64], first: Int, remaining: Float) -> Int:
-    """How many of the running sums from `first` on are not above `remaining`: the child in whose share it falls.
-
-    Comparisons are added up instead of jumped over: a jump that cannot be predicted costs more than all of them. A
-    child of weight 0 has the running sum of the one before it and is passed by. `WIDTH` says that rounding has led past
-    all of them.
+    Args:
+        first, sums_at: where the level of the children begins, and where their running sums.
+        slots: numbers of nodes in their level.
     """
-    count = 0
-    for place in range(first, first + WIDTH):
-        count += nodes[place] <= remaining
-    return count
+    families = _families(nodes)
+    for index in range(slots.shape[0]):
+        parent = slots[index]
+        sums = families[unsigned((sums_at >> SHIFT) + parent)]
+        child = _count_within(sums, remaining[index])
+        if child == WIDTH:
+            child = _nearest(families[unsigned((first >> SHIFT) + parent)], WIDTH - 1)
+            remaining[index] = 0.0
+        else:
+            remaining[index] -= sums[unsigned(max(child - 1, 0))] if child > 0 else 0.0
+        slots[index] = (parent << SHIFT) + child
 
 
 @kernel
-def _descend(nodes: NDArray[np.float64], first: Int, remaining: Float) -> tuple[Int, Float]:
-    """The child in whose share `remaining` falls, and what remains there.
+def _count_within(sums: NDArray[np.float64], remaining: Float) -> Int:
+    """How many running sums are not above `remaining`: the child in whose share it falls.
 
-    First the group of four, then the one in it: as in `_child`, without jumps. The sums are those of `_sum_children`.
+    First the group of four, then the one in it. Comparisons are added up instead of jumped over: a jump that cannot be
+    predicted costs more than all of them. A child of weight 0 has the running sum of the one before it and is passed
+    by. `WIDTH` says that rounding has led past all of them.
     """
-    sum_0 = nodes[first] + nodes[first + 1] + nodes[first + 2] + nodes[first + 3]
-    sum_1 = nodes[first + 4] + nodes[first + 5] + nodes[first + 6] + nodes[first + 7]
-    sum_2 = nodes[first + 8] + nodes[first + 9] + nodes[first + 10] + nodes[first + 11]
-    sum_1 += sum_0
-    sum_2 += sum_1
-    group = (sum_0 <= remaining) + (sum_1 <= remaining) + (sum_2 <= remaining)
-    remaining -= _largest_within(remaining, sum_0, sum_1, sum_2)
-    place = first + 4 * group
-    sum_0 = nodes[place]
-    sum_1 = sum_0 + nodes[place + 1]
-    sum_2 = sum_1 + nodes[place + 2]
-    inner = (sum_0 <= remaining) + (sum_1 <= remaining) + (sum_2 <= remaining)
-    below = _largest_within(remaining, sum_0, sum_1, sum_2)
-    child = 4 * group + inner
-    if nodes[first + child] > 0.0:
-        return child, remaining - below
-    return _nearest(nodes, first, child), 0.0
+    first = 4 * _how_many(remaining, sums[3], sums[7], sums[11])
+    last = np.int64(sums[unsigned(first + 3)] <= remaining)
+    within = _how_many(remaining, sums[unsigned(first)], sums[unsigned(first + 1)], sums[unsigned(first + 2)])
+    return first + within + last
+
+
+@kernel
+def _how_many(remaining: Float, one: Float, two: Float, three: Float) -> Int:
+    """How many of three sums are not above `remaining`."""
+    # As numbers: NumPy's own True + True is True.
+    return np.int64(one <= remaining) + np.int64(two <= remaining) + np.int64(three <= remaining)
+
+
+@kernel_apart
+def _descend(
+    nodes: NDArray[np.float64], first: Int, remaining: NDArray[np.float64], slots: NDArray[np.int64]
+) -> None:
+    """As `_descend_sums`, where there are no running sums.
+
+    By groups of four and without jumps, as in `_count_within`. The sums are those of `_sum`.
+    """
+    families = _families(nodes)
+    for index in range(slots.shape[0]):
+        left = remaining[index]
+        children = families[unsigned((first >> SHIFT) + slots[index])]
+        sum_0 = children[0] + children[1] + children[2] + children[3]
+        sum_1 = children[4] + children[5] + children[6] + children[7]
+        sum_2 = children[8] + children[9] + children[10] + children[11]
+        sum_1 += sum_0
+        sum_2 += sum_1
+        first_of_four = 4 * _how_many(left, sum_0, sum_1, sum_2)
+        left -= _largest_within(left, sum_0, sum_1, sum_2)
+        sum_0 = children[unsigned(first_of_four)]
+        sum_1 = sum_0 + children[unsigned(first_of_four + 1)]
+        sum_2 = sum_1 + children[unsigned(first_of_four + 2)]
+        child = first_of_four + _how_many(left, sum_0, sum_1, sum_2)
+        left -= _largest_within(left, sum_0, sum_1, sum_2)
+        if children[unsigned(child)] <= 0.0:
+            child, left = _nearest(children, child), 0.0
+        remaining[index] = left
+        slots[index] = (slots[index] << SHIFT) + child
 
 
 @kernel
@@ -243,13 +278,13 @@ def _largest_within(remaining: Float, one: Float, two: Float, three: Float) -> F
     return max(within, three if three <= remaining else 0.0)
 
 
-@kernel
-def _nearest(nodes: NDArray[np.float64], first: Int, child: Int) -> Int:
+@kernel_apart
+def _nearest(children: NDArray[np.float64], child: Int) -> Int:
     """The nearest child with a weight, to the left if there is one: rounding has led past it."""
     for place in range(child - 1, -1, -1):
-        if nodes[first + place] > 0.0:
+        if children[place] > 0.0:
             return place
     for place in range(child + 1, WIDTH):
-        if nodes[first + place] > 0.0:
+        if children[place] > 0.0:
             return place
     return child
