@@ -53,12 +53,14 @@ class QuickBatches:
         self._store = store
         self._how: tuple[Any, ...] = (views.gamma, record_layout(store.signature).nbytes, self._quick.numbers)
         self._names = views.names
-        # All of a batch's arrays at once, the numbers of its items first.
         shown = [f"sum:{views.sums[name]}" if name in views.sums else f"/{name}" for name in views.names]
         # Of wide columns these are the numbers of their rows.
-        wide = {view.name: store.columns[view.column] for view in views.views if view.is_wide}
-        self._wide = [(place, wide[name]) for place, name in enumerate(views.names) if name in wide]
-        self._arrays = itemgetter("keys", "probabilities", "sizes", "priorities", "times", *shown)
+        self._wide = [(view.name, store.columns[view.column]) for view in views.views if view.is_wide]
+        # Many fields at once.
+        self._numbers = itemgetter("keys", "probabilities", "sizes", "priorities", "times")
+        self._shown = (
+            itemgetter(*shown) if len(shown) > 1 else lambda block: [block[field] for field in shown]
+        )
 
     @property
     def is_small(self) -> bool:
@@ -89,15 +91,14 @@ class QuickBatches:
     def present(self, out: NDArray[np.uint8], missing: int) -> SampledBatch:
         """The stretch as a batch. With views of wide columns a guard must be open since before it was drawn."""
         block: NDArray[Any] = np.ndarray((), self._quick.block, out)
-        keys, probabilities, sizes, priorities, times, *shown = self._arrays(block)
-        for place, column in self._wide:
-            shown[place] = gather(column, shown[place], self._pool)
-        data = dict(zip(self._names, shown, strict=True))
+        data = dict(zip(self._names, self._shown(block), strict=True))
+        for name, column in self._wide:
+            data[name] = gather(column, data[name], self._pool)
         if missing:
             self._fill(out, data)
         unflatten = self._views.unflatten
-        info = SampleInfo(keys, probabilities, sizes, priorities, times)
-        return SampledBatch(data if unflatten is None else unflatten(data), info, None, self._layout)
+        shown = data if unflatten is None else unflatten(data)
+        return SampledBatch(shown, SampleInfo(*self._numbers(block)), None, self._layout)
 
     def _fill(self, out: NDArray[np.uint8], data: dict[str, NDArray[Any]]) -> None:
         sizes = self._quick.sizes

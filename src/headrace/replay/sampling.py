@@ -156,8 +156,6 @@ class Sampling:
         Raises:
             TypeError, SpecError: no such views, or not of these columns.
         """
-        if views is not None and not isinstance(views, Mapping):
-            raise TypeError(f"views: expected a dict of View, got {type(views).__name__}")
         latest, given = self._latest_plan, self.given
         # The dict may have been changed since. Comparing it with a copy is quick: its values are the same objects.
         if (
@@ -167,6 +165,8 @@ class Sampling:
             and latest[1] == views
         ):
             return latest[2]
+        if views is not None and not isinstance(views, Mapping):
+            raise TypeError(f"views: expected a dict of View, got {type(views).__name__}")
         key = None if views is None else tuple(views.items())
         plan = self._plans.get(key)
         # A thread that was planning while the first final row came puts back a plan that knew nothing of it.
