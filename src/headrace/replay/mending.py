@@ -31,12 +31,12 @@ from headrace.replay.items import (
     window_of,
 )
 from headrace.replay.moving import reindex
-from headrace.store.jit import Bool, Int, kernel
+from headrace.store.jit import Bool, Int, kernel, unsigned
 from headrace.store.layout import LANES, PADDING, REFERENCES, USED, StoreArrays
 from headrace.store.mending import PageMender
 from headrace.store.seams import row_after
 from headrace.store.store import Store
-from headrace.store.window import follow
+from headrace.store.window import follow, page_of
 
 Where = Callable[[str, int], str]
 """Tells in which file, and where in it, an entry of an array of items stands."""
@@ -203,21 +203,21 @@ def pin_found(store: StoreArrays, items: Items) -> Int:
     slot = ring[FIRST] - 1
     for _ in range(ring[SPAN]):
         slot = slot + 1 if slot + 1 < capacity else 0
-        row = np.int64(rows[slot])
-        if row == DEAD:
-            continue
+        row = np.int64(rows[unsigned(slot)])
         if not begin <= row < end:
+            if row == DEAD:
+                continue
             if count:
                 pages[page, REFERENCES] += count
             count = 0
-            page = row // store.page_rows
+            page = page_of(store, row)
             if page >= pages.shape[0]:
                 return slot
             begin = page * store.page_rows
             end = begin + pages[page, USED] * pages[page, LANES]
             if row >= end:
                 return slot
-        if np.int64(steps[row]) & PADDING:
+        if steps[unsigned(row)] & np.uint32(PADDING):
             return slot
         if has_windows:
             real, lookahead = np.int64(items.windows[slot, REAL]), np.int64(items.windows[slot, LOOKAHEAD])
