@@ -168,9 +168,9 @@ def ask_for(items: Items, slot: Int) -> None:
 
 @kernel_apart
 def likely_slots(items: Items, keys: NDArray[np.uint64], slots: NDArray[np.int64]) -> None:
-    """The slots of keys if keys rise evenly along the ring; the oldest item's for a key that is not there.
+    """The slots of keys if keys rise evenly along the ring; for one that cannot be there the oldest item's.
 
-    The processor is asked to fetch them. There must be an item.
+    Whether a key stands there is not known yet, but the processor is asked to fetch it. There must be an item.
     """
     first, last = items.ring[FIRST], items.ring[SPAN] - 1
     capacity = items.rows.shape[0]

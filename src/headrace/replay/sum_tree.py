@@ -173,8 +173,8 @@ def find(
 ) -> None:
     """For each uniform number in [0, 1) the slot in whose share of the total it falls; overwrites the numbers.
 
-    All draws go down level by level together, so that the memory reads of one do not wait for those of another. A slot
-    of weight 0 is never found while the total is above 0 (replay S9).
+    The total must be above 0; then a slot of weight 0 is never found (replay S9). All draws go down level by level
+    together, so that the memory reads of one do not wait for those of another.
     """
     remaining = uniforms[: slots.shape[0]]
     for index in range(slots.shape[0]):

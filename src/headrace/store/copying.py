@@ -37,12 +37,12 @@ def copy_fields(
     """
     for index in range(rows.shape[0]):
         prefetch(records, rows[index] * nbytes)
-    count = records.shape[0] // nbytes
     for field in range(table.shape[0]):
         unit = table[field, UNIT]
         first, width, to = table[field, OFFSET] // unit, table[field, WIDTH] // unit, table[field, TO] // unit
         some = rows[table[field, ROWS] : table[field, ROWS] + table[field, COUNT]]
-        values, stop, shape = (count, nbytes // unit), to + some.shape[0] * width, (some.shape[0], width)
+        values = records.shape[0] // nbytes, nbytes // unit
+        shape, stop = (some.shape[0], width), to + some.shape[0] * width
         if unit == 8:
             source, target = words(records, 8).view(np.int64), words(out, 8).view(np.int64)
             _copy(source.reshape(values)[:, first:], some, target[to:stop].reshape(shape))

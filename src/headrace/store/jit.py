@@ -52,7 +52,7 @@ def kernel(function: F) -> F:
 
 
 def kernel_apart(function: F) -> F:
-    """As `kernel`, for what only some calls need: it is not inlined, and does not weigh on the others."""
+    """As `kernel`, but not inlined: for what few calls need, and for loops that want the registers for themselves."""
     return _compile(function, {**_OPTIONS, "forceinline": False})
 
 

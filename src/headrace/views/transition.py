@@ -139,7 +139,8 @@ def add_up(
             after = follow(store, row, 1)
             if after < 0 and not terminated[row]:
                 break
-            total += scale * rewards[row]
+            # In doubles, which plain Python would not do by itself where rewards are float32.
+            total += scale * np.float64(rewards[row])
             scale *= gamma
             count += 1
             last[index] = row
