@@ -55,6 +55,7 @@ def update(items: Items, keys: NDArray[np.uint64], priorities: NDArray[np.float6
         if not 0.0 <= priorities[index] < np.inf:
             return -1
     if items.ring[SPAN] == 0:
+        # A slot where no item ever stood looks like one with key 0 (test_no_key_is_found_where_no_item_is_left).
         return 0
     slots = scratch.changed
     likely_slots(items, keys, slots)
