@@ -69,7 +69,8 @@ def test_put_one_scalar_agrees_with_the_table_of_casts(dtype):
     st.sampled_from(DTYPES),
     st.one_of(
         st.integers(-(2**65), 2**65), st.floats(), st.booleans(), st.complex_numbers(),
-        hnp.from_dtype(np.dtype(np.float32)), hnp.from_dtype(np.dtype(np.int16)),
+        hnp.from_dtype(np.dtype(np.float32)), hnp.from_dtype(np.dtype(np.float64)),
+        hnp.from_dtype(np.dtype(np.int16)),
     ),
 )  # fmt: skip
 def test_put_one_agrees_for_any_number(dtype, value):
@@ -128,10 +129,101 @@ def test_put_one_array_takes_any_memory_order():
     assert (column[0] == value + 1).all()
 
 
-@pytest.mark.parametrize(("lanes", "shape"), list(itertools.product([2, 3], [(), (2,), (2, 2)])))
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("bits", [0x7FF0000000000001, 0xFFF4000000000001, 0x7FF8000000000001])
+def test_put_one_keeps_the_bits_of_a_nan(dtype, bits):
+    """Signalling ones too, where the column has the value's dtype."""
+    for kind, number in ((np.float64, bits), (np.float32, bits >> 32 << 3 | 1)):
+        value = np.array([number & (2 ** (8 * kind().itemsize) - 1)], f"u{kind().itemsize}").view(kind)
+        column = np.zeros(1, kind)
+        assert np.isnan(value[0])
+        put_one(column, ArraySpec((), kind), "x")(0, value[0])
+        assert column.tobytes() == value.tobytes()
+
+
+def rows_of(dtype, width, layout):
+    """A column of 5 short vectors, and all bytes that it stands in: by itself, or in records among others."""
+    if layout == "alone":
+        column = np.zeros((5, width), dtype)
+        return column, column.reshape(-1).view(np.uint8)
+    nbytes = 16 + width * np.dtype(dtype).itemsize
+    record = nbytes + {"records": -nbytes % 16, "uneven records": 1}[layout]
+    memory = np.zeros(5 * record, np.uint8)
+    strides = (record, np.dtype(dtype).itemsize)
+    return np.ndarray((5, width), dtype, memory, 16, strides), memory
+
+
+def short_vectors(width, dtype):
+    """What may come for a row of three numbers: of any dtype, order and place in memory, and much that is wrong."""
+    nbytes = width * np.dtype(dtype).itemsize
+    values = [np.random.default_rng(0).integers(0, 2, width).astype(other) for other in DTYPES]
+    return [
+        *values, *(value.astype(value.dtype.newbyteorder()) for value in values),
+        np.arange(9).astype(dtype)[::3], np.arange(9).astype(dtype)[8:2:-2], np.longlong([1, 0, 1]),
+        np.frombuffer(bytes(nbytes), dtype), np.frombuffer(bytes(nbytes + 1), np.uint8)[1:].view(dtype),
+        [1, 0, 1], (True, False, True), memoryview(np.ones(width, dtype)), np.ones(width, dtype).view(np.recarray),
+        np.array([1, 0, 1], "M8[s]"), np.array([1, 0, 1], object), np.array(["a", "b", "c"]), b"abc", bytearray(3),
+        np.ones(width, [("f", dtype)]), np.ones((1, width), dtype), np.ones((width, 1), dtype),
+        np.ones(width + 1, dtype), np.ones(width - 1, dtype), dtype(1), 1, None,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", ["alone", "records", "uneven records"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_put_one_vector_agrees_with_the_table_of_casts(dtype, layout):
+    """A20, and nothing else in the memory changes."""
+    spec = ArraySpec(3, dtype)
+    for value in short_vectors(3, dtype):
+        column, memory = rows_of(dtype, 3, layout)
+        expected, whole = rows_of(dtype, 3, layout)
+
+        def table(value=value, expected=expected, whole=whole):
+            expected[3] = check_array(value, spec, "path/leaf")
+            return whole
+
+        put = put_one(column, spec, "path/leaf")
+        assert outcome(lambda put=put, value=value: put(3, value) or memory) == outcome(table), value
+
+
+@pytest.mark.parametrize("layout", ["alone", "records", "uneven records"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_put_lanes_agrees_with_the_table_of_casts(dtype, layout):
+    spec = ArraySpec((), dtype)
+    for value in short_vectors(3, dtype):
+        column, memory = rows_of(dtype, 1, layout)
+        expected, whole = rows_of(dtype, 1, layout)
+
+        def table(value=value, expected=expected, whole=whole):
+            expected[1:4, 0] = check_array(value, spec, "path/leaf", (3,))
+            return whole
+
+        put = put_lanes(column[:, 0], spec, "path/leaf", 3)
+        assert outcome(lambda put=put, value=value: put(1, value) or memory) == outcome(table), value
+
+
+def test_put_one_takes_a_row_of_the_column_itself():
+    column = np.arange(12, dtype=np.float32).reshape(4, 3)
+    put = put_one(column, ArraySpec(3, np.float32), "x")
+    put(2, column[1])
+    put(0, column.reshape(-1)[1:4])
+    assert column.tolist() == [[1, 2, 3], [3, 4, 5], [3, 4, 5], [9, 10, 11]]
+
+
+@pytest.mark.parametrize("width", [0, 1, 511, 512, 513, 5000])
+def test_put_one_takes_vectors_of_any_width(width):
+    column = np.zeros((3, width))
+    put = put_one(column, ArraySpec(width, np.float64), "x")
+    put(1, np.arange(width) + 1.0)
+    put(2, np.arange(width) + 2)
+    assert (column == [np.zeros(width), np.arange(width) + 1, np.arange(width) + 2]).all()
+    with pytest.raises(SpecError, match="^x: expected"):
+        put(0, np.ones(width + 1))
+
+
+@pytest.mark.parametrize(("lanes", "shape"), list(itertools.product([2, 3, 33], [(), (2,), (2, 2)])))
 def test_put_lanes_takes_one_value_a_lane(lanes, shape):
     spec = ArraySpec(shape, np.float32)
-    column = np.zeros((8, *shape), np.float32)
+    column = np.zeros((40, *shape), np.float32)
     put = put_lanes(column, spec, "obs", lanes)
     value = np.arange(lanes * int(np.prod(shape)), dtype=np.float32).reshape(lanes, *shape) + 1
     put(3, value)
@@ -151,7 +243,7 @@ def test_put_lanes_takes_one_value_a_lane(lanes, shape):
         with pytest.raises(SpecError, match="^obs: expected"):
             put(3, wrong)
     with pytest.raises(SpecError, match="never stored as"):
-        put_lanes(np.zeros((8, *shape), np.int64), ArraySpec(shape, np.int64), "obs", lanes)(0, value)
+        put_lanes(np.zeros((40, *shape), np.int64), ArraySpec(shape, np.int64), "obs", lanes)(0, value)
     assert (column[3 : 3 + lanes] == value).all()
 
 

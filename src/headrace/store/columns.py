@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
+from numpy import float32, float64, ndarray
 from numpy.typing import NDArray
 
 from headrace.spec import ArraySpec, check_array
@@ -17,30 +18,48 @@ from headrace.spec import ArraySpec, check_array
 Check = Callable[[Any], NDArray[Any]]
 """Makes an array of a column's dtype and shape of a value, or raises SpecError."""
 
-_PYTHONS_OWN = (np.dtype(np.float64), np.dtype(np.complex128))
 _PYTHONS = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
-_FLOATS = frozenset({float, np.float64})
+_VIEWED = frozenset("?bBhHiIlLqQfd")
+"""Codes of the dtypes of which Python's memoryview writes numbers."""
+_NARROW_ROW = 4096
+"""Bytes: a wider row is written by NumPy, which lets other threads go on meanwhile."""
+_FEW_LANES = 32
+"""Python's view takes the numbers of more lanes later than NumPy does, where they stand in records."""
 
 
 class RowColumns:
     """Columns as they are written one row at a time.
 
+    Python's own views of memory write a number in half the time of NumPy and a short array in two thirds, so they are
+    used wherever they store the same bits; bench/README.md has the figures.
+
     Args:
-        columns: of each the key of its values, `dtype[rows, ...]` (or one value, to be written at `...`), the spec of a
-            row, and what is done with a value that is neither an array of that very dtype and shape nor a plain number.
+        columns: of each the key of its values, `dtype[rows, ...]`, the spec of a row, and what is done with a value
+            that is neither an array of that very dtype and shape nor a plain number.
     """
 
     def __init__(self, columns: Iterable[tuple[Any, NDArray[Any], ArraySpec, Check]]) -> None:
         self._columns = list(columns)
-        self._scalars: list[Any] = []
+        self._numbers: list[Any] = []
+        self._floats: list[Any] = []
+        self._vectors: list[Any] = []
         self._arrays: list[Any] = []
         for key, column, spec, check in self._columns:
-            if spec.shape == ():
-                self._scalars.append((key, _items(column), *_numbers(spec.dtype), check))
+            dtype = np.dtype(spec.dtype.type)
+            viewed = _is_viewed(column, spec)
+            if spec.shape == () and dtype.char == "f" and viewed:
+                limit = float(np.finfo(dtype).max)
+                self._floats.append((key, memoryview(_buffer(column)), column, -limit, limit, check))
+            elif spec.shape == ():
+                items = memoryview(_buffer(column)) if viewed else column
+                self._numbers.append((key, items, _python_type(dtype), dtype.type, check))
+            elif viewed and (flat := _flat(column)) is not None:
+                vector = memoryview(_buffer(flat)), column.strides[0] // dtype.itemsize, *spec.shape
+                self._vectors.append((key, *vector, column, check))
             else:
-                self._arrays.append((key, column, np.dtype(spec.dtype.type), spec.shape, check))
+                self._arrays.append((key, column, dtype, spec.shape, check))
 
-    def put(self, row: Any, values: Any) -> None:
+    def put(self, row: int, values: Any) -> None:
         """Write one value of every column at a row.
 
         Args:
@@ -51,19 +70,38 @@ class RowColumns:
             KeyError: a value is missing.
         """
         # Written out: this is called at every step, and a call for each column takes longer than writing it.
-        for key, items, native, trusted, least, most, check in self._scalars:
+        for key, items, python, native, check in self._numbers:
             value = values[key]
             kind = type(value)
-            if kind is native or kind is trusted or (kind in _FLOATS and least <= value <= most):
+            if kind is python or kind is native:
                 try:
                     items[row] = value
                     continue
-                except (OverflowError, ValueError, FloatingPointError):
-                    pass  # The table of casts says it better, and minds nobody's `np.errstate`.
+                except (OverflowError, ValueError):
+                    pass  # An integer out of range: the table of casts says it better.
             items[row] = check(value)
+        for key, items, column, least, most, check in self._floats:
+            value = values[key]
+            kind = type(value)
+            # A double out of range would become infinite.
+            if (kind is float or kind is float64) and least <= value <= most:
+                items[row] = value
+            else:
+                # On the way through Python's double a signalling NaN would become a quiet one.
+                column[row] = value if kind is float32 else check(value)
+        for key, items, step, size, column, check in self._vectors:
+            value = values[key]
+            if type(value) is ndarray:
+                start = row * step
+                try:
+                    items[start : start + size] = value
+                    continue
+                except ValueError:
+                    pass  # Another dtype or shape.
+            column[row] = check(value)
         for key, column, dtype, shape, check in self._arrays:
             value = values[key]
-            if type(value) is np.ndarray and value.dtype is dtype and value.shape == shape:
+            if type(value) is ndarray and value.dtype is dtype and value.shape == shape:
                 column[row] = value
             else:
                 column[row] = check(value)
@@ -83,34 +121,59 @@ class LaneColumns:
 
     def __init__(self, columns: Iterable[tuple[str, NDArray[Any], ArraySpec]], lanes: int) -> None:
         self._lanes = lanes
-        self._columns = [
-            (name, column, spec.dtype, (lanes, *spec.shape), spec) for name, column, spec in columns
-        ]
+        self._numbers: list[Any] = []
+        self._arrays: list[Any] = []
+        for name, column, spec in columns:
+            if lanes <= _FEW_LANES and spec.shape == () and _is_viewed(column, spec):
+                self._numbers.append((name, memoryview(_buffer(column)), column, spec))
+            else:
+                self._arrays.append((name, column, spec.dtype, (lanes, *spec.shape), spec))
 
     def put(self, row: int, values: Mapping[str, Any]) -> None:
         """Write one value for each lane of every column, `dtype[lanes, ...]`, from a row on; see `RowColumns.put`."""
         rows = slice(row, row + self._lanes)
-        for name, column, dtype, shape, spec in self._columns:
+        for name, items, column, spec in self._numbers:
             value = values[name]
-            if type(value) is not np.ndarray or value.dtype is not dtype or value.shape != shape:
+            if type(value) is ndarray:
+                try:
+                    items[rows] = value
+                    continue
+                except ValueError:
+                    pass  # Another dtype or shape.
+            column[rows] = check_array(value, spec, name, (self._lanes,))
+        for name, column, dtype, shape, spec in self._arrays:
+            value = values[name]
+            if type(value) is not ndarray or value.dtype is not dtype or value.shape != shape:
                 value = check_array(value, spec, name, (self._lanes,))
             column[rows] = value
 
 
-def _items(column: NDArray[Any]) -> Any:
-    """What takes the numbers of a column soonest."""
-    # Python's own view writes a whole number in half the time of NumPy, and refuses one that does not fit. Floats have
-    # to stay with NumPy: on the way through Python's a signalling NaN would become a quiet one.
-    buffer: Any = column
-    return memoryview(buffer) if column.dtype.kind in "biu" and column.dtype.isnative else column
+def _is_viewed(column: NDArray[Any], spec: ArraySpec) -> bool:
+    """Whether Python's view of a column takes values of its dtype."""
+    return column.dtype == spec.dtype and column.dtype.char in _VIEWED and column.flags.behaved
 
 
-def _numbers(dtype: np.dtype[Any]) -> tuple[type, type, float, float]:
-    """Which numbers need no look at the table of casts: of two types, and floats in a range.
+def _python_type(dtype: np.dtype[Any]) -> type:
+    """Python's type of numbers that a column keeps as they are; else the dtype's own once more."""
+    if dtype.kind in "biu" or dtype in (np.dtype(np.float64), np.dtype(np.complex128)):
+        return _PYTHONS[dtype.kind]
+    return dtype.type
 
-    Nothing narrower than itself is given a float of Python unless it is in the range.
+
+def _flat(column: NDArray[Any]) -> NDArray[Any] | None:
+    """`dtype[...]` from the first to the last number of a column whose rows are short vectors; None for others.
+
+    What stands between its rows, other columns of the same records, is seen as numbers of this dtype too.
     """
-    narrow = dtype.kind == "f" and dtype.itemsize < 8
-    own = dtype in _PYTHONS_OWN or dtype.kind in "biu"
-    least, most = (float(np.finfo(dtype).min), float(np.finfo(dtype).max)) if narrow else (np.inf, -np.inf)
-    return dtype.type, _PYTHONS[dtype.kind] if own else dtype.type, least, most
+    if column.ndim != 2 or not 0 < column[:1].nbytes <= _NARROW_ROW:
+        return None
+    step, rest = divmod(column.strides[0], column.itemsize)
+    if rest or step < column.shape[1] or column.strides[1] != column.itemsize:
+        return None
+    numbers = (column.shape[0] - 1) * step + column.shape[1]
+    return np.lib.stride_tricks.as_strided(column, (numbers,), (column.itemsize,))
+
+
+def _buffer(column: NDArray[Any]) -> Any:
+    # mypy knows of no buffer in NumPy's arrays before Python 3.12.
+    return column

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import EllipsisType
 from typing import Any
 
 import numpy as np
@@ -78,7 +77,13 @@ class TrajectoryAccumulator:
                 f"{name}: no free slot at index {index}, capacity is {scale.capacity}; build() or reset() first"
             )
         # What a refused row leaves behind in its slot is overwritten by the next, or by the zeros of `build`.
-        scale.put(scale.single or index, data)
+        if type(data) is dict and len(data) == scale.keys:
+            try:
+                scale.rows.put(index, data)
+            except KeyError:
+                scale.put(index, data)  # The reader says what is missing.
+        else:
+            scale.put(index, data)
         scale.count = index + 1
 
     def build(self, strict: bool = False) -> dict[str, Any]:
@@ -158,59 +163,61 @@ class TrajectoryAccumulator:
 
 
 class _Timescale:
-    """One timescale: its slots, in rotating sets of arrays."""
+    """One timescale: its slots, in rotating sets of arrays.
+
+    Attributes:
+        capacity, count: of slots, and how many are filled.
+        keys: how many a row has, if it is one dict of leaves; else None.
+        rows: where rows go in this rollout: by their keys, or leaf by leaf.
+    """
 
     __slots__ = (
-        "_keys",
+        "_names",
         "_node",
         "_paths",
         "_read",
         "_rows",
         "_sets",
+        "_shapes",
         "_turn",
         "capacity",
         "count",
-        "single",
+        "keys",
+        "rows",
     )
 
     def __init__(self, name: str, example: Node) -> None:
         arrays = {leaf.path: as_array(leaf.value, leaf.path) for leaf in leaves(example)}
-        shapes = [array.shape for array in arrays.values()]
-        capacity = _capacity(name, shapes)
-        # Ellipsis writes a whole leaf, an index writes one slot of it.
-        self.single: EllipsisType | None = ... if capacity is None else None
+        capacity = _capacity(name, [array.shape for array in arrays.values()])
         self.capacity = 1 if capacity is None else capacity
         self.count = 0
         self._read = reader(example)
         self._node = example
         self._paths = list(arrays)
+        checks = [_leaf_check(path, array, capacity is None) for path, array in arrays.items()]
+        self._shapes = [array.shape for array in arrays.values()]
+        # One slot or many: `slots[capacity, ...]` of every leaf.
+        self._sets = [
+            [np.zeros((self.capacity, *check.shape), check.dtype) for check in checks] for _ in range(_SETS)
+        ]
         # One dict of leaves is read by its own keys, all else in the order of the leaves.
-        self._keys = example.names if is_flat_dict(example) else None
-        checks = [_leaf_check(path, array, self.single is not None) for path, array in arrays.items()]
-        self._sets = [[np.zeros(a.shape, a.dtype) for a in arrays.values()] for _ in range(_SETS)]
-        keys: Sequence[Any] = self._keys or range(len(checks))
+        flat = is_flat_dict(example)
+        self._names: Sequence[Any] = example.names if flat else range(len(checks))
+        self.keys = len(checks) if flat else None
         self._rows = [
             RowColumns(
-                (key, array, check.spec, check.check)
-                for key, array, check in zip(keys, each, checks, strict=True)
+                (name, slots, check.spec, check.check)
+                for name, slots, check in zip(self._names, each, checks, strict=True)
             )
             for each in self._sets
         ]
         self._turn = 0
+        self.rows = self._rows[0]
 
-    def put(self, where: Any, data: Any) -> None:
-        """Write a tree at a slot, or at `...`."""
-        put, keys = self._rows[self._turn].put, self._keys
-        if keys is None:
-            put(where, self._read(data))
-            return
-        if type(data) is dict and len(data) == len(keys):
-            try:
-                put(where, data)
-                return
-            except KeyError:
-                pass  # The reader says what is missing.
-        put(where, dict(zip(keys, self._read(data), strict=True)))
+    def put(self, slot: int, data: Any) -> None:
+        """Write any tree at a slot."""
+        values = self._read(data)
+        self.rows.put(slot, values if self.keys is None else dict(zip(self._names, values, strict=True)))
 
     @property
     def full(self) -> bool:
@@ -220,15 +227,15 @@ class _Timescale:
         """The arrays of this rollout, zeros where nothing was added."""
         arrays = self._sets[self._turn]
         if self.count < self.capacity:
-            where = self.single or slice(self.count, None)
             for array in arrays:
-                array[where] = 0
+                array[self.count :] = 0
         # Views, so that a caller who sets flags or shapes does it to the view.
-        views = (array.view() for array in arrays)
+        views = (array.reshape(shape) for array, shape in zip(arrays, self._shapes, strict=True))
         return build(self._node, dict(zip(self._paths, views, strict=True)))
 
     def turn(self) -> None:
         self._turn = (self._turn + 1) % _SETS
+        self.rows = self._rows[self._turn]
         self.count = 0
 
 
