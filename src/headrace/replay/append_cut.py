@@ -8,7 +8,14 @@ from numpy.typing import NDArray
 from headrace.replay.cutting import cut_block, cut_final, open_cutter
 from headrace.replay.inserting import insert_of
 from headrace.replay.table_handles import open_memory_of, open_store_of
-from headrace.store.commit import clear_idle, commit_finals, commit_marked, commit_step, open_lanes
+from headrace.store.commit import (
+    clear_idle,
+    commit_finals,
+    commit_marked,
+    commit_step,
+    open_lanes,
+    take_staged,
+)
 from headrace.store.jit import Int, kernel
 
 
@@ -30,9 +37,11 @@ def append_and_cut(
     Returns:
         As `inserting.insert`; the cutter's `total[0]` is how many were to go in.
     """
-    store = open_store_of(table)
+    store, block = open_store_of(table), open_lanes(lanes)
+    memory, places = open_memory_of(table)
     cut, priorities, out = open_cutter(cutter)
-    commit_step(store, row, open_lanes(lanes))
+    take_staged(memory, places, store, row, block)
+    commit_step(store, row, block)
     out.total[0] = 0
     cut_block(store, row // store.page_rows, 1, cut, out)
     # No episode ends here, so all windows have the shape of the first.
@@ -68,6 +77,7 @@ def append_seam_and_cut(
     memory, places = open_memory_of(table)
     cut, priorities, out = open_cutter(cutter)
     block = open_lanes(lanes)
+    take_staged(memory, places, store, row, block)
     clear_idle(memory, places, store.steps.shape[0], row, idle)
     commit_marked(store, row, block, final, idle, committed)
     out.total[0] = 0

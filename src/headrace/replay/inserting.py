@@ -35,11 +35,12 @@ from headrace.replay.table_handles import (
     count_inserted,
     max_size_of,
     open_items_of,
+    open_memory_of,
     open_one_row_of,
     open_scratch_of,
     open_store_of,
 )
-from headrace.store.commit import commit_step, open_lanes
+from headrace.store.commit import commit_step, open_lanes, take_staged
 from headrace.store.jit import Bool, Int, kernel
 from headrace.store.layout import REFERENCES, StoreArrays
 from headrace.store.pinning import pin_page
@@ -177,6 +178,8 @@ def append_step(
         table, lanes: handles of the table and of the block's `Lanes`.
     """
     store, block = open_store_of(table), open_lanes(lanes)
+    memory, places = open_memory_of(table)
+    take_staged(memory, places, store, row, block)
     commit_step(store, row, block)
     return insert_of(table, store, first_key, block.newest, open_one_row_of(table), priorities, 1, uniforms)
 

@@ -17,6 +17,8 @@ from headrace.replay.item_maker import ItemMaker
 from headrace.spec import ArraySpec, check_array
 from headrace.store.block import LaneBlock, Seam
 from headrace.store.columns import LaneColumns, RowColumns
+from headrace.store.staging import Stage
+from headrace.store.store import Store
 
 if TYPE_CHECKING:
     from headrace.replay.replay import Replay
@@ -45,14 +47,19 @@ class LaneRows:
         self._specs = signature.columns
         self._finals = FinalColumns(signature)
         across = max((rule.reach for rule in items.rules if rule.cut.end == CONTINUE), default=0)
-        self.blocks = _blocks(replay, lanes, history, across)
+        stages = _stages(self._store, lanes)
+        self.blocks = [LaneBlock(self._store, size, history, across, stage) for size, stage in stages]
         self._spans = _spans(self.blocks)
         items.note_blocks({block: span.start for block, span in self._spans})
         # Each block beside the first fills pages of its own, and may have ended in the middle of others.
         self._extra_pages = 2 * (len(self.blocks) - 1)
         self._store.allow(self._extra_pages)
         self._columns = list(columns.items())
-        self._put = _put(columns, self._specs, lanes)
+        self._puts = {
+            block: _put(columns, self._specs, block.lanes, stage)
+            for block, (_, stage) in zip(self.blocks, stages, strict=True)
+        }
+        self._put = self._puts[self.blocks[0]]
 
     def release(self) -> list[int]:
         """Forget all pages; returns those that are to be given back."""
@@ -74,9 +81,11 @@ class LaneRows:
 
     def write_checked(self, row: int, values: Mapping[str, Any]) -> None:
         """As `write`, of columns that are known to fit; those of one lane have no axis of lanes."""
-        rows = row if self._lanes == 1 else slice(row, row + self._lanes)
+        if self._lanes > 1:
+            self._put(row, values)
+            return
         for name, column in self._columns:
-            column[rows] = values[name]
+            column[row] = values[name]
 
     def append(self, step: Any) -> None:
         """One transition of every lane, in any number of blocks."""
@@ -95,18 +104,14 @@ class LaneRows:
         self, step: Any, final: NDArray[np.bool_], idle: NDArray[np.bool_], given: Sequence[str]
     ) -> None:
         """See `Writer.append_marked`."""
-        values = self._checked(step)
+        values = _cleared(self._checked(step), final, given)
         for block in self.blocks:
             block.make_room()
         with self._lock:
             for block, lanes in self._spans:
                 self._fill(block, values, lanes)
-                ends = np.flatnonzero(final[lanes])
-                for name, column in self._columns:
-                    if len(ends) and name not in given:
-                        column[block.row + ends] = 0
                 block.commit_marked(final[lanes], idle[lanes])
-                self._items.make_marked(block, len(ends))
+                self._items.make_marked(block, np.count_nonzero(final[lanes]))
 
     def append_seam(
         self,
@@ -147,13 +152,14 @@ class LaneRows:
         return self._store.signature.validate(step, (self._lanes,))
 
     def _fill(self, block: LaneBlock, values: Mapping[str, NDArray[Any]], lanes: slice) -> None:
-        rows = slice(block.row, block.row + block.lanes)
-        if block.lanes == self._lanes:
+        """Write one step of a block, of values of all lanes that are known to fit, and commit nothing."""
+        if self._lanes == 1:
             for name, column in self._columns:
-                column[rows] = values[name]
+                column[block.row] = values[name][0]
             return
-        for name, column in self._columns:
-            column[rows] = values[name][lanes]
+        if block.lanes != self._lanes:
+            values = {name: value[lanes] for name, value in values.items()}
+        self._puts[block](block.row, values)
 
     # ---- ends of episodes ------------------------------------------------------------------------------------------
 
@@ -211,7 +217,10 @@ class LaneRows:
     def _end_inside(self, block: LaneBlock, values: Mapping[str, NDArray[Any]]) -> None:
         """All lanes of a block end: their final rows are its next step."""
         block.make_room()
-        self._fill_finals(block.row, block.lanes, values, 0)
+        if self._lanes == 1:
+            self._fill_finals(block.row, 1, values, 0)
+        else:
+            self._puts[block](block.row, {**_zeros(self._specs, block.lanes), **values})
         block.commit_final()
         self._items.make_marked(block, block.lanes)
 
@@ -287,11 +296,11 @@ class LaneRows:
         raise ValueError(f"lane: expected 0 to {self._lanes - 1}, got {lane}")
 
 
-def _blocks(replay: Replay, lanes: int, history: int, across: int) -> list[LaneBlock]:
-    """The lanes, in as few blocks as pages have room for."""
-    most = replay.store.arrays.page_rows
+def _stages(store: Store, lanes: int) -> list[tuple[int, Stage | None]]:
+    """The lanes in as few blocks as pages have room for: the size of each, and where its steps wait if it has any."""
+    most = store.arrays.page_rows
     sizes = [most] * (lanes // most) + ([lanes % most] if lanes % most else [])
-    return [LaneBlock(replay.store, size, history, across) for size in sizes]
+    return [(size, None if lanes == 1 else Stage(store.signature, size)) for size in sizes]
 
 
 def _spans(blocks: Sequence[LaneBlock]) -> list[tuple[LaneBlock, slice]]:
@@ -301,12 +310,31 @@ def _spans(blocks: Sequence[LaneBlock]) -> list[tuple[LaneBlock, slice]]:
 
 
 def _put(
-    columns: Mapping[str, NDArray[Any]], specs: Mapping[str, ArraySpec], lanes: int
+    columns: Mapping[str, NDArray[Any]], specs: Mapping[str, ArraySpec], lanes: int, stage: Stage | None
 ) -> Callable[[int, Mapping[str, Any]], None]:
     """What writes one step of every lane at a row."""
-    if lanes > 1:
-        return LaneColumns(((name, columns[name], spec) for name, spec in specs.items()), lanes).put
+    if stage is not None:
+        return LaneColumns(((name, columns[name], spec) for name, spec in specs.items()), lanes, stage).put
     return RowColumns(
         (name, columns[name], spec, partial(check_array, spec=spec, path=name))
         for name, spec in specs.items()
     ).put
+
+
+def _zeros(specs: Mapping[str, ArraySpec], lanes: int) -> dict[str, NDArray[Any]]:
+    """Zeros for every column of a step, without memory for them."""
+    return {
+        name: np.broadcast_to(np.zeros((), spec.dtype), (lanes, *spec.shape)) for name, spec in specs.items()
+    }
+
+
+def _cleared(
+    values: Mapping[str, NDArray[Any]], final: NDArray[np.bool_], given: Sequence[str]
+) -> Mapping[str, NDArray[Any]]:
+    """Values of lanes, of which those that are final have zeros in all columns but those given."""
+    if not final.any():
+        return values
+    cleared = {name: value.copy() for name, value in values.items() if name not in given}
+    for value in cleared.values():
+        value[final] = 0
+    return {**values, **cleared}

@@ -20,6 +20,7 @@ from headrace.store.commit import (
 )
 from headrace.store.handles import handles_of
 from headrace.store.layout import ENDED, USED, VERSIONED
+from headrace.store.staging import Stage
 from headrace.store.store import Store
 
 
@@ -49,19 +50,27 @@ class LaneBlock:
         history: how many of its newest steps stay in reach of later windows. What lies before the episodes that are
             under way, or that ended last, is in reach of none.
         across: how many of them stay in reach all the same, for windows over the ends of episodes; None is all.
+        stage: where the small columns of each step are written in place of its rows; None if they are not.
 
     Attributes:
         row: the first row of the step to be written next; valid after `make_room`.
         last: the first row of the step committed last.
         lane_steps: uint32[lanes], the index of each lane's next step in its episode.
         newest_rows: int64[lanes], the rows of the step committed last; used again by the next.
-        handles: int64[5, 2], of its `Lanes`, for kernels that commit a step.
+        handles: int64[7, 2], of its `Lanes`, for kernels that commit a step.
         no_lanes: bool[lanes], none of them.
         no_seam: of a step that is a transition of every lane.
         version: of the policy that acts; stored with each step.
     """
 
-    def __init__(self, store: Store, lanes: int, history: int, across: int | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        lanes: int,
+        history: int,
+        across: int | None = None,
+        stage: Stage | None = None,
+    ) -> None:
         self._store = store
         self.lanes = lanes
         self._history = history
@@ -81,8 +90,11 @@ class LaneBlock:
         self.newest_rows = np.empty(lanes, np.int64)
         self._carve = (store.memory, store.places, store.arrays.page_rows)
         # Kept beside their handles.
+        staged = (
+            (np.zeros(0, np.uint8), np.zeros(0, np.int64)) if stage is None else (stage.memory, stage.fields)
+        )
         self._counters = Lanes(
-            self.lane_steps, self._episodes, store.next_episode, self.newest_rows, self._lane_words
+            self.lane_steps, self._episodes, store.next_episode, self.newest_rows, self._lane_words, *staged
         )
         self.handles = handles_of(*self._counters)
         self._all, self.no_lanes = np.ones(lanes, np.bool_), np.zeros(lanes, np.bool_)

@@ -14,6 +14,7 @@ from numpy import float32, float64, ndarray
 from numpy.typing import NDArray
 
 from headrace.spec import ArraySpec, check_array
+from headrace.store.staging import Stage
 
 Check = Callable[[Any], NDArray[Any]]
 """Makes an array of a column's dtype and shape of a value, or raises SpecError."""
@@ -23,8 +24,6 @@ _VIEWED = frozenset("?bBhHiIlLqQfd")
 """Codes of the dtypes of which Python's memoryview writes numbers."""
 _NARROW_ROW = 4096
 """Bytes: a wider row is written by NumPy, which lets other threads go on meanwhile."""
-_FEW_LANES = 32
-"""Python's view takes the numbers of more lanes later than NumPy does, where they stand in records."""
 
 
 class RowColumns:
@@ -117,31 +116,45 @@ class LaneColumns:
     Args:
         columns: of each its name, `dtype[rows, ...]` and the spec of a row.
         lanes: how many.
+        stage: of these lanes; its columns are written there, and taken from there when the step is committed.
     """
 
-    def __init__(self, columns: Iterable[tuple[str, NDArray[Any], ArraySpec]], lanes: int) -> None:
+    def __init__(
+        self, columns: Iterable[tuple[str, NDArray[Any], ArraySpec]], lanes: int, stage: Stage
+    ) -> None:
         self._lanes = lanes
         self._numbers: list[Any] = []
-        self._arrays: list[Any] = []
+        self._small: list[Any] = []
+        self._wide: list[Any] = []
         for name, column, spec in columns:
-            if lanes <= _FEW_LANES and spec.shape == () and _is_viewed(column, spec):
-                self._numbers.append((name, memoryview(_buffer(column)), column, spec))
+            staged = stage.arrays.get(name)
+            if staged is None:
+                self._wide.append((name, column, spec.dtype, (lanes, *spec.shape), spec))
+            elif spec.shape == () and _is_viewed(staged, spec):
+                self._numbers.append((name, memoryview(_buffer(staged)), staged, spec))
             else:
-                self._arrays.append((name, column, spec.dtype, (lanes, *spec.shape), spec))
+                self._small.append((name, staged, spec.dtype, staged.shape, spec))
 
     def put(self, row: int, values: Mapping[str, Any]) -> None:
         """Write one value for each lane of every column, `dtype[lanes, ...]`, from a row on; see `RowColumns.put`."""
-        rows = slice(row, row + self._lanes)
-        for name, items, column, spec in self._numbers:
+        for name, items, staged, spec in self._numbers:
             value = values[name]
             if type(value) is ndarray:
                 try:
-                    items[rows] = value
+                    items[:] = value
                     continue
                 except ValueError:
                     pass  # Another dtype or shape.
-            column[rows] = check_array(value, spec, name, (self._lanes,))
-        for name, column, dtype, shape, spec in self._arrays:
+            staged[...] = check_array(value, spec, name, (self._lanes,))
+        for name, staged, dtype, shape, spec in self._small:
+            value = values[name]
+            if type(value) is not ndarray or value.dtype is not dtype or value.shape != shape:
+                value = check_array(value, spec, name, (self._lanes,))
+            staged[...] = value
+        if not self._wide:
+            return
+        rows = slice(row, row + self._lanes)
+        for name, column, dtype, shape, spec in self._wide:
             value = values[name]
             if type(value) is not ndarray or value.dtype is not dtype or value.shape != shape:
                 value = check_array(value, spec, name, (self._lanes,))

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.store.copying import place_fields
 from headrace.store.handles import opened
 from headrace.store.jit import Int, in_order, kernel, opening
 from headrace.store.layout import (
@@ -20,8 +21,9 @@ from headrace.store.layout import (
     USED,
     StoreArrays,
 )
-from headrace.store.memory import clear_row, open_store
+from headrace.store.memory import clear_row, open_records, open_store
 from headrace.store.pinning import link_final, note_link
+from headrace.store.records import FIELD_WORDS
 from headrace.store.window import step_after
 
 # The words of a lane: at which of the block's steps the episode began that ended last, and the one after it; and the
@@ -39,6 +41,8 @@ class Lanes(NamedTuple):
         next_episode: int64[1], the store's counter of episodes.
         newest: int64[lanes], the rows of the step committed last.
         words: int64[LANE_WORDS, lanes].
+        staged, fields: the memory and the fields of a `Stage` that is written before each commit; both are empty where
+            rows are written themselves.
     """
 
     steps: NDArray[np.uint32]
@@ -46,19 +50,39 @@ class Lanes(NamedTuple):
     next_episode: NDArray[np.int64]
     newest: NDArray[np.int64]
     words: NDArray[np.int64]
+    staged: NDArray[np.uint8]
+    fields: NDArray[np.int64]
 
 
 @opening
 def open_lanes(handles: NDArray[np.int64]) -> Lanes:
     """The `Lanes` of these handles."""
-    newest = opened(handles, 3, np.int64)
+    newest, fields = opened(handles, 3, np.int64), opened(handles, 6, np.int64)
     return Lanes(
         opened(handles, 0, np.uint32),
         opened(handles, 1, np.int64),
         opened(handles, 2, np.int64),
         newest,
         opened(handles, 4, np.int64).reshape((LANE_WORDS, newest.shape[0])),
+        opened(handles, 5, np.uint8),
+        fields.reshape((fields.shape[0] // FIELD_WORDS, FIELD_WORDS)),
     )
+
+
+@kernel
+def take_staged(
+    memory: NDArray[np.uint8], places: NDArray[np.int64], store: StoreArrays, row: Int, lanes: Lanes
+) -> None:
+    """Write what is staged of the vector step at `row`, if anything is, before it is committed.
+
+    Args:
+        memory, places: see `open_store`.
+    """
+    if lanes.fields.shape[0] == 0:
+        return
+    records = open_records(memory, places)
+    nbytes = records.shape[0] // store.steps.shape[0]
+    place_fields(lanes.staged, lanes.fields, lanes.steps.shape[0], records, nbytes, row)
 
 
 @kernel
@@ -109,7 +133,9 @@ def commit_step_in(
     Args:
         lanes: handles of `Lanes`.
     """
-    commit_step(open_store(memory, places, page_rows), row, open_lanes(lanes))
+    store, block = open_store(memory, places, page_rows), open_lanes(lanes)
+    take_staged(memory, places, store, row, block)
+    commit_step(store, row, block)
 
 
 @kernel
@@ -136,9 +162,10 @@ def commit_marked_in(
     committed: Int,
 ) -> None:
     """`commit_marked`, quick to call: the arrays are opened here."""
-    store = open_store(memory, places, page_rows)
+    store, block = open_store(memory, places, page_rows), open_lanes(lanes)
+    take_staged(memory, places, store, row, block)
     clear_idle(memory, places, store.steps.shape[0], row, idle)
-    commit_marked(store, row, open_lanes(lanes), final, idle, committed)
+    commit_marked(store, row, block, final, idle, committed)
 
 
 @kernel

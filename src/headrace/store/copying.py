@@ -1,4 +1,4 @@
-"""Copying fields out of records (`store.records`), one loop a field."""
+"""Copying fields out of records (`store.records`) and into them, one loop a field."""
 
 from __future__ import annotations
 
@@ -74,3 +74,60 @@ def _copy(source: NDArray[Any], rows: NDArray[np.int64], out: NDArray[Any]) -> N
         row = unsigned(max(rows[index], 0))
         for word in range(width):
             out[index, word] = source[row, word]
+
+
+@kernel_apart
+def place_fields(
+    values: NDArray[np.uint8],
+    table: NDArray[np.int64],
+    lanes: Int,
+    records: NDArray[np.uint8],
+    nbytes: Int,
+    row: Int,
+) -> None:
+    """Copy fields into the records of a vector step: the way back of `copy_fields`.
+
+    Args:
+        values: uint8[...], of each field a stretch with a value for each lane.
+        table: int64[F, 6]: OFFSET and WIDTH in the record, UNIT of the words, TO which byte of `values` (a multiple of
+            8).
+        records: uint8[...], written.
+        nbytes: of one record.
+        row: of the first lane.
+    """
+    for field in range(table.shape[0]):
+        unit = table[field, UNIT]
+        if unit == 8:
+            target = words(records, 8).view(np.int64)
+            _place(words(values, 8).view(np.int64), table, field, 8, lanes, target, nbytes, row)
+        elif unit == 4:
+            target = words(records, 4).view(np.int32)
+            _place(words(values, 4).view(np.int32), table, field, 4, lanes, target, nbytes, row)
+        elif unit == 2:
+            target = words(records, 2).view(np.int16)
+            _place(words(values, 2).view(np.int16), table, field, 2, lanes, target, nbytes, row)
+        else:
+            _place(values, table, field, 1, lanes, records, nbytes, row)
+
+
+@kernel
+def _place(
+    values: NDArray[Any],
+    table: NDArray[np.int64],
+    field: Int,
+    unit: Int,
+    lanes: Int,
+    records: NDArray[Any],
+    nbytes: Int,
+    row: Int,
+) -> None:
+    """One field, in words. Its unit is given as a number that the compiler knows: it divides by shifting."""
+    width, step = table[field, WIDTH] // unit, nbytes // unit
+    start, first = table[field, TO] // unit, (row * nbytes + table[field, OFFSET]) // unit
+    if width == 1:
+        for lane in range(lanes):
+            records[unsigned(first + lane * step)] = values[unsigned(start + lane)]
+        return
+    for lane in range(lanes):
+        for word in range(width):
+            records[unsigned(first + lane * step + word)] = values[unsigned(start + lane * width + word)]
