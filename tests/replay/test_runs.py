@@ -90,11 +90,11 @@ def test_keys_of_what_calls_made():
         assert writer.take_made() == []
         append(writer, 1)
         made = writer.take_made()
-        assert [(each.rule, each.items) for each in made] == [(1, 1), (0, 1)]
+        assert [(rule, len(keys)) for rule, keys in made] == [(1, 1), (0, 1)]
         writer.cut_open_lanes()
         made += writer.take_made()
-        assert [each.rule for each in made] == [1, 0, 2]
-        keys = [key for each in made for key in each.keys]
+        assert [rule for rule, _ in made] == [1, 0, 2]
+        keys = [key for _, made_keys in made for key in made_keys]
         found = {name: [] for name in ("a", "b")}
         for name in found:
             while len(replay.table(name)):
@@ -107,7 +107,7 @@ def test_keys_where_every_row_is_an_item():
         writer.record_items()
         for _ in range(2):
             writer.append({"observation/n": np.arange(3), "kind": np.zeros(3, np.int32)})
-            keys = [key for made in writer.take_made() for key in made.keys]
+            keys = [key for _, made in writer.take_made() for key in made]
             assert keys == replay.sample("t", 3).info.keys.tolist()
 
 

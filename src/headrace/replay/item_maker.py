@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,23 +34,8 @@ if TYPE_CHECKING:
     from headrace.replay.replay import Replay
 
 
-class Made(NamedTuple):
-    """Items that one rule made at once.
-
-    Attributes:
-        rule: its number among the writer's.
-        first_key: of the first; the others follow.
-        items: how many.
-    """
-
-    rule: int
-    first_key: int
-    items: int
-
-    @property
-    def keys(self) -> range:
-        """In order."""
-        return range(self.first_key, self.first_key + self.items)
+Made: TypeAlias = tuple[int, range]
+"""Items that one rule made at once: its number among the writer's, and their keys in order."""
 
 
 @dataclass(eq=False, slots=True)
@@ -154,7 +139,7 @@ class ItemMaker:
             except StoreFull as error:
                 self._refuse_if_stored(error, block, row)
             if self.made is not None:
-                self.made.append(Made(0, key, only.table.inserts - before))
+                self.made.append((0, range(key, key + only.table.inserts - before)))
             return
         if self._append_and_cut(block, None):
             return
@@ -318,7 +303,8 @@ class ItemMaker:
     def _refuse(self, error: Exception, count: int, inserted: int) -> None:
         """Of the `count` items that were made last only so many are in their table."""
         if self.made:
-            self.made[-1] = self.made[-1]._replace(items=inserted)
+            rule, keys = self.made[-1]
+            self.made[-1] = rule, keys[:inserted]
         if isinstance(error, StoreFull):
             error = stored_without_items(error, count - inserted)
         self.refused = self.refused or error
@@ -330,7 +316,7 @@ class ItemMaker:
 
     def _note_made(self, rule: _Rule, key: int, count: int) -> None:
         if self.made is not None and count:
-            self.made.append(Made(rule.number, key, count))
+            self.made.append((rule.number, range(key, key + count)))
 
     def makes_items_of_the_next_step(self, lane_steps: NDArray[np.int64]) -> bool:
         """Whether the next step completes a window of some lane: only then is there an item to wait for (replay I4).

@@ -35,6 +35,7 @@ class LaneRows:
 
     Attributes:
         blocks: the lanes, in as few blocks as pages have room for.
+        staged: see `Writer.staged`.
     """
 
     def __init__(self, replay: Replay, lanes: int, history: int, items: ItemMaker) -> None:
@@ -60,6 +61,8 @@ class LaneRows:
             for block, (_, stage) in zip(self.blocks, stages, strict=True)
         }
         self._put = self._puts[self.blocks[0]]
+        only = stages[0][1] if len(stages) == 1 else None
+        self.staged: Mapping[str, NDArray[Any]] = {} if only is None else only.arrays
 
     def release(self) -> list[int]:
         """Forget all pages; returns those that are to be given back."""
@@ -111,7 +114,7 @@ class LaneRows:
             for block, lanes in self._spans:
                 self._fill(block, values, lanes)
                 block.commit_marked(final[lanes], idle[lanes])
-                self._items.make_marked(block, np.count_nonzero(final[lanes]))
+                self._items.make_marked(block, int(np.count_nonzero(final[lanes])))
 
     def append_seam(
         self,

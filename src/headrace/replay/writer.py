@@ -134,6 +134,15 @@ class Writer:
         if self._items.refused is not None:
             self._tell_refused()
 
+    @property
+    def staged(self) -> Mapping[str, NDArray[Any]]:
+        """Arrays `[lanes, ...]` for columns of the step that is appended next.
+
+        A caller that gives `append_checked` or `append_seam` one of these has its numbers there already, and they are not
+        copied. The end of episodes, too, uses them. They are for small columns of several lanes; there may be none.
+        """
+        return self._rows.staged
+
     def make_room(self) -> None:
         """See to it that one more step of every lane fits, for calls that change something else before they append it.
 

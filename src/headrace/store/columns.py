@@ -7,6 +7,7 @@ refused step has left behind is overwritten by the next.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ class RowColumns:
         self._arrays: list[Any] = []
         for key, column, spec, check in self._columns:
             dtype = np.dtype(spec.dtype.type)
-            viewed = _is_viewed(column, spec)
+            viewed = _is_viewed(column)
             if spec.shape == () and dtype.char == "f" and viewed:
                 limit = float(np.finfo(dtype).max)
                 self._floats.append((key, memoryview(_buffer(column)), column, -limit, limit, check))
@@ -110,6 +111,51 @@ class RowColumns:
         return RowColumns, (self._columns,)
 
 
+class WholeArrays:
+    """Arrays that are written whole, one value each. A value that is the array itself is there already.
+
+    Args:
+        arrays: of each the key of its value, the array, and what is done with a value that is no array of that very
+            dtype and shape.
+    """
+
+    def __init__(self, arrays: Iterable[tuple[Any, NDArray[Any], Check]]) -> None:
+        self._arrays = list(arrays)
+        self._rows: list[Any] = []
+        self._others: list[Any] = []
+        for key, array, check in self._arrays:
+            if array.ndim == 1 and _is_viewed(array):
+                self._rows.append((key, memoryview(_buffer(array)), array, check))
+            else:
+                self._others.append((key, array, np.dtype(array.dtype.type), array.shape, check))
+
+    def put(self, values: Any) -> None:
+        """Write a value into every array; see `RowColumns.put`."""
+        for key, items, array, check in self._rows:
+            value = values[key]
+            if value is array:
+                continue
+            if type(value) is ndarray:
+                try:
+                    items[:] = value
+                    continue
+                except ValueError:
+                    pass  # Another dtype or shape.
+            array[...] = check(value)
+        for key, array, dtype, shape, check in self._others:
+            value = values[key]
+            if value is array:
+                continue
+            if type(value) is ndarray and value.dtype is dtype and value.shape == shape:
+                array[...] = value
+            else:
+                array[...] = check(value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # See `RowColumns.__reduce__`.
+        return WholeArrays, (self._arrays,)
+
+
 class LaneColumns:
     """Columns as they are written one step of several lanes at a time.
 
@@ -123,47 +169,32 @@ class LaneColumns:
         self, columns: Iterable[tuple[str, NDArray[Any], ArraySpec]], lanes: int, stage: Stage
     ) -> None:
         self._lanes = lanes
-        self._numbers: list[Any] = []
-        self._small: list[Any] = []
-        self._wide: list[Any] = []
+        small, self._wide = [], []
         for name, column, spec in columns:
-            staged = stage.arrays.get(name)
-            if staged is None:
-                self._wide.append((name, column, spec.dtype, (lanes, *spec.shape), spec))
-            elif spec.shape == () and _is_viewed(staged, spec):
-                self._numbers.append((name, memoryview(_buffer(staged)), staged, spec))
+            check = partial(check_array, spec=spec, path=name, leading=(lanes,))
+            if name in stage.arrays:
+                small.append((name, stage.arrays[name], check))
             else:
-                self._small.append((name, staged, spec.dtype, staged.shape, spec))
+                self._wide.append((name, column, spec.dtype, (lanes, *spec.shape), check))
+        self._stage = WholeArrays(small).put
 
     def put(self, row: int, values: Mapping[str, Any]) -> None:
         """Write one value for each lane of every column, `dtype[lanes, ...]`, from a row on; see `RowColumns.put`."""
-        for name, items, staged, spec in self._numbers:
-            value = values[name]
-            if type(value) is ndarray:
-                try:
-                    items[:] = value
-                    continue
-                except ValueError:
-                    pass  # Another dtype or shape.
-            staged[...] = check_array(value, spec, name, (self._lanes,))
-        for name, staged, dtype, shape, spec in self._small:
-            value = values[name]
-            if type(value) is not ndarray or value.dtype is not dtype or value.shape != shape:
-                value = check_array(value, spec, name, (self._lanes,))
-            staged[...] = value
+        self._stage(values)
         if not self._wide:
             return
         rows = slice(row, row + self._lanes)
-        for name, column, dtype, shape, spec in self._wide:
+        for name, column, dtype, shape, check in self._wide:
             value = values[name]
-            if type(value) is not ndarray or value.dtype is not dtype or value.shape != shape:
-                value = check_array(value, spec, name, (self._lanes,))
-            column[rows] = value
+            if type(value) is ndarray and value.dtype is dtype and value.shape == shape:
+                column[rows] = value
+            else:
+                column[rows] = check(value)
 
 
-def _is_viewed(column: NDArray[Any], spec: ArraySpec) -> bool:
-    """Whether Python's view of a column takes values of its dtype."""
-    return column.dtype == spec.dtype and column.dtype.char in _VIEWED and column.flags.behaved
+def _is_viewed(column: NDArray[Any]) -> bool:
+    """Whether Python's view of a column writes its numbers."""
+    return column.dtype.isnative and column.dtype.char in _VIEWED and column.flags.behaved
 
 
 def _python_type(dtype: np.dtype[Any]) -> type:

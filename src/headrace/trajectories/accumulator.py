@@ -201,9 +201,8 @@ class _Timescale:
             [np.zeros((self.capacity, *check.shape), check.dtype) for check in checks] for _ in range(_SETS)
         ]
         # One dict of leaves is read by its own keys, all else in the order of the leaves.
-        flat = is_flat_dict(example)
-        self._names: Sequence[Any] = example.names if flat else range(len(checks))
-        self.keys = len(checks) if flat else None
+        self._names: Sequence[Any] = example.names if is_flat_dict(example) else range(len(checks))
+        self.keys = len(checks) if is_flat_dict(example) else None
         self._rows = [
             RowColumns(
                 (name, slots, check.spec, check.check)

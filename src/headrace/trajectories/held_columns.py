@@ -2,33 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy import ndarray
 from numpy.typing import NDArray
 
-from headrace.spec import ArraySpec
+from headrace.store.columns import WholeArrays
+from headrace.trajectories.leaf_checks import checked
+from headrace.trajectories.step_columns import StepColumns
 
 
 class HeldColumns:
-    """Copies of what was seen last: the caller may change its arrays after the call.
+    """The row that is written next. It keeps copies: the caller may change its arrays after the call.
 
     Args:
-        specs: of all columns.
+        columns: of the steps.
         lanes: the axis that every array has in front; None for none.
+        staged: arrays that the writer of rows has for some columns: what is put there need not be copied once more.
 
     Attributes:
-        names: of the columns that are kept.
-        row: column to value: those that are kept, and whatever else the writer puts in for the step that it takes.
+        names: of the columns that are kept, what was seen last.
+        row: column to value: those that are kept, and whatever else a call put in for the step that it takes.
     """
 
-    def __init__(self, specs: Mapping[str, ArraySpec], lanes: int | None) -> None:
-        self._specs = specs
+    def __init__(self, columns: StepColumns, lanes: int | None, staged: Mapping[str, NDArray[Any]]) -> None:
+        self._columns = columns
         self._lanes = lanes
+        self._staged = staged
+        self._following = columns.observation.names
         self.names: tuple[str, ...] = ()
         self.row: dict[str, Any] = {}
-        self._spare: dict[str, NDArray[Any]] = {}
+        self._acting: WholeArrays | None = None
+        if lanes is not None:
+            self.row = {name: self._new(name) for name in columns.acting}
+            self._acting = WholeArrays(
+                (place, self.row[name], check.check)
+                for place, (name, check) in enumerate(zip(columns.acting, columns.checks, strict=False))
+            )
 
     @property
     def kept(self) -> dict[str, Any]:
@@ -37,30 +49,47 @@ class HeldColumns:
 
     def put(self, values: Mapping[str, Any], rows: NDArray[np.int64] | None) -> None:
         """Keep these from now on; only in some lanes if `rows` says which. The first call says which are kept."""
-        for name in values:
-            if name not in self._spare:
-                self.row[name] = self._new(name)
-                self._spare[name] = self._new(name)
-        self.names = tuple(self._spare)
+        if not self.names:
+            self.names = tuple(values)
+            self.row.update({name: self._new(name) for name in values})
         if rows is None:
-            self.turn(values)
+            self.keep(values)
             return
         for name, value in values.items():
             self.row[name][rows] = value
 
-    def turn(self, values: Mapping[str, Any]) -> None:
+    def read(self, values: Sequence[Any]) -> dict[str, Any]:
+        """Put what a call brings into the row, but for what followed: that is returned, to be kept afterwards.
+
+        Args:
+            values: as `StepColumns.leaves` gives them.
+
+        Raises:
+            SpecError: with the path of what does not fit; what is kept did not change.
+        """
+        columns, acting = self._columns, len(self._columns.acting)
+        if self._acting is None:
+            values = checked(columns.checks, values)
+            # The names end the pairs: they are as many as the values by construction.
+            self.row.update(zip(columns.acting, values))  # noqa: B905
+            return dict(zip(self._following, values[acting:]))  # noqa: B905
+        # Checked and copied at once, which takes hardly longer than looking.
+        self._acting.put(values)
+        return dict(zip(self._following, checked(columns.observation.checks, values[acting:])))  # noqa: B905
+
+    def keep(self, values: Mapping[str, Any]) -> None:
         """Keep these from now on."""
-        row, spare = self.row, self._spare
+        row = self.row
         for name, value in values.items():
-            into = spare[name]
-            if into.ndim:
-                # The array that the last row was written from is free for the row after the next.
+            into = row[name]
+            if type(into) is ndarray and into.ndim:
                 into[...] = value
-                row[name], spare[name] = into, row[name]
             else:
-                row[name] = value[()] if type(value) is np.ndarray else value
+                row[name] = value[()] if type(value) is ndarray else value
 
     def _new(self, name: str) -> NDArray[Any]:
-        spec = self._specs[name]
+        if name in self._staged:
+            return self._staged[name]
+        spec = self._columns.specs[name]
         leading = () if self._lanes is None else (self._lanes,)
         return np.zeros((*leading, *spec.shape), spec.dtype)

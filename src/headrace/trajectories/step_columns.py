@@ -104,6 +104,8 @@ class StepColumns:
     Attributes:
         specs: of all columns.
         observation, action: these parts.
+        acting: the columns that come with an action: reward, flags, and its own.
+        checks: what they are to be, and then the columns of an observation.
     """
 
     def __init__(self, signature: Signature, lanes: int | None) -> None:
@@ -137,36 +139,24 @@ class StepColumns:
             LeafCheck(name, ArraySpec((*leading, *self.specs[name].shape), self.specs[name].dtype))
             for name in _SCALARS
         ]
-        self._checks = [*scalars, *self.action.checks, *self.observation.checks]
-        self._acting = (*_SCALARS, *self.action.names)
+        self.checks = [*scalars, *self.action.checks, *self.observation.checks]
+        self.acting = (*_SCALARS, *self.action.names)
         self._lanes = lanes
         self._leading = leading
         self._no_flags = bytes(lanes or 1)
         self._extras = tuple(name for name in self.specs if name == "extras" or name.startswith("extras/"))
 
-    def read_step(
-        self, scalars: tuple[Any, Any, Any], action: Any, next_observation: Any, row: Columns
-    ) -> Columns:
-        """Read what a call brings: each value ready to be stored.
+    def leaves(self, scalars: tuple[Any, Any, Any], action: Any, next_observation: Any) -> tuple[Any, ...]:
+        """What a call brings, as leaves in the order of `checks`.
 
         Args:
             scalars: reward, terminated, truncated.
             action, next_observation: trees.
-            row: given the columns of the step itself, when all of it has been found to fit.
-
-        Returns:
-            The columns of the next observation.
 
         Raises:
-            SpecError: with the path of what does not fit.
+            SpecError: a tree of another structure.
         """
-        values = checked(
-            self._checks, (*scalars, *self.action.take(action), *self.observation.take(next_observation))
-        )
-        acting = self._acting
-        # The names end the pairs: they are as many as the values by construction.
-        row.update(zip(acting, values))  # noqa: B905
-        return dict(zip(self.observation.names, values[len(acting) :]))  # noqa: B905
+        return (*scalars, *self.action.take(action), *self.observation.take(next_observation))
 
     def any_set(self, terminated: Any, truncated: Any) -> bool:
         """Whether a flag is set in some lane."""

@@ -38,6 +38,7 @@ class StepTaker:
         made_of: the same rules as the writer knows them.
         lanes: the axis that every array has in front; None for none.
         mode: what the lanes do when an episode ends (`autoreset_mode`).
+        staged: of the writer (`Writer.staged`).
 
     Attributes:
         columns: of a step.
@@ -47,7 +48,13 @@ class StepTaker:
     """
 
     def __init__(
-        self, replay: Replay, rules: Sequence[StepRule], made_of: Sequence[Rule], lanes: int | None, mode: str
+        self,
+        replay: Replay,
+        rules: Sequence[StepRule],
+        made_of: Sequence[Rule],
+        lanes: int | None,
+        mode: str,
+        staged: Mapping[str, NDArray[Any]],
     ) -> None:
         self._replay = replay
         self._lanes = lanes
@@ -58,7 +65,7 @@ class StepTaker:
         functions = {number: rule.priority for number, rule in enumerate(rules) if callable(rule.priority)}
         self._priorities = ItemPriorities(replay.signature, made_of, functions, count) if functions else None
         self._patterns = self._new_patterns(replay.signature, rules)
-        self._held = HeldColumns(self.columns.specs, lanes)
+        self._held = HeldColumns(self.columns, lanes, staged)
         self.with_observation: tuple[str, ...] | None = None
         self.steps_written = self.steps_dropped = self.episodes = 0
 
@@ -110,10 +117,9 @@ class StepTaker:
         states, columns = self.states, self.columns
         if not states.all_open:
             states.check_add()
-        row = self._held.row
-        following = columns.read_step(scalars, action, next_observation, row)
+        following = self._held.read(columns.leaves(scalars, action, next_observation))
         if extras is not None or columns.extras:
-            kept = self._held.names
+            row, kept = self._held.row, self._held.names
             for name, value in columns.read_extras(extras, columns.extras).items():
                 (following if name in kept else row)[name] = value
         return following
@@ -132,10 +138,10 @@ class StepTaker:
             and not self.columns.any_set(row["terminated"], row["truncated"])
         ):
             self._take_plain(writer, row)
-            self._held.turn(following)
+            self._held.keep(following)
             return False
         self._take_seam(writer, row, following, final_observation)
-        self._held.turn(following)
+        self._held.keep(following)
         return True
 
     def _take_plain(self, writer: Writer, row: Columns) -> None:

@@ -96,9 +96,9 @@ class AddTrajectoryObserver(Observer):
         if next_step_type == FIRST:
             self._end_run(writer)
         elif made := writer.take_made():
-            if len(made) == 1 and made[0].items:  # One table, and so one window.
+            if len(made) == 1 and made[0][1]:  # One table, and so one window.
                 self._items_written += 1
-                self._keys.append(made[0].first_key)
+                self._keys += made[0][1]
             else:
                 self._made(_keys(made, len(self._tables)))
 
@@ -169,7 +169,7 @@ def _keys(made: list[Made], tables: int) -> list[int]:
         key
         for group in groups
         # A table that found no room for its items has fewer.
-        for keys in zip_longest(*(each.keys for each in group))
+        for keys in zip_longest(*(keys for _, keys in group))
         for key in keys
         if key is not None
     ]
