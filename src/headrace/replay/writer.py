@@ -138,8 +138,8 @@ class Writer:
     def staged(self) -> Mapping[str, NDArray[Any]]:
         """Arrays `[lanes, ...]` for columns of the step that is appended next.
 
-        A caller that gives `append_checked` or `append_seam` one of these has its numbers there already, and they are not
-        copied. The end of episodes, too, uses them. They are for small columns of several lanes; there may be none.
+        A caller that gives one of these to `append_checked` or `append_seam` has its numbers there already: they are
+        not copied. The end of episodes uses them too. There are some for small columns of several lanes only.
         """
         return self._rows.staged
 

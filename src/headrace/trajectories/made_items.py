@@ -28,9 +28,7 @@ class MadeItems:
         """Take what the writer made."""
         for _, keys in writer.take_made():
             self.count += len(keys)
-            self._keys += list(
-                keys
-            )  # A list grows by a list in half the time that it takes to grow by a range.
+            self._keys += keys
 
     def tell(self, writer: Writer, pending: int, timeout: float | None) -> list[int]:
         """Wait if too many items wait; returns the keys that were not told yet.
