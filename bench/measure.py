@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from bench.pace import Pace
+
 Run = Callable[[int], Any]
 """Does the work so many times, and returns what came of the last time."""
 
@@ -84,6 +86,8 @@ class Row:
         value: ours, in `unit`.
         limit: the limit, in the same unit; `limit_name` says what it is.
         ratio: of the medians, above 1 where ours is the better.
+        pace: of the machine beside ours' turns (`bench.pace`); None where it was not measured.
+        at_pace: ours, each round divided by the pace: what a goal that is a rate is to be compared with.
         warm_up: seconds of preparing, and of the first call, which compiles and touches pages.
     """
 
@@ -93,6 +97,8 @@ class Row:
     limit: Spread | None = None
     limit_name: str = ""
     ratio: float | None = None
+    pace: Spread | None = None
+    at_pace: Spread | None = None
     goal: Goal | None = None
     warm_up: dict[str, float] = field(default_factory=dict)
     peers: dict[str, Spread] = field(default_factory=dict)
@@ -102,6 +108,13 @@ class Row:
     def is_reached(self) -> bool | None:
         return None if self.goal is None else self.goal.is_reached(self.value.median, self.ratio)
 
+    @property
+    def is_reached_at_pace(self) -> bool | None:
+        """Whether a goal that is a rate is reached in proportion to the machine's pace; None for others."""
+        if self.at_pace is None or self.goal is None or self.goal.least is None:
+            return None
+        return self.goal.is_reached(self.at_pace.median, None)
+
     def as_dict(self) -> dict[str, Any]:
         return {
             "case": self.case,
@@ -109,8 +122,11 @@ class Row:
             "value": vars(self.value),
             "limit": None if self.limit is None else {"name": self.limit_name, **vars(self.limit)},
             "ratio": self.ratio,
+            "pace": None if self.pace is None else vars(self.pace),
+            "at_pace": None if self.at_pace is None else vars(self.at_pace),
             "goal": None if self.goal is None else str(self.goal),
             "reached": self.is_reached,
+            "reached_at_pace": self.is_reached_at_pace,
             "warm_up_seconds": self.warm_up,
             "peers": {name: vars(spread) for name, spread in self.peers.items()},
             "notes": self.notes,
@@ -145,8 +161,13 @@ class Contest:
 OURS, LIMIT = "ours", "limit"
 
 
-def hold(contest: Contest, plan: Plan) -> Row:
-    """Warm every side up, then let all have their turns, round after round. The row has no name and no goal yet."""
+def hold(contest: Contest, plan: Plan, pace: Callable[[], float] | None = None) -> Row:
+    """Warm every side up, then let all have their turns, round after round. The row has no name and no goal yet.
+
+    Args:
+        pace: tells the machine's, before and after each turn of ours; None is a `Pace`.
+    """
+    pace = pace or Pace()
     sides: dict[str, Run] = {OURS: contest.ours}
     if contest.limit is not None:
         sides[LIMIT] = contest.limit
@@ -155,21 +176,27 @@ def hold(contest: Contest, plan: Plan) -> Row:
     counts = {name: _count_for(run, plan.seconds) for name, run in sides.items()}
     rates: dict[str, list[float]] = {name: [] for name in sides}
     shares: list[float] = []
+    paces: list[float] = []
     for _ in range(plan.rounds):
         for name, run in sides.items():
             if name == OURS and contest.before is not None:
                 contest.before()
+            before = pace() if name == OURS else 0.0
             on_processor = time.thread_time()
             seconds, result = _timed(run, counts[name])
             if name == LIMIT:
                 shares.append((time.thread_time() - on_processor) / seconds)
             rates[name].append(counts[name] * contest.per_call / seconds)
+            if name == OURS:
+                paces.append((before + pace()) / 2)
             if name == OURS and contest.verify is not None:
                 contest.verify(result)
     spreads = {name: Spread.of(values) for name, values in rates.items()}
     row = Row("", contest.unit, spreads.pop(OURS), spreads.pop(LIMIT, None), contest.limit_name)
     row.warm_up = {"first call": first_calls[OURS]}
     row.peers = spreads
+    row.pace = Spread.of(paces)
+    row.at_pace = Spread.of([rate / at for rate, at in zip(rates[OURS], paces, strict=True)])
     finish(row)
     if shares and statistics.median(shares) < CROWDED:
         row.notes.append(

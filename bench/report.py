@@ -11,6 +11,8 @@ from rich.table import Table
 
 from bench.measure import Row, Spread, short
 
+_VERDICTS = {True: "[green]reached[/]", False: "[red]missed[/]", None: ""}
+
 
 class Report:
     """Collects rows and shows them.
@@ -53,7 +55,16 @@ class Report:
 
 def _contests(rows: list[Row]) -> Table:
     table = Table()
-    for name in ("case", "ours (min to max)", "unit", "limit (min to max)", "ours / limit", "goal", ""):
+    for name in (
+        "case",
+        "ours (min to max)",
+        "unit",
+        "limit (min to max)",
+        "ours / limit",
+        "goal",
+        "",
+        "at pace",
+    ):
         table.add_column(name, no_wrap=True)
     for row in rows:
         table.add_row(
@@ -63,7 +74,8 @@ def _contests(rows: list[Row]) -> Table:
             "" if row.limit is None else _spread(row.limit),
             "" if row.ratio is None else f"{row.ratio:.2f}",
             "" if row.goal is None else str(row.goal),
-            {True: "[green]reached[/]", False: "[red]missed[/]", None: ""}[row.is_reached],
+            _VERDICTS[row.is_reached],
+            "" if row.pace is None else f"{row.pace.median:.2f} {_VERDICTS[row.is_reached_at_pace]}",
         )
     return table
 

@@ -13,6 +13,7 @@ sys.path.insert(0, str(ROOT))
 from bench import __main__ as command  # noqa: E402
 from bench import measure, others, peers  # noqa: E402
 from bench.measure import Contest, Goal, Plan, Row, Spread  # noqa: E402
+from bench.pace import Pace  # noqa: E402
 
 TINY = Plan(rounds=2, seconds=0.002, divide=100)
 # Processes of its own for each figure.
@@ -46,6 +47,30 @@ def test_sides_take_turns():
         Contest(lambda n: turns.append("A"), limit=lambda n: turns.append("B")), Plan(rounds=5, seconds=0)
     )
     assert "".join(turns)[-10:] == "AB" * 5
+
+
+def test_a_goal_that_is_a_rate_keeps_the_pace_of_the_machine():
+    """P1: an absolute time means nothing by itself."""
+    paces = iter([0.25, 0.75, 1.0, 0.5, 0.25, 0.25])
+    row = measure.hold(Contest(lambda n: None), Plan(rounds=3, seconds=0.001), lambda: next(paces))
+    assert vars(row.pace) == {"median": 0.5, "low": 0.25, "high": 0.75}
+    row = Row("", "x/s", Spread.of([100.0]), at_pace=Spread.of([150.0, 200.0, 400.0]))
+    for goal, reached in [
+        (Goal(least=200), True),
+        (Goal(least=201), False),
+        (Goal(ratio=0.5), None),
+        (None, None),
+    ]:
+        row.goal = goal
+        assert row.is_reached_at_pace is reached
+    row.goal, row.at_pace = Goal(least=1), None
+    assert row.is_reached_at_pace is None
+
+
+def test_a_rate_at_pace_is_that_of_a_machine_as_fast_as_the_goals():
+    slow = measure.hold(Contest(lambda n: None), Plan(rounds=5, seconds=0.001), lambda: 0.5)
+    assert slow.at_pace == Spread(2 * slow.value.median, 2 * slow.value.low, 2 * slow.value.high)
+    assert 0 < Pace()() < 100
 
 
 def test_wrong_result_is_no_figure():

@@ -203,7 +203,9 @@ def test_put_one_vector_agrees_with_the_table_of_casts(dtype, layout):
             return whole
 
         put = put_one(column, spec, "path/leaf")
-        assert outcome(lambda put=put, value=value: put(3, value) or memory) == outcome(table), value
+        assert outcome(lambda put=put, value=value, memory=memory: put(3, value) or memory) == outcome(
+            table
+        ), value
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
