@@ -9,6 +9,7 @@ import pytest
 import headrace as hr
 from headrace.checks import check_timeout
 from headrace.replay.selectors import Fifo
+from headrace.store.block import LaneBlock
 from headrace.testing import RankBased
 
 LANES = 4
@@ -158,3 +159,51 @@ def test_timeouts(timeout, error):
     assert check_timeout(0) == 0.0
     with pytest.raises(error, match="timeout: expected seconds"):
         check_timeout(timeout)
+
+
+@pytest.mark.parametrize("mode", ["next_step", "same_step", "disabled"])
+def test_an_interrupt_while_all_lanes_end_mixes_no_observations(mode, monkeypatch):
+    """Ctrl-C before final rows are taken in: the next row begins with one observation, not with parts of two."""
+    signature = hr.Signature.like(
+        {
+            "observation": {"small": np.int64(0), "wide": np.zeros(20, np.int64)},
+            "action": np.int64(0),
+            "reward": np.float32(0),
+            "terminated": False,
+            "truncated": False,
+        }
+    )
+
+    def observation(number):
+        return {"small": np.full(2, number), "wide": np.full((2, 20), number)}
+
+    def interrupted(block):
+        raise KeyboardInterrupt
+
+    no, reward = np.zeros(2, np.bool_), np.ones(2, np.float32)
+    fifo = hr.selectors.Fifo()
+    with hr.Replay(signature, [hr.Table("t", sampler=fifo, remover=fifo, max_size=99)], seed=0) as replay:
+        with hr.TransitionWriter(replay, "t", lanes=2, autoreset=mode) as writer:
+            writer.add_first(observation(0))
+            writer.add(np.full(2, 1), reward, no, no, observation(1))
+            final = [observation(2)] if mode == "same_step" else []
+            with monkeypatch.context() as patch:
+                patch.setattr(LaneBlock, "commit_final", interrupted)
+                with pytest.raises(KeyboardInterrupt):
+                    writer.add(np.full(2, 2), reward, ~no, no, observation(2), None, *final)
+            writer.add(np.full(2, 3), reward, no, no, observation(3))
+            columns = replay.store.columns
+            rows = columns["action"] == 3
+            assert rows.sum() == 2
+            assert (columns["observation/wide"][rows] == columns["observation/small"][rows][:, None]).all()
+            writer.reset(write_cached_steps=False)
+
+
+def test_a_refused_signature_leaves_no_writer_behind():
+    bad = hr.Signature.like({"observation": 0, "action": 0, "reward": 0.0, "terminated": False})
+    fifo = hr.selectors.Fifo()
+    with hr.Replay(bad, [hr.Table("t", sampler=fifo, remover=fifo, max_size=99)], seed=0) as replay:
+        with pytest.raises(hr.errors.SpecError, match="missing: truncated") as caught:
+            hr.TransitionWriter(replay, "nowhere", lanes=300, autoreset="disabled")
+        assert caught.value is not None
+        assert not replay._open_writers

@@ -48,7 +48,7 @@ class LaneRows:
         self._specs = signature.columns
         self._finals = FinalColumns(signature)
         across = max((rule.reach for rule in items.rules if rule.cut.end == CONTINUE), default=0)
-        stages = _stages(self._store, lanes)
+        stages = _sizes_and_stages(self._store, lanes)
         self.blocks = [LaneBlock(self._store, size, history, across, stage) for size, stage in stages]
         self._spans = _spans(self.blocks)
         items.note_blocks({block: span.start for block, span in self._spans})
@@ -61,8 +61,8 @@ class LaneRows:
             for block, (_, stage) in zip(self.blocks, stages, strict=True)
         }
         self._put = self._puts[self.blocks[0]]
-        only = stages[0][1] if len(stages) == 1 else None
-        self.staged: Mapping[str, NDArray[Any]] = {} if only is None else only.arrays
+        alone = [stage for _, stage in stages if stage is not None and len(stages) == 1]
+        self.staged: Mapping[str, NDArray[Any]] = alone[0].arrays if alone else {}
 
     def release(self) -> list[int]:
         """Forget all pages; returns those that are to be given back."""
@@ -72,7 +72,7 @@ class LaneRows:
     # ---- steps -----------------------------------------------------------------------------------------------------
 
     def write(self, row: int, step: Any) -> None:
-        """Write one step of every lane from `row` on, for the only block, and commit nothing."""
+        """Write one step of every lane, for the only block, from `row` on or where it is staged; commit nothing."""
         # A dict of columns is taken for any signature: no key of a tree has the "/" of their names.
         if type(step) is dict and len(step) == len(self._specs):
             try:
@@ -220,10 +220,7 @@ class LaneRows:
     def _end_inside(self, block: LaneBlock, values: Mapping[str, NDArray[Any]]) -> None:
         """All lanes of a block end: their final rows are its next step."""
         block.make_room()
-        if self._lanes == 1:
-            self._fill_finals(block.row, 1, values, 0)
-        else:
-            self._puts[block](block.row, {**_zeros(self._specs, block.lanes), **values})
+        self._fill_finals(block.row, block.lanes, values, 0)
         block.commit_final()
         self._items.make_marked(block, block.lanes)
 
@@ -299,7 +296,7 @@ class LaneRows:
         raise ValueError(f"lane: expected 0 to {self._lanes - 1}, got {lane}")
 
 
-def _stages(store: Store, lanes: int) -> list[tuple[int, Stage | None]]:
+def _sizes_and_stages(store: Store, lanes: int) -> list[tuple[int, Stage | None]]:
     """The lanes in as few blocks as pages have room for: the size of each, and where its steps wait if it has any."""
     most = store.arrays.page_rows
     sizes = [most] * (lanes // most) + ([lanes % most] if lanes % most else [])
@@ -322,13 +319,6 @@ def _put(
         (name, columns[name], spec, partial(check_array, spec=spec, path=name))
         for name, spec in specs.items()
     ).put
-
-
-def _zeros(specs: Mapping[str, ArraySpec], lanes: int) -> dict[str, NDArray[Any]]:
-    """Zeros for every column of a step, without memory for them."""
-    return {
-        name: np.broadcast_to(np.zeros((), spec.dtype), (lanes, *spec.shape)) for name, spec in specs.items()
-    }
 
 
 def _cleared(

@@ -139,7 +139,8 @@ class Writer:
         """Arrays `[lanes, ...]` for columns of the step that is appended next.
 
         A caller that gives one of these to `append_checked` or `append_seam` has its numbers there already: they are
-        not copied. The end of episodes uses them too. There are some for small columns of several lanes only.
+        not copied. Every other way to append a step writes into them. There are some for small columns of several
+        lanes only.
         """
         return self._rows.staged
 

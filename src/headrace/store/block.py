@@ -23,6 +23,8 @@ from headrace.store.layout import ENDED, USED, VERSIONED
 from headrace.store.staging import Stage
 from headrace.store.store import Store
 
+_NO_STAGE: tuple[NDArray[np.uint8], NDArray[np.int64]] = np.zeros(0, np.uint8), np.zeros(0, np.int64)
+
 
 class Seam(NamedTuple):
     """What a step is beside transitions: which lanes hold nothing, and which end with it.
@@ -90,12 +92,19 @@ class LaneBlock:
         self.newest_rows = np.empty(lanes, np.int64)
         self._carve = (store.memory, store.places, store.arrays.page_rows)
         # Kept beside their handles.
-        staged = (
-            (np.zeros(0, np.uint8), np.zeros(0, np.int64)) if stage is None else (stage.memory, stage.fields)
-        )
         self._counters = Lanes(
-            self.lane_steps, self._episodes, store.next_episode, self.newest_rows, self._lane_words, *staged
+            self.lane_steps,
+            self._episodes,
+            store.next_episode,
+            self.newest_rows,
+            self._lane_words,
+            *_NO_STAGE,
         )
+        # Final rows are written themselves: what is staged may be what the next step begins with
+        # (test_an_interrupt_while_all_lanes_end_mixes_no_observations).
+        self._handles_of_finals = handles_of(*self._counters)
+        if stage is not None:
+            self._counters = self._counters._replace(staged=stage.memory, fields=stage.fields)
         self.handles = handles_of(*self._counters)
         self._all, self.no_lanes = np.ones(lanes, np.bool_), np.zeros(lanes, np.bool_)
         self.no_seam = Seam(self.no_lanes, np.zeros(0, np.int64), -1)
@@ -177,9 +186,14 @@ class LaneBlock:
 
     def commit_marked(self, final: NDArray[np.bool_], idle: NDArray[np.bool_]) -> None:
         """Take in the step at `row`; `final` lanes hold their final row, `idle` lanes hold nothing."""
+        self._commit_marked(self.handles, final, idle)
+
+    def _commit_marked(
+        self, handles: NDArray[np.int64], final: NDArray[np.bool_], idle: NDArray[np.bool_]
+    ) -> None:
         try:
             commit_marked_in(
-                *self._carve, self.row_to_commit(), self.handles, final, idle, self.steps_committed + 1
+                *self._carve, self.row_to_commit(), handles, final, idle, self.steps_committed + 1
             )
             self.committed()
         except BaseException:
@@ -187,8 +201,8 @@ class LaneBlock:
             raise
 
     def commit_final(self) -> None:
-        """Take in the step at `row`: it holds the final rows of all lanes."""
-        self.commit_marked(self._all, self.no_lanes)
+        """Take in the step at `row`: it holds the final rows of all lanes, all of whose columns are written."""
+        self._commit_marked(self._handles_of_finals, self._all, self.no_lanes)
 
     def _stamp(self) -> None:
         """Write the version of the step at `row`: like its columns, before it is taken in."""

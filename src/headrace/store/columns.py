@@ -179,7 +179,12 @@ class LaneColumns:
         self._stage = WholeArrays(small).put
 
     def put(self, row: int, values: Mapping[str, Any]) -> None:
-        """Write one value for each lane of every column, `dtype[lanes, ...]`, from a row on; see `RowColumns.put`."""
+        """Write one value for each lane of every column, `dtype[lanes, ...]`; see `RowColumns.put`.
+
+        Args:
+            row: the first row, for columns that are not staged.
+            values: name to value.
+        """
         self._stage(values)
         if not self._wide:
             return
@@ -198,7 +203,7 @@ def _is_viewed(column: NDArray[Any]) -> bool:
 
 
 def _python_type(dtype: np.dtype[Any]) -> type:
-    """Python's type of numbers that a column keeps as they are; else the dtype's own once more."""
+    """Python's type of the numbers that such a column keeps as they are; where there is none, NumPy's."""
     if dtype.kind in "biu" or dtype in (np.dtype(np.float64), np.dtype(np.complex128)):
         return _PYTHONS[dtype.kind]
     return dtype.type

@@ -140,7 +140,10 @@ def commit_step_in(
 
 @kernel
 def commit_step(store: StoreArrays, row: Int, lanes: Lanes) -> None:
-    """Take in the vector step at `row`, one transition of every lane, whose columns are written already."""
+    """Take in the vector step at `row`, one transition of every lane.
+
+    Its columns are written already; what is staged of them is written by `take_staged`, which goes before.
+    """
     steps = lanes.steps
     for lane in range(steps.shape[0]):
         store.steps[row + lane] = steps[lane]

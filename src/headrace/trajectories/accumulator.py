@@ -77,7 +77,7 @@ class TrajectoryAccumulator:
                 f"{name}: no free slot at index {index}, capacity is {scale.capacity}; build() or reset() first"
             )
         # What a refused row leaves behind in its slot is overwritten by the next, or by the zeros of `build`.
-        if type(data) is dict and len(data) == scale.keys:
+        if type(data) is dict and len(data) == scale.width:
             try:
                 scale.rows.put(index, data)
             except KeyError:
@@ -167,8 +167,8 @@ class _Timescale:
 
     Attributes:
         capacity, count: of slots, and how many are filled.
-        keys: how many a row has, if it is one dict of leaves; else None.
         rows: where rows go in this rollout: by their keys, or leaf by leaf.
+        width: how many keys a row has, if it is one dict of leaves; else None.
     """
 
     __slots__ = (
@@ -182,8 +182,8 @@ class _Timescale:
         "_turn",
         "capacity",
         "count",
-        "keys",
         "rows",
+        "width",
     )
 
     def __init__(self, name: str, example: Node) -> None:
@@ -202,7 +202,7 @@ class _Timescale:
         ]
         # One dict of leaves is read by its own keys, all else in the order of the leaves.
         self._names: Sequence[Any] = example.names if is_flat_dict(example) else range(len(checks))
-        self.keys = len(checks) if is_flat_dict(example) else None
+        self.width = len(checks) if is_flat_dict(example) else None
         self._rows = [
             RowColumns(
                 (name, slots, check.spec, check.check)
@@ -216,7 +216,7 @@ class _Timescale:
     def put(self, slot: int, data: Any) -> None:
         """Write any tree at a slot."""
         values = self._read(data)
-        self.rows.put(slot, values if self.keys is None else dict(zip(self._names, values, strict=True)))
+        self.rows.put(slot, values if self.width is None else dict(zip(self._names, values, strict=True)))
 
     @property
     def full(self) -> bool:

@@ -1,4 +1,4 @@
-"""The columns of a step, of which some are kept from one call to the next: what the next row begins with."""
+"""The row that is written next, of which some columns are held from one call to the next: what it begins with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.trajectories.step_columns import StepColumns
 
 
 class HeldColumns:
-    """The row that is written next. It keeps copies: the caller may change its arrays after the call.
+    """Copies of what was seen last, in the row that is written next: the caller may change its arrays after the call.
 
     Args:
         columns: of the steps.
@@ -24,7 +24,8 @@ class HeldColumns:
 
     Attributes:
         names: of the columns that are kept, what was seen last.
-        row: column to value: those that are kept, and whatever else a call put in for the step that it takes.
+        row: column to value: those that are kept, and whatever else a call put in for the step that it takes. With
+            lanes these are arrays that every call writes into, some of them the writer's.
     """
 
     def __init__(self, columns: StepColumns, lanes: int | None, staged: Mapping[str, NDArray[Any]]) -> None:
@@ -39,6 +40,7 @@ class HeldColumns:
             self.row = {name: self._new(name) for name in columns.acting}
             self._acting = WholeArrays(
                 (place, self.row[name], check.check)
+                # The names end the pairs: the checks of observations follow.
                 for place, (name, check) in enumerate(zip(columns.acting, columns.checks, strict=False))
             )
 
@@ -65,7 +67,7 @@ class HeldColumns:
             values: as `StepColumns.leaves` gives them.
 
         Raises:
-            SpecError: with the path of what does not fit; what is kept did not change.
+            SpecError: with the path of what does not fit; what is kept did not change, other columns may have.
         """
         columns, acting = self._columns, len(self._columns.acting)
         if self._acting is None:

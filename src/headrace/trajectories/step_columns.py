@@ -105,7 +105,7 @@ class StepColumns:
         specs: of all columns.
         observation, action: these parts.
         acting: the columns that come with an action: reward, flags, and its own.
-        checks: what they are to be, and then the columns of an observation.
+        checks: of the columns `acting`, and then of those of an observation.
     """
 
     def __init__(self, signature: Signature, lanes: int | None) -> None:

@@ -38,7 +38,6 @@ class StepTaker:
         made_of: the same rules as the writer knows them.
         lanes: the axis that every array has in front; None for none.
         mode: what the lanes do when an episode ends (`autoreset_mode`).
-        staged: of the writer (`Writer.staged`).
 
     Attributes:
         columns: of a step.
@@ -48,13 +47,7 @@ class StepTaker:
     """
 
     def __init__(
-        self,
-        replay: Replay,
-        rules: Sequence[StepRule],
-        made_of: Sequence[Rule],
-        lanes: int | None,
-        mode: str,
-        staged: Mapping[str, NDArray[Any]],
+        self, replay: Replay, rules: Sequence[StepRule], made_of: Sequence[Rule], lanes: int | None, mode: str
     ) -> None:
         self._replay = replay
         self._lanes = lanes
@@ -65,9 +58,13 @@ class StepTaker:
         functions = {number: rule.priority for number, rule in enumerate(rules) if callable(rule.priority)}
         self._priorities = ItemPriorities(replay.signature, made_of, functions, count) if functions else None
         self._patterns = self._new_patterns(replay.signature, rules)
-        self._held = HeldColumns(self.columns, lanes, staged)
+        self._held = HeldColumns(self.columns, lanes, {})
         self.with_observation: tuple[str, ...] | None = None
         self.steps_written = self.steps_dropped = self.episodes = 0
+
+    def hold_in(self, staged: Mapping[str, NDArray[Any]]) -> None:
+        """Keep what comes in these arrays of the writer (`Writer.staged`); to be called before the first step."""
+        self._held = HeldColumns(self.columns, self._lanes, staged)
 
     def _new_patterns(self, signature: Signature, rules: Sequence[StepRule]) -> Patterns | None:
         patterns = {number: rule for number, rule in enumerate(rules) if isinstance(rule, PatternRule)}

@@ -88,12 +88,12 @@ class StepWriter:
         self._timeout = check_timeout(timeout)
         self._replay = replay
         made_of = [writer_rule(rule) for rule in self.rules]
+        self._taker = StepTaker(replay, self.rules, made_of, self._lanes, mode)
+        self._limits = EpisodeLimits(self.rules, self._taker.states, self._lanes)
         self._in_use = threading.Lock()
         self._made = MadeItems()
-        writer = replay.writer(self._lanes or 1, items=made_of, max_pending=_NEVER_WAITS)
-        self._taker = StepTaker(replay, self.rules, made_of, self._lanes, mode, writer.staged)
-        self._limits = EpisodeLimits(self.rules, self._taker.states, self._lanes)
-        self._writer = writer
+        self._writer = replay.writer(self._lanes or 1, items=made_of, max_pending=_NEVER_WAITS)
+        self._taker.hold_in(self._writer.staged)
         self._writer.record_items()
 
     # ---- calls -----------------------------------------------------------------------------------------------------

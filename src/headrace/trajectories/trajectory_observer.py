@@ -96,9 +96,10 @@ class AddTrajectoryObserver(Observer):
         if next_step_type == FIRST:
             self._end_run(writer)
         elif made := writer.take_made():
-            if len(made) == 1 and made[0][1]:  # One table, and so one window.
-                self._items_written += 1
-                self._keys += made[0][1]
+            if len(made) == 1:  # One table.
+                _, keys = made[0]
+                self._items_written += len(keys)
+                self._keys += keys
             else:
                 self._made(_keys(made, len(self._tables)))
 
