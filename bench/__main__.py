@@ -48,7 +48,7 @@ _TOPICS = (
     others,
 )
 
-_WIDTH_OF_FILES = 160
+_WIDTH_OF_FILES = 190
 
 
 def all_cases() -> list[Case]:
