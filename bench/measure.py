@@ -179,16 +179,17 @@ def hold(contest: Contest, plan: Plan, pace: Callable[[], float] | None = None) 
     paces: list[float] = []
     for _ in range(plan.rounds):
         for name, run in sides.items():
+            # First of all: what `before` makes ready must not go on while the pace is taken.
+            pace_before = pace() if name == OURS else 0.0
             if name == OURS and contest.before is not None:
                 contest.before()
-            before = pace() if name == OURS else 0.0
             on_processor = time.thread_time()
             seconds, result = _timed(run, counts[name])
             if name == LIMIT:
                 shares.append((time.thread_time() - on_processor) / seconds)
             rates[name].append(counts[name] * contest.per_call / seconds)
             if name == OURS:
-                paces.append((before + pace()) / 2)
+                paces.append((pace_before + pace()) / 2)
             if name == OURS and contest.verify is not None:
                 contest.verify(result)
     spreads = {name: Spread.of(values) for name, values in rates.items()}

@@ -73,6 +73,19 @@ def test_a_rate_at_pace_is_that_of_a_machine_as_fast_as_the_goals():
     assert 0 < Pace()() < 100
 
 
+def test_the_pace_is_taken_outside_what_is_made_ready():
+    """Workers that were emptied of what they had done ahead must not get ahead again before the clock starts."""
+    seen = []
+
+    def pace():
+        seen.append("pace")
+        return 1.0
+
+    contest = Contest(lambda n: seen.append("ours"), before=lambda: seen.append("before"))
+    measure.hold(contest, Plan(rounds=2, seconds=0), pace)
+    assert seen[-8:] == ["pace", "before", "ours", "pace"] * 2
+
+
 def test_wrong_result_is_no_figure():
     """P2: what a side returns is checked after each turn."""
 

@@ -99,12 +99,8 @@ class RowColumns:
                 except ValueError:
                     pass  # Another dtype or shape.
             column[row] = check(value)
-        for key, column, dtype, shape, check in self._arrays:
-            value = values[key]
-            if type(value) is ndarray and value.dtype is dtype and value.shape == shape:
-                column[row] = value
-            else:
-                column[row] = check(value)
+        if self._arrays:
+            _write(self._arrays, row, values)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Python's views of columns cannot be copied; with what they were made of, copies write where theirs stands.
@@ -120,10 +116,9 @@ class WholeArrays:
     """
 
     def __init__(self, arrays: Iterable[tuple[Any, NDArray[Any], Check]]) -> None:
-        self._arrays = list(arrays)
         self._rows: list[Any] = []
         self._others: list[Any] = []
-        for key, array, check in self._arrays:
+        for key, array, check in arrays:
             if array.ndim == 1 and _is_viewed(array):
                 self._rows.append((key, memoryview(_buffer(array)), array, check))
             else:
@@ -150,10 +145,6 @@ class WholeArrays:
                 array[...] = value
             else:
                 array[...] = check(value)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # See `RowColumns.__reduce__`.
-        return WholeArrays, (self._arrays,)
 
 
 class LaneColumns:
@@ -186,15 +177,23 @@ class LaneColumns:
             values: name to value.
         """
         self._stage(values)
-        if not self._wide:
-            return
-        rows = slice(row, row + self._lanes)
-        for name, column, dtype, shape, check in self._wide:
-            value = values[name]
-            if type(value) is ndarray and value.dtype is dtype and value.shape == shape:
-                column[rows] = value
-            else:
-                column[rows] = check(value)
+        if self._wide:
+            _write(self._wide, slice(row, row + self._lanes), values)
+
+
+def _write(columns: Iterable[tuple[Any, ...]], where: int | slice, values: Any) -> None:
+    """Write a value into each column, by NumPy.
+
+    Args:
+        columns: of each the key of its value, the column, the value's dtype and shape, and what is done with another.
+        where: a row, or rows that have one value.
+    """
+    for key, column, dtype, shape, check in columns:
+        value = values[key]
+        if type(value) is ndarray and value.dtype is dtype and value.shape == shape:
+            column[where] = value
+        else:
+            column[where] = check(value)
 
 
 def _is_viewed(column: NDArray[Any]) -> bool:

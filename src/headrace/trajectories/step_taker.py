@@ -58,12 +58,12 @@ class StepTaker:
         functions = {number: rule.priority for number, rule in enumerate(rules) if callable(rule.priority)}
         self._priorities = ItemPriorities(replay.signature, made_of, functions, count) if functions else None
         self._patterns = self._new_patterns(replay.signature, rules)
-        self._held = HeldColumns(self.columns, lanes, {})
+        self._held: HeldColumns
         self.with_observation: tuple[str, ...] | None = None
         self.steps_written = self.steps_dropped = self.episodes = 0
 
     def hold_in(self, staged: Mapping[str, NDArray[Any]]) -> None:
-        """Keep what comes in these arrays of the writer (`Writer.staged`); to be called before the first step."""
+        """Keep what comes in these arrays of the writer (`Writer.staged`); called once, before anything comes."""
         self._held = HeldColumns(self.columns, self._lanes, staged)
 
     def _new_patterns(self, signature: Signature, rules: Sequence[StepRule]) -> Patterns | None:
