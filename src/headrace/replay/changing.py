@@ -11,6 +11,7 @@ from headrace.replay.items import (
     TOUCHES,
     Items,
     Scratch,
+    ask_for,
     find_slot,
     index_refresh,
     index_update,
@@ -19,7 +20,7 @@ from headrace.replay.items import (
 )
 from headrace.replay.journal import remember
 from headrace.replay.table_handles import open_items_of, open_scratch_of
-from headrace.store.jit import Int, kernel, unsigned
+from headrace.store.jit import AHEAD, Int, kernel, prefetch, unsigned
 from headrace.store.layout import StoreArrays
 
 
@@ -61,6 +62,9 @@ def update(items: Items, keys: NDArray[np.uint64], priorities: NDArray[np.float6
     likely_slots(items, keys, slots)
     found = 0
     for index in range(keys.shape[0]):
+        likely = slots[unsigned(min(index + AHEAD, keys.shape[0] - 1))]
+        ask_for(items, likely)
+        prefetch(items.sampler.nodes, likely)
         slot = slots[index]
         if items.keys[unsigned(slot)] != keys[index] or items.rows[unsigned(slot)] == DEAD:
             slot = find_slot(items, keys[index])

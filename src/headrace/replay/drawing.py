@@ -29,7 +29,7 @@ from headrace.replay.items import (
 from headrace.replay.journal import remember
 from headrace.replay.sum_tree import find, total
 from headrace.replay.table_handles import open_items_of
-from headrace.store.jit import Float, Int, kernel, kernel_apart, prefetch, unsigned
+from headrace.store.jit import AHEAD, Float, Int, kernel, kernel_apart, prefetch, unsigned
 from headrace.store.layout import StoreArrays
 
 # The rows of a draw's integers and floats.
@@ -60,8 +60,6 @@ def choose(
             return 0
         find(index.nodes, index.levels, uniforms, slots)
         whole = total(index.nodes)
-        for place in range(count):
-            ask_for(items, slots[place])
         for place in range(count):
             chances[place] = index.nodes[slots[place]] / whole
         return count
@@ -146,7 +144,9 @@ def _count(
 ) -> Int:
     """Count slots as sampled; writes their keys, times sampled and first rows. Returns how many never were before."""
     fresh = 0
+    last = slots.shape[0] - 1
     for place in range(slots.shape[0]):
+        ask_for(items, slots[unsigned(min(place + AHEAD, last))])
         slot = unsigned(slots[place])
         count = np.int64(items.times[slot]) + 1
         items.times[slot] = count

@@ -170,7 +170,7 @@ def ask_for(items: Items, slot: Int) -> None:
 def likely_slots(items: Items, keys: NDArray[np.uint64], slots: NDArray[np.int64]) -> None:
     """The slots of keys if keys rise evenly along the ring; for one that cannot be there the oldest item's.
 
-    Whether a key stands there is not known yet, but the processor is asked to fetch it. There must be an item.
+    Whether a key stands there is not known yet. There must be an item.
     """
     first, last = items.ring[FIRST], items.ring[SPAN] - 1
     capacity = items.rows.shape[0]
@@ -181,9 +181,7 @@ def likely_slots(items: Items, keys: NDArray[np.uint64], slots: NDArray[np.int64
         slot = first
         if low <= keys[index] <= high:
             slot += np.int64(np.float64(keys[index] - low) * slots_per_key)
-        slots[index] = slot = slot - capacity if slot >= capacity else slot
-        ask_for(items, slot)
-        prefetch(items.sampler.nodes, slot)
+        slots[index] = slot - capacity if slot >= capacity else slot
 
 
 @kernel

@@ -19,7 +19,7 @@ from headrace.replay.items import (
 from headrace.replay.table_handles import open_items_of, open_memory_of, open_store_of
 from headrace.store.copying import copy_fields, words
 from headrace.store.gather import rows_of_one_length
-from headrace.store.jit import Bool, Float, Int, kernel, kernel_apart, next_double, prefetch
+from headrace.store.jit import Bool, Float, Int, kernel, kernel_apart, next_double
 from headrace.store.layout import StoreArrays
 from headrace.store.memory import open_records
 from headrace.store.records import FIELD_WORDS
@@ -154,9 +154,6 @@ def _sum_up(
     counts = out[sizes[COUNTS] : sizes[COUNTS] + 8 * count].view(np.int64)
     terminated = records[sizes[TERMINATED] :: record_nbytes]
     n_step, width = sizes[N_STEP], sizes[REWARD_NBYTES]
-    for index in range(count):
-        prefetch(store.steps, rows[index])
-        prefetch(records, rows[index] * record_nbytes)
     returns = out[sizes[RETURNS] : sizes[RETURNS] + width * count]
     discounts = out[sizes[DISCOUNTS] : sizes[DISCOUNTS] + width * count]
     if width == 4:

@@ -32,7 +32,7 @@ from headrace.replay.quick_kernel import (
     TERMINATED,
     WINDOWS,
 )
-from headrace.store.records import COUNT, ROWS, TO, fields, record_layout
+from headrace.store.records import COUNT, ROWS, TO, by_rows, fields, record_layout
 from headrace.store.store import Store
 from headrace.views.quick import LAST, THE_ROWS, QuickViews
 
@@ -174,4 +174,4 @@ def _place_views(
         table[line, TO] = into.add(f"/{view.name}", view.spec.dtype, shape + view.spec.shape)
         line += 1
     sizes[COPIED] = (table[:, ROWS] + table[:, COUNT]).max(initial=0)
-    return table
+    return by_rows(table)

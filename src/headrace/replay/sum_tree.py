@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.jit import Float, Int, kernel, kernel_apart, opening, prefetch, unsigned
+from headrace.store.jit import AHEAD, Float, Int, kernel, kernel_apart, opening, prefetch, unsigned
 
 WIDTH = 16
 SHIFT = 4
@@ -145,11 +145,11 @@ def refresh(
         for index in range(count):
             parent = below[index] >> SHIFT
             if parent != last:
-                _ask_for(nodes, levels, level, parent)
                 parents[unsigned(kept)] = last = parent
                 kept += 1
         count = kept
         for index in range(count):
+            _ask_for(nodes, levels, level, parents[min(index + AHEAD // 2, count - 1)])
             _renew(nodes, levels, level, parents[index])
 
 
@@ -185,12 +185,6 @@ def find(
             _descend_sums(nodes, levels[level], _sums_at(levels, level), remaining, slots)
         else:
             _descend(nodes, levels[level], remaining, slots)
-        if level > 0:
-            # What is looked at next: two lines of the cache.
-            below = _sums_at(levels, level - 1) if level > SUMMED else levels[level - 1]
-            for index in range(slots.shape[0]):
-                prefetch(nodes, below + (slots[index] << SHIFT))
-                prefetch(nodes, below + (slots[index] << SHIFT) + WIDTH // 2)
 
 
 @kernel_apart
@@ -209,6 +203,7 @@ def _descend_sums(
     """
     families = _families(nodes)
     for index in range(slots.shape[0]):
+        _ask_for_family(families, (sums_at >> SHIFT), slots, index)
         parent = slots[index]
         sums = families[unsigned((sums_at >> SHIFT) + parent)]
         child = _count_within(sums, remaining[index])
@@ -218,6 +213,14 @@ def _descend_sums(
         else:
             remaining[index] -= sums[unsigned(max(child - 1, 0))] if child > 0 else 0.0
         slots[index] = (parent << SHIFT) + child
+
+
+@kernel
+def _ask_for_family(families: NDArray[np.float64], first: Int, slots: NDArray[np.int64], index: Int) -> None:
+    """Have the processor fetch the children, two lines of the cache, that the draw `AHEAD` places on looks at."""
+    parent = slots[unsigned(min(index + AHEAD // 2, slots.shape[0] - 1))]
+    prefetch(families, first + parent)
+    prefetch(families[:, WIDTH // 2 :], first + parent)
 
 
 @kernel
@@ -251,6 +254,7 @@ def _descend(
     """
     families = _families(nodes)
     for index in range(slots.shape[0]):
+        _ask_for_family(families, first >> SHIFT, slots, index)
         left = remaining[index]
         children = families[unsigned((first >> SHIFT) + slots[index])]
         sum_0 = children[0] + children[1] + children[2] + children[3]

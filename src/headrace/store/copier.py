@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from headrace.store.copying import copy_fields
 from headrace.store.gather import Pool, gather
-from headrace.store.records import COUNT, ROWS, TO, fields, record_layout
+from headrace.store.records import COUNT, ROWS, TO, by_rows, fields, record_layout
 from headrace.store.store import Store
 
 # Each copy begins at a line of the processor's cache.
@@ -99,5 +99,5 @@ class Copier:
         block = np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": max(1, end)})
         if len(self._places) >= _KEPT_SHAPES:
             self._places.clear()
-        found = self._places[shapes] = _Places(table, block, [(int(name), name) for name in names])
+        found = self._places[shapes] = _Places(by_rows(table), block, [(int(name), name) for name in names])
         return found

@@ -7,8 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.jit import Int, kernel, kernel_apart, opening, prefetch, unsigned
+from headrace.store.jit import AHEAD, Bool, Int, kernel, kernel_apart, opening, prefetch, room, unsigned
 from headrace.store.records import COUNT, OFFSET, ROWS, TO, UNIT, WIDTH
+
+_ROOM = 8192
+"""Bytes in which records are held while their fields are copied out of them: a quarter of the nearest cache."""
 
 
 @opening
@@ -32,48 +35,180 @@ def copy_fields(
         nbytes: of one record.
         rows: int64[M]; a negative one stands for an invented row, any record is copied for it.
         table: int64[F, 6]: OFFSET and WIDTH in the record, UNIT of the words, ROWS which of `rows` come first and COUNT
-            how many there are, TO which byte of `out` (a multiple of 8).
+            how many there are, TO which byte of `out` (a multiple of 8). Fields of the same rows stand side by side.
         out: uint8[...], written.
     """
-    for index in range(rows.shape[0]):
-        prefetch(records, rows[index] * nbytes)
-    for field in range(table.shape[0]):
-        unit = table[field, UNIT]
-        first, width, to = table[field, OFFSET] // unit, table[field, WIDTH] // unit, table[field, TO] // unit
-        some = rows[table[field, ROWS] : table[field, ROWS] + table[field, COUNT]]
-        values = records.shape[0] // nbytes, nbytes // unit
-        shape, stop = (some.shape[0], width), to + some.shape[0] * width
-        if unit == 8:
-            source, target = words(records, 8).view(np.int64), words(out, 8).view(np.int64)
-            _copy(source.reshape(values)[:, first:], some, target[to:stop].reshape(shape))
-        elif unit == 4:
-            source, target = words(records, 4).view(np.int32), words(out, 4).view(np.int32)
-            _copy(source.reshape(values)[:, first:], some, target[to:stop].reshape(shape))
-        elif unit == 2:
-            source, target = words(records, 2).view(np.int16), words(out, 2).view(np.int16)
-            _copy(source.reshape(values)[:, first:], some, target[to:stop].reshape(shape))
+    first = 0
+    while first < table.shape[0]:
+        stop = first + 1
+        while stop < table.shape[0] and _same_rows(table[first], table[stop]):
+            stop += 1
+        some = rows[table[first, ROWS] : table[first, ROWS] + table[first, COUNT]]
+        begin, end, width = _span(table[first:stop], nbytes)
+        if some.shape[0] == 0:
+            pass
+        elif stop - first > 1 and end - begin <= min(2 * width, _ROOM // 16):
+            _copy_together(records, nbytes, some, table[first:stop], begin, end, out)
         else:
-            _copy(records.reshape(values)[:, first:], some, out[to:stop].reshape(shape))
+            for field in range(first, stop):
+                unit, offset = table[field, UNIT], table[field, OFFSET]
+                target = out[table[field, TO] :]
+                _take(records, nbytes, some, 0, some.shape[0], offset, table[field, WIDTH], unit, target)
+        first = stop
+
+
+@kernel
+def _same_rows(field: NDArray[np.int64], other: NDArray[np.int64]) -> Bool:
+    return field[ROWS] == other[ROWS] and field[COUNT] == other[COUNT]
+
+
+@kernel
+def _span(table: NDArray[np.int64], nbytes: Int) -> tuple[Int, Int, Int]:
+    """The part of a record that holds all fields, in whole words of it, and how many bytes of it are theirs."""
+    begin, end, width = nbytes, 0, 0
+    for field in range(table.shape[0]):
+        begin = min(begin, table[field, OFFSET])
+        end = max(end, table[field, OFFSET] + table[field, WIDTH])
+        width += table[field, WIDTH]
+    word = _word(nbytes)
+    return begin // word * word, -(-end // word) * word, width
+
+
+@kernel
+def _word(nbytes: Int) -> Int:
+    """The widest word that so many bytes are a whole number of."""
+    return min(nbytes & -nbytes, 8)
 
 
 @kernel_apart
-def _copy(source: NDArray[Any], rows: NDArray[np.int64], out: NDArray[Any]) -> None:
-    """The first words of some rows of `source`, as many as a row of `out` has."""
-    width = out.shape[1]
+def _copy_together(
+    records: NDArray[np.uint8],
+    nbytes: Int,
+    rows: NDArray[np.int64],
+    table: NDArray[np.int64],
+    begin: Int,
+    end: Int,
+    out: NDArray[np.uint8],
+) -> None:
+    """Copy fields of the same rows by way of a room in the cache, so that each record is looked at once.
+
+    Records a power of two apart share few places of the cache: by the time of the next field they were gone again.
+    """
+    width, unit = end - begin, _word(nbytes)
+    held = room(_ROOM)
+    step = _ROOM // width
+    for first in range(0, rows.shape[0], step):
+        stop = min(first + step, rows.shape[0])
+        _take(records, nbytes, rows, first, stop, begin, width, unit, held)
+        for field in range(table.shape[0]):
+            to = table[field, TO] + first * table[field, WIDTH]
+            _part(held, width, stop - first, table[field], table[field, OFFSET] - begin, out[to:])
+
+
+@kernel
+def _take(
+    records: NDArray[np.uint8],
+    nbytes: Int,
+    rows: NDArray[np.int64],
+    first: Int,
+    stop: Int,
+    begin: Int,
+    width: Int,
+    unit: Int,
+    out: NDArray[np.uint8],
+) -> None:
+    """`width` bytes, from `begin` on, of each of the records `rows[first:stop]`, side by side, in words of `unit`."""
+    shape = records.shape[0] // nbytes, nbytes // unit
+    place = begin // unit
+    if unit == 8:
+        source, target = words(records, 8).view(np.int64), words(out, 8).view(np.int64)
+        _take_words(source.reshape(shape)[:, place:], rows, first, stop, width // 8, target)
+    elif unit == 4:
+        source, target = words(records, 4).view(np.int32), words(out, 4).view(np.int32)
+        _take_words(source.reshape(shape)[:, place:], rows, first, stop, width // 4, target)
+    elif unit == 2:
+        source, target = words(records, 2).view(np.int16), words(out, 2).view(np.int16)
+        _take_words(source.reshape(shape)[:, place:], rows, first, stop, width // 2, target)
+    else:
+        _take_words(records.reshape(shape)[:, place:], rows, first, stop, width, out)
+
+
+@kernel_apart
+def _take_words(
+    source: NDArray[Any], rows: NDArray[np.int64], first: Int, stop: Int, width: Int, out: NDArray[Any]
+) -> None:
+    """The first words of some rows of `source`. Each is asked for some rows ahead: memory serves a dozen at a time."""
+    last = unsigned(rows.shape[0] - 1)
+    for index in range(first, min(first + AHEAD, stop)):
+        prefetch(source, rows[unsigned(index)])
+    to = 0
     if width == 1:
-        for index in range(rows.shape[0]):
-            out[index, 0] = source[unsigned(max(rows[index], 0)), 0]
+        for index in range(first, stop):
+            prefetch(source, rows[min(unsigned(index + AHEAD), last)])
+            out[unsigned(to)] = source[unsigned(max(rows[unsigned(index)], 0)), 0]
+            to += 1
+    elif width == 2:
+        for index in range(first, stop):
+            prefetch(source, rows[min(unsigned(index + AHEAD), last)])
+            row = unsigned(max(rows[unsigned(index)], 0))
+            out[unsigned(to)], out[unsigned(to + 1)] = source[row, 0], source[row, 1]
+            to += 2
+    elif width == 4:
+        for index in range(first, stop):
+            prefetch(source, rows[min(unsigned(index + AHEAD), last)])
+            row = unsigned(max(rows[unsigned(index)], 0))
+            out[unsigned(to)], out[unsigned(to + 1)] = source[row, 0], source[row, 1]
+            out[unsigned(to + 2)], out[unsigned(to + 3)] = source[row, 2], source[row, 3]
+            to += 4
+    else:
+        for index in range(first, stop):
+            prefetch(source, rows[min(unsigned(index + AHEAD), last)])
+            row = unsigned(max(rows[unsigned(index)], 0))
+            for word in range(width):
+                out[unsigned(to + word)] = source[row, unsigned(word)]
+            to += width
+
+
+@kernel
+def _part(
+    held: NDArray[np.uint8],
+    nbytes: Int,
+    count: Int,
+    field: NDArray[np.int64],
+    offset: Int,
+    out: NDArray[np.uint8],
+) -> None:
+    """One field of `count` parts of records that stand side by side, `nbytes` each."""
+    unit, width = field[UNIT], field[WIDTH]
+    if unit == 8:
+        source, target = words(held, 8).view(np.int64), words(out, 8).view(np.int64)
+        _part_words(source, offset // 8, nbytes // 8, count, width // 8, target)
+    elif unit == 4:
+        source, target = words(held, 4).view(np.int32), words(out, 4).view(np.int32)
+        _part_words(source, offset // 4, nbytes // 4, count, width // 4, target)
+    elif unit == 2:
+        source, target = words(held, 2).view(np.int16), words(out, 2).view(np.int16)
+        _part_words(source, offset // 2, nbytes // 2, count, width // 2, target)
+    else:
+        _part_words(held, offset, nbytes, count, width, out)
+
+
+@kernel_apart
+def _part_words(
+    source: NDArray[Any], begin: Int, step: Int, count: Int, width: Int, out: NDArray[Any]
+) -> None:
+    if width == 1:
+        for index in range(count):
+            out[unsigned(index)] = source[unsigned(begin + index * step)]
         return
     if width == 2:
-        for index in range(rows.shape[0]):
-            row = unsigned(max(rows[index], 0))
-            out[index, 0] = source[row, 0]
-            out[index, 1] = source[row, 1]
+        for index in range(count):
+            out[unsigned(2 * index)] = source[unsigned(begin + index * step)]
+            out[unsigned(2 * index + 1)] = source[unsigned(begin + index * step + 1)]
         return
-    for index in range(rows.shape[0]):
-        row = unsigned(max(rows[index], 0))
+    for index in range(count):
         for word in range(width):
-            out[index, word] = source[row, word]
+            out[unsigned(index * width + word)] = source[unsigned(begin + index * step + word)]
 
 
 @kernel_apart

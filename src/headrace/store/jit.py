@@ -34,6 +34,13 @@ Int: TypeAlias = Any
 Float: TypeAlias = Any
 Bool: TypeAlias = Any
 
+AHEAD = 24
+"""So many rows ahead of where it is a loop asks for what it reads at random places (`prefetch`).
+
+A processor waits for a dozen or two of lines at a time, and may forget what it is asked for beyond them; 16 to 32 take
+the same time (bench/README.md has the figures).
+"""
+
 _PACKAGE = Path(__file__).parents[1]
 
 
@@ -160,6 +167,38 @@ def _array_at_compiled(_context: Any, address: Any, nbytes: Any, dtype: Any) -> 
 array_at: Callable[[Int, Int, type[np.generic]], NDArray[Any]] = cast(
     Any, _array_at if _config.DISABLE_JIT else _array_at_compiled
 )
+
+
+def _room(nbytes: int) -> NDArray[np.uint8]:
+    """So many bytes, a number in the code, for a kernel to work in. Its content is arbitrary, and gone when it ends."""
+    return np.empty(nbytes, np.uint8)
+
+
+@intrinsic(prefer_literal=True)
+def _room_compiled(_context: Any, nbytes: Any) -> Any:
+    array = types.Array(types.uint8, 1, "C")
+
+    def generate(context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
+        tools: Any = cgutils
+        stretch = tools.alloca_once(builder, ir.ArrayType(ir.IntType(8), nbytes.literal_value))
+        stretch.align = 64
+        view = context.make_array(array)(context, builder)
+        one = context.get_constant(types.intp, 1)
+        fill: Any = arrayobj.populate_array
+        fill(
+            view,
+            data=builder.bitcast(stretch, view.data.type),
+            shape=(context.get_constant(types.intp, nbytes.literal_value),),
+            strides=(one,),
+            itemsize=one,
+            meminfo=None,
+        )
+        return view._getvalue()
+
+    return array(nbytes), generate
+
+
+room: Callable[[int], NDArray[np.uint8]] = cast(Any, _room if _config.DISABLE_JIT else _room_compiled)
 
 
 def _cache_folder() -> str:

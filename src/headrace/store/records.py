@@ -94,3 +94,8 @@ def fields(layout: RecordLayout, widths: list[tuple[str, int]]) -> NDArray[np.in
         unit = next(unit for unit in (8, 4, 2, 1) if not (offset | width | layout.nbytes) % unit)
         table[place, :ROWS] = offset, width, unit
     return table
+
+
+def by_rows(table: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A table for `copy_fields` with fields of the same rows side by side."""
+    return table[np.lexsort((table[:, COUNT], table[:, ROWS]))]

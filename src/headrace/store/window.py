@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.jit import Bool, Int, kernel, kernel_apart, prefetch
+from headrace.store.jit import AHEAD, Bool, Int, kernel, kernel_apart, prefetch
 from headrace.store.layout import (
     ENDED,
     FINAL,
@@ -204,11 +204,11 @@ def resolve(
     furthest = offsets[0]
     for place in range(offsets.shape[0]):
         furthest = max(furthest, offsets[place])
-    for index in range(starts.shape[0]):
-        prefetch(store.steps, starts[index])
+    last = starts.shape[0] - 1
     for place in range(offsets.shape[0]):
         offset = offsets[place]
         for index in range(starts.shape[0]):
+            prefetch(store.steps, starts[min(index + AHEAD, last)])
             start = starts[index]
             if start < 0:
                 missing += 1

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.jit import Float, Int, kernel
+from headrace.store.jit import AHEAD, Float, Int, kernel, prefetch
 from headrace.store.layout import FINAL, StoreArrays
 from headrace.store.memory import open_store
 from headrace.store.window import follow
@@ -129,7 +129,11 @@ def add_up(
         How many of `last` are -1.
     """
     missing = 0
+    furthest = rows.shape[0] - 1
     for index in range(rows.shape[0]):
+        ahead = rows[min(index + AHEAD, furthest)]
+        prefetch(store.steps, ahead)
+        prefetch(rewards, ahead)
         row = rows[index]
         total = 0.0
         scale = 1.0
