@@ -138,13 +138,32 @@ def test_gather_copies_rows(rows: np.ndarray, shape: tuple[int, ...]):
     """`dtype[*rows.shape, ...]`, and a copy: it never changes and changes nothing (replay B4)."""
     column = np.arange(10 * int(np.prod(shape)), dtype=np.int32).reshape(10, *shape)
     pool = Pool()
-    got = gather(column, rows, pool)
+    (got,) = gather(column, [rows], pool)
     assert got.dtype == column.dtype
     assert got.shape == rows.shape + shape
     assert (got == column[rows]).all()
     before = column.copy()
     got[...] = -1
     assert (column == before).all()
+
+
+@pytest.mark.parametrize("shape", [(7,), (16,), (3, 48)])
+@pytest.mark.parametrize("lengths", [[(5,)], [(4, 3), (4,), (4, 2)], [(6, 2), (4,)], [(0,), (3,)]])
+def test_large_copies_are_those_of_small_ones(
+    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], lengths: list[tuple[int, ...]]
+):
+    """Past the caches, in whole words or not: the same arrays, each of its own."""
+    column = np.random.default_rng(0).integers(0, 255, (10, *shape), np.uint8)
+    # What is no row is taken from the nearest one, as before.
+    sets = [np.random.default_rng(1).integers(-1, 12, each) for each in lengths]
+    small = gather(column, sets, Pool())
+    monkeypatch.setattr("headrace.store.gather.STREAMED", 0)
+    large = gather(column, sets, Pool())
+    for one, other, rows in zip(small, large, sets, strict=True):
+        assert one.shape == other.shape == rows.shape + shape
+        assert one.dtype == other.dtype
+        assert (one == other).all()
+        assert not np.shares_memory(other, column)
 
 
 # ---- rows of windows -------------------------------------------------------------------------------------------------

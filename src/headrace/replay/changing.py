@@ -20,7 +20,8 @@ from headrace.replay.items import (
 )
 from headrace.replay.journal import remember
 from headrace.replay.table_handles import open_items_of, open_scratch_of
-from headrace.store.jit import AHEAD, Int, kernel, prefetch, unsigned
+from headrace.store.intrinsics import AHEAD, prefetch
+from headrace.store.jit import Int, kernel, unsigned
 from headrace.store.layout import StoreArrays
 
 

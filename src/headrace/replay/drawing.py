@@ -29,7 +29,8 @@ from headrace.replay.items import (
 from headrace.replay.journal import remember
 from headrace.replay.sum_tree import find, total
 from headrace.replay.table_handles import open_items_of
-from headrace.store.jit import AHEAD, Float, Int, kernel, kernel_apart, prefetch, unsigned
+from headrace.store.intrinsics import AHEAD, prefetch
+from headrace.store.jit import Float, Int, kernel, kernel_apart, unsigned
 from headrace.store.layout import StoreArrays
 
 # The rows of a draw's integers and floats.

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from headrace.replay.heap import Heap, heap_moved, heap_push, heap_remove
 from headrace.replay.journal import remember
 from headrace.replay.sum_tree import refresh
-from headrace.store.jit import Float, Int, kernel, kernel_apart, prefetch, unsigned
+from headrace.store.intrinsics import prefetch
+from headrace.store.jit import Float, Int, kernel, kernel_apart, unsigned
 from headrace.store.layout import StoreArrays
 from headrace.store.pinning import pin_in_page, pin_page, pin_window
 from headrace.store.seams import pin_stream

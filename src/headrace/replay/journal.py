@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.jit import Int, in_order, kernel
+from headrace.store.intrinsics import in_order
+from headrace.store.jit import Int, kernel
 
 # The words of `journal`: the mark, the number of entries, then the words of the ring and what goes for all items.
 ACTIVE, COUNT, SAVED_RING = 0, 1, 2

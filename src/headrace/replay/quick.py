@@ -55,7 +55,11 @@ class QuickBatches:
         self._names = views.names
         shown = [f"sum:{views.sums[name]}" if name in views.sums else f"/{name}" for name in views.names]
         # Of wide columns these are the numbers of their rows.
-        self._wide = [(view.name, store.columns[view.column]) for view in views.views if view.is_wide]
+        wide = [(view.column, view.name) for view in views.views if view.is_wide]
+        self._wide = [
+            (store.columns[shown], [name for column, name in wide if column == shown])
+            for shown in dict.fromkeys(column for column, _ in wide)
+        ]
         # Many fields at once.
         self._numbers = itemgetter("keys", "probabilities", "sizes", "priorities", "times")
         self._shown = (
@@ -92,8 +96,9 @@ class QuickBatches:
         """The stretch as a batch. With views of wide columns a guard must be open since before it was drawn."""
         block: NDArray[Any] = np.ndarray((), self._quick.block, out)
         data = dict(zip(self._names, self._shown(block), strict=True))
-        for name, column in self._wide:
-            data[name] = gather(column, data[name], self._pool)
+        for column, names in self._wide:
+            copies = gather(column, [data[name] for name in names], self._pool)
+            data.update(zip(names, copies, strict=True))
         if missing:
             self._fill(out, data)
         unflatten = self._views.unflatten

@@ -19,7 +19,8 @@ from headrace.replay.items import (
 from headrace.replay.table_handles import open_items_of, open_memory_of, open_store_of
 from headrace.store.copying import copy_fields, words
 from headrace.store.gather import rows_of_one_length
-from headrace.store.jit import Bool, Float, Int, kernel, kernel_apart, next_double
+from headrace.store.intrinsics import next_double
+from headrace.store.jit import Bool, Float, Int, kernel, kernel_apart
 from headrace.store.layout import StoreArrays
 from headrace.store.memory import open_records
 from headrace.store.records import FIELD_WORDS

@@ -15,7 +15,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.jit import AHEAD, Float, Int, kernel, kernel_apart, opening, prefetch, unsigned
+from headrace.store.intrinsics import AHEAD, prefetch
+from headrace.store.jit import Float, Int, kernel, kernel_apart, opening, unsigned
 
 WIDTH = 16
 SHIFT = 4

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from headrace.store.copying import place_fields
 from headrace.store.handles import opened
-from headrace.store.jit import Int, in_order, kernel, opening
+from headrace.store.intrinsics import in_order
+from headrace.store.jit import Int, kernel, opening
 from headrace.store.layout import (
     FINAL,
     LANES,

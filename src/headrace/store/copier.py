@@ -62,10 +62,14 @@ class Copier:
         self._fields = fields(
             layout, [(columns[number][1], specs[columns[number][1]].nbytes) for number in small]
         )
+        large = list(dict.fromkeys(name for _, name in columns if name not in layout.offsets))
         self._large = [
-            (number, rows, store.columns[name])
-            for number, (rows, name) in enumerate(columns)
-            if name not in layout.offsets
+            (
+                store.columns[wide],
+                [number for number, (_, name) in enumerate(columns) if name == wide],
+                [rows for rows, name in columns if name == wide],
+            )
+            for wide in large
         ]
         self._count = len(columns)
         self._places: dict[Shapes, _Places] = {}
@@ -82,8 +86,10 @@ class Copier:
             block: NDArray[Any] = np.ndarray((), places.block, buffer)
             for number, name in places.numbers:
                 out[number] = block[name]
-        for number, place, column in self._large:
-            out[number] = gather(column, sets[place], self._pool)
+        for column, numbers, places_of in self._large:
+            copies = gather(column, [sets[place] for place in places_of], self._pool)
+            for number, copy in zip(numbers, copies, strict=True):
+                out[number] = copy
         return out
 
     def _place(self, shapes: Shapes) -> _Places:

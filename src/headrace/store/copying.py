@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.jit import AHEAD, Bool, Int, kernel, kernel_apart, opening, prefetch, room, unsigned
+from headrace.store.intrinsics import AHEAD, prefetch, room
+from headrace.store.jit import Bool, Int, kernel, kernel_apart, opening, unsigned
 from headrace.store.records import COUNT, OFFSET, ROWS, TO, UNIT, WIDTH
 
 _ROOM = 8192

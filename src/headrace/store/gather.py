@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Sequence
+from math import gcd
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.store.intrinsics import array_at, settle, stream
 from headrace.store.jit import Int, kernel
 from headrace.store.layout import FINAL, LANES, LINKED, NEXT, USED, StoreArrays
 from headrace.store.memory import open_store
@@ -17,6 +20,8 @@ from headrace.store.window import follow, page_of
 
 # Smaller arrays come from the allocator's own lists, without page faults.
 _POOLED_BYTES = 128 * 1024
+STREAMED = 1 << 22
+"""Bytes of a batch from which on it is copied past the caches: their share of one core, or more."""
 _KEPT_BUFFERS = 8
 _KEPT_SIZES = 16
 
@@ -77,17 +82,60 @@ class Pool:
         return sys.getrefcount(buffers[place])
 
 
-def gather(column: NDArray[Any], rows: NDArray[np.int64], pool: Pool) -> NDArray[Any]:
-    """Copies of rows: `dtype[*rows.shape, ...]`.
+def gather(column: NDArray[Any], sets: Sequence[NDArray[np.int64]], pool: Pool) -> list[NDArray[Any]]:
+    """Copies of sets of rows, `dtype[*rows.shape, ...]` each, in arrays of their own.
 
-    `mode="clip"` lets NumPy copy whole rows straight into place, at about the speed of memory; with `"raise"` it goes
-    through a buffer. Rows from the window function are always in range.
+    Rows from the window function are always in range; what is not is taken from the nearest.
     """
     # A column is contiguous: its first stride is the size of a row.
+    nbytes = column.strides[0] * sum([rows.size for rows in sets])
+    if nbytes < STREAMED:
+        return [_take(column, rows, pool) for rows in sets]
+    copies = [pool.empty(rows.shape + column.shape[1:], column.dtype) for rows in sets]
+    _stream_sets(column, sets, copies)
+    return copies
+
+
+def _take(column: NDArray[Any], rows: NDArray[np.int64], pool: Pool) -> NDArray[Any]:
+    """`mode="clip"` lets NumPy copy rows straight into place, at about the speed of memory; "raise" has a buffer."""
     if rows.size * column.strides[0] < _POOLED_BYTES:
         return column.take(rows, 0, None, "clip")
     out = pool.empty(rows.shape + column.shape[1:], column.dtype)
     return column.take(rows, 0, out, "clip")
+
+
+def _stream_sets(
+    column: NDArray[Any], sets: Sequence[NDArray[np.int64]], copies: Sequence[NDArray[Any]]
+) -> None:
+    """Copy past the caches, the sets side by side: frames that several views of an item show are read once."""
+    nbytes = column.strides[0]
+    items = max(1, gcd(*[len(rows) for rows in sets]))
+    places = [_address(copy) + nbytes * np.arange(rows.size) for rows, copy in zip(sets, copies, strict=True)]
+    stream_rows(
+        column.view(np.uint8).reshape(len(column), nbytes),
+        np.concatenate([rows.reshape(items, -1) for rows in sets], 1).reshape(-1),
+        np.concatenate([each.reshape(items, -1) for each in places], 1).reshape(-1),
+    )
+
+
+def _address(array: NDArray[Any]) -> int:
+    found: int = array.__array_interface__["data"][0]
+    return found
+
+
+@kernel
+def stream_rows(column: NDArray[np.uint8], rows: NDArray[np.int64], places: NDArray[np.int64]) -> None:
+    """Copy rows to where `places` says, past the caches.
+
+    Args:
+        column: uint8[rows, bytes].
+        rows: int64[M].
+        places: int64[M]: an address for each.
+    """
+    for index in range(rows.shape[0]):
+        row = min(max(rows[index], 0), column.shape[0] - 1)
+        stream(array_at(places[index], column.shape[1], np.uint8), column[row])
+    settle()
 
 
 @kernel

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.jit import Int, array_at, opening
+from headrace.store.intrinsics import array_at
+from headrace.store.jit import Int, opening
 
 
 def handles_of(*arrays: NDArray[Any]) -> NDArray[np.int64]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from headrace.store.jit import Bool, Int, in_order, kernel
+from headrace.store.intrinsics import in_order
+from headrace.store.jit import Bool, Int, kernel
 from headrace.store.layout import (
     FINAL,
     LANES,

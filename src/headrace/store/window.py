@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.jit import AHEAD, Bool, Int, kernel, kernel_apart, prefetch
+from headrace.store.intrinsics import AHEAD, prefetch
+from headrace.store.jit import Bool, Int, kernel, kernel_apart
 from headrace.store.layout import (
     ENDED,
     FINAL,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.jit import Float, Int, kernel, kernel_apart, prefetch
+from headrace.store.intrinsics import prefetch
+from headrace.store.jit import Float, Int, kernel, kernel_apart
 from headrace.store.layout import ENDED, FINAL, LANES, StoreArrays
 from headrace.store.memory import open_store
 from headrace.store.window import follow, reach

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.jit import AHEAD, Float, Int, kernel, prefetch
+from headrace.store.intrinsics import AHEAD, prefetch
+from headrace.store.jit import Float, Int, kernel
 from headrace.store.layout import FINAL, StoreArrays
 from headrace.store.memory import open_store
 from headrace.store.window import follow

@@ -1,0 +1,61 @@
+"""Fields copied out of records, compared with one value at a time."""
+
+import numpy as np
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from headrace.spec import ArraySpec, Signature
+from headrace.store.copying import copy_fields
+from headrace.store.records import COUNT, ROWS, TO, by_rows, columns_of, fields, record_layout
+
+SHAPES = [
+    (np.int64, ()),
+    (np.float32, (3,)),
+    (np.int16, (5,)),
+    (np.uint8, (7,)),
+    (np.bool_, ()),
+    (np.float64, (8,)),
+]
+# Columns that fill hundreds of bytes between two that are shown.
+FAR = [(np.float64, (8,))] * 12 + [(np.uint8, ())]
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.sampled_from(SHAPES), min_size=1, max_size=6),
+    st.lists(st.integers(0, 700), min_size=1, max_size=3),
+    st.data(),
+)
+@example(FAR, [40, 3], None)
+def test_fields_are_those_of_their_rows(kinds, counts, data):
+    """Whatever the columns, whichever of them are shown of which rows; a row below 0 stands for any."""
+    signature = Signature(
+        {f"c{number}": ArraySpec(shape, kind) for number, (kind, shape) in enumerate(kinds)}
+    )
+    layout = record_layout(signature)
+    random = np.random.default_rng(0)
+    records = random.integers(0, 2, (50, layout.nbytes), np.uint8)
+    columns = columns_of(records, layout, signature)
+    rows = random.integers(-1, 50, sum(counts))
+    begins = np.cumsum([0, *counts])
+    if data is None:
+        shown = [(0, "c0"), (1, "c0"), (0, "c12"), (1, "c12")]
+    else:
+        one = st.tuples(st.integers(0, len(counts) - 1), st.sampled_from(list(columns)))
+        shown = data.draw(st.lists(one, min_size=1, max_size=8))
+    table = fields(layout, [(name, signature.columns[name].nbytes) for _, name in shown])
+    end = 0
+    for line, (which, name) in enumerate(shown):
+        table[line, ROWS], table[line, COUNT], table[line, TO] = begins[which], counts[which], end
+        end += -(-counts[which] * signature.columns[name].nbytes // 64) * 64
+    out = np.full(end + 64, 99, np.uint8)
+    copy_fields(records.reshape(-1), layout.nbytes, rows, by_rows(table), out)
+    written = np.zeros(len(out), bool)
+    for line, (which, name) in zip(table, shown, strict=True):
+        some = rows[begins[which] : begins[which + 1]]
+        spec, nbytes = signature.columns[name], counts[which] * signature.columns[name].nbytes
+        got = out[line[TO] : line[TO] + nbytes].view(spec.dtype).reshape(len(some), *spec.shape)
+        wanted = columns[name][np.maximum(some, 0)]
+        assert got[some >= 0].tobytes() == wanted[some >= 0].tobytes()
+        written[line[TO] : line[TO] + nbytes] = True
+    assert (out[~written] == 99).all()
