@@ -197,6 +197,9 @@ class HashedReader(_Pieces):
     def read_into(self, array: NDArray[Any]) -> None:
         """Fill a contiguous array with the next bytes; they are there when `finish` returns."""
         self.add(_as_bytes(array))
+        if self.size >= self._record.size and self._parts:
+            # Its last piece goes before those of files that are asked for later.
+            self._submit()
 
     def finish(self) -> None:
         """Wait for the bytes and compare the checksum.

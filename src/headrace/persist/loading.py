@@ -40,7 +40,7 @@ from headrace.replay.item_state import (
     segments,
 )
 from headrace.replay.items import FIRST, RING_WORDS, SPAN, WINDOW_WORDS
-from headrace.replay.mending import FoundItems, Where, check_items, mend
+from headrace.replay.mending import FoundItems, Where, mend
 from headrace.replay.replay import Replay
 from headrace.replay.states import COUNTS, ReplayState, TableState
 from headrace.replay.table import Table
@@ -130,40 +130,40 @@ class _Checkpoint:
         if not saved:
             raise ValueError("expected at least one table, got none")
         chosen = _chosen(self._folder, saved, tables)
-        with self._reading():
-            index = self._plan_arrays("index.bin")
-        store = self._new_store(index["pages"])
-        try:
-            return self._filled(store, index, saved, chosen)
-        except BaseException:
-            store.close()
-            raise
+        with ExitStack() as on_failure:
+            with self._reading():
+                index = self._plan_arrays("index.bin")
+                states = [self._plan_table(entry, chosen[entry.table.name]) for entry in manifest.tables]
+                self._finish("index.bin")
+                store = self._new_store(index["pages"])
+                # Once nothing is read into it any more.
+                on_failure.callback(store.close)
+                replay = self._filled(store, index, saved, states)
+            on_failure.pop_all()
+        for name in replay.table_names:
+            replay.live_table(name).keep_to_settings()
+        return replay
 
     def _filled(
         self,
         store: Store,
         index: Mapping[str, NDArray[Any]],
         saved: Sequence[Table],
-        chosen: Mapping[str, Table],
+        states: list[TableState[LoadedItems]],
     ) -> Replay:
         """Items and words of rows are read first, and looked at while the values of rows are still on their way."""
-        manifest = self._manifest
-        with self._reading():
-            states = [self._plan_table(entry, chosen[entry.table.name]) for entry in manifest.tables]
-            steps = self._plan_rows(store, index["pages"])
-            self._finish(*(entry.file for entry in manifest.tables))
-            replay, found = self._replay_of(store, saved, states)
-            self._finish(steps)
-            self._fill_metadata(store, index)
-            mend(store, len(index["pages"]), found)
-        for name in replay.table_names:
-            replay.live_table(name).keep_to_settings()
+        steps = self._plan_rows(store, index["pages"])
+        self._finish(*(entry.file for entry in self._manifest.tables))
+        replay, found = self._replay_of(store, saved, states)
+        self._finish(steps)
+        self._fill_metadata(store, index)
+        mend(store, len(index["pages"]), found)
         return replay
 
     def _replay_of(
         self, store: Store, saved: Sequence[Table], states: list[TableState[LoadedItems]]
     ) -> tuple[Replay, list[FoundItems]]:
-        """A replay whose rows and pages are still to come, and its items, which are right as far as they go."""
+        """A replay whose rows and pages are still to come, and its items, which nobody has looked at yet."""
         manifest = self._manifest
         for entry, state in zip(manifest.tables, states, strict=True):
             finish_items(state.items.memory.items, _head_of(entry), self._names_in(entry))
@@ -178,8 +178,6 @@ class _Checkpoint:
             )
             for table, entry in zip(saved, manifest.tables, strict=True)
         ]
-        for items in found:
-            check_items(items)
         return replay, found
 
     # ---- reading ---------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from headrace.replay.items import (
     window_of,
 )
 from headrace.replay.moving import reindex
-from headrace.store.jit import Bool, Int, kernel, unsigned
+from headrace.store.jit import Bool, Int, kernel, kernel_apart, unsigned
 from headrace.store.layout import LANES, PADDING, REFERENCES, USED, StoreArrays
 from headrace.store.mending import PageMender
 from headrace.store.seams import row_after
@@ -41,6 +41,9 @@ from headrace.store.window import follow, page_of
 Where = Callable[[str, int], str]
 """Tells in which file, and where in it, an entry of an array of items stands."""
 
+
+# So many items are looked at at a time: they stay in the nearest cache.
+_BLOCK = 1024
 
 # What `first_wrong` finds.
 _NO_PROBLEM, _KEY_FALLS, _KEY_UNUSED, _SPENT, _BAD_PRIORITY, _LATE_TOUCH, _BAD_WINDOW = range(7)
@@ -71,16 +74,22 @@ def mend(store: Store, in_use: int, tables: list[FoundItems]) -> None:
     Args:
         store: nobody else uses it yet.
         in_use: pages that may hold something.
-        tables: all of them; `check_items` has found them right.
+        tables: all of them.
 
     Raises:
-        CheckpointError: an item whose rows are not there; nothing was changed that matters.
+        CheckpointError: an item that is not right, or whose rows are not there; nothing was changed that matters.
     """
+    for found in tables:
+        _expect_none(found, _wrong_words(found))
     pages = PageMender(store.arrays, in_use)
     for found in tables:
-        slot = int(pin_found(pages.arrays, found.items))
+        slot, live = pin_found(pages.arrays, found.items, np.uint64(found.next_key), found.max_times)
         if slot >= 0:
-            raise _damage(found, "rows", slot, "expected a window of stored rows", found.items.rows[slot])
+            check_items(found)
+            raise _damage(
+                found, "rows", int(slot), "expected a window of stored rows", found.items.rows[slot]
+            )
+        _expect_none(found, _wrong_counts(found, live))
     for found in tables:
         _forget_indexes(found.items)
         reindex(found.items)
@@ -99,11 +108,19 @@ def check_items(found: FoundItems) -> None:
     Raises:
         CheckpointError: something does not fit.
     """
-    for array, place, expected, got in itertools.chain(_wrong_words(found), _wrong_items(found)):
+    _expect_none(found, itertools.chain(_wrong_words(found), _wrong_items(found)))
+
+
+_Wrong = Iterator[tuple[str, int, str, Any]]
+"""The array, the place in it, what was expected there and what there is."""
+
+
+def _expect_none(found: FoundItems, wrong: _Wrong) -> None:
+    for array, place, expected, got in wrong:
         raise _damage(found, array, place, expected, got)
 
 
-def _wrong_words(found: FoundItems) -> Iterator[tuple[str, int, str, Any]]:
+def _wrong_words(found: FoundItems) -> _Wrong:
     ring, capacity = found.items.ring, len(found.items.rows)
     for word, name, most in (
         (FIRST, "a slot", capacity - 1),
@@ -118,7 +135,7 @@ def _wrong_words(found: FoundItems) -> Iterator[tuple[str, int, str, Any]]:
             yield "ring", word, "expected a count", ring[word]
 
 
-def _wrong_items(found: FoundItems) -> Iterator[tuple[str, int, str, Any]]:
+def _wrong_items(found: FoundItems) -> _Wrong:
     items = found.items
     problem, slot, live = first_wrong(items, np.uint64(found.next_key), found.max_times)
     if problem != _NO_PROBLEM:
@@ -132,6 +149,11 @@ def _wrong_items(found: FoundItems) -> Iterator[tuple[str, int, str, Any]]:
         }[problem]
         yield array, int(slot), expected, getattr(items, array)[slot]
         return
+    yield from _wrong_counts(found, live)
+
+
+def _wrong_counts(found: FoundItems, live: int) -> _Wrong:
+    items = found.items
     if live != items.ring[LIVE]:
         yield "ring", LIVE, f"expected {live} items, as there are", items.ring[LIVE]
     inserts, samples, deletes = found.counts
@@ -156,30 +178,37 @@ def first_wrong(items: Items, next_key: Int, max_times: Int) -> tuple[Int, Int, 
     Returns:
         What is wrong first, its slot, and how many items there were up to it.
     """
-    keys, rows, times, priorities = items.keys, items.rows, items.times, items.priorities
-    touches, windows, ring = items.touches, items.windows, items.ring
-    live, before, capacity = 0, np.uint64(0), rows.shape[0]
-    slot = ring[FIRST] - 1
-    for place in range(ring[SPAN]):
+    live, before, capacity = 0, np.uint64(0), items.rows.shape[0]
+    slot = items.ring[FIRST] - 1
+    for place in range(items.ring[SPAN]):
         slot = slot + 1 if slot + 1 < capacity else 0
-        key = keys[slot]
+        key = items.keys[slot]
         if place > 0 and key <= before:
             return _KEY_FALLS, slot, live
         if key >= next_key:
             return _KEY_UNUSED, slot, live
         before = key
-        if rows[slot] == DEAD:
+        if items.rows[slot] == DEAD:
             continue
         live += 1
-        if max_times > 0 and times[slot] >= max_times:
-            return _SPENT, slot, live
-        if priorities.shape[0] and not 0.0 <= priorities[slot] < np.inf:
-            return _BAD_PRIORITY, slot, live
-        if touches.shape[0] and not 0 <= touches[slot] < ring[TOUCHES]:
-            return _LATE_TOUCH, slot, live
-        if windows.shape[0] and not is_window(windows[slot, REAL], windows[slot, INVENTED]):
-            return _BAD_WINDOW, slot, live
+        problem = _problem(items, slot, max_times)
+        if problem != _NO_PROBLEM:
+            return problem, slot, live
     return _NO_PROBLEM, slot, live
+
+
+@kernel
+def _problem(items: Items, slot: Int, max_times: Int) -> Int:
+    """What is wrong with what stands beside an item's key and row."""
+    if max_times > 0 and items.times[slot] >= max_times:
+        return _SPENT
+    if items.priorities.shape[0] and not 0.0 <= items.priorities[slot] < np.inf:
+        return _BAD_PRIORITY
+    if items.touches.shape[0] and not 0 <= items.touches[slot] < items.ring[TOUCHES]:
+        return _LATE_TOUCH
+    if items.windows.shape[0] and not is_window(items.windows[slot, REAL], items.windows[slot, INVENTED]):
+        return _BAD_WINDOW
+    return _NO_PROBLEM
 
 
 @kernel
@@ -189,47 +218,95 @@ def is_window(real: Int, invented: Int) -> Bool:
 
 
 @kernel
-def pin_found(store: StoreArrays, items: Items) -> Int:
-    """Give every page that an item holds a reference for it; the slot of an item whose rows are not all there, or -1.
+def pin_found(store: StoreArrays, items: Items, next_key: Int, max_times: Int) -> tuple[Int, Int]:
+    """Give every page that an item holds a reference for it, and look at what items say of themselves on the way.
 
-    Items stand nearly in the order of their rows, so most lie in the page of the one before: that is looked at first.
+    Returns:
+        The slot of the first item that is not right, or whose rows are not all there; or -1, and how many items there
+        are.
     """
-    pages, steps, rows, ring = store.pages, store.steps, items.rows, items.ring
-    capacity, has_windows = rows.shape[0], items.windows.shape[0] > 0
-    real, lookahead = window_of(items, 0, REAL), window_of(items, 0, LOOKAHEAD)
-    # Counted here while items lie in one page: it is a long way to memory and back.
-    page = begin = end = np.int64(0)
-    count: Int = 0
-    slot = ring[FIRST] - 1
-    for _ in range(ring[SPAN]):
-        slot = slot + 1 if slot + 1 < capacity else 0
-        row = np.int64(rows[unsigned(slot)])
-        if not begin <= row < end:
-            if row == DEAD:
-                continue
-            if count:
-                pages[page, REFERENCES] += count
-            count = 0
-            page = page_of(store, row)
-            if page >= pages.shape[0]:
-                return slot
-            begin = page * store.page_rows
-            end = begin + pages[page, USED] * pages[page, LANES]
-            if row >= end:
-                return slot
-        if steps[unsigned(row)] & np.uint32(PADDING):
-            return slot
-        if has_windows:
-            real, lookahead = np.int64(items.windows[slot, REAL]), np.int64(items.windows[slot, LOOKAHEAD])
+    ring, capacity = items.ring, items.rows.shape[0]
+    lookahead = window_of(items, 0, LOOKAHEAD)
+    is_plain = not (items.windows.shape[0] or items.touches.shape[0] or max_times)
+    is_plain &= window_of(items, 0, REAL) == 1 and lookahead != STREAM
+    live, least, place = 0, np.uint64(0), 0
+    while place < ring[SPAN]:
+        slot = slot_at(items, place)
+        stop = min(slot + _BLOCK, slot + ring[SPAN] - place, capacity)
+        if not (is_plain and _pin_block(store, items, slot, stop, lookahead, least, next_key)):
+            wrong, count = _pin_each(store, items, slot, stop, least, next_key, max_times)
+            if wrong >= 0:
+                return wrong, 0
+            live += count
+        else:
+            live += stop - slot
+        least = items.keys[stop - 1] + np.uint64(1)
+        place += stop - slot
+    return -1, live
+
+
+@kernel_apart
+def _pin_block(
+    store: StoreArrays, items: Items, start: Int, stop: Int, lookahead: Int, least: Int, next_key: Int
+) -> Bool:
+    """Pin the items of the slots `start:stop` if all are there, are right and lie in one page; else nothing is done.
+
+    Items of one row and `lookahead`, as most have: many at a time, without a jump between two.
+    """
+    keys, rows, steps = items.keys[start:stop], items.rows[start:stop], store.steps
+    falls = 0
+    lowest, highest = np.int64(rows[0]), np.int64(rows[0])
+    for place in range(1, rows.shape[0]):
+        falls += keys[place] <= keys[place - 1]
+        lowest = min(lowest, np.int64(rows[place]))
+        highest = max(highest, np.int64(rows[place]))
+    page = page_of(store, lowest)
+    if falls or keys[0] < least or keys[-1] >= next_key or page >= store.pages.shape[0]:
+        return False
+    lanes = store.pages[page, LANES]
+    if highest + lookahead * lanes >= page * store.page_rows + store.pages[page, USED] * lanes:
+        return False
+    if items.priorities.shape[0]:
+        for place in range(start, stop):
+            falls += not 0.0 <= items.priorities[unsigned(place)] < np.inf
+        if falls:
+            return False
+    padding: Int = np.uint32(0)
+    for place in range(rows.shape[0]):
+        padding |= steps[unsigned(rows[place])]
+    if padding & np.uint32(PADDING):
+        return False
+    store.pages[page, REFERENCES] += rows.shape[0]
+    return True
+
+
+@kernel_apart
+def _pin_each(
+    store: StoreArrays, items: Items, start: Int, stop: Int, least: Int, next_key: Int, max_times: Int
+) -> tuple[Int, Int]:
+    """Pin the items of the slots `start:stop`, one after the other; returns as `pin_found`."""
+    pages, live = store.pages, 0
+    for slot in range(start, stop):
+        key, row = items.keys[slot], np.int64(items.rows[slot])
+        if key < least or key >= next_key:
+            return slot, live
+        least = key + np.uint64(1)
+        if row == DEAD:
+            continue
+        live += 1
+        page = page_of(store, row)
+        if page >= pages.shape[0] or row - page * store.page_rows >= pages[page, USED] * pages[page, LANES]:
+            return slot, live
+        if store.steps[row] & np.uint32(PADDING) or _problem(items, slot, max_times) != _NO_PROBLEM:
+            return slot, live
+        real, lookahead = window_of(items, slot, REAL), window_of(items, slot, LOOKAHEAD)
         if real == 1 and lookahead == 0:
-            count += 1
+            pages[page, REFERENCES] += 1
         elif _is_there(store, row, real, lookahead):
             pin_rows(store, row, real, lookahead, 1)
         else:
-            return slot
-    if count:
-        pages[page, REFERENCES] += count
-    return -1
+            return slot, live
+    return -1, live
 
 
 @kernel

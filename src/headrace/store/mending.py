@@ -53,12 +53,12 @@ class PageMender:
         words[:, [REFERENCES, LINKED_ROWS]] = 0
         self.arrays = arrays._replace(pages=words)
         self._words = words
-        self._linked = self._rows_with(LINKED)
+        self._linked, self._finals = self._flagged_rows()
         _keep_mutual(words)
         while (astray := self._pages_that_lead_astray()).any():
             words[astray] = _EMPTY
             _keep_mutual(words)
-            self._linked = self._linked[words[self._page_of(self._linked), LANES] > 0]
+            self._linked = self._of_held_pages(self._linked)
         self._targets = arrays.links[self._linked].astype(np.int64) - 1
 
     def finish(self) -> NDArray[np.bool_]:
@@ -77,10 +77,17 @@ class PageMender:
     def _page_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         return rows // self.arrays.page_rows
 
-    def _rows_with(self, flag: int) -> NDArray[np.int64]:
-        words = self._words
+    def _flagged_rows(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The committed rows that are LINKED, and those that are FINAL."""
+        words, steps = self._words, self.arrays.steps
         ranges = used_ranges(np.arange(len(words)), words, self.arrays.page_rows)
-        return flagged_rows(self.arrays.steps, ranges, flag)
+        rows = flagged_rows(steps, ranges, LINKED | FINAL)
+        flags = steps[rows]
+        return rows[(flags & np.uint32(LINKED)) != 0], rows[(flags & np.uint32(FINAL)) != 0]
+
+    def _of_held_pages(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        held: NDArray[np.bool_] = self._words[self._page_of(rows), LANES] > 0
+        return rows[held]
 
     def _is_used(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Whether each row is a committed one."""
@@ -127,8 +134,8 @@ class PageMender:
     def _orphan_finals(self) -> None:
         """Final rows whose last transition is gone."""
         links = self._original.links
-        finals = self._rows_with(FINAL)
-        finals = finals[~np.isin(links[finals], (NO_LINK, ORPHAN))]
+        finals = self._of_held_pages(self._finals)
+        finals = finals[(links[finals] != NO_LINK) & (links[finals] != ORPHAN)]
         kept = self._words[self._page_of(self._linked), LANES] > 0
         links[finals[~np.isin(finals, self._targets[kept])]] = ORPHAN
 

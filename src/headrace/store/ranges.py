@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 from headrace.store.jit import Int, kernel
 from headrace.store.layout import LANES, USED
 
+_BLOCK = 1024
+
 
 def used_ranges(pages: NDArray[np.int64], words: NDArray[np.int64], page_rows: int) -> NDArray[np.int64]:
     """int64[ranges, 2]: where the committed rows of these pages begin and end.
@@ -44,10 +46,16 @@ def flagged_rows(steps: NDArray[np.uint32], ranges: NDArray[np.int64], flag: int
 def _count_flagged(steps: NDArray[np.uint32], ranges: NDArray[np.int64], flag: Int) -> Int:
     count = 0
     for number in range(ranges.shape[0]):
-        # A slice, whose places are known to be none before the first: so the loop takes many words at a time.
-        words = steps[ranges[number, 0] : ranges[number, 1]]
-        for place in range(words.shape[0]):
-            count += (words[place] & flag) != 0
+        count += _count_in(steps[ranges[number, 0] : ranges[number, 1]], flag)
+    return count
+
+
+@kernel
+def _count_in(words: NDArray[np.uint32], flag: Int) -> Int:
+    # Of a slice, whose places are known to be none before the first: so the loop takes many words at a time.
+    count = 0
+    for place in range(words.shape[0]):
+        count += (words[place] & flag) != 0
     return count
 
 
@@ -57,8 +65,12 @@ def _find_flagged(
 ) -> None:
     count = 0
     for number in range(ranges.shape[0]):
-        words = steps[ranges[number, 0] : ranges[number, 1]]
-        for place in range(words.shape[0]):
-            if words[place] & flag:
-                rows[count] = ranges[number, 0] + place
-                count += 1
+        for begin in range(ranges[number, 0], ranges[number, 1], _BLOCK):
+            words = steps[begin : min(begin + _BLOCK, ranges[number, 1])]
+            # Flags are rare: most blocks have none.
+            if _count_in(words, flag) == 0:
+                continue
+            for place in range(words.shape[0]):
+                if words[place] & flag:
+                    rows[count] = begin + place
+                    count += 1
