@@ -218,7 +218,7 @@ def _descend_sums(
 
 @kernel
 def _ask_for_family(families: NDArray[np.float64], first: Int, slots: NDArray[np.int64], index: Int) -> None:
-    """Have the processor fetch the children, two lines of the cache, that the draw `AHEAD` places on looks at."""
+    """Have the processor fetch the children, two lines of the cache, that a draw some places on looks at."""
     parent = slots[unsigned(min(index + AHEAD // 2, slots.shape[0] - 1))]
     prefetch(families, first + parent)
     prefetch(families[:, WIDTH // 2 :], first + parent)

@@ -138,32 +138,35 @@ def _take(
 def _take_words(
     source: NDArray[Any], rows: NDArray[np.int64], first: Int, stop: Int, width: Int, out: NDArray[Any]
 ) -> None:
-    """The first words of some rows of `source`. Each is asked for some rows ahead: memory serves a dozen at a time."""
+    """The first words of some rows of `source`."""
     last = unsigned(rows.shape[0] - 1)
-    for index in range(first, min(first + AHEAD, stop)):
-        prefetch(source, rows[unsigned(index)])
+    # Of many rows memory is not idle either while fields are copied out of the ones before.
+    ahead = AHEAD if rows.shape[0] < 1024 else 2 * AHEAD
+    if first == 0:
+        for index in range(min(ahead, rows.shape[0])):
+            prefetch(source, rows[unsigned(index)])
     to = 0
     if width == 1:
         for index in range(first, stop):
-            prefetch(source, rows[min(unsigned(index + AHEAD), last)])
+            prefetch(source, rows[min(unsigned(index + ahead), last)])
             out[unsigned(to)] = source[unsigned(max(rows[unsigned(index)], 0)), 0]
             to += 1
     elif width == 2:
         for index in range(first, stop):
-            prefetch(source, rows[min(unsigned(index + AHEAD), last)])
+            prefetch(source, rows[min(unsigned(index + ahead), last)])
             row = unsigned(max(rows[unsigned(index)], 0))
             out[unsigned(to)], out[unsigned(to + 1)] = source[row, 0], source[row, 1]
             to += 2
     elif width == 4:
         for index in range(first, stop):
-            prefetch(source, rows[min(unsigned(index + AHEAD), last)])
+            prefetch(source, rows[min(unsigned(index + ahead), last)])
             row = unsigned(max(rows[unsigned(index)], 0))
             out[unsigned(to)], out[unsigned(to + 1)] = source[row, 0], source[row, 1]
             out[unsigned(to + 2)], out[unsigned(to + 3)] = source[row, 2], source[row, 3]
             to += 4
     else:
         for index in range(first, stop):
-            prefetch(source, rows[min(unsigned(index + AHEAD), last)])
+            prefetch(source, rows[min(unsigned(index + ahead), last)])
             row = unsigned(max(rows[unsigned(index)], 0))
             for word in range(width):
                 out[unsigned(to + word)] = source[row, unsigned(word)]

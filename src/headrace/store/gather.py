@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.intrinsics import array_at, settle, stream
+from headrace.store.intrinsics import array_at, prefetch, settle, stream
 from headrace.store.jit import Int, kernel
 from headrace.store.layout import FINAL, LANES, LINKED, NEXT, USED, StoreArrays
 from headrace.store.memory import open_store
@@ -216,4 +216,6 @@ def rows_of_one_length(
                 end = page * store.page_rows + pages[page, USED] * lanes
             rows[place] = row
             place += 1
-        rows[place] = follow(store, row, 1)
+        prefetch(store.steps, row)
+    for last in range(length - 1, rows.shape[0], length):
+        rows[last] = follow(store, rows[last - 1], 1)

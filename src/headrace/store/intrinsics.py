@@ -19,19 +19,19 @@ from numpy.typing import NDArray
 
 from headrace.store.jit import Float, Int, kernel
 
-AHEAD = 24
-"""So many rows ahead of where it is a loop asks for what it reads at random places (`prefetch`).
+AHEAD = 64
+"""So many lines of the cache a loop asks for ahead of where it reads at random places (`prefetch`).
 
-A processor waits for a dozen or two of lines at a time, and may forget what it is asked for beyond them; 16 to 32 take
-the same time (bench/README.md has the figures).
+Asked for all at once, many are forgotten: the processor waits for some dozens at a time. 48 to 96 take the same time
+(bench/README.md has the figures).
 """
 
 
 def _prefetch(array: Any, place: Int) -> None:
     """Ask the processor for `array[place]`, which is soon to be read or changed; any place is fine, also none.
 
-    A loop over random places that also computes waits for nearly each of them; one that asks for all of them first has
-    a dozen on their way at a time (bench/README.md has the figures).
+    A loop over random places that also computes waits for nearly each of them; one that asks for each `AHEAD` of time
+    has dozens on their way (bench/README.md has the figures).
     """
 
 
@@ -48,8 +48,8 @@ def _prefetch_compiled(_context: Any, array: Any, place: Any) -> Any:
         hint = tools.get_or_insert_function(
             builder.module, ir.FunctionType(ir.VoidType(), [byte, word, word, word]), "llvm.prefetch.p0"
         )
-        # For reading, to be kept in all caches, as data.
-        builder.call(hint, [address, word(0), word(3), word(1)])
+        # For reading, into the second cache, as data: on the way to the first one there is room for fewer.
+        builder.call(hint, [address, word(0), word(2), word(1)])
         return context.get_dummy_value()
 
     return types.void(array, place), generate
