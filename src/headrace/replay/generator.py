@@ -12,7 +12,7 @@ _BITS = 128
 
 
 def addresses_of(random: np.random.Generator) -> tuple[int, int]:
-    """What `jit.next_double` asks for numbers: a function and a state, which live as long as the generator."""
+    """What `intrinsics.next_double` asks for numbers: a function and a state, which live as long as the generator."""
     interface: Any = random.bit_generator.ctypes
     return int(ctypes.cast(interface.next_double, ctypes.c_void_p).value or 0), interface.state_address
 

@@ -78,7 +78,7 @@ class QuickBatches:
 
         Args:
             table: handles of the table (`table_handles`).
-            numbers: the random ones (`jit.next_double`).
+            numbers: the random ones (`intrinsics.next_double`).
 
         Returns:
             None if the items have other windows, and nothing is drawn.

@@ -62,7 +62,7 @@ def sample(
 
     Args:
         table: handles of the table (`table_handles`).
-        function, state: of the random numbers (`jit.next_double`).
+        function, state: of the random numbers (`intrinsics.next_double`).
         numbers: see `quick_layout.Quick`.
 
     Returns:
