@@ -1,0 +1,112 @@
+"""Items that come from a file: counted and looked at many at a time, compared with a look at each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import headrace as hr
+from headrace.replay.items import DEAD, FIRST, SPAN
+from headrace.replay.mending import first_wrong, pin_found, pin_items
+from headrace.store.layout import PADDING, REFERENCES
+
+# More than two blocks of items, over several pages and round the end of the ring.
+ITEMS = 5000
+
+
+def filled(lookahead: int, sampler: Any, length: int = 1, max_times: int = 0) -> hr.Replay:
+    """A replay whose oldest items have left."""
+    table = hr.Table(
+        "t", sampler=sampler, remover=hr.selectors.Fifo(), max_size=ITEMS, max_times_sampled=max_times
+    )
+    replay = hr.Replay(hr.Signature.like({"x": 0}), [table], seed=0, capacity=40_000)
+    with replay.writer(lanes=8, items=[hr.ItemRule("t", length, lookahead=lookahead)]) as writer:
+        for number in range(ITEMS * 7 // 32):
+            writer.append({"x": np.full(8, number)})
+            if number % 50 == 49:
+                writer.end_episode()
+    return replay
+
+
+def references_of(replay: hr.Replay, pin: Any) -> Any:
+    """What pages are held by after `pin`, which is given the store's arrays and the items."""
+    arrays = replay.store.arrays
+    pages = arrays.pages.copy()
+    pages[:, REFERENCES] = 1  # None is freed.
+    told = pin(arrays._replace(pages=pages), replay.live_table("t").ring.arrays)
+    return told, pages[:, REFERENCES]
+
+
+@pytest.mark.parametrize(("lookahead", "length"), [(0, 1), (1, 1), (3, 1), (1, 4)])
+@pytest.mark.parametrize(
+    "sampler", [hr.selectors.Uniform(), hr.selectors.Prioritized(0.6), hr.selectors.MaxHeap()]
+)
+def test_pages_are_held_by_as_many_items_as_one_after_the_other(
+    lookahead: int, length: int, sampler: Any
+) -> None:
+    """Whatever items have: priorities, touches, windows; some of them gone, in the middle too."""
+    with filled(lookahead, sampler, length) as replay:
+        keys = replay.sample("t", 200).info.keys
+        if not isinstance(sampler, hr.selectors.MaxHeap):
+            replay.delete("t", keys)
+        live = len(replay.table("t"))
+        told, found = references_of(replay, lambda s, i: pin_found(s, i, np.uint64(1 << 62), 0))
+        assert told == (-1, live)
+        _, wanted = references_of(replay, lambda s, i: pin_items(s, i, 1))
+        np.testing.assert_array_equal(found, wanted)
+
+
+SPOILED = [
+    "keys fall",
+    "key twice",
+    "key unused",
+    "row beyond",
+    "row of no page",
+    "padding",
+    "priority",
+    "nan",
+    "spent",
+]
+
+
+@settings(max_examples=120)
+@given(st.sampled_from(SPOILED), st.integers(1, ITEMS - 1), st.sampled_from([0, 1]))
+def test_whatever_is_wrong_is_found_where_it_is(wrong: str, place: int, lookahead: int) -> None:
+    """In the middle of a block, at its ends, beside the end of the ring: where a look at each item finds it."""
+    sampler = hr.selectors.Prioritized(0.6) if wrong in ("priority", "nan") else hr.selectors.Uniform()
+    max_times = 5 if wrong == "spent" else 0
+    with filled(lookahead, sampler, max_times=max_times) as replay:
+        if sampler.kind == hr.selectors.Prioritized(0.6).kind:
+            batch = replay.sample("t", 2)
+            replay.update_priorities("t", batch.info.keys, np.array([2.0, 3.0]))
+        items, steps = replay.live_table("t").ring.arrays, replay.store.arrays.steps
+        slot = (items.ring[FIRST] + place % items.ring[SPAN]) % len(items.rows)
+        before = (slot - 1) % len(items.rows)
+        next_key = items.keys.max() + 1
+        match wrong:
+            case "keys fall":
+                items.keys[slot] = items.keys[before] - 1
+            case "key twice":
+                items.keys[slot] = items.keys[before]
+            case "key unused":
+                items.keys[slot] = next_key
+            case "row beyond":
+                items.rows[slot] = DEAD - 1
+            case "row of no page":
+                items.rows[slot] = len(steps) - 1
+            case "padding":
+                steps[items.rows[slot]] |= np.uint32(PADDING)
+            case "priority" | "nan":
+                items.priorities[slot] = np.nan if wrong == "nan" else -1.0
+            case "spent":
+                items.times[slot] = 5
+        if place % items.ring[SPAN] == 0 and wrong in ("keys fall", "key twice"):
+            return  # The oldest has none before it.
+        (found, _), _ = references_of(replay, lambda s, i: pin_found(s, i, np.uint64(next_key), max_times))
+        assert found == slot
+        problem, at, _ = first_wrong(items, np.uint64(next_key), max_times)
+        assert (at == slot and problem) or wrong.startswith("row") or wrong == "padding"
