@@ -46,9 +46,7 @@ def copy_fields(
             stop += 1
         some = rows[table[first, ROWS] : table[first, ROWS] + table[first, COUNT]]
         begin, end, width = _span(table[first:stop], nbytes)
-        if some.shape[0] == 0:
-            pass
-        elif stop - first > 1 and end - begin <= min(2 * width, _ROOM // 16):
+        if stop - first > 1 and end - begin <= min(2 * width, _ROOM // 16):
             _copy_together(records, nbytes, some, table[first:stop], begin, end, out)
         else:
             for field in range(first, stop):
@@ -139,6 +137,8 @@ def _take_words(
     source: NDArray[Any], rows: NDArray[np.int64], first: Int, stop: Int, width: Int, out: NDArray[Any]
 ) -> None:
     """The first words of some rows of `source`."""
+    if first == stop:
+        return
     last = unsigned(rows.shape[0] - 1)
     # Of many rows memory is not idle either while fields are copied out of the ones before.
     ahead = AHEAD if rows.shape[0] < 1024 else 2 * AHEAD
