@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
@@ -73,6 +73,12 @@ SPOILED = [
 ]
 
 
+# The first and the last of a block, where keys go on from the one before.
+@example("keys fall", 1024, 0)
+@example("key twice", 1024, 0)
+@example("key twice", 1023, 1)
+@example("key unused", 1023, 0)
+@example("padding", 2048, 0)
 @settings(max_examples=120)
 @given(st.sampled_from(SPOILED), st.integers(1, ITEMS - 1), st.sampled_from([0, 1]))
 def test_whatever_is_wrong_is_found_where_it_is(wrong: str, place: int, lookahead: int) -> None:

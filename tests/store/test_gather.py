@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headrace.spec import ArraySpec, Signature
 from headrace.store.arena import Arena
 from headrace.store.block import LaneBlock
-from headrace.store.gather import Pool, gather, window_rows
+from headrace.store.gather import Pool, gather, stream_rows, window_rows
 from headrace.store.store import Store
 
 LARGE = (256, 1024)
@@ -147,13 +147,14 @@ def test_gather_copies_rows(rows: np.ndarray, shape: tuple[int, ...]):
     assert (column == before).all()
 
 
-@pytest.mark.parametrize("shape", [(7,), (16,), (3, 48)])
+@pytest.mark.parametrize("shape", [(1024,), (3, 1024), (1030,), (0, 1024), (0,)])
 @pytest.mark.parametrize("lengths", [[(5,)], [(4, 3), (4,), (4, 2)], [(6, 2), (4,)], [(0,), (3,)]])
 def test_large_copies_are_those_of_small_ones(
     monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], lengths: list[tuple[int, ...]]
 ):
-    """Past the caches, in whole words or not: the same arrays, each of its own."""
+    """Past the caches, if their rows have whole words, or not; also of columns of no bytes and read-only ones."""
     column = np.random.default_rng(0).integers(0, 255, (10, *shape), np.uint8)
+    column.setflags(write=False)
     # What is no row is taken from the nearest one, as before.
     sets = [np.random.default_rng(1).integers(-1, 12, each) for each in lengths]
     small = gather(column, sets, Pool())
@@ -164,6 +165,19 @@ def test_large_copies_are_those_of_small_ones(
         assert one.dtype == other.dtype
         assert (one == other).all()
         assert not np.shares_memory(other, column)
+
+
+@pytest.mark.parametrize("beyond", [0, 1, 8, 16])
+def test_rows_go_past_the_caches_to_any_place(beyond: int):
+    """The instruction wants even places; elsewhere they are copied the usual way."""
+    column = np.random.default_rng(0).integers(0, 255, (10, 48), np.uint8)
+    out = np.zeros(4 * 48 + 64, np.uint8)
+    begin = -address(out) % 64 + beyond
+    rows = np.array([3, 0, 9, 3])
+    stream_rows(column, rows, address(out) + begin + 48 * np.arange(4))
+    assert (out[begin : begin + 4 * 48].reshape(4, 48) == column[rows]).all()
+    assert not out[:begin].any()
+    assert not out[begin + 4 * 48 :].any()
 
 
 # ---- rows of windows -------------------------------------------------------------------------------------------------

@@ -139,9 +139,9 @@ class _Checkpoint:
                 # Once nothing is read into it any more.
                 on_failure.callback(store.close)
                 replay = self._filled(store, index, saved, states)
+            for name in replay.table_names:
+                replay.live_table(name).keep_to_settings()
             on_failure.pop_all()
-        for name in replay.table_names:
-            replay.live_table(name).keep_to_settings()
         return replay
 
     def _filled(

@@ -45,7 +45,7 @@ Where = Callable[[str, int], str]
 # So many items are looked at at a time: they stay in the nearest cache.
 _BLOCK = 1024
 
-# What `first_wrong` finds.
+# What may be wrong with an item.
 _NO_PROBLEM, _KEY_FALLS, _KEY_UNUSED, _SPENT, _BAD_PRIORITY, _LATE_TOUCH, _BAD_WINDOW = range(7)
 
 
@@ -85,7 +85,7 @@ def mend(store: Store, in_use: int, tables: list[FoundItems]) -> None:
     for found in tables:
         slot, live = pin_found(pages.arrays, found.items, np.uint64(found.next_key), found.max_times)
         if slot >= 0:
-            check_items(found)
+            check_items(found)  # Tells what is wrong with the item itself, if it is that.
             raise _damage(
                 found, "rows", int(slot), "expected a window of stored rows", found.items.rows[slot]
             )
@@ -133,6 +133,10 @@ def _wrong_words(found: FoundItems) -> _Wrong:
     for word in (TOUCHES, UNIQUE):
         if ring[word] < 0:
             yield "ring", word, "expected a count", ring[word]
+    common = found.items.common_window
+    if not len(found.items.windows) and ring[SPAN] and not is_window(common[REAL], common[INVENTED]):
+        # Without items their window means nothing.
+        yield "common_window", 0, "expected one row or more", common
 
 
 def _wrong_items(found: FoundItems) -> _Wrong:
@@ -159,10 +163,6 @@ def _wrong_counts(found: FoundItems, live: int) -> _Wrong:
     inserts, samples, deletes = found.counts
     if min(found.counts) < 0 or inserts - deletes != live:
         yield "ring", LIVE, f"expected {inserts} inserts - {deletes} deletes items ({samples} samples)", live
-    common = items.common_window
-    if not len(items.windows) and items.ring[SPAN] and not is_window(common[REAL], common[INVENTED]):
-        # Without items their window means nothing.
-        yield "common_window", 0, "expected one row or more", common
 
 
 def _forget_indexes(items: Items) -> None:

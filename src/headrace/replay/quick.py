@@ -57,8 +57,8 @@ class QuickBatches:
         # Of wide columns these are the numbers of their rows.
         wide = [(view.column, view.name) for view in views.views if view.is_wide]
         self._wide = [
-            (store.columns[shown], [name for column, name in wide if column == shown])
-            for shown in dict.fromkeys(column for column, _ in wide)
+            (store.columns[each], [name for column, name in wide if column == each])
+            for each in dict.fromkeys(column for column, _ in wide)
         ]
         # Many fields at once.
         self._numbers = itemgetter("keys", "probabilities", "sizes", "priorities", "times")

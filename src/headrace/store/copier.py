@@ -37,7 +37,7 @@ class _Places(NamedTuple):
 
 
 class Copier:
-    """Copies rows of some columns: those that share records in one call, wider ones by `np.take`.
+    """Copies rows of some columns: those that share records in one call, wider ones by `gather`.
 
     Args:
         store: where the columns are.

@@ -1,4 +1,4 @@
-"""Copying fields out of records (`store.records`) and into them, one loop a field."""
+"""Copying fields out of records (`store.records`) and into them."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def _take_words(
     if first == stop:
         return
     last = unsigned(rows.shape[0] - 1)
-    # Of many rows memory is not idle either while fields are copied out of the ones before.
+    # Many rows are taken in turns with the copying of their fields: with more on their way memory is busy then too.
     ahead = AHEAD if rows.shape[0] < 1024 else 2 * AHEAD
     if first == 0:
         for index in range(min(ahead, rows.shape[0])):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.intrinsics import array_at, prefetch, settle, stream
+from headrace.store.intrinsics import WHOLE, array_at, prefetch, settle, stream
 from headrace.store.jit import Int, kernel
 from headrace.store.layout import FINAL, LANES, LINKED, NEXT, USED, StoreArrays
 from headrace.store.memory import open_store
@@ -21,7 +21,9 @@ from headrace.store.window import follow, page_of
 # Smaller arrays come from the allocator's own lists, without page faults.
 _POOLED_BYTES = 128 * 1024
 STREAMED = 1 << 22
-"""Bytes of a batch from which on it is copied past the caches: their share of one core, or more."""
+"""Bytes of a batch from which on it is copied past the caches: about what one core can count on having there."""
+_STREAMED_ROW = 1 << 10
+"""Bytes of a row from which on that is quicker; of shorter ones each is a wait (bench/README.md has the figures)."""
 _KEPT_BUFFERS = 8
 _KEPT_SIZES = 16
 
@@ -87,9 +89,8 @@ def gather(column: NDArray[Any], sets: Sequence[NDArray[np.int64]], pool: Pool) 
 
     Rows from the window function are always in range; what is not is taken from the nearest.
     """
-    # A column is contiguous: its first stride is the size of a row.
-    nbytes = column.strides[0] * sum([rows.size for rows in sets])
-    if nbytes < STREAMED:
+    nbytes = _row_nbytes(column)
+    if nbytes < _STREAMED_ROW or nbytes % WHOLE or nbytes * sum([rows.size for rows in sets]) < STREAMED:
         return [_take(column, rows, pool) for rows in sets]
     copies = [pool.empty(rows.shape + column.shape[1:], column.dtype) for rows in sets]
     _stream_sets(column, sets, copies)
@@ -98,10 +99,15 @@ def gather(column: NDArray[Any], sets: Sequence[NDArray[np.int64]], pool: Pool) 
 
 def _take(column: NDArray[Any], rows: NDArray[np.int64], pool: Pool) -> NDArray[Any]:
     """`mode="clip"` lets NumPy copy rows straight into place, at about the speed of memory; "raise" has a buffer."""
-    if rows.size * column.strides[0] < _POOLED_BYTES:
+    if rows.size * _row_nbytes(column) < _POOLED_BYTES:
         return column.take(rows, 0, None, "clip")
     out = pool.empty(rows.shape + column.shape[1:], column.dtype)
     return column.take(rows, 0, out, "clip")
+
+
+def _row_nbytes(column: NDArray[Any]) -> int:
+    # A column is contiguous, so its first stride is the size of a row; but one of no bytes has strides all the same.
+    return column.strides[0] if column.size else 0
 
 
 def _stream_sets(

@@ -150,8 +150,14 @@ def _room_compiled(_context: Any, nbytes: Any) -> Any:
 room: Callable[[int], NDArray[np.uint8]] = cast(Any, _room if _config.DISABLE_JIT else _room_compiled)
 
 
+WHOLE = 16
+"""Bytes that `stream` moves at a time."""
+
+
 def _stream(target: NDArray[np.uint8], source: NDArray[np.uint8]) -> None:
-    """Copy bytes past the caches: for what is too large to be still there when it is read.
+    """Copy as many bytes, of which there are a multiple of WHOLE, past the caches.
+
+    For what is too large to be still there when it is read.
 
     An ordinary store first reads what it writes over, and throws out of the cache what is needed soon. Whoever hands
     the copy on calls `settle` before.
@@ -170,13 +176,13 @@ def _stream_compiled(_context: Any, target: Any, source: Any) -> Any:
         to, begin = views[0].data, views[1].data
         count = tools.unpack_tuple(builder, views[0].shape, 1)[0]
         word, pair = ir.IntType(64), ir.VectorType(ir.IntType(64), 2)
-        # The instruction wants places that 16 divides.
-        odd = builder.and_(builder.or_(builder.ptrtoint(to, word), count), word(15))
+        # The instruction wants places that WHOLE divides.
+        odd = builder.and_(builder.or_(builder.ptrtoint(to, word), count), word(WHOLE - 1))
         with builder.if_else(builder.icmp_unsigned("==", odd, word(0))) as (even, other):
-            with even, tools.for_range_slice(builder, word(0), count, word(16), word) as (place, _):
+            with even, tools.for_range_slice(builder, word(0), count, word(WHOLE), word) as (place, _):
                 read = builder.bitcast(builder.gep(begin, [place]), pair.as_pointer())
                 write = builder.bitcast(builder.gep(to, [place]), pair.as_pointer())
-                stored = builder.store(builder.load(read, align=1), write, align=16)
+                stored = builder.store(builder.load(read, align=1), write, align=WHOLE)
                 stored.set_metadata("nontemporal", builder.module.add_metadata([ir.IntType(32)(1)]))
             with other:
                 tools.raw_memcpy(builder, to, begin, count, 1)
