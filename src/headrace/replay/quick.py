@@ -55,11 +55,11 @@ class QuickBatches:
         self._names = views.names
         shown = [f"sum:{views.sums[name]}" if name in views.sums else f"/{name}" for name in views.names]
         # Of wide columns these are the numbers of their rows.
-        wide = [(view.column, view.name) for view in views.views if view.is_wide]
-        self._wide = [
-            (store.columns[each], [name for column, name in wide if column == each])
-            for each in dict.fromkeys(column for column, _ in wide)
-        ]
+        wide: dict[str, list[str]] = {}
+        for view in views.views:
+            if view.is_wide:
+                wide.setdefault(view.column, []).append(view.name)
+        self._wide = [(store.columns[column], names) for column, names in wide.items()]
         # Many fields at once.
         self._numbers = itemgetter("keys", "probabilities", "sizes", "priorities", "times")
         self._shown = (

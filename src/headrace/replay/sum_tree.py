@@ -204,7 +204,7 @@ def _descend_sums(
     """
     families = _families(nodes)
     for index in range(slots.shape[0]):
-        _ask_for_family(families, (sums_at >> SHIFT), slots, index)
+        _ask_for_family(families, sums_at >> SHIFT, slots, index)
         parent = slots[index]
         sums = families[unsigned((sums_at >> SHIFT) + parent)]
         child = _count_within(sums, remaining[index])

@@ -62,15 +62,11 @@ class Copier:
         self._fields = fields(
             layout, [(columns[number][1], specs[columns[number][1]].nbytes) for number in small]
         )
-        large = list(dict.fromkeys(name for _, name in columns if name not in layout.offsets))
-        self._large = [
-            (
-                store.columns[wide],
-                [number for number, (_, name) in enumerate(columns) if name == wide],
-                [rows for rows, name in columns if name == wide],
-            )
-            for wide in large
-        ]
+        large: dict[str, list[tuple[int, int]]] = {}
+        for number, (rows, name) in enumerate(columns):
+            if name not in layout.offsets:
+                large.setdefault(name, []).append((number, rows))
+        self._large = [(store.columns[name], shown) for name, shown in large.items()]
         self._count = len(columns)
         self._places: dict[Shapes, _Places] = {}
 
@@ -86,9 +82,9 @@ class Copier:
             block: NDArray[Any] = np.ndarray((), places.block, buffer)
             for number, name in places.numbers:
                 out[number] = block[name]
-        for column, numbers, places_of in self._large:
-            copies = gather(column, [sets[place] for place in places_of], self._pool)
-            for number, copy in zip(numbers, copies, strict=True):
+        for column, shown in self._large:
+            copies = gather(column, [sets[place] for _, place in shown], self._pool)
+            for (number, _), copy in zip(shown, copies, strict=True):
                 out[number] = copy
         return out
 

@@ -22,8 +22,8 @@ from headrace.store.jit import Float, Int, kernel
 AHEAD = 64
 """So many lines of the cache a loop asks for ahead of where it reads at random places (`prefetch`).
 
-Asked for all at once, many are forgotten: the processor waits for some dozens at a time. 48 to 96 take the same time
-(bench/README.md has the figures).
+Asked for all at once, many are forgotten: the processor waits for some dozens at a time (bench/README.md has the
+figures).
 """
 
 
