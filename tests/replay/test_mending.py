@@ -13,6 +13,7 @@ import headrace as hr
 from headrace.replay.items import DEAD, FIRST, SPAN
 from headrace.replay.mending import first_wrong, pin_found, pin_items
 from headrace.store.layout import PADDING, REFERENCES
+from headrace.store.ranges import flags_of_pages
 
 # More than two blocks of items, over several pages and round the end of the ring.
 ITEMS = 5000
@@ -41,6 +42,13 @@ def references_of(replay: hr.Replay, pin: Any) -> Any:
     return told, pages[:, REFERENCES]
 
 
+def found_in(replay: hr.Replay, next_key: int, max_times: int = 0) -> Any:
+    """What `pin_found` tells, and what pages are held by after it."""
+    arrays = replay.store.arrays
+    padded = (flags_of_pages(arrays.steps, arrays.pages, arrays.page_rows) & np.uint32(PADDING)) != 0
+    return references_of(replay, lambda s, i: pin_found(s, padded, i, np.uint64(next_key), max_times))
+
+
 @pytest.mark.parametrize(("lookahead", "length"), [(0, 1), (1, 1), (3, 1), (1, 4)])
 @pytest.mark.parametrize(
     "sampler", [hr.selectors.Uniform(), hr.selectors.Prioritized(0.6), hr.selectors.MaxHeap()]
@@ -54,8 +62,22 @@ def test_pages_are_held_by_as_many_items_as_one_after_the_other(
         if not isinstance(sampler, hr.selectors.MaxHeap):
             replay.delete("t", keys)
         live = len(replay.table("t"))
-        told, found = references_of(replay, lambda s, i: pin_found(s, i, np.uint64(1 << 62), 0))
+        told, found = found_in(replay, 1 << 62)
         assert told == (-1, live)
+        _, wanted = references_of(replay, lambda s, i: pin_items(s, i, 1))
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_page_in_which_a_lane_waited_holds_its_items_as_others_do() -> None:
+    """Where nothing was written in some row of a page, each item's own row is looked at."""
+    with filled(0, hr.selectors.Uniform()) as replay:
+        arrays, items = replay.store.arrays, replay.live_table("t").ring.arrays
+        oldest = items.ring[FIRST]
+        row = items.rows[oldest]
+        replay.delete("t", items.keys[oldest : oldest + 1].copy())
+        arrays.steps[row] |= np.uint32(PADDING)
+        told, found = found_in(replay, 1 << 62)
+        assert told == (-1, ITEMS - 1)
         _, wanted = references_of(replay, lambda s, i: pin_items(s, i, 1))
         np.testing.assert_array_equal(found, wanted)
 
@@ -64,6 +86,7 @@ SPOILED = [
     "keys fall",
     "key twice",
     "key unused",
+    "keys go round",
     "row beyond",
     "row of no page",
     "padding",
@@ -78,6 +101,7 @@ SPOILED = [
 @example("key twice", 1024, 0)
 @example("key twice", 1023, 1)
 @example("key unused", 1023, 0)
+@example("keys go round", 1500, 0)
 @example("padding", 2048, 0)
 @settings(max_examples=120)
 @given(st.sampled_from(SPOILED), st.integers(1, ITEMS - 1), st.sampled_from([0, 1]))
@@ -93,7 +117,7 @@ def test_whatever_is_wrong_is_found_where_it_is(wrong: str, place: int, lookahea
         assert items.ring[SPAN] == ITEMS
         slot = (items.ring[FIRST] + place) % len(items.rows)
         before = (slot - 1) % len(items.rows)
-        next_key = items.keys.max() + 1
+        next_key = int(items.keys.max()) + 1
         match wrong:
             case "keys fall":
                 items.keys[slot] = items.keys[before] - 1
@@ -101,6 +125,9 @@ def test_whatever_is_wrong_is_found_where_it_is(wrong: str, place: int, lookahea
                 items.keys[slot] = items.keys[before]
             case "key unused":
                 items.keys[slot] = next_key
+            case "keys go round":
+                # As numbers with a sign, each is above the one before by some that the sign hides.
+                items.keys[slot], items.keys[(slot + 1) % len(items.rows)] = 1 << 63, (1 << 64) - 1
             case "row beyond":
                 items.rows[slot] = DEAD - 1
             case "row of no page":
@@ -111,7 +138,7 @@ def test_whatever_is_wrong_is_found_where_it_is(wrong: str, place: int, lookahea
                 items.priorities[slot] = np.nan if wrong == "nan" else -1.0
             case "spent":
                 items.times[slot] = 5
-        (found, _), _ = references_of(replay, lambda s, i: pin_found(s, i, np.uint64(next_key), max_times))
+        (found, _), _ = found_in(replay, next_key, max_times)
         assert found == slot
         if wrong not in ("row beyond", "row of no page", "padding"):  # Items alone tell nothing of rows.
             problem, at, _ = first_wrong(items, np.uint64(next_key), max_times)

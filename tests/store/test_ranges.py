@@ -4,7 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.store.ranges import flagged_rows
+from headrace.store.layout import LANES, PAGE_WORDS, USED
+from headrace.store.ranges import flagged_rows, flags_of_pages
 
 
 @given(
@@ -21,3 +22,25 @@ def test_flagged_rows_are_those_of_the_ranges(lengths, flagged, gap):
     ranges = np.stack([begins, begins + lengths], axis=1)
     wanted = [row for begin, stop in ranges.tolist() for row in range(begin, stop) if steps[row] & 8]
     assert flagged_rows(steps, ranges, 8).tolist() == wanted
+
+
+def test_more_rows_with_a_flag_than_there_is_room_for_at_first():
+    steps = np.full(40_000, 8, np.uint32)
+    assert flagged_rows(steps, np.array([[3, 39_000]]), 8).tolist() == list(range(3, 39_000))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 7), st.integers(0, 5)), min_size=1, max_size=8),
+    st.lists(st.tuples(st.integers(0, 319), st.sampled_from([4, 8, 16]))),
+)
+def test_flags_of_a_page_are_those_of_its_committed_rows(sizes, flagged):
+    words = np.zeros((len(sizes), PAGE_WORDS), np.int64)
+    words[:, [LANES, USED]] = sizes
+    steps = np.zeros(320, np.uint32)
+    for row, flag in flagged:
+        steps[row] |= np.uint32(flag)
+    wanted = [
+        np.bitwise_or.reduce(steps[page * 40 : page * 40 + lanes * used])
+        for page, (lanes, used) in enumerate(sizes)
+    ]
+    assert flags_of_pages(steps, words, 40).tolist() == wanted

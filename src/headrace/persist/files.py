@@ -1,7 +1,7 @@
 """Files of arrays, written and read with their checksum in one go, by as many threads as there are processors.
 
-A file is cut into pieces of 4 MiB. Each is written or read, and hashed, by itself, while it is in the processor's
-cache; the checksum of the file is the hash of the hashes of its pieces. The hash is XXH3 of 128 bits: it finds damage
+A file is cut into pieces of 4 MiB. Each is written or read by itself, and hashed while it is in the processor's cache;
+the checksum of the file is the hash of the hashes of its pieces. Whoever waits for a file does pieces too. The hash is XXH3 of 128 bits: it finds damage
 at the speed of memory; it is no defence against a forger.
 """
 
@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import xxhash
@@ -26,7 +26,7 @@ from headrace.persist.writeback import begin_writeback
 # A checkpoint can be read only with the size that it was written with.
 PIECE = 4 << 20
 # So much is read or written at a time, and hashed while it is in the cache.
-_BITE = 1 << 19
+_BITE = 1 << 22
 # The system takes no more than 1024 parts in one call; very small ones are cheaper to copy.
 _MOST_PARTS = 64
 _MOST_THREADS = 4
@@ -40,15 +40,35 @@ def record_of_array(name: str, array: NDArray[Any], length: int | None = None) -
 
 @contextmanager
 def crew() -> Iterator[ThreadPoolExecutor]:
-    """Threads that read or write pieces of files; at the end all are done."""
-    with ThreadPoolExecutor(min(_MOST_THREADS, _processors()), "headrace-checkpoint") as threads:
-        yield threads
+    """Threads that read or write pieces of files, beside the one that waits for them.
+
+    At the end all pieces are done; after an error those are left out that no thread has begun with.
+    """
+    count = min(_MOST_THREADS, _processors()) - 1
+    with ThreadPoolExecutor(max(1, count), "headrace-checkpoint") as threads:
+        try:
+            yield threads
+        except BaseException:
+            threads.shutdown(cancel_futures=True)
+            raise
 
 
 def _processors() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+class _Piece(NamedTuple):
+    """Bytes of a file that go through it as one.
+
+    Attributes:
+        begin: where they begin in the file.
+        parts: the memory that they come from or go to.
+    """
+
+    begin: int
+    parts: list[memoryview]
 
 
 class _Pieces:
@@ -60,7 +80,7 @@ class _Pieces:
 
     def __init__(self, threads: ThreadPoolExecutor) -> None:
         self._threads = threads
-        self._under_way: list[Future[bytes]] = []
+        self._under_way: list[tuple[Future[bytes], _Piece]] = []
         self._digests: list[bytes] = []
         self._parts: list[memoryview] = []
         self.size = 0
@@ -76,15 +96,17 @@ class _Pieces:
                 self._submit()
 
     def _submit(self) -> None:
-        begin = self.size - sum(map(len, self._parts))
-        self._under_way.append(self._threads.submit(self._deal_with, begin, self._parts))
+        piece = _Piece(self.size - sum(map(len, self._parts)), self._parts)
+        self._under_way.append((self._threads.submit(self._deal_with, piece), piece))
         self._parts = []
 
-    def _deal_with(self, begin: int, parts: list[memoryview]) -> bytes:
-        digest = xxhash.xxh3_128()
-        for bite in _bites(self._gathered(parts)):
-            self._pass(begin, bite)
-            for part in bite:
+    def _deal_with(self, piece: _Piece) -> bytes:
+        digest, begin = xxhash.xxh3_128(), piece.begin
+        parts = self._gathered(piece.parts)
+        for first in range(0, len(parts), _MOST_PARTS):
+            portion = parts[first : first + _MOST_PARTS]
+            self._pass(begin, portion)
+            for part in portion:
                 digest.update(part)
                 begin += len(part)
         return digest.digest()
@@ -98,8 +120,12 @@ class _Pieces:
 
     def wait(self) -> None:
         """Return when all whole pieces are done; raises what went wrong with one."""
-        for future in self._under_way:
-            self._digests.append(future.result())
+        # What no thread has begun with is done here, from the back, while the threads come from the front.
+        here = [
+            self._deal_with(piece) if future.cancel() else b"" for future, piece in reversed(self._under_way)
+        ]
+        for digest, (future, _) in zip(reversed(here), self._under_way, strict=True):
+            self._digests.append(digest or future.result())
         self._under_way.clear()
 
     def checksum(self) -> str:
@@ -108,21 +134,6 @@ class _Pieces:
             self._submit()
         self.wait()
         return xxhash.xxh3_128_hexdigest(b"".join(self._digests))
-
-
-def _bites(parts: list[memoryview]) -> Iterator[list[memoryview]]:
-    """The parts, some at a time, large ones cut."""
-    bite, size = [], 0
-    for part in parts:
-        while part:
-            taken, part = part[: _BITE - size], part[_BITE - size :]
-            bite.append(taken)
-            size += len(taken)
-            if size == _BITE or len(bite) == _MOST_PARTS:
-                yield bite
-                bite, size = [], 0
-    if bite:
-        yield bite
 
 
 class HashedWriter(_Pieces):

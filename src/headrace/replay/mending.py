@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.errors import CheckpointError
+from headrace.replay.item_memory import RECORD_WORDS
 from headrace.replay.items import (
     DEAD,
     FIRST,
@@ -31,6 +33,7 @@ from headrace.replay.items import (
     window_of,
 )
 from headrace.replay.moving import reindex
+from headrace.store.intrinsics import array_at
 from headrace.store.jit import Bool, Int, kernel, kernel_apart, unsigned
 from headrace.store.layout import LANES, PADDING, REFERENCES, USED, StoreArrays
 from headrace.store.mending import PageMender
@@ -83,7 +86,9 @@ def mend(store: Store, in_use: int, tables: list[FoundItems]) -> None:
         _expect_none(found, _wrong_words(found))
     pages = PageMender(store.arrays, in_use)
     for found in tables:
-        slot, live = pin_found(pages.arrays, found.items, np.uint64(found.next_key), found.max_times)
+        slot, live = pin_found(
+            pages.arrays, pages.padded, found.items, np.uint64(found.next_key), found.max_times
+        )
         if slot >= 0:
             check_items(found)  # Tells what is wrong with the item itself, if it is that.
             raise _damage(
@@ -218,8 +223,16 @@ def is_window(real: Int, invented: Int) -> Bool:
 
 
 @kernel
-def pin_found(store: StoreArrays, items: Items, next_key: Int, max_times: Int) -> tuple[Int, Int]:
+def pin_found(
+    store: StoreArrays, padded: NDArray[np.bool_], items: Items, next_key: Int, max_times: Int
+) -> tuple[Int, Int]:
     """Give every page that an item holds a reference for it, and look at what items say of themselves on the way.
+
+    Args:
+        store, padded: of a `PageMender`.
+        items: of a table.
+        next_key: above every key that was ever used.
+        max_times: samples that an item lives for; 0 for no limit.
 
     Returns:
         The slot of the first item that is not right, or whose rows are not all there; or -1, and how many items there
@@ -233,7 +246,7 @@ def pin_found(store: StoreArrays, items: Items, next_key: Int, max_times: Int) -
     while place < ring[SPAN]:
         slot = slot_at(items, place)
         stop = min(slot + _BLOCK, slot + ring[SPAN] - place, capacity)
-        if not (is_plain and _pin_block(store, items, slot, stop, lookahead, least, next_key)):
+        if not (is_plain and _pin_block(store, padded, items, slot, stop, lookahead, least, next_key)):
             wrong, count = _pin_each(store, items, slot, stop, least, next_key, max_times)
             if wrong >= 0:
                 return wrong, 0
@@ -247,37 +260,58 @@ def pin_found(store: StoreArrays, items: Items, next_key: Int, max_times: Int) -
 
 @kernel_apart
 def _pin_block(
-    store: StoreArrays, items: Items, start: Int, stop: Int, lookahead: Int, least: Int, next_key: Int
+    store: StoreArrays,
+    padded: NDArray[np.bool_],
+    items: Items,
+    start: Int,
+    stop: Int,
+    lookahead: Int,
+    least: Int,
+    next_key: Int,
 ) -> Bool:
     """Pin the items of the slots `start:stop` if all are there, are right and lie in one page; else nothing is done.
 
     Items of one row and `lookahead`, as most have: many at a time, without a jump between two.
     """
-    keys, rows, steps = items.keys[start:stop], items.rows[start:stop], store.steps
-    falls = 0
-    lowest, highest = np.int64(rows[0]), np.int64(rows[0])
-    for place in range(1, rows.shape[0]):
-        falls += keys[place] <= keys[place - 1]
-        lowest = min(lowest, np.int64(rows[place]))
-        highest = max(highest, np.int64(rows[place]))
+    keys, rows = items.keys[start:stop], items.rows[start:stop]
+    rise, lowest, highest = _survey(items, start, stop)
     page = page_of(store, lowest)
-    if falls or keys[0] < least or keys[-1] >= next_key or page >= store.pages.shape[0]:
+    if not rise or keys[0] < least or keys[-1] >= next_key or page >= store.pages.shape[0]:
         return False
     lanes = store.pages[page, LANES]
     if highest + lookahead * lanes >= page * store.page_rows + store.pages[page, USED] * lanes:
         return False
     if items.priorities.shape[0]:
+        wrong = 0
         for place in range(start, stop):
-            falls += not 0.0 <= items.priorities[unsigned(place)] < np.inf
-        if falls:
+            wrong += not 0.0 <= items.priorities[unsigned(place)] < np.inf
+        if wrong:
             return False
-    padding: Int = np.uint32(0)
-    for place in range(rows.shape[0]):
-        padding |= steps[unsigned(rows[place])]
-    if padding & np.uint32(PADDING):
-        return False
+    if padded[page]:
+        padding: Int = np.uint32(0)
+        for place in range(rows.shape[0]):
+            padding |= store.steps[unsigned(rows[place])]
+        if padding & np.uint32(PADDING):
+            return False
     store.pages[page, REFERENCES] += rows.shape[0]
     return True
+
+
+@kernel
+def _survey(items: Items, start: Int, stop: Int) -> tuple[Bool, Int, Int]:
+    """Whether the keys of these slots rise, all below 2**63, and the lowest and the highest of their rows."""
+    # The records as one array without gaps, of numbers with a sign: so the loop takes many at a time
+    # (bench/README.md has the figures).
+    words = array_at(items.keys[start:].ctypes.data, (stop - start) * 4 * RECORD_WORDS, np.int64)
+    row_mask = np.int64(0xFFFFFFFF)
+    wrong: Int = words[0]
+    lowest, highest = words[1] & row_mask, words[1] & row_mask
+    for place in range(1, stop - start):
+        key, row = words[unsigned(2 * place)], words[unsigned(2 * place + 1)] & row_mask
+        # Below 0 where a key is too high, and where it is not above the one before.
+        wrong |= key | (key - words[unsigned(2 * place - 2)] - 1)
+        lowest, highest = min(lowest, row), max(highest, row)
+    return wrong >= 0, lowest, highest
 
 
 @kernel_apart

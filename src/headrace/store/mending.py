@@ -19,6 +19,7 @@ from headrace.store.layout import (
     NEXT,
     NO_LINK,
     ORPHAN,
+    PADDING,
     PAGE_WORDS,
     PREVIOUS,
     REFERENCES,
@@ -27,7 +28,7 @@ from headrace.store.layout import (
     VERSIONED,
     StoreArrays,
 )
-from headrace.store.ranges import flagged_rows, used_ranges
+from headrace.store.ranges import flagged_rows, flags_of_pages, used_ranges
 
 # A page that nobody holds. Whatever was in it, its versions are cleared when it is taken.
 _EMPTY = np.zeros(PAGE_WORDS, np.int64)
@@ -44,6 +45,7 @@ class PageMender:
 
     Attributes:
         arrays: the same with a copy of the pages' words, without references; for kernels that follow and pin rows.
+        padded: bool[pages]: which have a row where nothing was written.
     """
 
     def __init__(self, arrays: StoreArrays, in_use: int) -> None:
@@ -53,7 +55,9 @@ class PageMender:
         words[:, [REFERENCES, LINKED_ROWS]] = 0
         self.arrays = arrays._replace(pages=words)
         self._words = words
-        self._linked, self._finals = self._flagged_rows()
+        flags = flags_of_pages(arrays.steps, words, arrays.page_rows)
+        self.padded: NDArray[np.bool_] = (flags & np.uint32(PADDING)) != 0
+        self._linked, self._finals = self._flagged_rows((flags & np.uint32(LINKED | FINAL)) != 0)
         _keep_mutual(words)
         while (astray := self._pages_that_lead_astray()).any():
             words[astray] = _EMPTY
@@ -77,10 +81,10 @@ class PageMender:
     def _page_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         return rows // self.arrays.page_rows
 
-    def _flagged_rows(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The committed rows that are LINKED, and those that are FINAL."""
-        words, steps = self._words, self.arrays.steps
-        ranges = used_ranges(np.arange(len(words)), words, self.arrays.page_rows)
+    def _flagged_rows(self, has_some: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The committed rows that are LINKED, and those that are FINAL, of the pages that have some."""
+        words, steps, pages = self._words, self.arrays.steps, np.flatnonzero(has_some)
+        ranges = used_ranges(pages, words[pages], self.arrays.page_rows)
         rows = flagged_rows(steps, ranges, LINKED | FINAL)
         flags = steps[rows]
         return rows[(flags & np.uint32(LINKED)) != 0], rows[(flags & np.uint32(FINAL)) != 0]

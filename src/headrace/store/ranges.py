@@ -9,6 +9,8 @@ from headrace.store.jit import Int, kernel
 from headrace.store.layout import LANES, USED
 
 _BLOCK = 1024
+# Room for so many rows is there at once; if there are more, they are gone through again.
+_FEW = 1 << 14
 
 
 def used_ranges(pages: NDArray[np.int64], words: NDArray[np.int64], page_rows: int) -> NDArray[np.int64]:
@@ -36,41 +38,61 @@ def used_ranges(pages: NDArray[np.int64], words: NDArray[np.int64], page_rows: i
 
 def flagged_rows(steps: NDArray[np.uint32], ranges: NDArray[np.int64], flag: int) -> NDArray[np.int64]:
     """The rows in these ranges whose word has `flag`, rising."""
-    rows = np.empty(_count_flagged(steps, ranges, np.uint32(flag)), np.int64)
-    if len(rows):
+    rows = np.empty(_FEW, np.int64)
+    count = _find_flagged(steps, ranges, np.uint32(flag), rows)
+    if count > len(rows):
+        rows = np.empty(count, np.int64)
         _find_flagged(steps, ranges, np.uint32(flag), rows)
-    return rows
-
-
-@kernel
-def _count_flagged(steps: NDArray[np.uint32], ranges: NDArray[np.int64], flag: Int) -> Int:
-    count = 0
-    for number in range(ranges.shape[0]):
-        count += _count_in(steps[ranges[number, 0] : ranges[number, 1]], flag)
-    return count
-
-
-@kernel
-def _count_in(words: NDArray[np.uint32], flag: Int) -> Int:
-    # Of a slice, whose places are known to be none before the first: so the loop takes many words at a time.
-    count = 0
-    for place in range(words.shape[0]):
-        count += (words[place] & flag) != 0
-    return count
+    return rows[:count]
 
 
 @kernel
 def _find_flagged(
     steps: NDArray[np.uint32], ranges: NDArray[np.int64], flag: Int, rows: NDArray[np.int64]
-) -> None:
+) -> Int:
+    """How many there are; `rows` is filled with them as far as it goes."""
     count = 0
     for number in range(ranges.shape[0]):
         for begin in range(ranges[number, 0], ranges[number, 1], _BLOCK):
             words = steps[begin : min(begin + _BLOCK, ranges[number, 1])]
             # Flags are rare: most blocks have none.
-            if _count_in(words, flag) == 0:
+            if not _flags_of(words) & flag:
                 continue
             for place in range(words.shape[0]):
                 if words[place] & flag:
-                    rows[count] = begin + place
+                    if count < rows.shape[0]:
+                        rows[count] = begin + place
                     count += 1
+    return count
+
+
+def flags_of_pages(
+    steps: NDArray[np.uint32], words: NDArray[np.int64], page_rows: int
+) -> NDArray[np.uint32]:
+    """uint32[n]: the flags that some committed row of each of the first n pages has; other bits mean nothing.
+
+    Args:
+        steps: uint32[rows].
+        words: int64[n, PAGE_WORDS], of the pages.
+    """
+    flags = np.empty(len(words), np.uint32)
+    _take_flags(steps, words, page_rows, flags)
+    return flags
+
+
+@kernel
+def _take_flags(
+    steps: NDArray[np.uint32], words: NDArray[np.int64], page_rows: Int, flags: NDArray[np.uint32]
+) -> None:
+    for page in range(words.shape[0]):
+        begin = page * page_rows
+        flags[page] = _flags_of(steps[begin : begin + words[page, USED] * words[page, LANES]])
+
+
+@kernel
+def _flags_of(words: NDArray[np.uint32]) -> Int:
+    # Of a slice, whose places are known to be none before the first: so the loop takes many words at a time.
+    found: Int = np.uint32(0)
+    for place in range(words.shape[0]):
+        found |= words[place]
+    return found

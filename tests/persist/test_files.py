@@ -1,0 +1,115 @@
+"""Files in pieces: whoever waits does pieces too, and nothing is begun for somebody who has given up."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.errors import CheckpointError
+from headrace.persist.files import PIECE, HashedReader, HashedWriter, crew, record_of_array
+
+
+@contextmanager
+def busy_crew() -> Iterator[ThreadPoolExecutor]:
+    """A crew of one thread, which does something else until the end."""
+    free = threading.Event()
+    with ThreadPoolExecutor(1) as threads:
+        begun = threading.Event()
+        threads.submit(lambda: (begun.set(), free.wait(60)))
+        assert begun.wait(60)
+        try:
+            yield threads
+        finally:
+            free.set()
+
+
+def numbers(nbytes: int) -> np.ndarray:
+    return np.random.default_rng(nbytes).integers(0, 256, nbytes, np.uint8)
+
+
+def written(path: Path, arrays: list[np.ndarray], threads: ThreadPoolExecutor):
+    with HashedWriter(path, threads) as file:
+        for array in arrays:
+            file.write(array)
+        return file.record([record_of_array(str(number), array) for number, array in enumerate(arrays)])
+
+
+def test_the_thread_that_waits_does_the_pieces_that_no_other_has_begun(tmp_path):
+    array = numbers(2 * PIECE + 1000)
+    found = np.zeros_like(array)
+    with busy_crew() as threads:
+        record = written(tmp_path / "a", [array], threads)
+        with HashedReader(tmp_path, record, threads) as file:
+            file.read_into(found)
+            file.finish()
+    np.testing.assert_array_equal(found, array)
+    with crew() as threads:
+        assert written(tmp_path / "b", [array], threads).xxh3_128 == record.xxh3_128
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    sizes=st.lists(st.sampled_from([1, 7, 64, 4096, PIECE - 1, PIECE, PIECE + 3]), min_size=1, max_size=5),
+    many=st.booleans(),
+)
+def test_what_was_written_is_read_however_it_is_cut(tmp_path_factory, sizes, many):
+    """In one array or in many, of which some hundred lie in one piece."""
+    folder = tmp_path_factory.mktemp("files")
+    arrays = [numbers(size) for size in sizes] + [numbers(5)] * (300 if many else 0)
+    whole = np.zeros(sum(map(len, arrays)), np.uint8)
+    with crew() as threads:
+        record = written(folder / "a", arrays, threads)
+        assert record.size == len(whole)
+        assert (folder / "a").read_bytes() == b"".join(array.tobytes() for array in arrays)
+        with HashedReader(folder, record, threads) as file:
+            file.read_into(whole)
+            file.finish()
+        np.testing.assert_array_equal(whole, np.concatenate(arrays))
+
+
+def test_a_changed_byte_is_found_in_whichever_piece(tmp_path):
+    array = numbers(2 * PIECE + 9)
+    for place in (0, PIECE, 2 * PIECE + 8):
+        with crew() as threads:
+            record = written(tmp_path / str(place), [array], threads)
+            with open(tmp_path / str(place), "r+b") as file:
+                file.seek(place)
+                file.write(bytes([array[place] ^ 1]))
+            with (
+                HashedReader(tmp_path, record, threads) as reader,
+                pytest.raises(CheckpointError, match="checksum"),
+            ):
+                reader.read_into(np.zeros_like(array))
+                reader.finish()
+
+
+def test_after_an_error_no_more_pieces_are_begun(tmp_path):
+    """Ctrl-C while a large checkpoint is read need not wait for the rest of it."""
+    array = numbers(3 * PIECE)
+    with crew() as threads:
+        record = written(tmp_path / "a", [array], threads)
+    found = np.zeros_like(array)
+    begun, free = threading.Event(), threading.Event()
+
+    def read() -> None:
+        with ExitStack() as files, crew() as threads:
+            # As many as a crew has threads, and more.
+            for _ in range(4):
+                threads.submit(lambda: (begun.set(), free.wait(60)))
+            files.enter_context(HashedReader(tmp_path, record, threads)).read_into(found)
+            # Behind the pieces: when this is given up, they are.
+            threads.submit(int).add_done_callback(lambda _: free.set())
+            assert begun.wait(60)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        read()
+    assert not found.any()
