@@ -5,7 +5,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.spec import ArraySpec, Signature
-from headrace.store.copying import copy_fields
+from headrace.store.copying import copy_fields, copy_past_caches
 from headrace.store.records import COUNT, ROWS, TO, by_rows, columns_of, fields, record_layout
 
 SHAPES = [
@@ -59,3 +59,21 @@ def test_fields_are_those_of_their_rows(kinds, counts, data):
         assert got[some >= 0].tobytes() == wanted[some >= 0].tobytes()
         written[line[TO] : line[TO] + nbytes] = True
     assert (out[~written] == 99).all()
+
+
+@given(st.integers(0, 70), st.integers(0, 3), st.integers(0, 3))
+def test_a_copy_past_the_caches_is_a_copy_wherever_it_lies(nbytes, there, here):
+    """Also where the processor's instruction for it cannot be used, and of a size that it does not divide."""
+    source = np.arange(100, dtype=np.uint8)[here : here + nbytes]
+    target = np.full(100, 255, np.uint8)
+    copy_past_caches(target[there : there + nbytes], source)
+    wanted = np.full(100, 255, np.uint8)
+    wanted[there : there + nbytes] = source
+    np.testing.assert_array_equal(target, wanted)
+
+
+def test_a_copy_past_the_caches_of_rows():
+    source = np.random.default_rng(0).random((1000, 3))
+    target = np.empty_like(source)
+    copy_past_caches(target, source)
+    np.testing.assert_array_equal(target, source)

@@ -78,6 +78,10 @@ class _Pieces:
         threads: of `crew`.
     """
 
+    # So many bytes are read or written, and then hashed, in one go. Between two a thread asks for the interpreter's
+    # lock: it waits for the thread that waits for it.
+    _bite = PIECE
+
     def __init__(self, threads: ThreadPoolExecutor) -> None:
         self._threads = threads
         self._under_way: list[tuple[Future[bytes], _Piece]] = []
@@ -102,11 +106,9 @@ class _Pieces:
 
     def _deal_with(self, piece: _Piece) -> bytes:
         digest, begin = xxhash.xxh3_128(), piece.begin
-        parts = self._gathered(piece.parts)
-        for first in range(0, len(parts), _MOST_PARTS):
-            portion = parts[first : first + _MOST_PARTS]
-            self._pass(begin, portion)
-            for part in portion:
+        for bite in _bites(self._gathered(piece.parts), self._bite):
+            self._pass(begin, bite)
+            for part in bite:
                 digest.update(part)
                 begin += len(part)
         return digest.digest()
@@ -136,6 +138,21 @@ class _Pieces:
         return xxhash.xxh3_128_hexdigest(b"".join(self._digests))
 
 
+def _bites(parts: list[memoryview], most: int) -> Iterator[list[memoryview]]:
+    """The parts, some at a time, large ones cut; `most` bytes at a time."""
+    bite, size = [], 0
+    for part in parts:
+        while part:
+            taken, part = part[: most - size], part[most - size :]
+            bite.append(taken)
+            size += len(taken)
+            if size == most or len(bite) == _MOST_PARTS:
+                yield bite
+                bite, size = [], 0
+    if bite:
+        yield bite
+
+
 class HashedWriter(_Pieces):
     """A new file that is hashed as it is written.
 
@@ -143,6 +160,9 @@ class HashedWriter(_Pieces):
         path: of the file, which must not exist.
         threads: of `crew`; they end before the file is closed.
     """
+
+    # Somebody may be sampling meanwhile, who is to have a processor soon.
+    _bite = 1 << 19
 
     def __init__(self, path: Path, threads: ThreadPoolExecutor) -> None:
         super().__init__(threads)

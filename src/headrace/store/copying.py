@@ -1,4 +1,4 @@
-"""Copying fields out of records (`store.records`) and into them."""
+"""Copying: fields out of records (`store.records`) and into them, and whole arrays."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.intrinsics import AHEAD, prefetch, room
+from headrace.store.intrinsics import AHEAD, WHOLE, prefetch, room, settle, stream
 from headrace.store.jit import Bool, Int, kernel, kernel_apart, opening, unsigned
 from headrace.store.records import COUNT, OFFSET, ROWS, TO, UNIT, WIDTH
 
@@ -270,3 +270,17 @@ def _place(
     for lane in range(lanes):
         for word in range(width):
             records[unsigned(first + lane * step + word)] = values[unsigned(start + lane * width + word)]
+
+
+def copy_past_caches(target: NDArray[Any], source: NDArray[Any]) -> None:
+    """Copy a contiguous array into another of its shape and dtype, past the caches: for what nobody reads soon."""
+    _copy_bytes(target.reshape(-1).view(np.uint8), source.reshape(-1).view(np.uint8))
+
+
+@kernel
+def _copy_bytes(target: NDArray[np.uint8], source: NDArray[np.uint8]) -> None:
+    whole = source.shape[0] // WHOLE * WHOLE
+    stream(target[:whole], source[:whole])
+    for place in range(whole, source.shape[0]):
+        target[place] = source[place]
+    settle()
