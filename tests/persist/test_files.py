@@ -23,12 +23,13 @@ def busy_crew() -> Iterator[ThreadPoolExecutor]:
     free = threading.Event()
     with ThreadPoolExecutor(1) as threads:
         begun = threading.Event()
-        threads.submit(lambda: (begun.set(), free.wait(60)))
-        assert begun.wait(60)
+        busy = threads.submit(lambda: (begun.set(), free.wait(50)))
+        assert begun.wait(50)
         try:
             yield threads
         finally:
             free.set()
+        assert busy.result()[1], "expected the thread to be busy until the end"
 
 
 def numbers(nbytes: int) -> np.ndarray:
@@ -58,21 +59,33 @@ def test_the_thread_that_waits_does_the_pieces_that_no_other_has_begun(tmp_path)
 @settings(max_examples=20, deadline=None)
 @given(
     sizes=st.lists(st.sampled_from([1, 7, 64, 4096, PIECE - 1, PIECE, PIECE + 3]), min_size=1, max_size=5),
-    many=st.booleans(),
+    more=st.sampled_from([0, 2000]),
+    settled=st.sets(st.integers(0, 4)),
 )
-def test_what_was_written_is_read_however_it_is_cut(tmp_path_factory, sizes, many):
-    """In one array or in many, of which some hundred lie in one piece."""
+def test_what_was_written_is_read_however_it_is_cut(tmp_path_factory, sizes, more, settled):
+    """As one array or as many, of which more than the system takes at once lie in one piece.
+
+    What is settled may change afterwards.
+    """
     folder = tmp_path_factory.mktemp("files")
-    arrays = [numbers(size) for size in sizes] + [numbers(5)] * (300 if many else 0)
-    whole = np.zeros(sum(map(len, arrays)), np.uint8)
+    arrays = [numbers(size) for size in sizes] + [numbers(5) for _ in range(more)]
+    content = np.concatenate(arrays)
     with crew() as threads:
-        record = written(folder / "a", arrays, threads)
-        assert record.size == len(whole)
-        assert (folder / "a").read_bytes() == b"".join(array.tobytes() for array in arrays)
-        with HashedReader(folder, record, threads) as file:
-            file.read_into(whole)
-            file.finish()
-        np.testing.assert_array_equal(whole, np.concatenate(arrays))
+        with HashedWriter(folder / "a", threads) as file:
+            for number, array in enumerate(arrays):
+                file.write(array)
+                if number in settled:
+                    file.settle()
+                    array.fill(0)
+            record = file.record([record_of_array(str(number), array) for number, array in enumerate(arrays)])
+        assert record.size == len(content)
+        assert (folder / "a").read_bytes() == content.tobytes()
+        for found in ([np.zeros_like(content)], [np.zeros_like(array) for array in arrays]):
+            with HashedReader(folder, record, threads) as reader:
+                for array in found:
+                    reader.read_into(array)
+                reader.finish()
+            np.testing.assert_array_equal(np.concatenate(found), content)
 
 
 def test_a_changed_byte_is_found_in_whichever_piece(tmp_path):
@@ -83,12 +96,10 @@ def test_a_changed_byte_is_found_in_whichever_piece(tmp_path):
             with open(tmp_path / str(place), "r+b") as file:
                 file.seek(place)
                 file.write(bytes([array[place] ^ 1]))
-            with (
-                HashedReader(tmp_path, record, threads) as reader,
-                pytest.raises(CheckpointError, match="checksum"),
-            ):
+            with HashedReader(tmp_path, record, threads) as reader:
                 reader.read_into(np.zeros_like(array))
-                reader.finish()
+                with pytest.raises(CheckpointError, match="checksum"):
+                    reader.finish()
 
 
 def test_after_an_error_no_more_pieces_are_begun(tmp_path):

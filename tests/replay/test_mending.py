@@ -101,6 +101,7 @@ SPOILED = [
 @example("key twice", 1024, 0)
 @example("key twice", 1023, 1)
 @example("key unused", 1023, 0)
+@example("keys go round", 1024, 0)
 @example("keys go round", 1500, 0)
 @example("padding", 2048, 0)
 @settings(max_examples=120)
@@ -126,7 +127,7 @@ def test_whatever_is_wrong_is_found_where_it_is(wrong: str, place: int, lookahea
             case "key unused":
                 items.keys[slot] = next_key
             case "keys go round":
-                # As numbers with a sign, each is above the one before by some that the sign hides.
+                # As numbers with a sign these two are below 0, and rise.
                 items.keys[slot], items.keys[(slot + 1) % len(items.rows)] = 1 << 63, (1 << 64) - 1
             case "row beyond":
                 items.rows[slot] = DEAD - 1

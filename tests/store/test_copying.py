@@ -1,6 +1,7 @@
 """Fields copied out of records, compared with one value at a time."""
 
 import numpy as np
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -77,3 +78,19 @@ def test_a_copy_past_the_caches_of_rows():
     target = np.empty_like(source)
     copy_past_caches(target, source)
     np.testing.assert_array_equal(target, source)
+
+
+@pytest.mark.parametrize(
+    ("target", "source"),
+    [
+        (np.zeros((10, 3))[:, :2], np.ones((10, 2))),
+        (np.zeros((3, 10)).T, np.ones((10, 3))),
+        (np.zeros((10, 2)), np.ones((10, 3))[:, :2]),
+        (np.zeros(9), np.ones(10)),
+        (np.zeros(10), np.ones(10, np.float32)),
+    ],
+)
+def test_no_copy_past_the_caches_of_other_arrays(target, source):
+    with pytest.raises(ValueError, match="expected"):
+        copy_past_caches(target, source)
+    assert not target.any()

@@ -1,8 +1,8 @@
 """Files of arrays, written and read with their checksum in one go, by as many threads as there are processors.
 
 A file is cut into pieces of 4 MiB. Each is written or read by itself, and hashed while it is in the processor's cache;
-the checksum of the file is the hash of the hashes of its pieces. Whoever waits for a file does pieces too. The hash is XXH3 of 128 bits: it finds damage
-at the speed of memory; it is no defence against a forger.
+the checksum of the file is the hash of the hashes of its pieces. The hash is XXH3 of 128 bits: it finds damage at the
+speed of memory; it is no defence against a forger. Whoever waits for a file does pieces too.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ from headrace.persist.writeback import begin_writeback
 
 # A checkpoint can be read only with the size that it was written with.
 PIECE = 4 << 20
-# So much is read or written at a time, and hashed while it is in the cache.
-_BITE = 1 << 22
 # The system takes no more than 1024 parts in one call; very small ones are cheaper to copy.
 _MOST_PARTS = 64
 _MOST_THREADS = 4
@@ -78,8 +76,8 @@ class _Pieces:
         threads: of `crew`.
     """
 
-    # So many bytes are read or written, and then hashed, in one go. Between two a thread asks for the interpreter's
-    # lock: it waits for the thread that waits for it.
+    # So many bytes are read or written in one go, and then hashed. After it a thread has to wait until others leave
+    # the interpreter's lock to it.
     _bite = PIECE
 
     def __init__(self, threads: ThreadPoolExecutor) -> None:

@@ -34,7 +34,7 @@ from headrace.replay.items import (
 from headrace.replay.selectors import Selector
 from headrace.replay.sum_tree import tree_levels
 from headrace.store.arena import Arena, ArenaLayout
-from headrace.store.jit import opening
+from headrace.store.jit import opening, plain
 from headrace.store.layout import MAX_ROWS
 from headrace.store.room import no_room
 
@@ -144,7 +144,7 @@ def with_selectors(memory: ItemMemory, sampler: Selector, remover: Selector) -> 
     """The same arrays, told of their selectors, which are of the kinds that the shape says."""
     _begin(memory.items, sampler, remover, memory.shape.capacity)
     # Opened anew: the kinds, exponents and signs are read when the arrays are carved.
-    return memory._replace(items=open_items(memory.memory, memory.places))
+    return memory._replace(items=plain(open_items)(memory.memory, memory.places))
 
 
 def records_of(memory: NDArray[np.uint8], places: NDArray[np.int64]) -> NDArray[np.uint32]:
@@ -155,7 +155,7 @@ def records_of(memory: NDArray[np.uint8], places: NDArray[np.int64]) -> NDArray[
 def _carved(shape: ItemShape, layout: ArenaLayout, arena: Arena) -> ItemMemory:
     memory: NDArray[np.uint8] = arena.array(0, (layout.nbytes,), np.uint8)  # type: ignore[assignment]
     spans = layout.spans()[1:]
-    return ItemMemory(open_items(memory, spans), memory, spans, shape, layout, arena)
+    return ItemMemory(plain(open_items)(memory, spans), memory, spans, shape, layout, arena)
 
 
 def _layout(shape: ItemShape) -> ArenaLayout:

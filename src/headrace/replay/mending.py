@@ -304,14 +304,14 @@ def _survey(items: Items, start: Int, stop: Int) -> tuple[Bool, Int, Int]:
     # (bench/README.md has the figures).
     words = array_at(items.keys[start:].ctypes.data, (stop - start) * 4 * RECORD_WORDS, np.int64)
     row_mask = np.int64(0xFFFFFFFF)
-    wrong: Int = words[0]
+    falls: Int = 0
     lowest, highest = words[1] & row_mask, words[1] & row_mask
     for place in range(1, stop - start):
         key, row = words[unsigned(2 * place)], words[unsigned(2 * place + 1)] & row_mask
-        # Below 0 where a key is too high, and where it is not above the one before.
-        wrong |= key | (key - words[unsigned(2 * place - 2)] - 1)
+        falls += key <= words[unsigned(2 * place - 2)]
         lowest, highest = min(lowest, row), max(highest, row)
-    return wrong >= 0, lowest, highest
+    # With a sign, keys may rise over 0, but not from above it to 2**63.
+    return falls == 0 and words[0] >= 0, lowest, highest
 
 
 @kernel_apart

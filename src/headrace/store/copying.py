@@ -273,7 +273,18 @@ def _place(
 
 
 def copy_past_caches(target: NDArray[Any], source: NDArray[Any]) -> None:
-    """Copy a contiguous array into another of its shape and dtype, past the caches: for what nobody reads soon."""
+    """Copy a contiguous array into another of its shape and dtype, past the caches: for what nobody reads soon.
+
+    Raises:
+        ValueError: the arrays are others.
+    """
+    if (target.shape, target.dtype) != (source.shape, source.dtype):
+        raise ValueError(
+            f"copy_past_caches: expected {target.dtype}{list(target.shape)}, as the target, "
+            f"got {source.dtype}{list(source.shape)}"
+        )
+    if not (target.flags.c_contiguous and source.flags.c_contiguous):
+        raise ValueError("copy_past_caches: expected contiguous arrays, got others; use np.copyto")
     _copy_bytes(target.reshape(-1).view(np.uint8), source.reshape(-1).view(np.uint8))
 
 

@@ -65,6 +65,15 @@ def opening(function: F) -> F:
     return cast(F, numba.njit(inline="always")(function))
 
 
+def plain(function: F) -> F:
+    """The Python of an `opening`, for calls from outside of kernels.
+
+    An interrupt while numba makes Python's tuples of what compiled code returns ends the process with a segmentation
+    fault (tests/replay/test_item_memory.py::test_an_interrupt_while_arrays_are_opened_is_only_that).
+    """
+    return cast(F, getattr(function, "py_func", function))
+
+
 def _cache_folder() -> str:
     """A folder of compiled kernels for exactly these sources.
 

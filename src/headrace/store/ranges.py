@@ -66,9 +66,7 @@ def _find_flagged(
     return count
 
 
-def flags_of_pages(
-    steps: NDArray[np.uint32], words: NDArray[np.int64], page_rows: int
-) -> NDArray[np.uint32]:
+def flags_of_pages(steps: NDArray[np.uint32], words: NDArray[np.int64], page_rows: int) -> NDArray[np.uint32]:
     """uint32[n]: the flags that some committed row of each of the first n pages has; other bits mean nothing.
 
     Args:
