@@ -101,7 +101,7 @@ SPOILED = [
 @example("key twice", 1024, 0)
 @example("key twice", 1023, 1)
 @example("key unused", 1023, 0)
-@example("keys go round", 1024, 0)
+@example("keys go round", 0, 0)
 @example("keys go round", 1500, 0)
 @example("padding", 2048, 0)
 @settings(max_examples=120)
