@@ -121,10 +121,15 @@ def test_each_worker_has_a_connection(remote, method):
         batches = iter(data)
         try:
             seen = [x for _ in range(50) for x in next(batches).data["x"].tolist()]
+            samples = replay.statistics().tables["t"].samples
+            # The stream ends in order. A spawned worker that is stopped while it hands a batch over sometimes aborts,
+            # whatever its dataset: torch does that in a thread which the end of the interpreter tears down.
+            replay.close()
+            seen += [x for batch in batches for x in batch.data["x"].tolist()]
         finally:
             batches._shutdown_workers()
-    assert len(seen) == len(set(seen)) == 500
-    assert replay.statistics().tables["t"].samples >= 500
+    assert len(seen) == len(set(seen)) >= 500
+    assert samples >= 500
 
 
 # ---- LP3, LP7: a replay in this process --------------------------------------------------------------------
