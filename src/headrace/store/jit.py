@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, cast
@@ -77,16 +78,37 @@ def plain(function: F) -> F:
 def _cache_folder() -> str:
     """A folder of compiled kernels for exactly these sources.
 
-    Numba looks only at the file of the kernel itself; one that calls into a changed file would stay as it was.
+    Numba looks only at the file of the kernel itself; one that calls into a changed file would stay as it was. Files
+    that no kernel can see do not count, so that a change to them compiles nothing again.
     """
     stamp = hashlib.sha256(str(_PACKAGE).encode())
-    for folder in ("store", "replay", "views"):
-        for path in sorted((_PACKAGE / folder).glob("*.py")):
-            stamp.update(path.read_bytes())
+    for text in _sources_of_kernels():
+        stamp.update(text)
     base = os.environ.get("NUMBA_CACHE_DIR") or Path(
         os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"), "headrace"
     )
     return str(Path(base, f"kernels-{stamp.hexdigest()[:16]}"))
+
+
+def _sources_of_kernels() -> list[bytes]:
+    """The files with kernels, and all that they import from the three folders, directly or not."""
+    sources = {
+        f"headrace.{folder}.{path.stem}": path.read_bytes()
+        for folder in ("store", "replay", "views")
+        for path in sorted((_PACKAGE / folder).glob("*.py"))
+    }
+    imports = {
+        name: re.findall(rb"^from (headrace[.\w]+) import", text, re.MULTILINE)
+        for name, text in sources.items()
+    }
+    pending = [name for name, lines in imports.items() if b"headrace.store.jit" in lines]
+    seen: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name in sources and name not in seen:
+            seen.add(name)
+            pending += [line.decode() for line in imports[name]]
+    return [sources[name] for name in sorted(seen)]
 
 
 _CACHE_FOLDER = _cache_folder()
