@@ -4,7 +4,7 @@ import dataclasses
 import json
 import pickle
 import timeit
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict, defaultdict, deque, namedtuple
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -49,6 +49,8 @@ def containers(children):
         st.builds(Frame, children, children, children),
         st.builds(Motion, children, children),
         st.dictionaries(KEYS, children, max_size=2).map(OrderedDict),
+        st.dictionaries(KEYS, children, max_size=2).map(lambda tree: defaultdict(list, tree)),
+        st.builds(deque, st.lists(children, max_size=2), st.sampled_from([None, 2])),
     )
 
 
@@ -65,7 +67,7 @@ def model_columns(tree, path=""):
         pairs = [(name, getattr(tree, name)) for name in tree._fields]
     elif isinstance(tree, Motion):
         pairs = [("velocity", tree.velocity), ("angle", tree.angle)]
-    elif isinstance(tree, list | tuple):
+    elif isinstance(tree, list | tuple | deque):
         pairs = [(str(index), child) for index, child in enumerate(tree)]
     else:
         return [(path or "value", tree)]
@@ -79,9 +81,13 @@ def same(left, right):
     """Whether two trees have the same containers (type, keys and their order) and equal leaves."""
     if type(left) is not type(right):
         return False
+    if isinstance(left, defaultdict) and left.default_factory is not right.default_factory:
+        return False
+    if isinstance(left, deque) and left.maxlen != right.maxlen:
+        return False
     if isinstance(left, dict):
         return list(left) == list(right) and all(same(left[key], right[key]) for key in left)
-    if isinstance(left, list | tuple):
+    if isinstance(left, list | tuple | deque):
         return len(left) == len(right) and all(map(same, left, right))
     if isinstance(left, Motion):
         return same(left.velocity, right.velocity) and same(left.angle, right.angle)
@@ -354,6 +360,13 @@ def test_what_comes_back_from_json():
     assert dataclasses.is_dataclass(back.observation)
 
 
+def test_a_factory_that_pickle_does_not_find_is_left_out():
+    signature = Signature(defaultdict(lambda: 0, a=ArraySpec((), int)))
+    sent = pickle.loads(pickle.dumps(signature))
+    assert sent == signature
+    assert type(sent.tree) is dict
+
+
 def test_a_registered_container_comes_back_as_itself(monkeypatch):
     monkeypatch.setattr(trees, "_CONTAINERS", {})
     assert register_container(Frame) is Frame
@@ -409,6 +422,9 @@ LEAF = {"shape": [1], "dtype": "int8"}
         {"kind": "namedtuple", "children": {"class": LEAF}, "name": "A"},
         {"kind": "dataclass", "children": {"a b": LEAF}, "name": "A"},
         {"kind": ["dict"], "children": {}},
+        {"kind": "deque", "children": [LEAF, LEAF], "maxlen": 1},
+        {"kind": "deque", "children": [LEAF], "maxlen": "1"},
+        {"kind": "deque", "children": {"0": LEAF}},
     ],
 )
 def test_a_broken_description_is_refused(data):

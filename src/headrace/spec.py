@@ -1,13 +1,14 @@
 """Signatures: a tree of arrays as named columns.
 
-A tree of nested dicts, tuples, lists, named tuples and dataclasses is stored as flat columns whose names are the paths
-of its leaves: `observation/camera`, `obs/0`. Dict keys are taken in sorted order, named tuples and dataclasses in the
-order of their fields. `None` and empty containers hold no column. A tree that is one bare array has the one column
-`value`.
+A tree of nested dicts, tuples, lists, deques, named tuples, dataclasses and classes registered with optree is stored as
+flat columns whose names are the paths of its leaves: `observation/camera`, `obs/0`. Dict keys are taken in sorted
+order, named tuples and dataclasses in the order of their fields. `None` and empty containers hold no column. A tree
+that is one bare array has the one column `value`.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,8 +38,8 @@ class Signature:
     in which the keys of a dict were given does not matter, but `unflatten` gives them back in that order.
 
     Args:
-        tree: nested dicts, tuples, lists, named tuples and dataclasses of `ArraySpec`; or one bare `ArraySpec`,
-            whose column is `value`.
+        tree: nested dicts, tuples, lists, deques, named tuples, dataclasses and classes registered with optree, of
+            `ArraySpec`; or one bare `ArraySpec`, whose column is `value`.
 
     Raises:
         SpecError: a leaf that is no `ArraySpec`; a key that is no string, is empty or contains "/".
@@ -117,7 +118,10 @@ class Signature:
         return cls(_tree_from_json(data, "", 0))
 
     def to_json(self) -> dict[str, Any]:
-        """This signature as dicts, lists, strings and integers.
+        """This signature as dicts, lists, strings and integers. A `defaultdict` is described as a dict.
+
+        Raises:
+            SpecError: a class registered with optree, which only the program that registered it can build.
 
         >>> Signature({"a": ArraySpec(2, "uint8")}).to_json()
         {'kind': 'dict', 'children': {'a': {'shape': [2], 'dtype': 'uint8'}}}
@@ -246,11 +250,16 @@ def _node_to_json(node: trees.Node) -> dict[str, Any]:
             return {"kind": "none"}
         case "tuple" | "list":
             return {"kind": node.kind, "children": [_node_to_json(child) for child in node.children]}
+        case "deque":
+            children = [_node_to_json(child) for child in node.children]
+            return {"kind": "deque", "maxlen": node.extra, "children": children}
         case "dict":
             return {"kind": "dict", "children": {name: _node_to_json(by_name[name]) for name in node.order}}
+        case "node":
+            raise SpecError(trees.no_description(node))
         case kind:
-            children = {name: _node_to_json(by_name[name]) for name in node.names}
-            return {"kind": kind, "name": node.cls.__name__, "children": children}
+            named = {name: _node_to_json(by_name[name]) for name in node.names}
+            return {"kind": kind, "name": node.cls.__name__, "children": named}
 
 
 def _tree_from_json(data: Any, path: str, depth: int) -> Any:
@@ -270,6 +279,8 @@ def _tree_from_json(data: Any, path: str, depth: int) -> Any:
     if kind in ("tuple", "list") and isinstance(children, list):
         items = [child(index, value) for index, value in enumerate(children)]
         return tuple(items) if kind == "tuple" else items
+    if kind == "deque" and isinstance(children, list):
+        return deque(map(child, range(len(children)), children), _maxlen(data, path))
     if kind in ("dict", "namedtuple", "dataclass") and isinstance(children, dict):
         built = {name: child(name, value) for name, value in children.items()}
         return (
@@ -278,6 +289,13 @@ def _tree_from_json(data: Any, path: str, depth: int) -> Any:
             else trees.record_class(kind, str(data.get("name")), tuple(built))(**built)
         )
     raise SpecError(f"{path or 'the tree'}: expected a kind of container with its children, got {data!r:.80}")
+
+
+def _maxlen(data: dict[str, Any], path: str) -> int | None:
+    maxlen = data.get("maxlen")
+    if maxlen is None or (type(maxlen) is int and maxlen >= len(data["children"])):
+        return maxlen
+    raise SpecError(f"{path or 'the tree'}: expected a maxlen that holds the children, got {data!r:.80}")
 
 
 def _spec_from_json(data: dict[str, Any], path: str) -> ArraySpec:

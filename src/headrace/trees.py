@@ -1,7 +1,8 @@
-"""Containers of a tree: dicts, tuples, lists, named tuples and dataclasses, compiled once and then followed.
+"""Containers of a tree: dicts, tuples, lists, named tuples, dataclasses and more, compiled once and then followed.
 
 A tree is read against a `Branch` that was made from an example or a signature, so that every tree of one signature
-gives its leaves in one order: dict keys sorted, the rest by index or by field.
+gives its leaves in one order: dict keys sorted, the rest by index or by field. Beside the built-in containers there are
+the classes that the program registered with optree.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import sys
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -40,12 +41,14 @@ class Branch:
     """One container.
 
     Attributes:
-        kind: "dict", "tuple", "list", "namedtuple", "dataclass" or "none".
+        kind: "dict", "tuple", "list", "deque", "namedtuple", "dataclass", "node" (registered with optree) or "none".
         cls: what it is built as.
         path: where it stands; "" at the root.
         names: keys or fields, in the order of the columns.
         children: what stands under each name.
         order: the names as the container was given (dicts come back in this order).
+        extra: what the container has beside its children: the factory of a `defaultdict`, the longest length of a
+            `deque`, what the flattening of a registered class calls metadata.
     """
 
     kind: str
@@ -54,6 +57,7 @@ class Branch:
     names: tuple[str, ...]
     children: tuple[Leaf | Branch, ...]
     order: tuple[str, ...]
+    extra: Any = None
 
 
 Node = Leaf | Branch
@@ -80,8 +84,12 @@ def kind_of(cls: type) -> str:
         return "namedtuple" if hasattr(cls, "_fields") else "tuple"
     if issubclass(cls, list):
         return "list"
+    if issubclass(cls, deque):
+        return "deque"
     if cls is type(None):
         return "none"
+    if _is_registered(cls):
+        return "node"
     return "dataclass" if dataclasses.is_dataclass(cls) else ""
 
 
@@ -100,25 +108,32 @@ def compile_tree(tree: Any, is_leaf: Callable[[Any], bool], path: str = "", dept
     names = tuple(sorted(order)) if kind == "dict" else order
     values = entries(tree, kind)
     children = tuple(compile_tree(values[name], is_leaf, join(path, name), depth + 1) for name in names)
-    cls = type(tree)
-    if kind == "dict" and cls is not OrderedDict:
-        cls = dict
-    elif kind in ("tuple", "list"):
-        cls = tuple if kind == "tuple" else list
-    return Branch(kind, cls, path, names, children, order)
+    return Branch(kind, _built_as(type(tree), kind), path, names, children, order, extra_of(tree, kind))
 
 
 def entries(tree: Any, kind: str) -> Mapping[str, Any]:
     """The children of one container by name."""
     if kind == "dict":
         return cast("Mapping[str, Any]", tree)
-    if kind in ("tuple", "list"):
+    if kind in ("tuple", "list", "deque"):
         return {str(index): child for index, child in enumerate(tree)}
     if kind == "namedtuple":
         return dict(zip(tree._fields, tree, strict=True))
     if kind == "dataclass":
         return {field.name: getattr(tree, field.name) for field in dataclasses.fields(tree) if field.init}
+    if kind == "node":
+        flat = _flatten_registered(tree)
+        return {str(entry): child for entry, child in zip(flat.entries, flat.children, strict=True)}
     return {}
+
+
+def extra_of(tree: Any, kind: str) -> Any:
+    """What a container has beside its children: see `Branch.extra`."""
+    if type(tree) is defaultdict:
+        return tree.default_factory
+    if kind == "deque":
+        return tree.maxlen
+    return _flatten_registered(tree).metadata if kind == "node" else None
 
 
 def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
@@ -127,17 +142,11 @@ def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
     >>> map_leaves(abs, {"a": -1, "b": (-2, None)})
     {'a': 1, 'b': (2, None)}
     """
-    cls = type(tree)
-    match kind_of(cls):
-        case "":
-            return function(tree)
-        case "none":
-            return None
-        case kind:
-            mapped = {name: map_leaves(function, child) for name, child in entries(tree, kind).items()}
-    if kind == "dict":
-        return OrderedDict(mapped) if cls is OrderedDict else mapped
-    return cls(mapped.values()) if kind in ("tuple", "list") else cls(**mapped)
+    kind = kind_of(type(tree))
+    if not kind:
+        return function(tree)
+    mapped = {name: map_leaves(function, child) for name, child in entries(tree, kind).items()}
+    return _container(kind, _built_as(type(tree), kind), extra_of(tree, kind), mapped)
 
 
 def leaves(node: Node) -> Iterator[Leaf]:
@@ -161,7 +170,8 @@ def collect(node: Node, tree: Any, out: dict[str, Any]) -> None:
         out[node.path] = tree
         return
     kind = kind_of(type(tree))
-    if kind != node.kind and not (kind in _RECORDS and node.kind in _RECORDS):
+    is_other = kind != node.kind or (kind == "node" and type(tree) is not node.cls)
+    if is_other and not (kind in _RECORDS and node.kind in _RECORDS):
         where = node.path or "the tree"
         expected = node.cls.__name__ if node.kind != "none" else "None"
         raise SpecError(f"{where}: expected a container {expected}, got {type(tree).__name__}")
@@ -177,15 +187,8 @@ def build(node: Node, columns: Mapping[str, Any]) -> Any:
     if isinstance(node, Leaf):
         return columns[node.path]
     built = {name: build(child, columns) for name, child in zip(node.names, node.children, strict=True)}
-    match node.kind:
-        case "dict":
-            return node.cls((name, built[name]) for name in node.order)
-        case "tuple" | "list":
-            return node.cls(built.values())
-        case "none":
-            return None
-        case _:
-            return node.cls(**built)
+    ordered = {name: built[name] for name in node.order} if node.kind == "dict" else built
+    return _container(node.kind, node.cls, node.extra, ordered)
 
 
 def differences(expected: tuple[str, ...], found: Mapping[Any, Any], path: str = "") -> str:
@@ -196,22 +199,32 @@ def differences(expected: tuple[str, ...], found: Mapping[Any, Any], path: str =
     return f"{path or 'the tree'}: expected {', '.join(expected) or 'nothing'}; {'; '.join(parts)}"
 
 
+def no_description(node: Branch) -> str:
+    """Says why a class registered with optree cannot be written down."""
+    return (
+        f"{node.path or 'the tree'}: expected containers that can be written to a file, got {node.cls.__name__}, which "
+        "is registered with optree; use a dict, a named tuple or a dataclass here"
+    )
+
+
 def shape_key(node: Node) -> Any:
     """What two equal trees share: kinds, names and leaves. Not the class itself, which may have crossed a wire."""
     if isinstance(node, Leaf):
         return node.value
-    name = node.cls.__name__ if node.kind in _RECORDS else ""
-    return (node.kind, name, node.names, tuple(shape_key(child) for child in node.children))
+    detail = node.cls.__name__ if node.kind in (*_RECORDS, "node") else ""
+    if node.kind == "deque":
+        detail = node.extra
+    return (node.kind, detail, node.names, tuple(shape_key(child) for child in node.children))
 
 
 def classes_importable(node: Node) -> bool:
-    """Whether every class of the tree can be found again by its name, as pickle does."""
+    """Whether pickle finds every class of the tree by its name, and every factory of a `defaultdict`."""
     if isinstance(node, Leaf):
         return True
-    found: Any = sys.modules.get(node.cls.__module__)
-    for part in node.cls.__qualname__.split("."):
-        found = getattr(found, part, None)
-    return (found is node.cls or node.kind == "none") and all(map(classes_importable, node.children))
+    factory = node.extra if node.cls is defaultdict else None
+    importable = _is_importable(node.cls) or node.kind == "none"
+    importable = importable and (factory is None or _is_importable(factory))
+    return importable and all(map(classes_importable, node.children))
 
 
 def record_class(kind: str, name: str, fields: tuple[str, ...]) -> type:
@@ -243,6 +256,55 @@ def join(path: str, name: str) -> str:
 _RECORDS = ("namedtuple", "dataclass")
 
 
+def _built_as(cls: type, kind: str) -> type:
+    """The class that containers of a class come back as: their own, or the built-in one of the kind."""
+    if kind == "dict":
+        return cls if cls in (OrderedDict, defaultdict) else dict
+    return {"tuple": tuple, "list": list, "deque": deque}.get(kind, cls)
+
+
+def _container(kind: str, cls: Any, extra: Any, children: dict[str, Any]) -> Any:
+    """A container of these children, in this order."""
+    match kind:
+        case "dict":
+            return cls(extra, children) if cls is defaultdict else cls(children)
+        case "tuple" | "list":
+            return cls(children.values())
+        case "deque":
+            return deque(children.values(), extra)
+        case "none":
+            return None
+        case "node":
+            return _optree().register_pytree_node.get(cls).unflatten_func(extra, tuple(children.values()))
+        case _:
+            return cls(**children)
+
+
+def _optree() -> Any:
+    """optree, if the program uses it: only then are there registered classes. Importing headrace does not load it."""
+    return sys.modules.get("optree")
+
+
+def _is_registered(cls: type) -> bool:
+    optree = _optree()
+    if optree is None:
+        return False
+    entry = optree.register_pytree_node.get(cls)
+    # The entries of named tuples and of structures of the standard library stand for all classes of that sort.
+    return entry is not None and entry.type is cls
+
+
+def _flatten_registered(tree: Any) -> Any:
+    return _optree().tree_flatten_one_level(tree, none_is_leaf=True)
+
+
+def _is_importable(named: Any) -> bool:
+    found: Any = sys.modules.get(getattr(named, "__module__", ""))
+    for part in getattr(named, "__qualname__", "").split("."):
+        found = getattr(found, part, None)
+    return found is named
+
+
 def _fields(cls: Any) -> tuple[str, ...]:
     if hasattr(cls, "_fields"):
         return cast("tuple[str, ...]", cls._fields)
@@ -252,10 +314,11 @@ def _fields(cls: Any) -> tuple[str, ...]:
 def _names(tree: Any, kind: str, path: str) -> tuple[str, ...]:
     if kind in _RECORDS:
         return _fields(type(tree))
-    if kind != "dict":
+    if kind not in ("dict", "node"):
         return tuple(str(index) for index in range(len(tree or ())))
-    for key in tree:
+    names: Mapping[Any, Any] = entries(tree, kind)
+    for key in names:
         if not isinstance(key, str) or not key or "/" in key:
             where = path or "the tree"
             raise SpecError(f"{where}: expected keys that are non-empty strings without '/', got {key!r}")
-    return tuple(tree)
+    return tuple(names)

@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+from collections import deque
 
 import numpy as np
 import pytest
@@ -156,12 +157,14 @@ def test_extras_come_along_and_keep_whose_they_are():
     assert (episode.terminated, episode.truncated) == (False, False)
 
 
-def test_lists_of_arrays_are_tuples():
-    step = {**STEP, "observation": [np.zeros(2), np.zeros(3)]}
+@pytest.mark.parametrize("container", [list, deque])
+def test_lists_of_arrays_are_tuples(container):
+    step = {**STEP, "observation": container([np.zeros(2), np.zeros(3)])}
     with replay_of(step) as replay, replay.writer(items=[hr.ItemRule("t", 1)]) as writer:
         writer.append(step)
-        writer.end_episode({"observation": [np.ones(2), np.ones(3)]})
+        writer.end_episode({"observation": container([np.ones(2), np.ones(3)])})
         (episode,) = episodes(replay)
+    assert type(episode.observations) is tuple
     assert [each.shape for each in episode.observations] == [(2, 2), (2, 3)]
 
 

@@ -2,10 +2,13 @@
 
 import copy
 import itertools
+import pickle
+from collections import OrderedDict, defaultdict, deque
 from typing import Any, NamedTuple
 
 import cloudpickle
 import numpy as np
+import optree
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -20,6 +23,22 @@ from headrace.trajectories.leaf_checks import LeafCheck
 class Pair(NamedTuple):
     left: object
     right: object
+
+
+class Arm:
+    """A node of optree with one child that is named and one that is not an array."""
+
+    def __init__(self, joints, grip, name):
+        self.joints, self.grip, self.name = joints, grip, name
+
+
+GLOBAL = optree.registry.__GLOBAL_NAMESPACE
+optree.register_pytree_node(
+    Arm,
+    lambda arm: ((arm.joints, arm.grip), arm.name, ("joints", "grip")),
+    lambda name, children: Arm(*children, name),
+    namespace=GLOBAL,
+)
 
 
 def example():
@@ -89,6 +108,65 @@ def test_a2_containers_come_back_as_they_were():
         [2, 0, 0],
     ]
     assert built["bare"].tolist() == [[4, 5], [0, 0]]
+
+
+def test_a2_a_defaultdict_comes_back_with_its_factory():
+    tree = defaultdict(list, {"b": np.zeros(2), "a": OrderedDict(c=np.zeros(2))})
+    acc = TrajectoryAccumulator({"t": tree})
+    acc.add("t", {"a": {"c": 1}, "b": 2})
+    acc.add("t", defaultdict(list, {"a": OrderedDict(c=3), "b": 4}))
+    built = acc.build()["t"]
+    assert (type(built), built.default_factory, list(built)) == (defaultdict, list, ["b", "a"])
+    assert type(built["a"]) is OrderedDict
+    assert (built["b"].tolist(), built["a"]["c"].tolist()) == ([2, 4], [1, 3])
+
+
+@pytest.mark.parametrize("leaf", [0.0, [0.0]])
+def test_a13_a_defaultdict_that_lacks_a_key_is_not_given_one(leaf):
+    acc = TrajectoryAccumulator({"t": defaultdict(list, {"a": leaf, "b": 0.0})})
+    data = defaultdict(list, {"a": leaf, "c": 0.0})
+    with pytest.raises(SpecError, match="missing t/b; extra t/c"):
+        acc.add("t", data)
+    assert list(data) == ["a", "c"]
+
+
+def test_a2_a_deque_is_a_container():
+    acc = TrajectoryAccumulator({"t": deque([np.zeros((2, 3)), np.zeros(2)], maxlen=4)})
+    acc.add("t", deque([[1, 2, 3], 4]))
+    built = acc.build()["t"]
+    assert (type(built), built.maxlen) == (deque, 4)
+    assert [leaf.tolist() for leaf in built] == [[[1, 2, 3], [0, 0, 0]], [4, 0]]
+    with pytest.raises(SpecError, match="t: expected a container deque, got list"):
+        acc.add("t", [[1, 2, 3], 4])
+
+
+def test_a2_a_class_registered_with_optree_comes_back_as_itself():
+    acc = TrajectoryAccumulator({"t": {"arm": Arm(np.zeros((2, 3)), (np.zeros(2), None), "left")}})
+    acc.add("t", {"arm": Arm([1, 2, 3], (4, None), "right")})
+    arm = acc.build()["t"]["arm"]
+    assert (type(arm), arm.name, arm.grip[1]) == (Arm, "left", None)
+    assert (arm.joints.tolist(), arm.grip[0].tolist()) == ([[1, 2, 3], [0, 0, 0]], [4, 0])
+    with pytest.raises(SpecError, match=r"^t/arm/grip/0: expected float64\[\]"):
+        acc.add("t", {"arm": Arm([1, 2, 3], ([4, 5], None), "left")})
+    with pytest.raises(SpecError, match="t/arm: expected a container Arm, got dict"):
+        acc.add("t", {"arm": {"joints": [1, 2, 3], "grip": (4, None)}})
+
+
+def test_a31_signatures_read_the_same_containers():
+    tree = {"q": deque([0.0, 1.0]), "d": defaultdict(list, a=np.zeros(3)), "arm": Arm(0, 1.0, "left")}
+    signature = Signature.like(tree)
+    assert list(signature.columns) == ["arm/joints", "arm/grip", "d/a", "q/0", "q/1"]
+    acc = TrajectoryAccumulator(signature.zeros(2))
+    built = acc.build()
+    assert Signature.like(built) == Signature.like(signature.zeros(2))
+    signature.validate(built, leading=(2,))
+    assert pickle.loads(pickle.dumps(signature)) == signature
+
+
+def test_a_class_registered_with_optree_has_no_description():
+    signature = Signature.like({"arm": Arm(0, 1.0, "left")})
+    with pytest.raises(SpecError, match="^arm: expected containers that can be written to a file, got Arm"):
+        signature.to_json()
 
 
 @pytest.mark.parametrize("empty", [{}, (), None, [], {"a": ((), None)}])

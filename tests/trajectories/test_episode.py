@@ -3,6 +3,7 @@
 import copy
 import math
 import re
+from collections import deque
 from typing import NamedTuple
 
 import numpy as np
@@ -47,6 +48,12 @@ def test_d1_trees_keep_their_containers():
     assert isinstance(episode.observations["pose"], Pair)
     assert episode.observations["pose"].right[0].tolist() == [1] * 4
     assert episode.infos["a"]["b"].tolist() == ["x"] * 4
+
+
+def test_d1_lists_and_deques_of_numbers_are_arrays():
+    episode = made(observations=deque([1, 2, 3, 4]), actions=[[0, 1], [2, 3], [4, 5]])
+    assert episode.observations.tolist() == [1, 2, 3, 4]
+    assert episode.actions.shape == (3, 2)
 
 
 def test_d1_no_infos_is_none_or_empty():

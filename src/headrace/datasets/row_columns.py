@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -132,7 +133,7 @@ class _Frames:
 
 
 def _without_lists(tree: Any) -> Any:
-    """Lists of arrays as tuples: in a signature a list is a container, in an episode it would be an array."""
+    """Lists and deques of arrays as tuples: in a signature they are containers, in an episode it would be an array."""
     node = trees.compile_tree(tree, lambda value: isinstance(value, np.ndarray))
     return trees.build(_as_tuples(node), {leaf.path: leaf.value for leaf in trees.leaves(node)})
 
@@ -140,6 +141,7 @@ def _without_lists(tree: Any) -> Any:
 def _as_tuples(node: trees.Node) -> trees.Node:
     if isinstance(node, trees.Leaf):
         return node
-    kind, cls = ("tuple", tuple) if node.kind == "list" else (node.kind, node.cls)
     children = tuple(map(_as_tuples, node.children))
-    return trees.Branch(kind, cls, node.path, node.names, children, node.order)
+    if node.kind in ("list", "deque"):
+        return replace(node, kind="tuple", cls=tuple, children=children)
+    return replace(node, children=children)

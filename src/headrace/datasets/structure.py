@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -210,7 +210,7 @@ def _with_leaves(node: trees.Node, columns: Mapping[str, Column]) -> trees.Node:
     if isinstance(node, trees.Leaf):
         return trees.Leaf(node.path, columns[node.path])
     children = tuple(_with_leaves(child, columns) for child in node.children)
-    return trees.Branch(node.kind, node.cls, node.path, node.names, children, node.order)
+    return replace(node, children=children)
 
 
 def _check_containers(expected: trees.Node, found: trees.Node, where: str) -> None:

@@ -18,6 +18,9 @@ def node_to_json(node: trees.Node, leaf_to_json: Callable[[Any], Any]) -> Any:
         node: of `trees.compile_tree`.
         leaf_to_json: called with the value of each leaf.
 
+    Raises:
+        SpecError: a class registered with optree, which only the program that registered it can build.
+
     >>> root = trees.compile_tree({"a": (1, 2)}, lambda value: isinstance(value, int))
     >>> node_to_json(root, str)
     {'kind': 'dict', 'children': {'a': {'kind': 'tuple', 'children': [{'leaf': '1'}, {'leaf': '2'}]}}}
@@ -34,6 +37,8 @@ def node_to_json(node: trees.Node, leaf_to_json: Callable[[Any], Any]) -> Any:
             return {"kind": node.kind, "children": list(children.values())}
         case "dict":
             return {"kind": "dict", "children": {name: children[name] for name in node.order}}
+        case "node":
+            raise SpecError(trees.no_description(node))
         case kind:
             return {"kind": kind, "name": node.cls.__name__, "children": children}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from headrace.errors import SpecError
-from headrace.trees import build, compile_tree, entries, kind_of, leaves
+from headrace.trees import build, compile_tree, entries, extra_of, kind_of, leaves
 
 Array = np.ndarray[Any, Any]
 
@@ -169,8 +170,8 @@ def _either(steps: int) -> RowCheck:
 
 
 def _convert(tree: Any, path: str, check: RowCheck, least: int = 1) -> Any:
-    # A list is an array here, never a container.
-    node = compile_tree(tree, lambda value: isinstance(value, list | np.ndarray), path)
+    # A list or a deque is an array here, never a container.
+    node = compile_tree(tree, lambda value: isinstance(value, list | deque | np.ndarray), path)
     arrays = {leaf.path: _array(leaf.value, leaf.path) for leaf in leaves(node)}
     if len(arrays) < least:
         raise SpecError(f"{path}: expected at least one array, got {tree!r:.80}")
@@ -252,6 +253,10 @@ def _equal_containers(one: Any, other: Any, kind: str) -> bool:
         return False
     # The class of a record that came out of a file may be another one of the same name.
     if kind in ("namedtuple", "dataclass") and type(one).__name__ != type(other).__name__:
+        return False
+    if kind == "node" and (
+        type(one) is not type(other) or not _equal(extra_of(one, kind), extra_of(other, kind))
+    ):
         return False
     ours, theirs = entries(one, kind), entries(other, kind)
     return ours.keys() == theirs.keys() and all(_equal(ours[name], theirs[name]) for name in ours)

@@ -6,6 +6,7 @@ one table of casts in `headrace.arrays`.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any, TypeGuard
@@ -176,7 +177,8 @@ def _nested_reader(node: Branch, general: Reader) -> Reader:
 
 def _follower(node: Branch) -> Callable[[Any, list[Any]], bool] | None:
     """What adds the leaves of such a tree to a list, or returns False; None for containers that it does not know."""
-    if node.kind not in ("dict", "tuple", "list", "namedtuple"):
+    # Asking a `defaultdict` for a key that it lacks would add the key.
+    if node.kind not in ("dict", "tuple", "list", "namedtuple") or node.cls is defaultdict:
         return None
     cls: type[Any] = node.cls
     size = len(node.names)

@@ -9,6 +9,7 @@ digits: O(T log n) in whole-array operations (Hillis and Steele, "Data parallel 
 from __future__ import annotations
 
 import operator
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -125,8 +126,8 @@ def _floating(*arrays: Array) -> np.dtype[Any]:
 
 
 def _flatten(tree: Any, name: str) -> tuple[Node, dict[str, Array]]:
-    # A list is an array here, never a container.
-    node = compile_tree(tree, lambda value: isinstance(value, list | np.ndarray))
+    # A list or a deque is an array here, never a container.
+    node = compile_tree(tree, lambda value: isinstance(value, list | deque | np.ndarray))
     found = {leaf.path: _array(leaf.value, f"{name}/{leaf.path}") for leaf in leaves(node)}
     if not found:
         raise ValueError(f"{name}: expected at least one array, got {tree!r:.80}")
