@@ -74,6 +74,30 @@ def test_a_registered_id():
     stepper.close()
 
 
+def test_an_atari_id():
+    """CE1: gymnasium has to be told of these games, in the learner's process and in the worker's."""
+    pytest.importorskip("ale_py")
+    script = """
+import headrace as hr
+print(hr.collectors.signature("ALE/Pong-v5").columns["observation"])
+with hr.AsyncCollector("ALE/Pong-v5", frames_per_batch=2) as collector:
+    print(collector.next(timeout=60).shape)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=False, capture_output=True, text=True, timeout=100
+    )
+    assert done.stdout.splitlines()[-2:] == ["uint8[210, 160, 3]", "(1, 2)"], done.stderr
+
+
+def test_an_atari_id_without_its_library(monkeypatch):
+    """CE1: the extra is named."""
+    for name in [name for name in gymnasium.registry if name.startswith("ALE/")]:
+        monkeypatch.delitem(gymnasium.registry, name)
+    monkeypatch.setitem(sys.modules, "ale_py", None)
+    with pytest.raises(ImportError, match=r'ALE/Pong-v5 needs ale-py: pip install "headrace\[atari\]"'):
+        make_stepper("ALE/Pong-v5")
+
+
 def test_an_id_that_is_not_registered():
     """CE1: gymnasium's own error."""
     with pytest.raises(gymnasium.error.NameNotFound):

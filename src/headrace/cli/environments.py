@@ -8,15 +8,8 @@ import click
 import gymnasium
 
 from headrace.cli.importing import import_module
-
-
-def is_atari(env_id: str) -> bool:
-    """Whether the name is one of the Arcade Learning Environment.
-
-    >>> is_atari("ALE/Pong-v5"), is_atari("CartPole-v1")
-    (True, False)
-    """
-    return env_id.startswith("ALE/")
+from headrace.envs.registered import is_atari as is_atari
+from headrace.envs.registered import make_registered, register_atari
 
 
 def make(env_id: str, **kwargs: Any) -> gymnasium.Env[Any, Any]:
@@ -25,9 +18,8 @@ def make(env_id: str, **kwargs: Any) -> gymnasium.Env[Any, Any]:
     Raises:
         ImportError: it needs a library that is not installed.
     """
-    _register(env_id)
     try:
-        return gymnasium.make(env_id, **kwargs)
+        return make_registered(env_id, **kwargs)
     except gymnasium.error.DependencyNotInstalled as error:
         raise ImportError(f"{env_id}: {error}") from error
 
@@ -41,7 +33,7 @@ def spec(env_id: str) -> Any:
         click.BadParameter: nothing is.
         ImportError: it needs a library that is not installed.
     """
-    _register(env_id)
+    register_atari(env_id)
     module, _, name = env_id.rpartition(":")
     try:
         if module:
@@ -49,13 +41,3 @@ def spec(env_id: str) -> Any:
         return gymnasium.spec(name)
     except (gymnasium.error.Error, ImportError) as error:
         raise click.BadParameter(f"{error}", param_hint="'ENV'") from error
-
-
-def _register(env_id: str) -> None:
-    if not is_atari(env_id):
-        return
-    try:
-        import ale_py
-    except ImportError as error:
-        raise ImportError(f'{env_id} needs ale-py: pip install "headrace[atari]"') from error
-    gymnasium.register_envs(ale_py)

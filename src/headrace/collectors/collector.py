@@ -16,7 +16,7 @@ from headrace.collectors.replay_rows import ReplayRows
 from headrace.collectors.rollout import EpisodeLedger, RolloutBuffer, rollout_layout, rollout_signature
 from headrace.collectors.sources import WeightCheck, given_weights
 from headrace.collectors.statistics import CollectorStatistics, Tally
-from headrace.envs import environment_seeds, make_stepper, new_columns
+from headrace.envs import environment_seeds, is_environment, make_stepper, new_columns
 from headrace.errors import Closed
 from headrace.replay.rules import ItemRule
 from headrace.spec import ArraySpec
@@ -92,7 +92,8 @@ class Collector:
             self._options.warn_of_rounding(self._stepper.num_envs, stacklevel=2)
             self._prepare()
         except BaseException:
-            self._stepper.close()
+            if not is_environment(create_env_fn):  # A ready one stays open: the caller may try again.
+                self._stepper.close()
             raise
 
     def _prepare(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.collectors.actor import Actor
 from headrace.collectors.rollout import rollout_signature
-from headrace.envs import make_stepper, new_columns
+from headrace.envs import is_environment, make_stepper, new_columns
 from headrace.spec import Signature
 
 
@@ -18,7 +18,8 @@ def signature(
 ) -> Signature:
     """The columns that a collector over these environments writes.
 
-    Builds one environment and closes it; calls the policy once, to see which further columns it gives.
+    Builds one environment and closes it; calls the policy once, to see which further columns it gives. A ready
+    environment stays open: it is the caller's. It is reset where there is a policy, which has to see an observation.
 
     Args:
         create_env_fn, policy, create_env_kwargs: as for `Collector`.
@@ -37,4 +38,5 @@ def signature(
             extras = actor.extras
         return rollout_signature(stepper.observation_signature, stepper.action_signature, extras)
     finally:
-        stepper.close()
+        if not is_environment(create_env_fn):
+            stepper.close()

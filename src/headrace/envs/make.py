@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -34,7 +33,7 @@ def make_stepper(
     Raises:
         ValueError: `create_env_kwargs` with a ready environment; `num_envs` that is not positive, or does not go with
             the environment; a vector environment that does not say its mode of autoreset.
-        TypeError: something that is no environment and makes none.
+        TypeError: something that is no environment and makes none; `create_env_kwargs` that is not a dict.
 
     >>> stepper = make_stepper("CartPole-v1", num_envs=2)
     >>> stepper.num_envs, stepper.observation_signature
@@ -63,12 +62,13 @@ def environment_factory(create_env_fn: Any, create_env_kwargs: Mapping[str, Any]
     """A callable without arguments that gives one new environment. Nothing is built by asking for it.
 
     Raises:
-        TypeError: a ready environment (it cannot be built again), or something that cannot be called.
+        TypeError: a ready environment (it cannot be built again), or something that cannot be called; keyword
+            arguments that are not a dict.
 
     >>> environment_factory("CartPole-v1")().spec.id
     'CartPole-v1'
     """
-    kwargs = dict(create_env_kwargs or {})
+    kwargs = _checked_kwargs(create_env_kwargs)
     if isinstance(create_env_fn, str):
         return partial(_make_registered, _registered_here(create_env_fn), kwargs)
     if is_environment(create_env_fn):
@@ -180,13 +180,29 @@ def _registered_here(env_id: str) -> Any:
 
 
 def _make_registered(env_id: Any, kwargs: Mapping[str, Any]) -> Any:
-    return importlib.import_module("gymnasium").make(env_id, **kwargs)
+    from headrace.envs.registered import make_registered
+
+    return make_registered(env_id, **kwargs)
+
+
+def _checked_kwargs(create_env_kwargs: Any) -> dict[str, Any]:
+    """A copy of the keyword arguments, which are the same for all copies."""
+    kwargs = {} if create_env_kwargs is None else create_env_kwargs
+    if not isinstance(kwargs, Mapping):
+        raise TypeError(
+            "create_env_kwargs: expected one dict of keyword arguments for all environments, got "
+            f"{type(kwargs).__name__}: {kwargs!r}"
+        )
+    names = [name for name in kwargs if not isinstance(name, str)]
+    if names:
+        raise TypeError(f"create_env_kwargs: expected names of arguments as keys, got {names!r}")
+    return dict(kwargs)
 
 
 def _check_ready(env: Any, create_env_kwargs: Mapping[str, Any] | None, num_envs: int) -> None:
-    if create_env_kwargs:
+    if _checked_kwargs(create_env_kwargs):
         raise ValueError(
-            f"create_env_kwargs: expected none with a ready environment, got {', '.join(create_env_kwargs)}"
+            f"create_env_kwargs: expected none with a ready environment, got {', '.join(create_env_kwargs or ())}"
         )
     if num_envs > 1 and not is_vector_environment(env):
         raise ValueError(

@@ -1,0 +1,47 @@
+"""Environments by their registered id."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+
+
+def is_atari(env_id: str) -> bool:
+    """Whether the id is one of the Arcade Learning Environment.
+
+    >>> is_atari("ALE/Pong-v5"), is_atari("CartPole-v1")
+    (True, False)
+    """
+    return env_id.startswith("ALE/")
+
+
+def register_atari(env_id: str) -> None:
+    """Registers the games of the Arcade Learning Environment, if the id is one of them; gymnasium needs that first.
+
+    Raises:
+        ImportError: ale-py is not installed.
+    """
+    if not is_atari(env_id):
+        return
+    try:
+        import ale_py
+    except ImportError as error:
+        raise ImportError(f'{env_id} needs ale-py: pip install "headrace[atari]"') from error
+    gymnasium.register_envs(ale_py)
+
+
+def make_registered(env_id: Any, **kwargs: Any) -> gymnasium.Env[Any, Any]:
+    """Builds an environment.
+
+    Args:
+        env_id: an id, or a gymnasium `EnvSpec`.
+        kwargs: for `gymnasium.make`.
+
+    Raises:
+        ImportError: ale-py is not installed, and the id is one of its games.
+        gymnasium.error.Error: as gymnasium says.
+    """
+    if isinstance(env_id, str):
+        register_atari(env_id)
+    return gymnasium.make(env_id, **kwargs)
