@@ -52,6 +52,21 @@ def no_process(monkeypatch):
         (ValueError, "max_frames_per_traj", {"max_frames_per_traj": 2.5}),
         (ValueError, "init_random_frames", {"init_random_frames": 2.5}),
         (ValueError, "items", {"items": [hr.ItemRule("t", 1)]}),
+        # CF1: what is not a replay.
+        (TypeError, "replay_buffer: expected a Replay, .* got list", {"replay_buffer": []}),
+        (
+            TypeError,
+            "replay_buffer: expected a Replay, .* got Table",
+            {"replay_buffer": hr.Table.queue("t", 3)},
+        ),
+        (TypeError, "replay_buffer: expected a Replay, .* got type", {"replay_buffer": hr.Replay}),
+        # CE1
+        (
+            TypeError,
+            r"create_env_kwargs: expected one dict .* got list: \[\{\}\]",
+            {"create_env_kwargs": [{}]},
+        ),
+        (TypeError, r"create_env_kwargs: expected names .* got \[3\]", {"create_env_kwargs": {3: 4}}),
     ],
 )
 def test_errors_of_arguments(kind, error, told, arguments, no_process):
@@ -72,6 +87,8 @@ def test_errors_of_a_replay(kind, make_replay, no_process):
         kind(never, frames_per_batch=5, replay_buffer=replay, items=[hr.ItemRule("other", 1)])
     with pytest.raises(TypeError, match="ItemRule"):
         kind(never, frames_per_batch=5, replay_buffer=replay, items=["t"])
+    with pytest.raises(TypeError, match="items: expected a list of ItemRule, got one"):
+        kind(never, frames_per_batch=5, replay_buffer=replay, items=hr.ItemRule("t", 1))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -105,6 +122,18 @@ def test_ready_environments():
     assert env.closed == 1
     with pytest.raises(TypeError, match="CounterEnv"):
         hr.AsyncCollector(env, frames_per_batch=5)
+
+
+def test_a_ready_environment_stays_open_where_no_collector_is_made(make_replay):
+    # CE1: it is the caller's, who may try again with other arguments.
+    env = CounterEnv(3)
+    with pytest.raises(hr.SpecError, match="missing"):
+        hr.Collector(
+            env, frames_per_batch=5, replay_buffer=make_replay(hr.Signature.like({"a": np.zeros(3)}))
+        )
+    assert env.closed == 0
+    with hr.Collector(env, frames_per_batch=5) as collector:
+        assert collector.next().frames == 5
 
 
 def test_environments_are_built_once_a_copy():
@@ -226,3 +255,82 @@ def test_signature_of_a_collector():
     given = hr.collectors.signature(CounterEnv, policy, {"episode_length": 3})
     assert given.columns["value"] == hr.ArraySpec((), np.float32)
     assert given.columns["observation"] == hr.ArraySpec((3,), np.int64)
+
+
+def give_zero(observation):
+    return np.zeros(len(observation), int)
+
+
+@pytest.mark.parametrize("policy", [None, give_zero])
+def test_signature_leaves_a_ready_environment_open(policy):
+    # CF1, CE1: the environment is the caller's.
+    env = CounterEnv(3)
+    hr.collectors.signature(env, policy)
+    hr.collectors.signature(hr.envs.adapt(env), policy)
+    assert env.closed == 0
+    vector = gymnasium.vector.AsyncVectorEnv([lambda: CounterEnv(3)] * 2)
+    try:
+        hr.collectors.signature(vector, policy)
+        vector.reset()
+    finally:
+        vector.close()
+
+
+def test_signature_closes_what_it_built():
+    built = []
+
+    def make():
+        built.append(CounterEnv(3))
+        return built[-1]
+
+    hr.collectors.signature(make)
+    assert [env.closed for env in built] == [1]
+
+
+class OldGym(CounterEnv):
+    """An environment whose `step` merges the two flags, as gym had it."""
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = super().step(action)
+        return observation, reward, terminated or truncated, info
+
+
+def test_an_environment_of_the_old_gym():
+    # CE5; a worker sends the same text.
+    told = (
+        r"step: expected the five values .* got 4 values \(ndarray, .*, dict\); this is the interface of gym"
+    )
+    with hr.Collector(lambda: OldGym(3), frames_per_batch=5) as collector:
+        with pytest.raises(hr.SpecError, match=f"environment 0: {told}"):
+            collector.next()
+    with hr.AsyncCollector(lambda: OldGym(3), frames_per_batch=5) as collector:
+        with pytest.raises(hr.WorkerDied, match=told):
+            collector.next(timeout=20)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_a_q_network_as_policy(kind, num_envs):
+    # CP1.
+    def values(observation):
+        return np.zeros((len(observation), 4), np.float32)
+
+    told = (
+        rf"policy: action: expected int64\[{num_envs}\], got float32\[{num_envs}, 4\].*return values.argmax"
+    )
+    with pytest.raises(hr.SpecError, match=told):
+        with kind(lambda: CounterEnv(3), values, frames_per_batch=6, num_envs=num_envs) as collector:
+            collector.next(timeout=20)
+
+
+@pytest.mark.parametrize(
+    "returned", [0, np.zeros((3, 1), int), np.zeros(2, int), np.zeros(3), None, [[1], [2, 3], []], "left"]
+)
+def test_a_policy_that_gives_no_actions(returned):
+    # CP1.
+    with hr.Collector(lambda: CounterEnv(3), lambda _: returned, frames_per_batch=6, num_envs=3) as collector:
+        with pytest.raises(
+            hr.SpecError, match=r"policy: action: expected .*returns actions \[n, ...\]"
+        ) as raised:
+            collector.next()
+    assert "argmax" not in str(raised.value)

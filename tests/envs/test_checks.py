@@ -93,6 +93,67 @@ def test_float64_observations_are_cast():
     assert rows["observation/arm"][1].tolist() == [0.5, 0.25]
 
 
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (4, r"step: expected the five values .* got 4 values .*the interface of gym before 0.26: "),
+        (3, r"step: expected the five values .* got 3 values \(dict, float, bool\)(?!;)"),
+        (None, r"step: expected the five values .* got NoneType; is a `return` missing\?"),
+    ],
+)
+@pytest.mark.parametrize("is_vector", [False, True])
+def test_what_step_returns(is_vector, returned, message):
+    """CE5: an environment of the old gym, and other slips."""
+
+    class Slipping(Faulty):
+        def step(self, action):
+            values = self.good, 0.0, False, {}
+            return None if returned is None else values[:returned]
+
+    class SlippingVector(VectorWrapper):
+        def step(self, actions):
+            observation, reward, terminated, _, info = self.env.step(actions)
+            values = dict(enumerate(observation)), float(reward[0]), bool(terminated[0]), info
+            return None if returned is None else values[:returned]
+
+    stepper = make_stepper(
+        SlippingVector(counter_vector_env([2, 3], "same_step")) if is_vector else Slipping()
+    )
+    with pytest.raises(SpecError, match=("^" if is_vector else "environment 0: ") + message):
+        first_step(stepper)
+    stepper.close()
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (
+            np.zeros(2),
+            r"reset: expected the pair \(observation, info\), got ndarray; this is the interface of gym",
+        ),
+        (None, r"reset: expected the pair \(observation, info\), got NoneType; is a `return` missing\?"),
+    ],
+)
+@pytest.mark.parametrize("is_vector", [False, True])
+def test_what_reset_returns(is_vector, returned, message):
+    """CE5: the old gym's `reset` gave the observation alone; one of two numbers is not a pair either."""
+
+    class Slipping(Faulty):
+        def reset(self, *, seed=None, options=None):
+            return returned
+
+    class SlippingVector(VectorWrapper):
+        def reset(self, *, seed=None, options=None):
+            return returned
+
+    stepper = make_stepper(
+        SlippingVector(counter_vector_env([2, 3], "same_step")) if is_vector else Slipping()
+    )
+    with pytest.raises(SpecError, match=message):
+        first_step(stepper)
+    stepper.close()
+
+
 def test_an_exception_names_copy_step_and_action():
     """Section 17, CX1: every error about an environment names copy, step and the last action."""
     stepper = faulty_second(lambda: Faulty(fail_at=3))
@@ -220,12 +281,22 @@ def test_a_mode_that_is_not_declared():
     stepper.close()
 
 
+def test_a_declared_mode_that_is_none():
+    """CE4: the declaration is what is wrong, not an argument."""
+    env = counter_vector_env([2, 2], "next_step")
+    env.metadata["autoreset_mode"] = "always"
+    for make in (make_stepper, adapt):
+        with pytest.raises(ValueError, match=r"metadata\['autoreset_mode'\]: expected .* got 'always'"):
+            make(env)
+    env.close()
+
+
 def test_a_mode_that_contradicts_the_declared_one():
     """CE4: what an environment does is asked, never guessed."""
     env = counter_vector_env([2, 2], "next_step")
     with pytest.raises(ValueError, match="'next_step'.*declares.*'same_step'"):
         adapt(env, autoreset="same_step")
-    with pytest.raises(ValueError, match="autoreset: expected"):
+    with pytest.raises(ValueError, match=r"autoreset: expected.*envs\.metadata\[\"autoreset_mode\"\]"):
         adapt(env, autoreset="sometimes")
     with pytest.raises(ValueError, match="single environment"):
         adapt(CounterEnv(1), autoreset="next_step")

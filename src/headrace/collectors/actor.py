@@ -77,9 +77,22 @@ class Actor:
         return self._actions(returned), self._check_extras(extras)
 
     def _actions(self, returned: Any) -> Columns:
-        if self._bare_action:
-            return {"action": check_array(returned, self._specs["action"], "action", self._leading)}
-        return self._acted.validate({"action": returned}, self._leading)
+        try:
+            if self._bare_action:
+                return {"action": check_array(returned, self._specs["action"], "action", self._leading)}
+            return self._acted.validate({"action": returned}, self._leading)
+        except SpecError as error:
+            raise SpecError(f"policy: {error}; {self._advice(returned)}") from error
+
+    def _advice(self, returned: Any) -> str:
+        """What a policy has to return, for one that returned something else."""
+        (num_envs,) = self._leading
+        advice = f"a policy returns actions [n, ...], one for each of the n = {num_envs} environments"
+        is_discrete = self._bare_action and self._specs["action"] == ArraySpec((), np.int64)
+        rows, *others = getattr(returned, "shape", None) or (0,)
+        if is_discrete and rows == num_envs and len(others) == 1 and others[0] > 1:
+            return f"{advice}; for values of all actions, as a Q-network gives them, return values.argmax(-1)"
+        return advice
 
     def _check_extras(self, extras: Mapping[str, Any]) -> Columns:
         if self._names is None:

@@ -9,7 +9,8 @@ from typing import Any
 
 from headrace.envs import environment_seeds
 from headrace.envs.make import check_num_envs
-from headrace.replay.rules import ItemRule
+from headrace.replay.rules import ItemRule, checked_rules
+from headrace.trajectories.replay_interface import check_replay
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,8 @@ class CollectorOptions:
         check_num_envs(self.num_envs)
         if self.seed is not None:
             environment_seeds(self.seed, self.num_envs)
+        if self.replay_buffer is not None:
+            check_replay("replay_buffer", self.replay_buffer)
         self._check_items()
 
     def _check_total(self) -> None:
@@ -65,7 +68,7 @@ class CollectorOptions:
             return
         if self.replay_buffer is None:
             raise ValueError("items: expected only together with replay_buffer")
-        for rule in self.items:
+        for rule in checked_rules(self.items):
             if not isinstance(rule, ItemRule):
                 raise TypeError(f"items: expected ItemRule, got {type(rule).__name__}")
             self.replay_buffer.live_table(rule.table)

@@ -13,6 +13,7 @@ import gymnasium
 import numpy as np
 
 from headrace.envs.columns import EnvironmentColumns
+from headrace.envs.old_gym import reset_values, step_values
 from headrace.envs.protocol import NO_COPIES, Autoreset, Columns, Indices, StepResult
 from headrace.errors import SpecError
 from headrace.spec import ArraySpec, Signature, check_array
@@ -79,13 +80,13 @@ class SingleEnvStepper:
         """Resets `copies` (None: all) one after the other; see `VectorStepper.reset`."""
         for i in range(self.num_envs) if copies is None else copies.tolist():
             try:
-                observation, info = self.environments[i].reset(seed=None if seeds is None else int(seeds[i]))
+                returned = self.environments[i].reset(seed=None if seeds is None else int(seeds[i]))
             except Exception as error:
                 error.add_note(f"raised by reset of environment {i}")
                 raise
             if i in self._never_reset:
-                self._check_observed(i, observation, info)
-                self._never_reset.discard(i)
+                self._check_reset(i, returned)
+            observation, info = returned
             for name, keys in self._columns.leaf_keys:
                 leaf = observation
                 for key in keys:
@@ -111,9 +112,10 @@ class SingleEnvStepper:
         i, action = 0, None
         try:
             for i, action in zip(copies, self._split(actions, active), strict=True):
-                observation, step_reward, is_terminated, is_truncated, info = steps[i](action)
+                returned = steps[i](action)
                 if unchecked:
-                    self._check_step(i, observation, step_reward, is_terminated, is_truncated, info)
+                    self._check_step(i, returned)
+                observation, step_reward, is_terminated, is_truncated, info = returned
                 for column, keys in targets:
                     leaf = observation
                     for key in keys:
@@ -170,21 +172,25 @@ class SingleEnvStepper:
             # Infos are small and less reliable than observations: they come and go, so each is checked.
             out[name][i] = check_array(value, spec, f"environment {i}: {name}")
 
-    def _check_observed(self, i: int, observation: Any, info: Any) -> None:
+    def _check_reset(self, i: int, returned: Any) -> None:
         try:
-            self._columns.check_observation(observation)
-            if not isinstance(info, Mapping):
-                raise SpecError(f"info: expected a dict, got {type(info).__name__}")
+            observation, info = reset_values(returned)
+            self._check_observed(observation, info)
         except SpecError as error:
             raise SpecError(f"environment {i}: {error}") from error
+        self._never_reset.discard(i)
 
-    def _check_step(
-        self, i: int, observation: Any, reward: Any, terminated: Any, truncated: Any, info: Any
-    ) -> None:
+    def _check_observed(self, observation: Any, info: Any) -> None:
+        self._columns.check_observation(observation)
+        if not isinstance(info, Mapping):
+            raise SpecError(f"info: expected a dict, got {type(info).__name__}")
+
+    def _check_step(self, i: int, returned: Any) -> None:
         if i not in self._never_stepped:
             return
-        self._check_observed(i, observation, info)
         try:
+            observation, reward, terminated, truncated, info = step_values(returned)
+            self._check_observed(observation, info)
             self._columns.check_outcome(reward, terminated, truncated)
         except SpecError as error:
             raise SpecError(f"environment {i}: {error}") from error

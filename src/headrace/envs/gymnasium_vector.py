@@ -10,6 +10,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
 from headrace.envs.columns import EnvironmentColumns, new_columns
+from headrace.envs.old_gym import reset_values, step_values
 from headrace.envs.protocol import NO_COPIES, Autoreset, Columns, Indices, StepResult
 from headrace.errors import SpecError
 from headrace.spec import ArraySpec, Signature, check_array
@@ -102,9 +103,10 @@ class VectorEnvStepper:
         """
         reset_steps = self._before_step(active)
         try:
-            observation, reward, terminated, truncated, info = self._env.step(
-                self._columns.action_tree(actions)
-            )
+            returned = self._env.step(self._columns.action_tree(actions))
+            if self._calls == 0:
+                step_values(returned)
+            observation, reward, terminated, truncated, info = returned
         except Exception as error:
             error.add_note(f"raised by the vector environment at its step {self._calls}, actions {actions!r}")
             raise
@@ -170,7 +172,7 @@ class VectorEnvStepper:
             mask[copies] = True
             options = {"reset_mask": mask}
         try:
-            observation, info = self._env.reset(seed=_seed_argument(seeds), options=options)
+            observation, info = reset_values(self._env.reset(seed=_seed_argument(seeds), options=options))
         except Exception as error:
             error.add_note("raised by reset of the vector environment")
             raise
@@ -270,7 +272,7 @@ def mode_of(env: Any, said: Autoreset | None) -> Autoreset:
     """What the environment does at the end of an episode: as it declares, or as the user said.
 
     Raises:
-        ValueError: neither, or both and they differ.
+        ValueError: neither, or both and they differ; a declaration that is not a mode.
     """
     declared = (env.metadata or {}).get("autoreset_mode")
     if declared is None and said is None:
@@ -281,7 +283,13 @@ def mode_of(env: Any, said: Autoreset | None) -> Autoreset:
     if declared is None:
         assert said is not None
         return said
-    mode = Autoreset.parse(declared)
+    try:
+        mode = Autoreset.parse(declared)
+    except ValueError as error:
+        raise ValueError(
+            f"{env}: metadata['autoreset_mode']: expected a gymnasium AutoresetMode, got {declared!r}; correct what "
+            "the environment declares"
+        ) from error
     if said is not None and said is not mode:
         raise ValueError(
             f"autoreset: expected {mode.value!r}, which the environment declares in metadata['autoreset_mode'], got "

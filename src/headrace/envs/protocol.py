@@ -59,7 +59,8 @@ class Autoreset(StrEnum):
             if isinstance(name, str) and name.replace("_", "").lower() == member.value.replace("_", ""):
                 return member
         raise ValueError(
-            f'autoreset: expected "disabled", "same_step", "next_step" or a gymnasium AutoresetMode, got {mode!r}'
+            f'autoreset: expected "disabled", "same_step", "next_step" or a gymnasium AutoresetMode, got {mode!r}; '
+            'vector environments of gymnasium declare theirs in envs.metadata["autoreset_mode"]'
         )
 
 

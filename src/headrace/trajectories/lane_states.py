@@ -29,13 +29,17 @@ def autoreset_mode(autoreset: Any, lanes: int | None) -> str:
     """
     if lanes is None:
         if autoreset is not None:
-            raise ValueError(f"autoreset: expected None without lanes, got {autoreset!r}")
+            raise ValueError(
+                f"autoreset: expected None without lanes, got {autoreset!r}; for a vector environment give lanes too "
+                "(envs.num_envs)"
+            )
         return DISABLED
     mode = _MODES.get(str(getattr(autoreset, "name", autoreset)).lower())
     if mode is None:
         raise ValueError(
             f"autoreset: expected {NEXT_STEP!r}, {SAME_STEP!r} or {DISABLED!r}, got {autoreset!r}: with lanes it must "
-            "be said what the environment does when an episode ends (docs/alignment.md shows the three)"
+            "be said what the environment does when an episode ends (docs/alignment.md shows the three); vector "
+            'environments of gymnasium declare theirs: pass envs.metadata["autoreset_mode"]'
         )
     return mode
 

@@ -1,4 +1,4 @@
-"""What writers and observers write to: a replay, or what has its interface."""
+"""What writers, observers and collectors write to: a replay, or what has its interface."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def check_replay(name: str, value: Any) -> None:
     Raises:
         TypeError: something else, such as the address of a server or a table.
     """
-    if not all(hasattr(value, each) for each in _USED):
+    if isinstance(value, type) or not all(hasattr(value, each) for each in _USED):
         raise TypeError(
             f"{name}: expected a Replay, or what has its interface, got {type(value).__name__}: {value!r}; "
             "make one with hr.Replay(signature, tables)"

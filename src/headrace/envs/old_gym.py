@@ -1,0 +1,50 @@
+"""Tells environments of the old gym interface from those of gymnasium, by what they return."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.errors import SpecError
+
+_OLD = (
+    "; this is the interface of gym before 0.26: return what gymnasium expects, or wrap the environment with the "
+    "package shimmy"
+)
+_NOTHING = "; is a `return` missing?"
+
+
+def reset_values(returned: Any) -> tuple[Any, Any]:
+    """The observation and the info that `reset` returned.
+
+    Raises:
+        SpecError: it returned something else, such as the observation alone.
+    """
+    if isinstance(returned, tuple | list) and len(returned) == 2:
+        observation, info = returned
+        return observation, info
+    hint = _NOTHING if returned is None else _OLD
+    raise SpecError(f"reset: expected the pair (observation, info), got {_described(returned)}{hint}")
+
+
+def step_values(returned: Any) -> tuple[Any, Any, Any, Any, Any]:
+    """The observation, the reward, the two flags and the info that `step` returned.
+
+    Raises:
+        SpecError: it returned something else, such as the four values of the old interface.
+    """
+    count = len(returned) if isinstance(returned, tuple | list) else 0
+    if count == 5:
+        observation, reward, terminated, truncated, info = returned
+        return observation, reward, terminated, truncated, info
+    hint = _NOTHING if returned is None else _OLD if count == 4 else ""
+    raise SpecError(
+        "step: expected the five values (observation, reward, terminated, truncated, info), got "
+        f"{_described(returned)}{hint}"
+    )
+
+
+def _described(returned: Any) -> str:
+    if not isinstance(returned, tuple | list):
+        return type(returned).__name__
+    kinds = ", ".join(type(value).__name__ for value in returned)
+    return f"{len(returned)} values ({kinds})"
