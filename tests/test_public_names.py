@@ -6,6 +6,8 @@ import importlib.metadata
 import importlib.util
 import inspect
 import pkgutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,48 @@ def test_type_checkers_see_the_same_names():
             parent = module.rpartition(".")[0] if name in hr._LAZY_MODULES else module
             expected[name, name] = parent
     assert type_checked_names() == expected
+
+
+# Each attribute is named once rightly and once wrongly.
+SNIPPET = """\
+import headrace as hr
+
+hr.Table.queue("a", 3)
+hr.Tabel("a")
+hr.selectors.Uniform()
+hr.datasets.episodes
+hr.datasets.episode
+hr.collectors.Collector
+hr.collectors.Colector
+hr.trajectories.StepWriter
+hr.trajectories.StepWritr
+hr.testing.SelectorContract
+hr.testing.SelectorContrakt
+"""
+WRONG = ("Tabel", "episode", "Colector", "StepWritr", "SelectorContrakt")
+
+
+@pytest.mark.timeout(120)  # mypy reads its description of the standard library.
+def test_type_checkers_refuse_a_name_that_does_not_exist(tmp_path):
+    pytest.importorskip("mypy")
+    snippet = tmp_path / "snippet.py"
+    snippet.write_text(SNIPPET)
+    package = Path(hr.__file__).parent
+    # Only the modules whose names are looked at are read; what they import is any.
+    read = [package / "__init__.py"]
+    read += [package / name / "__init__.py" for name in ("collectors", "datasets", "testing", "trajectories")]
+    options = ["--strict", "--follow-imports=skip", "--no-error-summary", f"--cache-dir={tmp_path}"]
+    command = [sys.executable, "-m", "mypy", *options, str(snippet), *map(str, read)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    found = [line for line in done.stdout.splitlines() if line.startswith("snippet.py")]
+    assert len(found) == len(WRONG), done.stdout + done.stderr
+    for line, name in zip(found, WRONG, strict=True):
+        assert f'has no attribute "{name}"' in line
+
+
+def test_dir_lists_the_public_names_only():
+    for module in (hr, hr.collectors, hr.datasets, hr.testing, hr.trajectories):
+        assert dir(module) == sorted(module.__all__)
 
 
 def test_every_name_is_listed_once():

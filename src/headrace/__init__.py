@@ -124,21 +124,24 @@ __all__ += list(_LAZY_MODULES)
 _register_container_name("Trajectory", "headrace.trajectories")
 
 
-def __getattr__(name: str) -> Any:
-    module = _LAZY_NAMES.get(name) or _LAZY_MODULES.get(name)
-    if module is None:
-        raise AttributeError(f"module 'headrace' has no attribute {name!r}")
-    try:
-        found: Any = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name != module and not module.startswith(f"{error.name}."):
-            raise  # An optional library: its error says which extra to install.
-        raise AttributeError(f"module 'headrace' has no attribute {name!r}: {error}") from error
-    if name in _LAZY_NAMES:
-        found = getattr(found, name)
-    globals()[name] = found
-    return found
+# Hidden from type checkers, to which every name would exist.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        module = _LAZY_NAMES.get(name) or _LAZY_MODULES.get(name)
+        if module is None:
+            raise AttributeError(f"module 'headrace' has no attribute {name!r}")
+        try:
+            found: Any = importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name != module and not module.startswith(f"{error.name}."):
+                raise  # An optional library: its error says which extra to install.
+            raise AttributeError(f"module 'headrace' has no attribute {name!r}: {error}") from error
+        if name in _LAZY_NAMES:
+            found = getattr(found, name)
+        globals()[name] = found
+        return found
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

@@ -28,9 +28,16 @@ _MODULES = {
 __all__ = ["AsyncCollector", "Batch", "Collector", "CollectorStatistics", "WorkerStatistics", "signature"]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module 'headrace.collectors' has no attribute {name!r}")
-    found = getattr(importlib.import_module(f"headrace.collectors.{_MODULES[name]}"), name)
-    globals()[name] = found
-    return found
+# Hidden from type checkers, to which every name would exist.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name not in _MODULES:
+            raise AttributeError(f"module 'headrace.collectors' has no attribute {name!r}")
+        found = getattr(importlib.import_module(f"headrace.collectors.{_MODULES[name]}"), name)
+        globals()[name] = found
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -22,10 +22,17 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    # Whoever reads files need not load the compiler that a replay needs.
-    if name == "episodes":
-        from headrace.datasets.replay_episodes import episodes
+# Hidden from type checkers, to which every name would exist.
+if not TYPE_CHECKING:
 
-        return episodes
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        # Whoever reads files need not load the compiler that a replay needs.
+        if name == "episodes":
+            from headrace.datasets.replay_episodes import episodes
+
+            return episodes
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

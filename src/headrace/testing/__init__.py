@@ -46,8 +46,15 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'headrace.testing' has no attribute {name!r}")
-    globals()[name] = found = getattr(importlib.import_module(_LAZY[name]), name)
-    return found
+# Hidden from type checkers, to which every name would exist.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name not in _LAZY:
+            raise AttributeError(f"module 'headrace.testing' has no attribute {name!r}")
+        globals()[name] = found = getattr(importlib.import_module(_LAZY[name]), name)
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

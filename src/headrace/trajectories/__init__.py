@@ -56,12 +56,15 @@ _WRITERS = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _WRITERS:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(importlib.import_module(_WRITERS[name]), name)
-    return found
+# Hidden from type checkers, to which every name would exist.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name not in _WRITERS:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found = globals()[name] = getattr(importlib.import_module(_WRITERS[name]), name)
+        return found
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)
