@@ -1,15 +1,18 @@
 """The pages are right: their examples print what they say, their links lead somewhere, their names exist."""
 
 import doctest
+import inspect
 import re
 from pathlib import Path
 
 import pytest
 
 import headrace as hr
+import headrace.replay
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("design/*.md"))]
+USER_PAGES = [page for page in PAGES if page.parent.name != "design"]
 SESSIONS = [page for page in PAGES if ">>> " in page.read_text()]
 
 
@@ -37,13 +40,92 @@ def test_links_lead_to_files(page):
     assert missing == []
 
 
+def missing_names(text):
+    """The names `hr.something` in a text that the package does not have."""
+    return {name for name in re.findall(r"\bhr\.([A-Za-z_]+(?:\.[A-Za-z_]+)*)", text) if not exists(name)}
+
+
+def exists(name):
+    found = hr
+    for part in name.split("."):
+        if not hasattr(found, part):
+            return False
+        found = getattr(found, part)
+    return True
+
+
 @named(PAGES)
 def test_names_exist(page):
-    for name in sorted(set(re.findall(r"\bhr\.([A-Za-z_]+(?:\.[A-Za-z_]+)*)", page.read_text()))):
-        found = hr
-        for part in name.split("."):
-            assert hasattr(found, part), f"hr.{name}"
-            found = getattr(found, part)
+    assert missing_names(page.read_text()) == set()
+
+
+@pytest.mark.parametrize("folder", ["src", "examples"])
+def test_names_in_docstrings_and_messages_exist(folder):
+    missing = {path.name: missing_names(path.read_text()) for path in ROOT.glob(f"{folder}/**/*.py")}
+    assert {path: names for path, names in missing.items() if names} == {}
+
+
+def code_of(page):
+    """What stands in code on a page: its fenced blocks and its code words."""
+    text = page.read_text()
+    fenced = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+    return "\n".join([*fenced.findall(text), *re.findall(r"`([^`\n]+)`", fenced.sub("", text))])
+
+
+def public_callables():
+    for module in (hr, hr.replay, *(getattr(hr, name) for name in hr._LAZY_MODULES)):
+        for name in getattr(module, "__all__", vars(module)):
+            found = getattr(module, name)
+            yield found
+            if inspect.isclass(found):
+                yield from (getattr(found, each, None) for each in dir(found) if not each.startswith("_"))
+
+
+def parameters(function):
+    try:
+        return set(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # A module, a constant, a class without a signature.
+        return set()
+
+
+# Arguments of other libraries, and keys of a dict that a page makes.
+FOREIGN_ARGUMENTS = {
+    "loaders.md": {"multiprocessing_context"},
+    "memories.md": {"memory", "models", "target", "weights_only"},
+    "replay.md": {"make_arena", "p"},
+    "sequences.md": {"axis"},
+    "views.md": {"ahead", "back", "episode_id", "later", "pair", "previous_action", "stack", "t"},
+    "writers.md": {"partial_step"},
+}
+
+
+@named(USER_PAGES)
+def test_arguments_exist(page):
+    written = set(re.findall(r"(?<![\w.\"'])([a-z_]\w*)=(?!=)", code_of(page)))
+    known = set().union(*map(parameters, public_callables()))
+    assert written - known <= FOREIGN_ARGUMENTS.get(page.name, set())
+
+
+# What the pages call their objects.
+OBJECTS = {
+    "accumulator": [hr.TrajectoryAccumulator],
+    "batch": [headrace.replay.SampledBatch, hr.Batch],
+    "collector": [hr.Collector, hr.AsyncCollector],
+    "loader": [hr.loaders.Loader],
+    "memory": [hr.memories.RandomMemory],
+    "observer": [hr.AddTrajectoryObserver, hr.AddEpisodeObserver],
+    "queue": [hr.BatchQueue],
+    "replay": [hr.Replay],
+    "writer": [headrace.replay.Writer, hr.StepWriter, hr.TransitionWriter],
+}
+
+
+@named(USER_PAGES)
+def test_methods_exist(page):
+    code = code_of(page)
+    for name, classes in OBJECTS.items():
+        known = set().union(*(set(dir(each)) | set(getattr(each, "__annotations__", {})) for each in classes))
+        assert set(re.findall(rf"(?<![\w.]){name}\.([a-z_]\w*)", code)) <= known
 
 
 @pytest.mark.parametrize("folder", ["docs", "design"])

@@ -5,8 +5,8 @@
      +-- DeadlineExceeded (TimeoutError)      a wait that ended by its timeout
      +-- Closed                               closed by this side; it takes no more calls
      +-- Disconnected (ConnectionError)       the other side is gone
-     +-- AuthenticationError (PermissionError)
-     +-- ItemNotFound (KeyError)
+     +-- AuthenticationError (PermissionError)  not raised yet: nothing connects to another machine
+     +-- ItemNotFound (KeyError)              not raised yet: every call that takes keys skips those that are gone
      +-- StoreFull                            no free page for a step
      +-- CheckpointError                      a checkpoint or a store on disk that cannot be used
      +-- DatasetError (ValueError)            a dataset that cannot be read
@@ -55,11 +55,15 @@ class Disconnected(HeadraceError, ConnectionError):
 
 
 class AuthenticationError(HeadraceError, PermissionError):
-    """The peer did not prove who it is."""
+    """The peer did not prove its identity. Not raised yet: nothing connects to another machine."""
 
 
 class ItemNotFound(HeadraceError, KeyError):
-    """No item has this key."""
+    """No item has this key.
+
+    Not raised yet. `Replay.update_priorities` and `Replay.delete` skip keys of items that are gone, count them, and
+    return the number of keys that were found.
+    """
 
     def __str__(self) -> str:
         # KeyError shows repr(message); ours are sentences.

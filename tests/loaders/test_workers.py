@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:'pin_memory' argument:UserWarning"),
 ]
 
-IN_PROCESS = r"frozen.*hr\.Client\(address\)\.replay\(name\).*snapshot=True"
+IN_PROCESS = r"frozen.*num_workers=0.*snapshot=True"
 
 
 @contextlib.contextmanager

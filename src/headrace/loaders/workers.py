@@ -12,9 +12,9 @@ from headrace.replay.forking import ForkFollowers
 
 IN_PROCESS = (
     "this loader's replay lives in another process; a copy of it here would be frozen: what is collected later, and "
-    "every update of priorities, would be missing. Use a client's replay, hr.Client(address).replay(name), from which "
-    "each worker reads over a connection of its own; or, for data that does not change while it is read, "
-    'Loader(..., snapshot=True) and workers that are forked (multiprocessing_context="fork")'
+    "every update of priorities, would be missing. Use num_workers=0: the loader draws ahead in a thread of its own. "
+    "For data that does not change while it is read, use Loader(..., snapshot=True) and workers that are forked "
+    '(multiprocessing_context="fork")'
 )
 
 # Made after that of replays, which a stream needs to come to rest.
