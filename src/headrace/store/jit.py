@@ -22,6 +22,8 @@ from typing import Any, TypeAlias, TypeVar, cast
 import numba
 import numpy as np
 
+from headrace.store.compiling import compiled_apart
+
 F = TypeVar("F", bound=Callable[..., object])
 
 # Numbers inside kernels are Python's or NumPy's, as the loop comes to them; compiled code knows one kind of each.
@@ -56,9 +58,12 @@ def _compile(function: F, options: dict[str, Any]) -> F:
     before = settings.CACHE_DIR
     settings.CACHE_DIR = _CACHE_FOLDER
     try:
-        return cast(F, numba.njit(**options)(function))
+        compiled: Any = numba.njit(**options)(function)
     finally:
         settings.CACHE_DIR = before
+    if not settings.DISABLE_JIT:
+        compiled.compile = compiled_apart(compiled.compile)
+    return cast(F, compiled)
 
 
 def opening(function: F) -> F:
