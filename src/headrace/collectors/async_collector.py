@@ -155,7 +155,7 @@ class AsyncCollector:
                     "next: expected a collector that was not started; start() fills the replay by itself"
                 )
             session.begin(running=False)
-        if 0 < self._options.total_frames <= session.tally.frames:
+        if session.is_complete:
             return None
         return session.next_batch(timeout)
 
@@ -284,6 +284,9 @@ class AsyncCollector:
         self, timeout: float | None = None, close_env: bool = True, raise_on_error: bool = True
     ) -> None:
         """End the worker and release everything. More calls do nothing.
+
+        Each open trajectory gets a final row with its newest observation in the replay, so its last transitions become
+        items too.
 
         Args:
             timeout: seconds in all, 10 by default: the worker is asked, after 80 % of them terminated, after 95 %

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,11 +19,13 @@ from headrace.collectors.rollout import EpisodeLedger, RolloutBuffer, rollout_la
 from headrace.collectors.sources import WeightCheck, given_weights
 from headrace.collectors.statistics import CollectorStatistics, Tally
 from headrace.envs import environment_seeds, is_environment, make_stepper, new_columns
-from headrace.errors import Closed
+from headrace.errors import Closed, StoreFull
 from headrace.replay.rules import ItemRule
 from headrace.spec import ArraySpec
 from headrace.store.arena import Arena
 from headrace.weights import apply_weights
+
+_log = logging.getLogger(__name__)
 
 
 class Collector:
@@ -143,8 +147,8 @@ class Collector:
         """
         if self._closed:
             raise Closed("the collector is shut down")
-        total = self._options.total_frames
-        if 0 < total <= self._tally.frames:
+        if self._is_complete():
+            self._end_trajectories()
             return None
         buffer = self._begin_rollout()
         try:
@@ -163,7 +167,19 @@ class Collector:
         times = self._loop.times
         self._tally.add_batch(batch, self._ledger.take_finished(), self._version)
         self._tally.note_seconds((times.env, times.policy, times.write))
+        if self._is_complete():
+            with suppress(StoreFull):  # The batch is complete; the next call tries again, and raises.
+                self._end_trajectories()
         return batch
+
+    def _is_complete(self) -> bool:
+        """Whether `total_frames` were handed out."""
+        return 0 < self._options.total_frames <= self._tally.frames
+
+    def _end_trajectories(self) -> None:
+        """Stores the final rows of the open trajectories, as no step will follow."""
+        if self._writer is not None:
+            self._writer.cut(self._first)
 
     def _begin_rollout(self) -> RolloutBuffer:
         if self._must_reset:
@@ -275,22 +291,31 @@ class Collector:
         self,
         timeout: float | None = None,  # noqa: ARG002 - the interface of all collectors
         close_env: bool = True,
-        raise_on_error: bool = True,  # noqa: ARG002
+        raise_on_error: bool = True,
     ) -> None:
-        """Close the environments (unless told not to) and the writer. More calls do nothing.
+        """End the open trajectories in the replay, close the writer and (unless told not to) the environments.
 
-        Items that wait for a rate limiter stay queued in their tables.
+        Each open trajectory gets a final row with its newest observation, so its last transitions become items too.
+        Items that wait for a rate limiter stay queued in their tables. More calls do nothing.
 
         Args:
-            timeout, raise_on_error: for collectors with workers.
+            timeout: for collectors with workers.
             close_env: False leaves the environments open.
+            raise_on_error: False logs a StoreFull.
+
+        Raises:
+            StoreFull: no room for the final rows; after all is released.
         """
         if self._closed:
             return
         self._closed = True
         try:
             if self._writer is not None:
-                self._writer.close()
+                self._writer.close(self._first)
+        except StoreFull as error:
+            if raise_on_error:
+                raise
+            _log.error("shutdown: the final rows of open trajectories are missing: %s", str(error))
         finally:
             if close_env:
                 self._stepper.close()
@@ -301,7 +326,7 @@ class Collector:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.shutdown()
+        self.shutdown(raise_on_error=kind is None)
 
     def __repr__(self) -> str:
         return f"<Collector of {self._stepper.num_envs} environments, {self._tally.frames} frames>"

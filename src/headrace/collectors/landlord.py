@@ -21,7 +21,7 @@ from headrace.replay.rules import ItemRule, checked_rules
 from headrace.store.commit import commit_steps, note_finals
 from headrace.store.layout import FINAL, LINKED, NEXT, STEP_MASK, USED, VERSIONED
 from headrace.store.pinning import link_final
-from headrace.store.window import KNOWN, resolve
+from headrace.store.window import KNOWN, resolve, step_after
 
 _LOOK_SECONDS = 0.05
 _AHEAD = 2
@@ -93,7 +93,8 @@ class Landlord:
         self._segments: list[Segment] = []
         self._is_worker_alive = is_worker_alive
         self._may_wait = may_wait
-        self._is_closed = False
+        self._is_closed = self._is_stopping = False
+        self._observed: list[str] = []
         # Nobody tells when items leave; it is looked for.
         self._room = threading.Condition(replay.lock)
         # The worker fills one page of rows and one of final rows; the others are leased so that it need not wait.
@@ -110,7 +111,8 @@ class Landlord:
         Raises:
             StoreFull: no page is free.
         """
-        self._replay.note_given([name for name in observed if name in self._store.signature.columns])
+        self._observed = [name for name in observed if name in self._store.signature.columns]
+        self._replay.note_given(self._observed)
         with self._replay.lock:
             while len(self._leased) < _AHEAD:
                 self._lease_rows()
@@ -121,7 +123,7 @@ class Landlord:
     def _acquire(self, lanes: int, previous: int = -1) -> int | None:
         """Take a page, or wait for one as long as the learner may still let items leave: then a full store only blocks.
 
-        None if the worker, for which it was meant, is gone.
+        None if the worker, for which it was meant, is gone or about to stop.
 
         Raises:
             StoreFull: no page is free, and nobody will free one.
@@ -131,6 +133,8 @@ class Landlord:
             try:
                 page: int = self._store.acquire(lanes, previous)
             except StoreFull:
+                if self._is_stopping:
+                    return None
                 if not (self._may_wait() and self._replay.items_may_leave()):
                     raise
                 self._room.wait(_LOOK_SECONDS)
@@ -234,11 +238,10 @@ class Landlord:
             table.offer(NewItems(keys, out.rows[:count], out.shapes[:count], rule.priorities, self._pending))
 
     def _cut(self, finals: NDArray[np.int64]) -> None:
-        """All copies were reset: the episodes that they were in end with these final rows."""
+        """The open episodes end with these final rows: all copies were reset, or no step will follow."""
         assert self._newest_rows is not None
         arrays = self._store.arrays
-        words = arrays.steps[self._newest_rows].astype(np.int64)
-        lanes = np.flatnonzero((words & (FINAL | LINKED)) == 0)
+        lanes = self._open_lanes(self._newest_rows)
         rows = self._newest_rows[lanes]
         for last, final in zip(rows.tolist(), finals.tolist(), strict=True):
             link_final(arrays, last, final)
@@ -246,6 +249,50 @@ class Landlord:
             out = new_windows(room_for(len(lanes), len(lanes), rule.cut))
             cut_finals(arrays, rows, lanes, rule.cut, out)
             self._offer(rule, table, out)
+
+    def _open_lanes(self, newest: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The lanes whose episode has no final row yet; `newest` are the last rows in the lanes."""
+        return np.flatnonzero((self._store.arrays.steps[newest] & (FINAL | LINKED)) == 0)
+
+    def end_trajectories(self) -> None:
+        """Give each open trajectory its final row: the worker takes no further step, or none that is committed.
+
+        The observation that followed the last committed step of a lane stands in the row after it. The worker wrote it
+        there before it reported the step, so this holds for a worker that died as well.
+
+        Raises:
+            StoreFull: no page is free for the final rows; the trajectories stay open.
+        """
+        with self._replay.lock:
+            newest = self._newest_rows
+            if newest is None or self._replay.is_closed:
+                return
+            lanes = self._open_lanes(newest)
+            while len(free := self._free_finals()) < len(lanes):
+                self._finals.append(self._store.acquire(1))
+            finals, following = free[: len(lanes)], self._rows_after(newest[None])[0]
+            for name, column in self._store.columns.items():
+                column[finals] = column[following[lanes]] if name in self._observed else 0
+            words = self._store.arrays.steps
+            for last, final in zip(newest[lanes].tolist(), finals.tolist(), strict=True):
+                words[final] = step_after(int(words[last]) & STEP_MASK, 1) | FINAL
+            self._take_finals(len(lanes))
+            self._cut(finals)
+
+    def _free_finals(self) -> NDArray[np.int64]:
+        """The rows that are free in the leased pages of final rows, in order."""
+        arrays = self._store.arrays
+        pages = [
+            page * arrays.page_rows + np.arange(arrays.pages[page, USED], arrays.page_rows)
+            for page in self._finals
+        ]
+        return np.concatenate([np.empty(0, np.int64), *pages])
+
+    def stop_leasing(self) -> None:
+        """The worker is about to stop: from now on a full store neither blocks nor fails, as no page is needed."""
+        with self._replay.lock:
+            self._is_stopping = True
+            self._room.notify_all()
 
     def _turn(self) -> None:
         """The worker goes on in the next page: give up what is out of reach, lease one more."""

@@ -60,6 +60,7 @@ class LeasedRows:
         self._returns = np.zeros(num_envs)
         self._lengths = np.zeros(num_envs, np.int64)
         self._cuts: Indices = NO_COPIES
+        self._turns = False
         self._begin_report()
 
     def _begin_report(self) -> None:
@@ -144,10 +145,11 @@ class LeasedRows:
         Steps that were reported before are the collector's: it links them (`Landlord`), and it may still be reading
         this row as what followed them. So the next report leaves the page.
         """
-        self._cuts = np.flatnonzero(self._lane_steps)
+        cuts = np.flatnonzero(self._lane_steps)
         row = self.row
-        for copy in self._cuts.tolist():
+        for copy in cuts.tolist():
             self._write_final(copy, row)
+        self._cuts = cuts
         self._begin_lanes(np.arange(self._num_envs))
 
     def _begin_lanes(self, copies: Indices) -> None:
@@ -203,7 +205,7 @@ class LeasedRows:
         return self._new_steps > 0 or self._cuts.size > 0
 
     def report(self, *, closes_rollout: bool, seconds: tuple[float, float, float]) -> Rows:
-        """What was written since the last report; turns to the page ahead when this one is done."""
+        """What was written since the last report; `turn` follows before the next step is written."""
         turns = self.page_is_full or self._cuts.size > 0
         message = Rows(
             page=self._page,
@@ -218,8 +220,13 @@ class LeasedRows:
             cuts=len(self._cuts),
             seconds=seconds,
         )
-        if turns:
-            self._enter(self._ahead if self._ahead >= 0 else self._need_page(False))
+        self._turns = turns
         self._cuts = NO_COPIES
         self._begin_report()
         return message
+
+    def turn(self) -> None:
+        """Go on in the page ahead where the last report said that this one is done."""
+        if self._turns:
+            self._turns = False
+            self._enter(self._ahead if self._ahead >= 0 else self._need_page(False))

@@ -82,10 +82,13 @@ class ReplayRows:
             self._writer.append_marked(self._signature.unflatten(row), masked, idle, self._observed)
 
     def cut(self, observations: Columns) -> None:
-        """All copies are about to be reset, whatever they were doing.
+        """End the open trajectories: all copies are about to be reset, or no step will follow.
 
         Args:
             observations: columns `[n, ...]`: what followed the rollout that was written last.
+
+        Raises:
+            StoreFull: no room for the final rows; the trajectories stay open.
         """
         if not self._followed:
             self._writer.cut_open_lanes()  # It was not written whole: nobody knows what followed.
@@ -95,12 +98,24 @@ class ReplayRows:
         self._open[:] = False
         self._followed = True
 
-    def close(self) -> None:
-        """Close the writer; items that wait for a rate limiter go in when it opens."""
+    def close(self, observations: Columns) -> None:
+        """End the open trajectories (see `cut`) and close the writer.
+
+        Items that wait for a rate limiter go in when it opens.
+
+        Raises:
+            StoreFull: no room for the final rows; the writer is closed.
+        """
         with suppress(Closed):  # The replay was closed first.
             try:
-                self._writer.close(timeout=0)
-            except DeadlineExceeded as deadline:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", ResourceWarning)
-                    self._writer.__exit__(type(deadline), deadline, None)
+                self.cut(observations)
+            finally:
+                self._close_writer()
+
+    def _close_writer(self) -> None:
+        try:
+            self._writer.close(timeout=0)
+        except DeadlineExceeded as deadline:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ResourceWarning)
+                self._writer.__exit__(type(deadline), deadline, None)

@@ -35,7 +35,7 @@ from headrace.collectors.rollout import EpisodeLedger, RolloutBuffer
 from headrace.collectors.rollouts import CopiedOut, InSlot
 from headrace.collectors.statistics import CollectorStatistics, Tally, WorkerStatistics
 from headrace.collectors.worker import SLOTS
-from headrace.errors import Closed, DeadlineExceeded, Disconnected, WorkerDied
+from headrace.errors import Closed, DeadlineExceeded, Disconnected, StoreFull, WorkerDied
 from headrace.spec import Signature
 from headrace.store.arena import Arena
 
@@ -215,10 +215,23 @@ class Session:
         self.tally.add(rows.frames, rows.episodes, rows.stamps.items(), self.newest, batches=closes)
         if rows.closes_rollout:
             self._grants.owe(1)
+        ends = rows.closes_rollout and self.is_complete
+        if ends:
+            self._end_trajectories()
         with self._changed:
-            if rows.closes_rollout and 0 < self._options.total_frames <= self.tally.frames:
+            if ends:
                 self.is_running = False
             self._changed.notify_all()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether `total_frames` were handed out (free-running: written)."""
+        return 0 < self._options.total_frames <= self.tally.frames
+
+    def _end_trajectories(self) -> None:
+        """Store the final rows of the open trajectories, as the worker has reported its last step."""
+        if self._landlord is not None:
+            self._landlord.end_trajectories()
 
     def _note_end(self) -> None:
         """The connection has ended: in order, or because the worker is gone."""
@@ -309,6 +322,8 @@ class Session:
         batch, episodes = rollout.take(self.ledger)
         self.tally.add_batch(batch, episodes, self.newest)
         self._grants.owe(1)
+        if self.is_complete:
+            self._end_trajectories()
         return batch
 
     @property
@@ -359,6 +374,8 @@ class Session:
             self.is_closed = True
             self.is_running = False
             self._changed.notify_all()
+        if self._landlord is not None:
+            self._landlord.stop_leasing()
         self._send_quietly(Stop(close_env=close_env))
         in_order = False
         try:
@@ -377,7 +394,12 @@ class Session:
             self._rollouts.clear()
             self._buffers = []
         if self._landlord is not None:
-            self._landlord.close()
+            try:
+                self._landlord.end_trajectories()
+            except StoreFull as error:
+                self._failure = self._failure or error
+            finally:
+                self._landlord.close()
 
     def _report(self, in_order: bool, raise_on_error: bool) -> None:
         failure = self._failure

@@ -216,6 +216,7 @@ class Worker:
                 closes = step + 1 == self._steps
                 if closes or rows.page_is_full:
                     self._channel.send(rows.report(closes_rollout=closes, seconds=self._seconds()))
+                    rows.turn()
 
     def _wait_for_turn(self) -> int:
         """The slot of the next rollout, as soon as it may be begun."""
@@ -252,6 +253,8 @@ class Worker:
         self._flush()
         sink.cut()
         self._flush()
+        if self._rows is not None:
+            self._rows.turn()
         seed_everything(seed.seed)
         self._loop.reset(sink.row, seed.seeds)
 
