@@ -228,6 +228,28 @@ def test_d5_a_killed_owner_leaves_no_lock(place):
     hr.Replay(SIGNATURE, [table()], path=place).close()
 
 
+def test_d5_a_forked_child_of_a_killed_owner_holds_no_lock(place):
+    """A worker of a `DataLoader` has inherited the owner's descriptors and mappings; it may live longer."""
+    code = (
+        "import os, signal, numpy as np, headrace as hr\n"
+        "signature = hr.Signature.like({'x': 0, 'y': np.zeros(3, np.float32)})\n"
+        f"replay = hr.Replay(signature, [hr.Table.queue('t', 20)], path={str(place)!r})\n"
+        "if os.fork():\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "os.write(1, b'forked')\n"
+        "os.read(0, 1)\n"
+    )
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
+    ) as owner:
+        assert owner.stdout.read(6) == b"forked"
+        assert owner.wait(50) == -9
+        hr.Replay(SIGNATURE, [table()], path=place).close()
+        owner.stdin.close()
+        assert owner.stdout.read() == b""  # The child is gone, too.
+
+
 def test_d5_a_view_that_is_still_held_does_not_hold_the_lock(place):
     replay = hr.Replay(SIGNATURE, [table()], path=place)
     fill(replay, 3)

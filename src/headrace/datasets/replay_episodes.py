@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.datasets.row_columns import episode_maker
-from headrace.errors import Closed
 from headrace.replay import Replay
 from headrace.store.gather import window_rows_in
 from headrace.store.layout import FINAL, LANES, PREVIOUS, STARTS, STEP_MASK
@@ -94,8 +93,7 @@ class ReplayEpisodes(Iterator[Episode]):
         reader = -1
         try:
             with replay.lock:
-                if replay.is_closed:
-                    raise Closed("the replay was closed while its episodes were read")
+                replay.check_open()
                 reader = store.begin_reading()
                 rows = _rows(store, begin)
                 if rows is None:

@@ -7,9 +7,12 @@ draws, whatever the sampler, and together they deliver each batch once.
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
+from typing import Any
 
-from headrace.loaders.drawing import Drawn
+from headrace.loaders.drawing import Draw, Drawn
 from headrace.loaders.stream import Stream
+from headrace.replay.forking import reading_copies
 
 # Seconds that a fork waits for the draw in progress. A turn ends sooner, unless `sample` does not heed its timeout.
 _LONGEST_DRAW = 10.0
@@ -53,6 +56,7 @@ class DealtStream(Stream):
         """Begin anew, without the thread."""
         super().after_fork_in_child()
         self._torn = self._torn or self._unfinished
+        self._draw = partial(_draw_from_copy, self._draw)
 
     def _ask(self) -> None:
         if self._torn:
@@ -61,3 +65,9 @@ class DealtStream(Stream):
                 "copy of the stream is not whole; fork before the first batch, or when batches come"
             )
         super()._ask()
+
+
+def _draw_from_copy(draw: Draw, turn: float) -> Any:
+    """In a forked child: the replay is a copy, from which nothing else is taken than this stream."""
+    with reading_copies():
+        return draw(turn)

@@ -329,6 +329,11 @@ class Disk:
         finally:
             self.abandon()
 
+    def after_fork_in_child(self) -> None:
+        """The folder is the parent's: nothing is written to it from here on."""
+        self.header.is_durable = False
+        self.header.arena.make_private()
+
     def abandon(self) -> None:
         """Give the folder free as it is."""
         with self._syncing:

@@ -73,6 +73,11 @@ class DiskHeader:
                     f"{path}, byte {8 * word}: expected a number from {least} to {most}, got {self._words[word]}"
                 )
 
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this process was forked from the owner of the store, and has a copy of it in memory."""
+        return not self.arena.is_on_disk
+
     @staticmethod
     def is_begun(path: Path) -> bool:
         """Whether there is a header, and its store was ever complete."""

@@ -3,6 +3,9 @@
 A forked child has the memory of its parent, but only the thread that forked. A lock that another thread held stays held
 for ever, and what that thread was doing stays half done. So those who follow forks bring themselves to rest before, and
 begin anew in the child.
+
+What the child inherits is a copy as of the fork. A call on it would look like a success and reach nobody, so objects
+that stand for data or workers of one process refuse every use in another (`HomeProcess`).
 """
 
 from __future__ import annotations
@@ -10,7 +13,77 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
+
+
+class HomeProcess:
+    """The process that made an object; a child that was forked from it inherits the object and may not use it.
+
+    Args:
+        name: of the object, as an error begins with it.
+        remedy: what to do instead, as sentences.
+
+    >>> home = HomeProcess("this queue", "Make one in the process that uses it.")
+    >>> home.check()
+    >>> home.is_elsewhere
+    False
+    """
+
+    def __init__(self, name: str, remedy: str) -> None:
+        self._name = name
+        self._remedy = remedy
+        self._pid = os.getpid()
+        self._forks = _forks
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether this process inherited the object from another."""
+        return self._forks != _forks
+
+    def check(self) -> None:
+        """Raise if this process inherited the object.
+
+        Raises:
+            RuntimeError: with the remedy.
+        """
+        if self.is_elsewhere:
+            raise RuntimeError(
+                f"{self._name} belongs to process {self._pid}; process {os.getpid()} was forked from it and inherited "
+                f"a copy, whose changes would reach nobody. {self._remedy}"
+            )
+
+
+# How often this process and those before it were forked off: another number in every child.
+_forks = 0
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+# Registered first, so that followers of forks know already that they are elsewhere.
+os.register_at_fork(after_in_child=_count_fork)
+
+_copies = threading.local()
+
+
+@contextmanager
+def reading_copies() -> Iterator[None]:
+    """Let this thread draw from the copies of replays that a forked process has inherited."""
+    before = may_read_copies()
+    _copies.are_read = True
+    try:
+        yield
+    finally:
+        _copies.are_read = before
+
+
+def may_read_copies() -> bool:
+    """Whether this thread is within `reading_copies`."""
+    return getattr(_copies, "are_read", False)
 
 
 class Forked(Protocol):

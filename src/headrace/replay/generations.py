@@ -44,7 +44,9 @@ class Generations:
         return self._folder / f"items-{self._number}-{generation}"
 
     def new(self, nbytes: int) -> Arena:
-        """The file of the next generation."""
+        """The file of the next generation; memory in a forked child, whose copy of the store has no files."""
+        if self._header.is_inherited:
+            return Arena.private(nbytes)
         path = self._path(self.generation + 1)
         arena = None
         try:
@@ -66,7 +68,8 @@ class Generations:
             arena.sync()
             sync_folder(self._folder)
         self._header.turn_generation(self._number, self.generation + 1)
-        old.unlink(missing_ok=True)
+        if not self._header.is_inherited:
+            old.unlink(missing_ok=True)
 
     def found(self, next_key: int) -> ItemMemory:
         """The items in the file, as they were before or after the last change.

@@ -23,7 +23,7 @@ from headrace.replay.custom_ring import new_ring
 from headrace.replay.disk import Disk
 from headrace.replay.distribution import SkippedKeys
 from headrace.replay.durable_ring import DurableRing
-from headrace.replay.forking import REPLAYS
+from headrace.replay.forking import REPLAYS, HomeProcess, may_read_copies
 from headrace.replay.item_ring import ItemRing
 from headrace.replay.item_state import ItemState, LoadedItems
 from headrace.replay.items import unpin_items
@@ -39,6 +39,12 @@ from headrace.spec import Signature
 from headrace.statistics import ReplayStatistics
 from headrace.store.store import Store
 from headrace.views.view import View
+
+_REMEDY = (
+    "Use it in the process that made it: collect in another process with hr.AsyncCollector, which writes into this "
+    "replay, or send steps to its process with a queue of multiprocessing. To read in forked workers, use "
+    "hr.loaders.Loader(..., snapshot=True), or save a checkpoint and call hr.Replay.load(path) in each worker"
+)
 
 
 class Replay:
@@ -127,6 +133,9 @@ class Replay:
         self._keys_aside = sys.maxsize if disk is None else self.next_key
         self.skipped_keys: SkippedKeys = ()
         self._open_writers: weakref.WeakSet[object] = weakref.WeakSet()
+        self._home = HomeProcess("this replay", _REMEDY)
+        # A copy in a forked child. `is_closed` is set with it, so that calls look at one attribute.
+        self.is_inherited = False
         self.is_closed = False
 
     def _new_ring(self, table: Table, loaded: LoadedItems | None = None) -> ItemRing:
@@ -534,14 +543,24 @@ class Replay:
     # ---- closing ---------------------------------------------------------------------------------------------------
 
     def check_open(self) -> None:
-        """Raise `Closed` if the replay is closed."""
-        if self.is_closed:
+        """Raise if the replay cannot be used here.
+
+        Raises:
+            Closed: it is closed.
+            RuntimeError: this process was forked from the one that made it.
+        """
+        if not self.is_closed:
+            return
+        if not self.is_inherited:
             raise Closed("the replay is closed")
+        if not may_read_copies():
+            self._home.check()
 
     def close(self) -> None:
         """End every wait with `Closed`, refuse pending inserts, give the memory back. A second call does nothing.
 
         Every later call that asks for what it held or changes it raises `Closed`, those of its tables and writers too.
+        In a forked child, which has a copy of the replay, nothing is to be done.
         """
         with self.lock:
             if self.is_closed:
@@ -569,12 +588,17 @@ class Replay:
         self.lock.release()
 
     def after_fork_in_child(self) -> None:
-        """Become a copy: what either process does, the other does not see. Other threads, and their waits, are gone."""
+        """Become a copy that refuses use: what is done to it has no effect on the parent. Other threads are gone."""
         self.store.after_fork_in_child()
+        if self._disk is not None:
+            self._disk.after_fork_in_child()
         for live in self._tables.values():
             live.forget_waiting()
+            live.ring.memory.arena.make_private()
         # Their pools have locks, too.
         self._sampling.forget_plans()
+        if not self.is_closed:
+            self.is_closed = self.is_inherited = True
         self.lock.release()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -593,7 +617,8 @@ class Replay:
 
     def __repr__(self) -> str:
         if self.is_closed:
-            return f"<Replay of {self.signature!r}: closed>"
+            state = "of another process" if self.is_inherited else "closed"
+            return f"<Replay of {self.signature!r}: {state}>"
         tables = ", ".join(
             f"{name} {len(live.ring)}/{live.ring.max_size}" for name, live in self._tables.items()
         )

@@ -67,5 +67,8 @@ class TableHandle:
             self._live.configure(max_size, rate_limiter)
 
     def __repr__(self) -> str:
-        state = "of a closed replay" if self._replay.is_closed else f"of {len(self)} items"
+        if self._replay.is_closed:
+            state = "of another process" if self._replay.is_inherited else "of a closed replay"
+        else:
+            state = f"of {len(self)} items"
         return f"<table {self.name!r} {state}>"

@@ -372,12 +372,13 @@ class Writer:
         if durable and not self._replay.is_on_disk:
             raise ValueError("durable=True: this replay lives in memory, which does not survive the machine")
         self._flush(timeout)
-        if self._replay.is_closed:
-            raise Closed("the replay is closed")
+        self._replay.check_open()
         if durable:
             self._replay.sync()
 
     def _flush(self, timeout: float | None) -> None:
+        if self._replay.is_inherited:
+            self._replay.check_open()
         self._wait_while(lambda: self._pending.count > 0, timeout)
         self._pending.raise_failure()
         if self._pending.refused:
@@ -418,8 +419,9 @@ class Writer:
                 self._store.release(page)
 
     def _check_open(self) -> None:
-        if self._closed or self._replay.is_closed:
-            raise Closed("the writer is closed" if self._closed else "the replay is closed")
+        if self._closed:
+            raise Closed("the writer is closed")
+        self._replay.check_open()
 
     def _wait_for_room(self) -> None:
         self._check_open()
@@ -465,7 +467,7 @@ class Writer:
             self._warn_pending()
 
     def _warn_pending(self) -> None:
-        if self._pending.count:
+        if self._pending.count and not self._replay.is_inherited:
             warnings.warn(
                 f"a writer was left with {self._pending.count} items pending; they go in when their tables open",
                 ResourceWarning,

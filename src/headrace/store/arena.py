@@ -122,7 +122,11 @@ class Arena:
         with _closed_on_failure(descriptor):
             if os.fstat(descriptor).st_size < nbytes:
                 os.ftruncate(descriptor, nbytes)
-        arena = cls.attach(descriptor, nbytes)
+            # A mapping keeps the opening that it was made of, and with it a lock: the lock is on `descriptor` alone,
+            # so that a forked child can let it go.
+            with _opened_again(descriptor) as other:
+                mapping = mmap.mmap(other, nbytes, flags=mmap.MAP_SHARED | _NORESERVE)
+        arena = cls(mapping, nbytes, descriptor)
         arena.is_on_disk = True
         return arena
 
@@ -230,16 +234,18 @@ class Arena:
         """Lay a private mapping over a shared one, at the same address: what is written from here on stays here.
 
         For a forked child, which would otherwise write into its parent's memory. Private memory is copied by the fork.
+        The child's memory has no file any more, and holds no lock of one.
         """
         if self._descriptor is not None:
-            self._map_over(self._descriptor, 0, self.nbytes, mmap.MAP_PRIVATE)
+            with _opened_again(self._descriptor) as other:
+                self._map_over(other, 0, self.nbytes, mmap.MAP_PRIVATE)
         elif self._next_descriptor is not None:
             # The parent had got so far.
             self._map_over(self._next_descriptor, 0, self.moved, mmap.MAP_PRIVATE)
-        if not self.is_on_disk:
-            # It is the parent's. What the child shares one day is another file.
-            self.close()
-            self.moved = self._copied = 0
+        # It is the parent's. What the child shares one day is another file.
+        self.close()
+        self.moved = self._copied = 0
+        self.is_on_disk = False
 
     def _map_over(self, descriptor: int, begin: int, stop: int, kind: int) -> None:
         """Map a part of a file at the addresses where it belongs."""
@@ -277,6 +283,20 @@ def _closed_on_failure(descriptor: int) -> Iterator[None]:
     except BaseException:
         os.close(descriptor)
         raise
+
+
+@contextmanager
+def _opened_again(descriptor: int) -> Iterator[int]:
+    """Another opening of the same file, without the locks of the first; the first where the system cannot."""
+    try:
+        other = os.open(f"/proc/self/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        yield descriptor
+        return
+    try:
+        yield other
+    finally:
+        os.close(other)
 
 
 def _memory_file() -> int:

@@ -217,6 +217,7 @@ class Observer(ABC):
             writer = self._writer
             if writer is None:
                 return
+            self._check_home()
             try:
                 self._check_replay()
                 warning = self._end_run(writer)
@@ -260,7 +261,9 @@ class Observer(ABC):
         if is_finalizing():
             return  # Nothing here works any more, numbers and messages included.
         # An observer that was never built has no run.
-        if getattr(self, "_cached", 0) and (unwritten := self._unwritten()):
+        if not getattr(self, "_cached", 0) or self._replay.is_inherited:
+            return
+        if unwritten := self._unwritten():
             warnings.warn(
                 f"{self!r} was garbage-collected in the middle of an episode: {unwritten} of the {self._cached} frames "
                 "of its run were not written as they would have been by close()",
@@ -273,6 +276,7 @@ class Observer(ABC):
 
     def statistics(self) -> StepStatistics:
         """What happened so far, and how many frames the current run has."""
+        self._check_home()
         return StepStatistics(
             self._steps_written, self._items_written, self._steps_dropped, self._episodes, self._cached
         )
@@ -298,7 +302,13 @@ class Observer(ABC):
     def _open_writer(self) -> Writer:
         if self._writer is None:
             raise _closed()
+        self._check_home()
         return self._writer
+
+    def _check_home(self) -> None:
+        """Raise `RuntimeError` in a process that was forked from the one of the replay."""
+        if self._replay.is_inherited:
+            self._replay.check_open()
 
     def _check_replay(self) -> None:
         if self._replay.is_closed:

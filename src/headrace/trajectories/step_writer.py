@@ -215,8 +215,7 @@ class StepWriter:
         with self._alone():
             writer = self._open_writer()
             chosen = checked_mask(mask, self._lanes)
-            if self._replay.is_closed:
-                raise Closed("the replay is closed")
+            self._replay.check_open()
             pending = writer.pending
             warning = self._end(writer, bool(write_cached_steps), chosen)
             return self._done(writer, pending, warning)
@@ -258,6 +257,7 @@ class StepWriter:
             writer = self._writer
             if writer is None:
                 return
+            self._check_home()
             try:
                 if self._replay.is_closed:
                     raise Closed(
@@ -301,7 +301,9 @@ class StepWriter:
         if is_finalizing():
             return  # Nothing here works any more, numbers and messages included.
         # A writer that was never built has no steps.
-        if getattr(self, "_writer", None) is not None and (cached := self._taker.states.cached):
+        if getattr(self, "_writer", None) is None or self._replay.is_inherited:
+            return
+        if cached := self._taker.states.cached:
             warnings.warn(
                 f"{self!r} was garbage-collected with {cached} steps of unfinished episodes, which were not written as "
                 "they would have been by close()",
@@ -314,6 +316,7 @@ class StepWriter:
 
     def statistics(self) -> StepStatistics:
         """What happened so far, and how many steps the unfinished episodes have."""
+        self._check_home()
         taker = self._taker
         cached = 0 if self._writer is None else taker.states.cached
         return StepStatistics(
@@ -341,7 +344,13 @@ class StepWriter:
     def _open_writer(self) -> Writer:
         if self._writer is None:
             raise _closed()
+        self._check_home()
         return self._writer
+
+    def _check_home(self) -> None:
+        """Raise `RuntimeError` in a process that was forked from the one of the replay."""
+        if self._replay.is_inherited:
+            self._replay.check_open()
 
     def _done(self, writer: Writer, pending: int, warning: str) -> list[int]:
         """Count, warn and wait if there is reason to; returns the keys that were not told yet."""
