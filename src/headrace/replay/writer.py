@@ -421,7 +421,8 @@ class Writer:
     def _check_open(self) -> None:
         if self._closed:
             raise Closed("the writer is closed")
-        self._replay.check_open()
+        if self._replay.is_closed:
+            self._replay.check_open()
 
     def _wait_for_room(self) -> None:
         self._check_open()
