@@ -1,8 +1,10 @@
 """One array: what it must look like, and which values may be stored in it.
 
-The table of casts (accumulator A20) is here and nowhere else. It judges kinds, not luck: 2.0 does not go into an
-integer leaf, because 2.9 would not.
+The table of casts is here and nowhere else. It judges kinds, not values: 2.0 does not go into an integer leaf, because
+2.9 would not.
 """
+
+# Rules: accumulator A20
 
 from __future__ import annotations
 
@@ -61,9 +63,9 @@ class ArraySpec:
 def check_array(value: Any, spec: ArraySpec, path: str, leading: tuple[int, ...] = ()) -> NDArray[Any]:
     """Returns `value` as an array of `spec.dtype` and shape `leading + spec.shape`, or refuses it.
 
-    The one place with the table of casts (accumulator A20): bool goes to integer, float and complex, integer to float
-    and complex, float to complex; integers go into another integer dtype if every value fits; a narrower float or
-    complex takes what does not become infinite. Nothing goes back in that order, and nothing is broadcast.
+    bool is cast to integer, float and complex, integer to float and complex, float to complex, never the other way.
+    Integers go into another integer dtype if every value fits. A narrower float or complex dtype takes values that do
+    not become infinite. Nothing is broadcast.
 
     Args:
         value: an array, a scalar, nested lists of numbers, or a torch or JAX array on the CPU.
@@ -84,6 +86,7 @@ def check_array(value: Any, spec: ArraySpec, path: str, leading: tuple[int, ...]
         ...
     headrace.errors.SpecError: action: expected uint8[], got float64[]: float is never stored as integer
     """
+    # Rules: accumulator A20
     wanted = leading + spec.shape
     if type(value) is np.ndarray and value.dtype == spec.dtype and value.shape == wanted:
         return value
@@ -99,11 +102,12 @@ def check_array(value: Any, spec: ArraySpec, path: str, leading: tuple[int, ...]
 
 
 def as_array(value: Any, path: str) -> NDArray[Any]:
-    """Returns `value` as a boolean or numeric array without guessing (accumulator A4, A17, A32).
+    """Returns `value` as a boolean or numeric array without guessing.
 
     Raises:
         SpecError: strings, objects, dates, ragged lists, and arrays that are not on the CPU.
     """
+    # Rules: accumulator A4, A17, A32
     if not isinstance(value, _PLAIN):
         _refuse_other_device(value, path)
     try:

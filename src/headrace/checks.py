@@ -44,7 +44,7 @@ def check_timeout(timeout: Any) -> float | None:
 
 
 def check_seconds(timeout: Any) -> float | None:
-    """As `check_timeout`, where a negative number means not to wait.
+    """Checks a number of seconds like `check_timeout`; a negative number means not to wait.
 
     Raises:
         TypeError: no number (a bool is none).

@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What tells the time and waits."""
+    """Tells the time and waits."""
 
     def monotonic(self) -> float:
         """Seconds since some fixed moment; never goes back."""

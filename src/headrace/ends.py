@@ -6,7 +6,7 @@ import enum
 
 
 class EndOfEpisode(enum.Enum):
-    """What happens to the rows at the end of an episode that fill no regular window.
+    """Treatment of the rows at the end of an episode that fill no regular window.
 
     >>> EndOfEpisode.PAD
     <EndOfEpisode.PAD: 'pad'>

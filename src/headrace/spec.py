@@ -32,7 +32,7 @@ __all__ = [
 
 
 class Signature:
-    """What one step looks like: a tree of `ArraySpec`, and the names of its columns.
+    """The form of one step: a tree of `ArraySpec`, and the names of its columns.
 
     Immutable, hashable, picklable. Two signatures are equal when containers, names, shapes and dtypes are; the order
     in which the keys of a dict were given does not matter, but `unflatten` gives them back in that order.
@@ -42,7 +42,7 @@ class Signature:
             `ArraySpec`; or one bare `ArraySpec`, whose column is `value`.
 
     Raises:
-        SpecError: a leaf that is no `ArraySpec`; a key that is no string, is empty or contains "/".
+        SpecError: a leaf that is not an `ArraySpec`; a key that is not a string, is empty or contains "/".
 
     >>> signature = Signature({"obs": (ArraySpec(3, "float32"), ArraySpec((), bool)), "action": ArraySpec((), int)})
     >>> signature
@@ -158,7 +158,7 @@ class Signature:
             Path to array, in the order of `columns`. Arrays are not copied.
 
         Raises:
-            SpecError: with the missing and the extra paths, or the path of a leaf that is no array.
+            SpecError: with the missing and the extra paths, or the path of a leaf that is not an array.
         """
         flat = self._flat
         if flat is not None and type(tree) is dict and len(tree) == len(flat):

@@ -55,7 +55,7 @@ class TableStatistics:
 
 @dataclass(frozen=True)
 class TableDistribution:
-    """What the items of one table are like, at one instant. It takes a look at each of them.
+    """Distribution of the items of one table at one instant. Every item is read for it.
 
     Attributes:
         name, size: of the table.
@@ -82,7 +82,7 @@ class TableDistribution:
 
 @dataclass(frozen=True)
 class TableRates:
-    """What one table did in each second between two records.
+    """Rates of one table between two records, per second.
 
     Attributes:
         inserts, samples, deletes, updates: a second. Those before a reset in between are not known, and not counted.
@@ -96,7 +96,7 @@ class TableRates:
 
 @dataclass(frozen=True)
 class StoreStatistics:
-    """What a store holds at one instant.
+    """Contents of a store at one instant.
 
     Attributes:
         rows: rows held by items, open writers or views.
@@ -131,7 +131,7 @@ class ReplayStatistics:
     seconds: float = field(compare=False)
 
     def rates_since(self, earlier: ReplayStatistics) -> Mapping[str, TableRates]:
-        """What happened in each second since an earlier record of the same replay, by table.
+        """Rates per second since an earlier record of the same replay, by table.
 
         Raises:
             ValueError: no time has passed since then, or it has other tables.
@@ -160,7 +160,7 @@ def _rates(before: TableStatistics, now: TableStatistics, seconds: float) -> Tab
 
 @dataclass(frozen=True)
 class StepStatistics:
-    """What an observer or a step writer did so far, over all times that it was open.
+    """Counters of an observer or a step writer, over all times that it was open.
 
     Attributes:
         steps_written: rows that were stored, final rows and boundary frames included.

@@ -72,12 +72,12 @@ def register_container(cls: type[T]) -> type[T]:
 
 
 def register_container_name(name: str, module: str) -> None:
-    """As `register_container`, for a class that is imported only when a signature needs it."""
+    """Registers a class like `register_container`, but imports its module only when a signature needs it."""
     _CONTAINERS.setdefault(name, module)
 
 
 def kind_of(cls: type) -> str:
-    """Which kind of container a class is; "" for a leaf."""
+    """Returns the kind of container of a class; "" for a leaf."""
     if cls is dict or issubclass(cls, Mapping):
         return "dict"
     if issubclass(cls, tuple):
@@ -128,7 +128,7 @@ def entries(tree: Any, kind: str) -> Mapping[str, Any]:
 
 
 def extra_of(tree: Any, kind: str) -> Any:
-    """What a container has beside its children: see `Branch.extra`."""
+    """Returns what a container has beside its children: see `Branch.extra`."""
     if type(tree) is defaultdict:
         return tree.default_factory
     if kind == "deque":
@@ -208,7 +208,10 @@ def no_description(node: Branch) -> str:
 
 
 def shape_key(node: Node) -> Any:
-    """What two equal trees share: kinds, names and leaves. Not the class itself, which may have crossed a wire."""
+    """Returns a key that equal trees share: kinds, names and leaves.
+
+    The class itself is left out, because it may have crossed a wire.
+    """
     if isinstance(node, Leaf):
         return node.value
     detail = node.cls.__name__ if node.kind in (*_RECORDS, "node") else ""

@@ -1,4 +1,6 @@
-"""Writing a file or a folder all or nothing (datasets G6)."""
+"""Writing a file or a folder all or nothing."""
+
+# Rules: datasets G6
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ def writing(target: Path, overwrite: bool) -> Iterator[Path]:
     """Gives a name beside the target to make a file or a folder at; it takes the target's place when all went well.
 
     Where the block raises (Ctrl-C included), what it made is removed, with the parent folders that were made for it,
-    and the target stays as it was. Whoever writes checks the complete new file before the end of the block. It is on
+    and the target stays as it was. The writer checks the complete new file before the end of the block. It is on
     the disk before it is renamed. A process that is killed leaves at most the temporary, a hidden name beside the
     target, never a half-written target.
 

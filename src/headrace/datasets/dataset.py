@@ -12,7 +12,7 @@ from headrace.trajectories.episode import Episode
 
 
 class EpisodeDataset(Sequence[Episode]):
-    """A read-only sequence of episodes in a file: each is read when it is asked for (datasets G3).
+    """A read-only sequence of episodes in a file: each is read when it is asked for.
 
     `len`, an index (negative too), a slice (gives a list), any number of iterations. It is a context manager; leaving
     it closes the file. A format derives from it and says how one episode is read, in `_read`, and what there is to
@@ -32,6 +32,8 @@ class EpisodeDataset(Sequence[Episode]):
     ...     len(dataset), dataset[-1].actions, len(dataset[1:])
     (3, array([2]), 2)
     """
+
+    # Rules: datasets G3
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ class EpisodeFacts(NamedTuple):
 
 
 class Header:
-    """Gathers what is told of episodes as they are written, and tells it again when they are read.
+    """Keeps the seeds, options and ids of episodes as they are written, and returns them when the episodes are read.
 
     Args:
         structure: that all episodes have.
@@ -77,7 +77,7 @@ class Header:
             arrays: what `Structure.check` gave for it.
 
         Raises:
-            SpecError: a seed, options or an id that is no JSON; nothing is noted then.
+            SpecError: a seed, options or an id that cannot be written as JSON; nothing is noted then.
         """
         where = f"episode {len(self.lengths)}: "
         seed, options = encode(episode.seed, f"{where}seed"), encode(episode.options, f"{where}options")
@@ -92,7 +92,7 @@ class Header:
             sizes.append(arrays[path].dtype.itemsize)
 
     def episode(self, index: int) -> EpisodeFacts:
-        """What is told of one episode."""
+        """Returns the seed, options and id of one episode."""
         length = self.lengths[index]
         rows = {
             path: length + self._resets[path][index] if path in self._resets else column.rows(length)[0]
@@ -136,7 +136,7 @@ class Header:
 
     @classmethod
     def from_json(cls, text: str) -> Header:
-        """What `to_json` wrote.
+        """Reads the text that `to_json` wrote.
 
         Raises:
             SpecError: anything else.

@@ -56,7 +56,7 @@ def encode(value: Any, path: str, depth: int = 0) -> Any:
 
 
 def decode(value: Any) -> Any:
-    """What `encode` was given.
+    """Returns the value that `encode` was given.
 
     Raises:
         SpecError: anything that it does not write.

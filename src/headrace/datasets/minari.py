@@ -85,7 +85,7 @@ def save_minari(
         ValueError: an id of another form, a space that Minari has no form for, an environment that is not registered,
             no episodes at all.
         SpecError: an episode unlike the first, or one that does not fit the spaces; with the episode and the path.
-        TypeError: something in the source that is no episode.
+        TypeError: something in the source that is not an episode.
         FileExistsError: the dataset is there.
         ImportError: h5py is missing.
 

@@ -1,8 +1,10 @@
-"""Episodes out of Minari's arrow and parquet data (datasets K11, K12).
+"""Episodes out of Minari's arrow and parquet data.
 
 An episode is a folder, named by its number, with `metadata.json` and files `part-N.arrow` or `part-N.parquet`. A row is
 an observation with the action, reward and flags that followed; in the row of the last observation these are padding.
 """
+
+# Rules: datasets K11, K12
 
 from __future__ import annotations
 

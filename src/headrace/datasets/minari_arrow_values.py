@@ -1,4 +1,6 @@
-"""Arrow columns of Minari's data as trees of arrays (datasets K11)."""
+"""Arrow columns of Minari's data as trees of arrays."""
+
+# Rules: datasets K11
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
-"""What an episode was reset with, as HDF5 attributes of its group (datasets K9).
+"""What an episode was reset with, as HDF5 attributes of its group.
 
 Minari's own form: `seed`, and one attribute for each option, named by its path: `options/wind/speed`. An empty
 mapping is an attribute without a value. HDF5 keeps strings of any length in a place without checksums, whose damage
 can hang its reader, and forgets the width of arrays of them: so `headrace`, JSON of a fixed length, has them too, with
 the episode's id, and is what is read back here.
 """
+
+# Rules: datasets K9
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The environment that a dataset comes from: its gymnasium EnvSpec, as Minari stores it (datasets K8)."""
+"""The environment that a dataset comes from: its gymnasium EnvSpec, as Minari stores it."""
+
+# Rules: datasets K8
 
 from __future__ import annotations
 

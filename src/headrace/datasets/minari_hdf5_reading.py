@@ -1,8 +1,10 @@
-"""Episodes out of Minari's `main_data.hdf5` (datasets K6, K11).
+"""Episodes out of Minari's `main_data.hdf5`.
 
 The file is open only while something is read: others may append to it meanwhile, a process may fork, and readers do not
-shut out one another (X5).
+shut out one another.
 """
+
+# Rules: datasets K6, K11, X5
 
 from __future__ import annotations
 

@@ -1,9 +1,11 @@
-"""Episodes into Minari's `main_data.hdf5` (datasets K5, K6).
+"""Episodes into Minari's `main_data.hdf5`.
 
 A small episode is a dozen small objects, so what they cost decides: the low level of h5py is used, and types, spaces
 and property lists are made once for each kind of dataset. The file is of HDF5 1.10's form: its objects are smaller
 than those of the oldest, which is h5py's choice, and have checksums.
 """
+
+# Rules: datasets K5, K6
 
 from __future__ import annotations
 
@@ -132,11 +134,12 @@ class Hdf5Writer:
 
 
 def check_written(path: Path, layout: Layout, steps: int, episodes: int) -> None:
-    """Open a complete file again and count (datasets G6).
+    """Open a complete file again and count.
 
     Raises:
         DatasetError: it does not hold what was written.
     """
+    # Rules: datasets G6
     found: Counter[str] = Counter()
     total = 0
     with h5py.File(path, "r") as file:

@@ -1,4 +1,6 @@
-"""Names of Minari datasets and where they lie (datasets K1, K2)."""
+"""Names of Minari datasets and where they lie."""
+
+# Rules: datasets K1, K2
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The spaces of observations and actions, from their arrays, where nobody gives them (datasets K7)."""
+"""The spaces of observations and actions, from their arrays, where nobody gives them."""
+
+# Rules: datasets K7
 
 from __future__ import annotations
 

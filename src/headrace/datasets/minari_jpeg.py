@@ -1,4 +1,6 @@
-"""Images that Minari stored as JPEG (datasets K11)."""
+"""Images that Minari stored as JPEG."""
+
+# Rules: datasets K11
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ def decode_jpeg_rows(rows: Sequence[Any], shape: tuple[int, ...] | None) -> Arra
         shape: that each image must have; None takes what they have.
 
     Raises:
-        ValueError: a row that is no image, or images of another shape; with the row.
+        ValueError: a row that is not an image, or images of another shape; with the row.
         ImportError: Pillow is missing.
     """
     images: list[Array] = []

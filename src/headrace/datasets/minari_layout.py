@@ -1,4 +1,6 @@
-"""Where each array of an episode lies in its HDF5 group (datasets K6, K10)."""
+"""Where each array of an episode lies in its HDF5 group."""
+
+# Rules: datasets K6, K10
 
 from __future__ import annotations
 

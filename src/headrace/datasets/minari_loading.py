@@ -1,4 +1,6 @@
-"""A Minari dataset, opened for reading (datasets K11 to K13)."""
+"""A Minari dataset, opened for reading."""
+
+# Rules: datasets K11 to K13
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ class MinariEpisodes(EpisodeDataset):
         missing_final: what to do with T observations instead of T+1: "error" or "drop".
 
     Raises:
-        DatasetError: what is in the folder is no Minari dataset, or a damaged one.
+        DatasetError: the folder does not hold a Minari dataset, or holds a damaged one.
 
     Warns:
         UserWarning: a `minari_version` that is not known; a `total_steps` that the data does not have.

@@ -1,4 +1,6 @@
-"""`metadata.json` of a Minari dataset (datasets K4)."""
+"""`metadata.json` of a Minari dataset."""
+
+# Rules: datasets K4
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ _SPACES = ("observation_space", "action_space")
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """What `metadata.json` says.
+    """The content of `metadata.json`.
 
     Attributes:
         file: where it was read.
@@ -122,7 +124,7 @@ def write_metadata(folder: Path, metadata: Mapping[str, Any]) -> None:
     """Write `metadata.json`, with the size of all files in MB as Minari counts it.
 
     Raises:
-        ValueError: what is no JSON.
+        ValueError: a value that cannot be written as JSON.
     """
     size = sum(path.stat().st_size for path in folder.iterdir())
     complete = {**metadata, "dataset_size": 0.0}

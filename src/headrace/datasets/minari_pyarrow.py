@@ -1,4 +1,6 @@
-"""pyarrow, or what to install where it is missing (datasets G10)."""
+"""pyarrow, or what to install where it is missing."""
+
+# Rules: datasets G10
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""From what a Minari file says about an episode to an `hr.Episode` (datasets K11)."""
+"""From what a Minari file says about an episode to an `hr.Episode`."""
+
+# Rules: datasets K11
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Episodes into the `data` folder of a Minari dataset (datasets K5 to K10)."""
+"""Episodes into the `data` folder of a Minari dataset."""
+
+# Rules: datasets K5 to K10
 
 from __future__ import annotations
 
@@ -128,7 +130,7 @@ def _fits(
 
 
 def _ended(terminations: Array, truncations: Array) -> Array:
-    """An episode without an end is cut off at its last step, as by Minari's collector: readers expect one (G8)."""
+    """An episode without an end is cut off at its last step, as by Minari's collector: readers expect one."""
     if terminations[-1] or truncations[-1]:
         return truncations
     ended = truncations.copy()

@@ -1,4 +1,6 @@
-"""Whether episodes fit the spaces that were given for them (datasets K7)."""
+"""Whether episodes fit the spaces that were given for them."""
+
+# Rules: datasets K7
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ Array = np.ndarray[Any, Any]
 class SpaceCheck:
     """Refuses arrays that a given space does not hold.
 
-    The dtype may be another one if it can be cast to the space's without loss (`np.can_cast`). NaN is no value outside
+    The dtype may be another one if it can be cast to the space's without loss (`np.can_cast`). NaN is never outside
     the bounds: there is nothing that it is greater than.
 
     Args:

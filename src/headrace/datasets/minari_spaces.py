@@ -1,7 +1,9 @@
-"""Gymnasium spaces as Minari's JSON, and back (datasets K7).
+"""Gymnasium spaces as Minari's JSON, and back.
 
 The form is that of `minari/serialization.py` of Minari 0.5: infinite bounds are the tokens `Infinity` and `-Infinity`.
 """
+
+# Rules: datasets K7
 
 from __future__ import annotations
 

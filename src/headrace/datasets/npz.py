@@ -29,7 +29,7 @@ def save_npz(
     overwrite: bool = False,
     progress: bool | Report | None = None,
 ) -> Path:
-    """Write episodes to an npz file, all or nothing (datasets Z1).
+    """Write episodes to an npz file, all or nothing.
 
     The arrays of all episodes stand one behind the other: `observations/...` has `sum(T_i + 1)` rows, `actions/...`,
     `rewards`, `terminations` and `truncations` have `sum(T_i)`, `infos/...` and `extras/...` as many as the episodes
@@ -51,7 +51,7 @@ def save_npz(
     Raises:
         FileExistsError: the file is there and `overwrite` is False.
         SpecError: an episode that is unlike the first; with its number and the path of the array.
-        TypeError: something that is no episode.
+        TypeError: something that is not an episode.
         ValueError: no episodes.
 
     >>> import tempfile, headrace as hr
@@ -60,6 +60,7 @@ def save_npz(
     >>> path.name, load_npz(path)[0] == episode
     ('line.npz', True)
     """
+    # Rules: datasets Z1
     return save_file(
         source,
         with_suffix(path),
@@ -72,7 +73,7 @@ def save_npz(
 
 
 def load_npz(path: str | os.PathLike[str]) -> EpisodeDataset:
-    """Open an npz file of episodes: one of `save_npz`, or another's with the same names (datasets Z3).
+    """Open an npz file of episodes: one of `save_npz`, or another's with the same names.
 
     A file of another origin needs `observations`, `actions`, `rewards`, `terminations` (or `terminals`), `truncations`
     (or `timeouts`), and either `episode_lengths` or `next_observations`. All arrays are read into memory at once.
@@ -84,6 +85,7 @@ def load_npz(path: str | os.PathLike[str]) -> EpisodeDataset:
         FileNotFoundError: no such file.
         DatasetError: no npz file, a damaged one, or arrays that do not fit; with the file and the array.
     """
+    # Rules: datasets Z3
     found = Path(path)
     return NpzDataset(found if found.exists() else with_suffix(found))
 

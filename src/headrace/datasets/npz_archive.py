@@ -34,7 +34,7 @@ class NpzArchive:
 
     Raises:
         FileNotFoundError: no such file.
-        DatasetError: it is no npz file, or cut short.
+        DatasetError: it is not an npz file, or cut short.
     """
 
     def __init__(self, path: Path) -> None:

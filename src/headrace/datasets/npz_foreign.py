@@ -1,4 +1,6 @@
-"""npz files of other origin: arrays over all episodes under the usual names (datasets Z3)."""
+"""npz files of other origin: arrays over all episodes under the usual names."""
+
+# Rules: datasets Z3
 
 from __future__ import annotations
 

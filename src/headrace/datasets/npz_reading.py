@@ -61,11 +61,12 @@ class NpzDataset(EpisodeDataset):
 
 
 def check_written(path: Path, header: Header) -> None:
-    """Read a file that was just written, and compare it with what was to be in it (datasets G6).
+    """Read a file that was just written, and compare it with what was to be in it.
 
     Raises:
         DatasetError: it is not that.
     """
+    # Rules: datasets G6
     with NpzArchive(path) as archive:
         if archive.read(HEADER).item() != header.to_json():
             raise DatasetError(f"{path}: the header was not written as it is")

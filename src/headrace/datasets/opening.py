@@ -23,7 +23,7 @@ def open_dataset(source: str | os.PathLike[str]) -> EpisodeDataset:
 
     Raises:
         FileNotFoundError: no such path, and no such id.
-        DatasetError: it is no dataset, or a damaged one.
+        DatasetError: it is not a dataset, or a damaged one.
     """
     path = Path(source)
     if path.is_dir():

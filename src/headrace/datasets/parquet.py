@@ -25,7 +25,7 @@ def save_parquet(
     overwrite: bool = False,
     progress: bool | Report | None = None,
 ) -> Path:
-    """Write episodes to a Parquet file, all or nothing (datasets Q1-Q3).
+    """Write episodes to a Parquet file, all or nothing.
 
     An episode of T steps is T + 1 rows, the last with the final observation; what has T values is null there. Columns
     are `episode_id`, `step`, `is_final` and the arrays by name (`observations/camera`): plain columns where a step is
@@ -47,7 +47,7 @@ def save_parquet(
     Raises:
         FileExistsError: the file is there and `overwrite` is False.
         SpecError: an episode that is unlike the first, or a dtype that Arrow does not have; with the path of the array.
-        TypeError: something that is no episode.
+        TypeError: something that is not an episode.
         ValueError: no episodes, or a compression that pyarrow does not know.
         ImportError: pyarrow is not installed.
 
@@ -57,6 +57,7 @@ def save_parquet(
     >>> load_parquet(path)[0] == episode
     True
     """
+    # Rules: datasets Q1-Q3
     from headrace.datasets.parquet_reading import check_written
     from headrace.datasets.parquet_writing import ParquetWriter, check_compression
 
@@ -73,7 +74,7 @@ def save_parquet(
 
 
 def load_parquet(path: str | os.PathLike[str]) -> EpisodeDataset:
-    """Open a Parquet file of episodes: one of `save_parquet`, or another's with the same names (datasets Q4).
+    """Open a Parquet file of episodes: one of `save_parquet`, or another's with the same names.
 
     Opening reads no steps; an episode is read with the row groups that it lies in. A file of another origin needs
     `episode_id` (or `episode_index`), `is_final`, `observations`, `actions`, `rewards` (or their singulars),
@@ -87,6 +88,7 @@ def load_parquet(path: str | os.PathLike[str]) -> EpisodeDataset:
         DatasetError: no Parquet file, a damaged one, or columns that are missing or do not fit.
         ImportError: pyarrow is not installed.
     """
+    # Rules: datasets Q4
     from headrace.datasets.parquet_reading import open_parquet
 
     return open_parquet(Path(path))

@@ -40,7 +40,7 @@ def is_marked(schema: pa.Schema) -> bool:
 
 
 def to_arrow(column: Column, array: Array, rows: int) -> pa.Array:
-    """An array as a column of so many rows; those that it lacks at the end are null.
+    """Returns an array as a column of `rows` rows; rows beyond the end of the array are null.
 
     Raises:
         SpecError: strings that are no Unicode.

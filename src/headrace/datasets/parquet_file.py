@@ -29,7 +29,7 @@ class ParquetRows:
 
     Raises:
         FileNotFoundError: no such file.
-        DatasetError: it is no Parquet file, or cut short.
+        DatasetError: it is not a Parquet file, or cut short.
     """
 
     def __init__(self, path: Path) -> None:

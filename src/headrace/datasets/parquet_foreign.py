@@ -1,4 +1,6 @@
-"""Parquet files of other origin: rows of episodes under the usual names (datasets Q4)."""
+"""Parquet files of other origin: rows of episodes under the usual names."""
+
+# Rules: datasets Q4
 
 from __future__ import annotations
 

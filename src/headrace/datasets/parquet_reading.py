@@ -83,11 +83,12 @@ class ParquetDataset(EpisodeDataset):
 
 
 def check_written(path: Path, header: Header) -> None:
-    """Open a file that was just written, and compare it with what was to be in it (datasets G6).
+    """Open a file that was just written, and compare it with what was to be in it.
 
     Raises:
         DatasetError: it is not that.
     """
+    # Rules: datasets G6
     with ParquetDataset(ParquetRows(path)) as written:
         if written._header.to_json() != header.to_json():
             raise DatasetError(f"{path}: the header was not written as it is")

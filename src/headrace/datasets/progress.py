@@ -1,4 +1,6 @@
-"""Telling how far an export is (datasets G9)."""
+"""Telling how far an export is."""
+
+# Rules: datasets G9
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ def counting(progress: bool | Report | None, total: int | None) -> Iterator[Call
 
 
 def check_progress(progress: Any) -> None:
-    """Refuses what is no `progress` (see `counting`) before any file is touched.
+    """Refuses a wrong `progress` (see `counting`) before any file is touched.
 
     Raises:
         TypeError: neither None nor a bool nor a callable.

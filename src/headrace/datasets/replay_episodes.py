@@ -28,7 +28,7 @@ def episodes(replay: Replay) -> ReplayEpisodes:
     """The complete episodes of a replay: lane by lane, oldest first, each once whatever items refer to it.
 
     What is stored at the time of the call is given; writers and learners may go on meanwhile. Rows are held only while
-    one episode is copied, so an iteration that pauses keeps nobody from writing, and an episode whose rows are used
+    one episode is copied, so writers go on while an iteration pauses, and an episode whose rows are used
     again before its turn is left out. Left out, too, are episodes that have lost their first rows and those without a
     final row yet; `left_out` of the iterator tells how many in all.
 

@@ -36,7 +36,7 @@ class EpisodeMaker(Protocol):
 
 
 def episode_maker(signature: Signature) -> EpisodeMaker:
-    """How rows of this signature become an episode (datasets G2).
+    """How rows of this signature become an episode.
 
     Args:
         signature: of one step.
@@ -50,6 +50,7 @@ def episode_maker(signature: Signature) -> EpisodeMaker:
     >>> episode_maker(signature)(rows, ["observation"])
     Episode(2 steps, unfinished, return 0)
     """
+    # Rules: datasets G2
     tree = signature.tree
     if getattr(tree, "_fields", ()) == Trajectory._fields:
         _check_single(tree._asdict(), ("step_type", "next_step_type", "reward", "discount"))

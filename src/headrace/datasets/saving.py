@@ -44,7 +44,7 @@ def save_file(
     overwrite: bool,
     progress: bool | Report | None,
 ) -> Path:
-    """Write all episodes of a source to one file (datasets G1, G5-G7, G9).
+    """Write all episodes of a source to one file.
 
     Args:
         source: see `episodes_of`.
@@ -57,6 +57,7 @@ def save_file(
         ValueError: no episodes.
         Whatever `writing`, `episodes_of` and `Structure.check` raise.
     """
+    # Rules: datasets G1, G5-G7, G9
     check_progress(progress)
     if not (metadata is None or isinstance(metadata, Mapping)):
         raise TypeError(f"metadata: expected a mapping, got {type(metadata).__name__}")

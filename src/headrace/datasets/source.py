@@ -9,19 +9,20 @@ from headrace.trajectories.episode import Episode
 
 
 def episodes_of(source: Any) -> tuple[Iterator[Episode], int | None]:
-    """The episodes of a source, read once and one at a time (datasets G1), and how many they are if it knows.
+    """The episodes of a source, read once and one at a time, and how many they are if it knows.
 
     Args:
         source: an iterable of `Episode`, or a Replay, which means its complete episodes.
 
     Raises:
-        TypeError: neither; or, from the iterator, something in it that is no `Episode`, with its position.
+        TypeError: neither; or, from the iterator, something in it that is not an `Episode`, with its position.
 
     >>> episode = Episode([0.0, 1.0], [1], [1.0], [True], [False])
     >>> iterator, total = episodes_of([episode, episode])
     >>> total, len(list(iterator))
     (2, 2)
     """
+    # Rules: datasets G1
     if not isinstance(source, Iterable):
         from headrace.replay import Replay  # Here: it loads the compiler, which no list of episodes needs.
 

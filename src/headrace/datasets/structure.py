@@ -37,7 +37,7 @@ class Column:
 
     @property
     def part(self) -> str:
-        """Which attribute of the episode it belongs to."""
+        """The attribute of the episode that the column belongs to."""
         return self.path.partition("/")[0]
 
     @property
@@ -46,7 +46,7 @@ class Column:
         return self.dtype.kind in "US"
 
     def rows(self, steps: int) -> tuple[int, ...]:
-        """How many rows it may have in an episode of so many steps."""
+        """The numbers of rows that the column may have in an episode of `steps` steps."""
         if self.part == "observations":
             return (steps + 1,)
         return (steps, steps + 1) if self.part in FREE_PARTS else (steps,)
@@ -95,7 +95,7 @@ class Structure:
         return cls({part: _with_leaves(root, columns) for part, root in roots.items()})
 
     def check(self, index: int, episode: Episode) -> dict[str, Array]:
-        """The episode's arrays by name, after checking that it has this structure (datasets G5).
+        """The episode's arrays by name, after checking that it has this structure.
 
         Args:
             index: its place in the dataset, for messages.
@@ -104,6 +104,7 @@ class Structure:
         Raises:
             SpecError: `episode 2: observations/camera: expected uint8[8,8,3], got uint8[4,4,3]`.
         """
+        # Rules: datasets G5
         where = f"episode {index}: "
         roots = _compile(episode, where)
         for part, root in roots.items():

@@ -11,7 +11,7 @@ from headrace.envs.protocol import Autoreset
 
 @dataclass(frozen=True, slots=True)
 class AdaptedEnv:
-    """What `adapt` gives: usable wherever an environment is.
+    """The result of `adapt`: usable wherever an environment is.
 
     Attributes:
         env: the environment.
@@ -38,7 +38,7 @@ def adapt(env: Any, *, autoreset: str | Enum | None = None) -> AdaptedEnv:
     Raises:
         ValueError: an unknown mode; a mode for a single environment; none at all, or one that contradicts what the
             environment declares.
-        TypeError: something that is no environment.
+        TypeError: something that is not an environment.
 
     >>> from headrace.testing.envs import counter_vector_env
     >>> env = counter_vector_env([3, 4], "next_step")

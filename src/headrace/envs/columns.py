@@ -49,7 +49,7 @@ class EnvironmentColumns:
         self.leaf_keys = tuple(_leaf_keys(space_tree, "observation", ()))
 
     def action_tree(self, actions: Columns) -> Any:
-        """What a vector environment is given: the tree of arrays `[n, ...]`."""
+        """Returns the tree of arrays `[n, ...]` that a vector environment takes as its actions."""
         return actions["action"] if self.action_is_bare else self.acted.unflatten(actions)["action"]
 
     def check_observation(self, observation: Any, leading: tuple[int, ...] = ()) -> None:

@@ -20,7 +20,7 @@ from headrace.spec import ArraySpec, Signature, check_array
 
 
 class SingleEnvStepper:
-    """A `VectorStepper` over single environments (collectors CE2, CE3, CE5).
+    """A `VectorStepper` over single environments.
 
     Args:
         envs: the copies, all with the same spaces.
@@ -40,6 +40,8 @@ class SingleEnvStepper:
     (array([1., 1.], dtype=float32), array([], dtype=int64))
     >>> stepper.close()
     """
+
+    # Rules: collectors CE2, CE3, CE5
 
     autoreset = Autoreset.DISABLED
     resets_by_mask = True

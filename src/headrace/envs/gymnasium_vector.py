@@ -1,4 +1,6 @@
-"""A gymnasium vector environment that the user made, in each of the three modes of autoreset (collectors CE4)."""
+"""A gymnasium vector environment that the user made, in each of the three modes of autoreset."""
+
+# Rules: collectors CE4
 
 from __future__ import annotations
 
@@ -269,7 +271,7 @@ class VectorEnvStepper:
 
 
 def mode_of(env: Any, said: Autoreset | None) -> Autoreset:
-    """What the environment does at the end of an episode: as it declares, or as the user said.
+    """Returns the autoreset mode that the environment declares, or that the user named.
 
     Raises:
         ValueError: neither, or both and they differ; a declaration that is not a mode.

@@ -1,4 +1,6 @@
-"""From what a user gives as `create_env_fn` to a `VectorStepper` (collectors CE1, CE2)."""
+"""From what a user gives as `create_env_fn` to a `VectorStepper`."""
+
+# Rules: collectors CE1, CE2
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ def make_stepper(
     Raises:
         ValueError: `create_env_kwargs` with a ready environment; `num_envs` that is not positive, or does not go with
             the environment; a vector environment that does not say its mode of autoreset.
-        TypeError: something that is no environment and makes none; `create_env_kwargs` that is not a dict.
+        TypeError: something that is neither an environment nor makes one; `create_env_kwargs` that is not a dict.
 
     >>> stepper = make_stepper("CartPole-v1", num_envs=2)
     >>> stepper.num_envs, stepper.observation_signature

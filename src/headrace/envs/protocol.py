@@ -37,7 +37,7 @@ NO_COPIES.setflags(write=False)
 
 
 class Autoreset(StrEnum):
-    """What a vector environment does when one of its copies ends.
+    """Behaviour of a vector environment when one of its copies ends.
 
     >>> Autoreset.parse("next_step")
     <Autoreset.NEXT_STEP: 'next_step'>
@@ -66,13 +66,13 @@ class Autoreset(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class StepResult:
-    """What followed one step of n copies. The arrays are used again by the next step: copy what must last.
+    """The outcome of one step of n copies. The next step uses the arrays again: copy what must last.
 
     Attributes:
         reward: float32[n]; 0 for copies that took no transition.
         terminated, truncated: bool[n]; false for copies that took no transition.
         ended: indices of the copies whose episode ended in this step, ascending.
-        last_observation: columns `[n, ...]` of which only the rows in `ended` mean something: the true last
+        last_observation: columns `[n, ...]`; only the rows in `ended` are valid: the true last
             observation. These are the caller's own output arrays, except under SAME_STEP, where those already hold
             the first observation of the next episode.
         reset_steps: indices of the copies for which this step was the reset of a NEXT_STEP environment: the action was
@@ -138,7 +138,7 @@ class VectorStepper(Protocol):
 
     @property
     def environments(self) -> tuple[Any, ...]:
-        """What is stepped: n single environments, or one vector environment."""
+        """The environments that are stepped: n single ones, or one vector environment."""
         ...
 
     def reset(
@@ -149,7 +149,7 @@ class VectorStepper(Protocol):
         Args:
             out: columns `[n, ...]` of `observation_signature`; rows of other copies are left alone.
             copies: indices.
-            seeds: n seeds, of which those of `copies` are used. None: each environment's own generator goes on.
+            seeds: n seeds; only those of `copies` are used. None: each environment's own generator goes on.
         """
         ...
 

@@ -1,9 +1,11 @@
-"""Random actions for n copies of an environment (collectors CS4).
+"""Random actions for n copies of an environment.
 
 Each copy has a generator of its own, seeded with the copy's seed, and draws many actions at once. So a copy's actions
 depend on its seed and on how many transitions it took, and on nothing else: not on how many copies there are, and not
-on which worker steps them (collectors CS5).
+on which worker steps them.
 """
+
+# Rules: collectors CS4, CS5
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from operator import index
 
 
 def environment_seeds(seed: int, count: int, *, first: int = 0, static_seed: bool = False) -> list[int]:
-    """The seeds of `count` environments, of which the first is number `first` of all (collectors CS1).
+    """Returns the seeds of `count` environments, numbered from `first`.
 
     Args:
         seed: not negative.
@@ -16,13 +16,14 @@ def environment_seeds(seed: int, count: int, *, first: int = 0, static_seed: boo
 
     Raises:
         ValueError: a negative seed.
-        TypeError: a seed that is no integer.
+        TypeError: a seed that is not an integer.
 
     >>> environment_seeds(1, 3, first=3)
     [4, 5, 6]
     >>> environment_seeds(1, 3, static_seed=True)
     [1, 1, 1]
     """
+    # Rules: collectors CS1
     if index(seed) < 0:
         raise ValueError(f"seed: expected an integer of 0 or more, got {seed}")
     return [index(seed) + (0 if static_seed else first + i) for i in range(count)]

@@ -18,7 +18,9 @@ class Conversion(Protocol):
 
 
 class AsDrawn:
-    """`to="numpy"`: the sample itself (loaders LD3)."""
+    """`to="numpy"`: the sample itself."""
+
+    # Rules: loaders LD3
 
     def convert(self, sample: Any) -> Any:
         """Nothing to do."""

@@ -1,8 +1,10 @@
-"""Dealing one stream out to workers that are forked copies (loaders LP4, LP5).
+"""Dealing one stream out to workers that are forked copies.
 
 Every worker draws the whole stream, from its own copy of the replay, and keeps its share. So all workers see the same
 draws, whatever the sampler, and together they deliver each batch once.
 """
+
+# Rules: loaders LP4, LP5
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Drawn:
 
 
 class Outcome:
-    """What came of a turn: a batch, a refusal, the end, an error, or a batch and an error that came after it."""
+    """The outcome of a turn: a batch, a refusal, the end, an error, or a batch and an error that came after it."""
 
     def __init__(self) -> None:
         self.drawn: Drawn | None = None

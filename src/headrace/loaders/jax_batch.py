@@ -39,11 +39,13 @@ class JaxBatch:
 
 
 class ToJax:
-    """JAX arrays on a device; 64-bit columns follow JAX's own setting (loaders LD5).
+    """JAX arrays on a device; 64-bit columns follow JAX's own setting.
 
     Raises:
         ValueError: a device that is not there.
     """
+
+    # Rules: loaders LD5
 
     def __init__(self, device: Any) -> None:
         self._device = None if device is None else jax_device(device)

@@ -39,7 +39,7 @@ class Loader:
         table: its name.
         batch_size: items in a batch.
         views: what to present, as for `sample`.
-        prefetch: so many batches are kept ready by a thread, once the first is asked for; 0 draws in the caller.
+        prefetch: number of batches that a thread keeps ready, once the first is asked for; 0 draws in the caller.
         to: "numpy", "torch" or "jax"; `info` stays NumPy.
         device: where the arrays go: any torch device, a `jax.Device` or a platform's name; None for the CPU, or JAX's
             default.

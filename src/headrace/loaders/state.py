@@ -1,4 +1,6 @@
-"""A loader's state as a plain dict (loaders LT1 to LT4)."""
+"""A loader's state as a plain dict."""
+
+# Rules: loaders LT1 to LT4
 
 from __future__ import annotations
 

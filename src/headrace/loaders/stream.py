@@ -235,7 +235,7 @@ class Stream:
     # ---- stopping and going on -------------------------------------------------------------------------------------
 
     def hold(self, timeout: float | None = None) -> bool:
-        """Wait for the draw in progress; nobody begins another until `release`. Returns whether it ended in time."""
+        """Wait for the draw in progress; no other begins until `release`. Returns whether it ended in time."""
         deadline = None if timeout is None else self._clock.monotonic() + timeout
         with self._changed:
             self._holds += 1
@@ -303,7 +303,8 @@ class Stream:
     # ---- forks -----------------------------------------------------------------------------------------------------
 
     def before_fork(self) -> None:
-        """Nothing to do: a child draws from elsewhere, or not at all (loaders LP2, LP3)."""
+        """Nothing to do: a child draws from elsewhere, or not at all."""
+        # Rules: loaders LP2, LP3
 
     def after_fork_in_parent(self) -> None:
         """Nothing to do."""

@@ -41,7 +41,7 @@ class TorchBatch:
     layout: BatchLayout = ONE_STEP
 
     def pack(self) -> PackedBatch:
-        """As `SampledBatch.pack`: tensors `[sum(lengths), ...]` on their device; lengths and offsets in NumPy."""
+        """Packs like `SampledBatch.pack`: tensors `[sum(lengths), ...]` on their device; lengths, offsets in NumPy."""
         return pack(self)
 
     def to(self, device: str | torch.device, *, non_blocking: bool = False) -> TorchBatch:
@@ -53,7 +53,7 @@ class TorchBatch:
         return self._map(torch.Tensor.pin_memory)
 
     def tensors(self) -> list[torch.Tensor]:
-        """Those of the data, then the mask."""
+        """The tensors of the data, then the mask."""
         found: list[torch.Tensor] = []
         self._map(found.append)
         return found
@@ -102,7 +102,9 @@ def torch_conversion(device: Any) -> Conversion:
 
 
 class ToTorch:
-    """Tensors over the sample's own memory (loaders LD4)."""
+    """Tensors over the sample's own memory."""
+
+    # Rules: loaders LD4
 
     def convert(self, sample: Any) -> TorchBatch:
         """No copy is made."""

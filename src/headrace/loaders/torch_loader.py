@@ -1,4 +1,6 @@
-"""A loader that torch's `DataLoader` takes as a dataset (loaders LP1)."""
+"""A loader that torch's `DataLoader` takes as a dataset."""
+
+# Rules: loaders LP1
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ except ImportError as error:
 
 
 class TorchLoader(Loader, IterableDataset[TorchBatch]):
-    """What `Loader(..., to="torch")` makes. `DataLoader(loader, batch_size=None)` gives its batches unchanged.
+    """The dataset that `Loader(..., to="torch")` makes.
+
+    `DataLoader(loader, batch_size=None)` gives its batches unchanged.
 
     >>> issubclass(TorchLoader, Loader) and issubclass(TorchLoader, IterableDataset)
     True

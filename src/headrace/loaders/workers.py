@@ -1,4 +1,6 @@
-"""Where a loader finds itself: in its own process, or in a worker that has a copy of it (loaders LP2, LP3, LP7)."""
+"""Where a loader finds itself: in its own process, or in a worker that has a copy of it."""
+
+# Rules: loaders LP2, LP3, LP7
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ STREAMS = ForkFollowers()
 
 
 def place_among_workers() -> tuple[int, int]:
-    """Which worker of torch's `DataLoader` this process is, of how many; (0, 1) where it is none. Imports nothing."""
+    """Returns the index of this process among the workers of torch's `DataLoader`, and their number. Imports nothing.
+
+    Outside a worker that is (0, 1).
+    """
     data = sys.modules.get("torch.utils.data")
     info = None if data is None else data.get_worker_info()
     return (0, 1) if info is None else (info.id, info.num_workers)

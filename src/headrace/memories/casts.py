@@ -12,7 +12,7 @@ _BOOL, _INTEGER, _FLOAT, _COMPLEX = range(4)
 
 
 def empty_value(dtype: torch.dtype) -> float | int | bool:
-    """What a cell without a sample holds: NaN where the dtype has one, else 0 or False."""
+    """Value of a cell without a sample: NaN where the dtype has one, else 0 or False."""
     kind = _kind(dtype)
     if kind >= _FLOAT:
         return float("nan")

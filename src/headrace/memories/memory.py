@@ -37,7 +37,7 @@ class Memory(Readable):
             cross such a step. Names that are not stored are ignored; `()` lets sequences cross.
 
     Raises:
-        TypeError: `memory_size` or `num_envs` is no integer.
+        TypeError: `memory_size` or `num_envs` is not an integer.
         ValueError: a size below 1, no such device, or no such format.
 
     Example:
@@ -95,7 +95,7 @@ class Memory(Readable):
         Raises:
             TypeError: something else than a tensor or an array.
             ValueError: nothing to add, shapes or numbers of samples that do not agree, a dtype that does not
-                fit, or more environments than the row has room for.
+                fit, or more environments than the rest of the row can hold.
         """
         samples, count = self._admitted(tensors)
         flat, filled = self._head.get()

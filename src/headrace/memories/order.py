@@ -13,7 +13,7 @@ import torch
 
 
 class Written(NamedTuple):
-    """What of a memory is written: its two sizes, and the head as it was at one moment."""
+    """The written part of a memory: its two sizes, and the head at one moment."""
 
     memory_size: int
     num_envs: int

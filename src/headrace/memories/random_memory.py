@@ -31,7 +31,7 @@ class RandomMemory(Memory):
         generator: where the random numbers come from; torch's global generator if None.
 
     Raises:
-        TypeError: `memory_size` or `num_envs` is no integer.
+        TypeError: `memory_size` or `num_envs` is not an integer.
         ValueError: a size below 1, no such device, or no such format.
 
     Example:

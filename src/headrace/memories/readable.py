@@ -55,7 +55,7 @@ class Readable(Storage):
 
         Raises:
             KeyError: no tensor has this name.
-            TypeError: `names` is a string, or the indexes are no integers.
+            TypeError: `names` is a string, or the indexes are not integers.
             IndexError: an index out of range, or a mask of another length.
             ValueError: `mini_batches` below 1.
         """

@@ -13,7 +13,7 @@ def positive_integer(value: Any, name: str) -> int:
     """`value` as an int that is at least 1.
 
     Raises:
-        TypeError: it is no integer.
+        TypeError: it is not an integer.
         ValueError: it is less than 1.
     """
     if isinstance(value, bool):

@@ -78,7 +78,7 @@ class Storage:
             True if it was made; False if it was there with the same shape and dtype, or `size` is None.
 
         Raises:
-            TypeError: `dtype` is no torch dtype.
+            TypeError: `dtype` is not a torch dtype.
             ValueError: the name or the size is none, or the name exists with another shape or dtype.
         """
         if not _is_tensor_name(name):

@@ -52,7 +52,7 @@ class BatchBuffer:
 
     @property
     def places_left(self) -> int:
-        """How many places nobody has taken."""
+        """The number of places that are free."""
         return operator.length_hint(self.places)
 
     def close(self) -> int:
@@ -73,7 +73,7 @@ class BatchBuffer:
 
 
 class BatchBuffers:
-    """The buffers that no queue slot uses: makes them, lends them out, and takes them back when nobody looks.
+    """The buffers that no queue slot uses: makes them, lends them out, takes them back when no array refers to them.
 
     Args:
         specs: one a leaf.
@@ -123,7 +123,7 @@ class BatchBuffers:
 
 
 class Lease:
-    """Arrays over one buffer that are in somebody's hands.
+    """Arrays over one buffer that were handed out.
 
     Attributes:
         buffer: what the arrays look at.

@@ -64,8 +64,9 @@ class BatchQueue:
         clock: what deadlines are measured with.
 
     Raises:
-        ValueError: no leaf, `batch_size < 1`, `num_buffers < 2`; as `SpecError`, a leaf that is no array of numbers.
-        TypeError: a number that is no integer.
+        ValueError: no leaf, `batch_size < 1`, `num_buffers < 2`.
+        SpecError: a leaf that is not an array of numbers.
+        TypeError: a number that is not an integer.
 
     >>> with BatchQueue({"obs": np.zeros(3, np.float32), "reward": 0.0}, batch_size=2) as queue:
     ...     for reward in (1.0, 2.0, 3.0):
@@ -123,7 +124,7 @@ class BatchQueue:
         Raises:
             SpecError: structure, shape, dtype or a value that does not fit, with the path; nothing is stored.
             DeadlineExceeded: the queue was full for all of the timeout; nothing is stored.
-            TypeError, ValueError: `timeout` is no number; nothing is stored.
+            TypeError, ValueError: `timeout` is not a number; nothing is stored.
             Closed: the queue is closed.
         """
         # Most calls give none, and asking costs a tenth of a small sample's time.
@@ -148,7 +149,7 @@ class BatchQueue:
 
         Raises:
             DeadlineExceeded: no batch was full within the timeout; nothing is lost by it.
-            TypeError, ValueError: `timeout` is no number.
+            TypeError, ValueError: `timeout` is not a number.
             Closed: the queue is closed and all full batches are taken.
         """
         deadline = self._deadline(timeout)

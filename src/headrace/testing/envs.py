@@ -32,7 +32,7 @@ class CounterEnv(gymnasium.Env[Any, Any]):
         copy: the first number of each observation.
         ending: which flags the last transition of an episode has.
         layout: "box": int64[3] (copy, episode, step); "dict": {"count": int64[2] (episode, step), "copy": int64[1]};
-            "tuple": (int64[2], int64[1]), the same; "image": uint8[8, 8, 3] of which channel c is full of the c-th
+            "tuple": (int64[2], int64[1]), the same; "image": uint8[8, 8, 3] whose channel c is full of the c-th
             number modulo 256.
 
     Attributes:
@@ -98,7 +98,8 @@ class CounterEnv(gymnasium.Env[Any, Any]):
         self.closed += 1
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the counters stand (collectors CQ3)."""
+        """Where the counters stand."""
+        # Rules: collectors CQ3
         return {"episode": self.episode, "step_count": self.step_count, "over": self._over}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -110,7 +111,7 @@ class CounterEnv(gymnasium.Env[Any, Any]):
 
 
 def counter_observation(copy: int, episode: int, step: int, layout: Layout = "box") -> Any:
-    """What a `CounterEnv` shows.
+    """Returns the observation of a `CounterEnv`.
 
     >>> counter_observation(0, 5, 2, "tuple")
     (array([5, 2]), array([0]))

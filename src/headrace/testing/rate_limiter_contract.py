@@ -1,4 +1,6 @@
-"""What every rate limiter must keep, ours and yours (replay L1 to L10)."""
+"""What every rate limiter must keep, ours and yours."""
+
+# Rules: replay L1 to L10
 
 from __future__ import annotations
 
@@ -41,7 +43,8 @@ class RateLimiterContract(ABC):
         """A rate limiter, of a minimum size below 200."""
 
     def test_two_of_one_description_are_equal(self) -> None:
-        """A description without state: values (replay T1)."""
+        """A description without state: values."""
+        # Rules: replay T1
         assert self.make() == self.make()
         assert hash(self.make()) == hash(self.make())
 
@@ -58,7 +61,7 @@ class RateLimiterContract(ABC):
     @given_contract
     @hypothesis.given(_COUNTS)
     def test_what_is_allowed_for_many_is_allowed_for_fewer(self, counts: tuple[int, int, int]) -> None:
-        """Of inserts and of samples."""
+        """For inserts and for samples."""
         inserts, samples = _admitted(self.make(), *counts)
         assert inserts == sorted(inserts, reverse=True), f"can_insert for n = 1, 2, ...: {inserts}"
         assert samples == sorted(samples, reverse=True), f"can_sample for n = 1, 2, ...: {samples}"
@@ -90,7 +93,8 @@ class RateLimiterContract(ABC):
     @given_contract
     @hypothesis.given(_STEPS)
     def test_it_never_stands_still(self, steps: list[tuple[str, int]]) -> None:
-        """Whatever a table did, an insert or a sample is allowed; and no batch exceeds `largest_batch` (replay L10)."""
+        """An insert or a sample is always allowed, and no batch exceeds `largest_batch`."""
+        # Rules: replay L10
         limiter = self.make()
         inserts = samples = deletes = 0
         # Inserts that make up for deletes may add more than the rate alone would let in.
@@ -123,7 +127,8 @@ class RateLimiterContract(ABC):
     @hypothesis.settings(given_contract, max_examples=20)
     @hypothesis.given(strategies.lists(strategies.sampled_from(["put", "put", "sample"]), max_size=40))
     def test_a_table_obeys_it(self, calls: list[str]) -> None:
-        """Its gates are those of the limiter, and what waits goes in as soon as it may (replay I3, L7, L9)."""
+        """Its gates are those of the limiter, and what waits goes in as soon as it may."""
+        # Rules: replay I3, L7, L9
         limiter = self.make()
         table = Table(
             "t", sampler=Fifo(), remover=Fifo(), max_size=limiter.min_size + 2, rate_limiter=limiter

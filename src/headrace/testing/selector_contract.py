@@ -1,4 +1,6 @@
-"""What every selector must keep, ours and yours (replay S1 to S10, T1, T5, T6, L5)."""
+"""What every selector must keep, ours and yours."""
+
+# Rules: replay S1 to S10, T1, T5, T6, L5
 
 from __future__ import annotations
 
@@ -45,7 +47,8 @@ class SelectorContract(ABC):
     # ---- as sampler ------------------------------------------------------------------------------------------------
 
     def test_the_description_keeps_nothing(self) -> None:
-        """One object serves in several tables and roles, which know nothing of each other (replay T1)."""
+        """One object serves in several tables and roles, which know nothing of each other."""
+        # Rules: replay T1
         selector = self.make()
         if isinstance(selector, CustomSelector):
             assert selector.new_index() is not selector.new_index(), "new_index returned one index twice"
@@ -63,7 +66,7 @@ class SelectorContract(ABC):
             replay.sample("b", 1, timeout=0)
 
     def test_one_item_is_picked_for_certain(self) -> None:
-        """Whatever its priority."""
+        """A single item is picked with any priority."""
         for priority in (0.0, 1e-300, 1.0, 1e300):
             with _sampled_by(self.make()) as replay:
                 keys = _put(replay, [priority])
@@ -71,7 +74,8 @@ class SelectorContract(ABC):
                 assert (info.keys.tolist(), info.probabilities.tolist()) == (keys, [1.0])
 
     def test_reported_probabilities_are_what_happens(self) -> None:
-        """Each item is picked as often as it says, in batches and one by one (replay S3, S4, L5)."""
+        """Each item is picked as often as it says, in batches and one by one."""
+        # Rules: replay S3, S4, L5
         for batch_size, batches in ((len(_PRIORITIES), 500), (1, 1500)):
             with _sampled_by(self.make()) as replay:
                 keys = _put(replay, _PRIORITIES)
@@ -84,7 +88,8 @@ class SelectorContract(ABC):
                 _assert_likely(chances, counts)
 
     def test_an_updated_item_is_as_if_inserted_so(self) -> None:
-        """Nothing is left of earlier priorities, however far away they were (replay S8)."""
+        """Nothing is left of earlier priorities, however far away they were."""
+        # Rules: replay S8
         random = np.random.default_rng(1)
         with _sampled_by(self.make()) as fresh, _sampled_by(self.make()) as updated:
             _put(fresh, _PRIORITIES)
@@ -97,7 +102,8 @@ class SelectorContract(ABC):
             _assert_same_chances(_draw(fresh, 6, 100)[0], _draw(updated, 6, 100)[0])
 
     def test_any_priorities_serve(self) -> None:
-        """Zeros, and the ends of the range of a float (replay S4, P1)."""
+        """Zeros, and the ends of the range of a float."""
+        # Rules: replay S4, P1
         for priorities in ([0.0] * 5, [0.0, 0.0, 1.0], [1e300, 5e-324, 1.0], [1.7e308] * 3):
             with _sampled_by(self.make()) as replay:
                 _put(replay, priorities)
@@ -105,7 +111,8 @@ class SelectorContract(ABC):
                     _assert_valid(replay.sample("t", 2, timeout=0).info)
 
     def test_a_batch_is_successive_draws(self) -> None:
-        """With max_times_sampled=1 an item is gone for the next draw of the same batch (replay T6, L5)."""
+        """With max_times_sampled=1 an item is gone for the next draw of the same batch."""
+        # Rules: replay T6, L5
         for seed in range(4):
             with _sampled_by(self.make(), max_times_sampled=1, seed=seed) as replay:
                 keys = _put(replay, _PRIORITIES)
@@ -121,7 +128,8 @@ class SelectorContract(ABC):
                 assert math.isclose(told, chance, rel_tol=1e-9) if chance else told < _RARE
 
     def test_what_left_is_never_picked(self) -> None:
-        """Deleted, or pushed out by newer items (replay T5, T7)."""
+        """Deleted, or pushed out by newer items."""
+        # Rules: replay T5, T7
         for priorities in ([1.0] * 4, [0.0] * 4, _PRIORITIES[:4]):
             with _sampled_by(self.make(), max_size=4) as replay:
                 keys = _put(replay, priorities)
@@ -134,7 +142,8 @@ class SelectorContract(ABC):
     @given_contract
     @hypothesis.given(strategies.data())
     def test_only_items_that_are_there_are_picked(self, data: strategies.DataObject) -> None:
-        """Whatever was inserted, updated, removed and sampled before (replay B3, T6, T7, T8, P2)."""
+        """After any sequence of inserts, updates, removals and samples."""
+        # Rules: replay B3, T6, T7, T8, P2
         most = data.draw(strategies.sampled_from([0, 0, 1, 3]), "max_times_sampled")
         priority = strategies.sampled_from(data.draw(_SOME_PRIORITIES, "priorities"))
         live: list[int] = []
@@ -160,7 +169,8 @@ class SelectorContract(ABC):
                 assert len(replay.table("t")) == len(live)
 
     def test_the_same_seed_gives_the_same_batches(self) -> None:
-        """In both roles (replay S10)."""
+        """In both roles."""
+        # Rules: replay S10
         first, second = (_play(self.make()) for _ in range(2))
         assert first == second, (
             "two replays of one seed and the same calls differ: is there another generator?"
@@ -169,7 +179,8 @@ class SelectorContract(ABC):
     # ---- as remover ------------------------------------------------------------------------------------------------
 
     def test_as_remover_it_takes_one_item_for_each_too_many(self) -> None:
-        """The new one or an older one; nothing else is touched (replay T5)."""
+        """The new one or an older one; nothing else is touched."""
+        # Rules: replay T5
         with _removed_by(self.make(), max_size=4) as replay:
             live: set[int] = set()
             for number in range(25):
@@ -188,7 +199,8 @@ class SelectorContract(ABC):
             assert len(_there(replay)) == 2
 
     def test_as_remover_it_takes_what_it_picks_as_sampler(self) -> None:
-        """With the same probabilities (replay S9, T5)."""
+        """With the same probabilities."""
+        # Rules: replay S9, T5
         with _sampled_by(self.make()) as replay:
             keys = _put(replay, _PRIORITIES)
             by_key, _ = _draw(replay, len(keys), 200)

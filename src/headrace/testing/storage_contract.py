@@ -24,9 +24,9 @@ _LITTLE = 64 << 20
 class StorageContract(ABC):
     """Tests of a place for `Store(make_arena=...)`. Derive from it and say how an arena is made; pytest does the rest.
 
-    What is asked of an arena: it begins with zeros; arrays over it are its bytes, and keep them when it is closed;
-    what was reserved and never written takes no memory; and if it says that it can be shared, whoever maps its
-    descriptor sees the same bytes, until `make_private`.
+    An arena begins with zeros. Arrays over it are its bytes, and keep them when it is closed. Reserved bytes that were
+    never written take no memory. If the arena says that it can be shared, every process that maps its descriptor sees
+    the same bytes, until `make_private`.
 
     >>> class TestShared(StorageContract):
     ...     def make(self, nbytes):
@@ -36,7 +36,7 @@ class StorageContract(ABC):
 
     @abstractmethod
     def make(self, nbytes: int) -> Arena:
-        """A fresh arena of so many bytes."""
+        """Returns a fresh arena of `nbytes` bytes."""
 
     def attach(self, arena: Arena) -> Arena:
         """The arena as another process maps it, which has received the descriptor."""
@@ -50,7 +50,7 @@ class StorageContract(ABC):
         arena.close()
 
     def test_arrays_are_its_bytes(self) -> None:
-        """What one array writes, others over the same bytes read, and no other byte changes."""
+        """Arrays over the same bytes read what one of them writes, and no other byte changes."""
         arena = self.make(_NBYTES)
         whole = arena.array(0, (_NBYTES,), np.uint8)
         one, other = arena.array(4096, (10, 3), np.float32), arena.array(_NBYTES - 40, (5,), np.int64)
@@ -66,7 +66,7 @@ class StorageContract(ABC):
         arena.close()
 
     def test_an_array_over_the_end_is_refused(self) -> None:
-        """Never memory of somebody else."""
+        """An array never reaches memory outside the arena."""
         arena = self.make(_NBYTES)
         with pytest.raises((TypeError, ValueError)):
             arena.array(_NBYTES - 8, (2,), np.int64)
@@ -88,7 +88,7 @@ class StorageContract(ABC):
         assert (part == 3).all(), "the memory was given back while an array was over it"
 
     def test_a_reservation_takes_no_memory(self) -> None:
-        """A gigabyte of which one page is written takes little: stores reserve more than the machine has."""
+        """A gigabyte with one written page takes little memory: stores reserve more than the machine has."""
         before = _resident()
         arena = self.make(_LARGE)
         array = arena.array(_LARGE - 4096, (512,), np.int64)
@@ -100,7 +100,7 @@ class StorageContract(ABC):
         arena.close()
 
     def test_it_says_whether_it_can_be_shared(self) -> None:
-        """What cannot has no descriptor."""
+        """An arena that cannot be shared has no descriptor."""
         arena = self.make(_NBYTES)
         if arena.is_shareable:
             assert arena.descriptor >= 0

@@ -33,9 +33,9 @@ class TrajectoryAccumulator:
         example: timescale to a tree of arrays or scalars. Structure, shapes and dtypes are used, values are not.
 
     Raises:
-        TypeError: `example` is no dict.
+        TypeError: `example` is not a dict.
         ValueError: a timescale without a leaf, or whose leaves differ in their first axis; as `SpecError` with the
-            path, a leaf that is no array of numbers or booleans.
+            path, a leaf that is not an array of numbers or booleans.
 
     >>> acc = TrajectoryAccumulator({"step": {"obs": np.zeros((3, 2), np.float32)}, "episode": {"return": 0.0}})
     >>> acc.add("step", {"obs": [1, 2]})

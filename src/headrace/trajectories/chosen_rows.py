@@ -27,8 +27,8 @@ class ChosenRows:
         """These windows became items.
 
         Args:
-            chosen: of which lanes.
-            index: int64[lanes]: of the newest row that is no final row.
+            chosen: the lanes.
+            index: int64[lanes]: of the newest row that is not a final row.
         """
         for masks, newest in ((chosen.rows, index), (chosen.finals, index + 1)):
             for number, mask in masks.items():
@@ -47,7 +47,7 @@ class ChosenRows:
         self._steps[lanes, stops] -= 1
 
     def take(self, lane: int, rows: int) -> NDArray[np.bool_]:
-        """Which of the first `rows` rows of a lane's episode are in items; the next episode begins without any."""
+        """Returns which of the first `rows` rows of a lane's episode are in items, and starts the next episode."""
         steps = self._steps[lane]
         covered = np.zeros(rows, np.bool_)
         known = min(rows, len(steps))

@@ -78,7 +78,7 @@ class _Column:
 
 @dataclass(frozen=True)
 class Condition:
-    """When a `PatternRule` makes an item, told from the newest row; `&` joins conditions that must all hold.
+    """Condition on the newest row, under which a `PatternRule` makes an item; `&` joins conditions that must all hold.
 
     Made by its class methods. Rows of an episode count from 0; an episode of T transitions has the final row T.
 
@@ -95,7 +95,7 @@ class Condition:
 
         Raises:
             ValueError: it is negative.
-            TypeError: it is no integer.
+            TypeError: it is not an integer.
         """
         return cls((_AtLeast(check_count("steps", steps, 0)),))
 
@@ -105,7 +105,7 @@ class Condition:
 
         Raises:
             ValueError: `steps` < 1, or a phase outside 0 to `steps` - 1.
-            TypeError: one is no integer.
+            TypeError: one is not an integer.
         """
         steps, phase = check_count("steps", steps, 1), check_count("phase", phase, 0)
         if phase >= steps:
@@ -127,7 +127,7 @@ class Condition:
                 store a row, and returns bool[m]. It is asked before anything is stored: its errors change nothing.
 
         Raises:
-            TypeError: the name is no text, or the function none.
+            TypeError: the name is not a string, or the function is not callable.
         """
         if not isinstance(name, str):
             raise TypeError(f"name: expected the name of a column, got {name!r}")
@@ -151,7 +151,7 @@ class Condition:
         return any(isinstance(test, _AtEnd) for test in self.tests)
 
     def holds(self, moment: Moment) -> Holds:
-        """Which of the rows meet it, bool[m]; functions are asked only where the others hold for some row.
+        """Returns bool[m]: the rows that meet the condition. Functions are called only where the other conditions hold.
 
         Raises:
             ValueError: a function returned no bool.

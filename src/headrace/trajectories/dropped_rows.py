@@ -1,4 +1,6 @@
-"""How many rows end in no item of any rule: what a step writer reports as dropped (trajectories P2)."""
+"""How many rows end in no item of any rule: what a step writer reports as dropped."""
+
+# Rules: trajectories P2
 
 from __future__ import annotations
 
@@ -98,7 +100,7 @@ class DroppedRows:
         return self._leave_to_streams(lane, free, transitions)
 
     def end_stream(self, lane: int) -> int:
-        """What was left over for windows over the seams is dropped; returns how many rows."""
+        """Drops the rows kept for windows across episodes; returns their number."""
         dropped = self._undecided[lane].shape[1]
         self._undecided[lane] = self._undecided[lane][:, :0]
         for stream in self._streams[lane]:

@@ -39,7 +39,7 @@ class Episode:
     Raises:
         SpecError: a wrong length (with the path, the length expected and the one found), a flag before the
         last
-            step, or a leaf that is no array of numbers, booleans or strings.
+            step, or a leaf that is not an array of numbers, booleans or strings.
 
     >>> episode = Episode([0.0, 1.0, 2.0], [1, 0], [0.5, 2], [False, True], [False, False])
     >>> len(episode), episode.terminated, episode.truncated, episode.return_
@@ -96,12 +96,13 @@ class Episode:
         return float(np.sum(self.rewards, dtype=np.float64))
 
     def fragment(self, start: int, stop: int) -> Fragment:
-        """Cuts out the rows `start <= t < stop`; look-back still sees the rows before `start` (views V12).
+        """Cuts out the rows `start <= t < stop`; look-back still sees the rows before `start`.
 
         Raises:
             ValueError: not `0 <= start <= stop <= T`.
-            TypeError: a bound that is no integer.
+            TypeError: a bound that is not an integer.
         """
+        # Rules: views V12
         start, stop = operator.index(start), operator.index(stop)
         if not 0 <= start <= stop <= len(self):
             raise ValueError(

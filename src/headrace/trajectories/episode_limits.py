@@ -1,4 +1,6 @@
-"""Episodes that become too long for an `EpisodeRule` (trajectories A14)."""
+"""Episodes that become too long for an `EpisodeRule`."""
+
+# Rules: trajectories A14
 
 from __future__ import annotations
 

@@ -102,7 +102,8 @@ class AddEpisodeObserver(Observer):
             self._end_run(writer)
 
     def _give_up(self, writer: Writer, next_step_type: int) -> None:
-        """The frame that was given is one too many: write nothing of this episode (trajectories E2)."""
+        """The frame that was given is one too many: write nothing of this episode."""
+        # Rules: trajectories E2
         self._drop_run(writer)
         self._ignores = next_step_type != FIRST
         self._expected = AFTER[next_step_type]

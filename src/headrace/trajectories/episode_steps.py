@@ -1,4 +1,6 @@
-"""A recorded episode as the calls that add it to a step writer (trajectories A8)."""
+"""A recorded episode as the calls that add it to a step writer."""
+
+# Rules: trajectories A8
 
 from __future__ import annotations
 

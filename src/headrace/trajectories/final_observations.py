@@ -1,4 +1,6 @@
-"""The last observations of episodes whose environment resets itself in the same step (trajectories V4)."""
+"""The last observations of episodes whose environment resets itself in the same step."""
+
+# Rules: trajectories V4
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ def read_final_observations(
 
     Args:
         observation: its columns.
-        given: a tree of arrays `[lanes, ...]`, of which the other rows are not looked at; or an object array, or a
+        given: a tree of arrays `[lanes, ...]`, whose other rows are ignored; or an object array, or a
             list, of one observation for each lane, None elsewhere (gymnasium's `info["final_obs"]`).
         lanes: how many.
         ended: int64[m].

@@ -46,7 +46,7 @@ class HeldColumns:
 
     @property
     def kept(self) -> dict[str, Any]:
-        """Those that are kept."""
+        """The columns that are kept."""
         return {name: self.row[name] for name in self.names}
 
     def put(self, values: Mapping[str, Any], rows: NDArray[np.int64] | None) -> None:

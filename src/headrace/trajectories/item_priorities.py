@@ -1,8 +1,10 @@
-"""Priorities by a function of an item's rows (trajectories A7), computed before the item exists.
+"""Priorities by a function of an item's rows, computed before the item exists.
 
 A step writer knows from its rules which items a call will make. So their rows are shown to the function first, and only
 when it gave a number for each is anything stored.
 """
+
+# Rules: trajectories A7
 
 from __future__ import annotations
 
@@ -81,7 +83,7 @@ class ItemPriorities:
             chosen: which items of the rules whose windows are chosen are made.
 
         Raises:
-            ValueError: a function gave no finite number >= 0; names the table.
+            ValueError: a function returned a priority that is negative or not finite; names the table.
         """
         self._new = [(lane, (columns, lane)) for lane in lanes]
         self._finals = [(lane, (finals, index)) for index, lane in enumerate(ended)]

@@ -81,11 +81,12 @@ class LaneStates:
     # ---- checks: nothing changes -----------------------------------------------------------------------------------
 
     def check_add(self) -> None:
-        """Refuse a step while some lane has no episode (trajectories A2, V5).
+        """Refuse a step while some lane has no episode.
 
         Raises:
             ValueError: with the lanes.
         """
+        # Rules: trajectories A2, V5
         if self.any_closed:
             closed = np.flatnonzero(~(self.open | self.resetting))
             if len(self.open) == 1:
@@ -120,11 +121,12 @@ class LaneStates:
         return np.flatnonzero(wanted)
 
     def check_resets(self, ended: NDArray[np.bool_]) -> None:
-        """Refuse a flag in a step that is the environment's reset (trajectories V3).
+        """Refuse a flag in a step that is the environment's reset.
 
         Raises:
             ValueError: with the lanes.
         """
+        # Rules: trajectories V3
         if not self.any_resetting:
             return
         both = ended & self.resetting

@@ -25,7 +25,7 @@ _NO_NUMBERS: Numbers = (frozenset(), 0, 0)
 
 
 class LeafCheck:
-    """What a value of one leaf must be to be stored.
+    """Checks the values of one leaf before they are stored.
 
     Args:
         path: the leaf's path, for messages.

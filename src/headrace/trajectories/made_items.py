@@ -31,14 +31,14 @@ class MadeItems:
             self._keys += keys
 
     def tell(self, writer: Writer, pending: int, timeout: float | None) -> list[int]:
-        """Wait if too many items wait; returns the keys that were not told yet.
+        """Waits if too many items are pending; returns the keys that the caller has not been given yet.
 
         Args:
             pending: how many items waited before this call.
             timeout: seconds that it may wait.
 
         Raises:
-            DeadlineExceeded: the tables were full for so long; the keys are told next time.
+            DeadlineExceeded: the tables stayed full until the deadline; the next call returns the keys.
         """
         if pending >= MAX_PENDING and writer.pending > pending:
             try:

@@ -44,7 +44,7 @@ def n_step(
 
     Raises:
         ValueError: `n < 1`, gamma outside [0, 1], leading axes that differ, a mask with True after False.
-        TypeError: n is no integer, gamma or the data are no real numbers.
+        TypeError: n is not an integer, gamma or the data are not real numbers.
 
     >>> returns, discounts, index = n_step([1, 1, 1], [0.5, 0.5, 0], n=2, gamma=1.0)
     >>> returns.tolist(), discounts.tolist(), index.tolist()

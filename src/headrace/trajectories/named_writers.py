@@ -63,7 +63,7 @@ class TransitionWriter(StepWriter):
 
     @property
     def views(self) -> Mapping[str, View]:
-        """What `Replay.sample` is to present: `hr.views.transition(n_step, gamma)`, and `extras` if there are."""
+        """The views to give to `Replay.sample`: `hr.views.transition(n_step, gamma)`, and `extras` if there are any."""
         return dict(self._views)
 
 

@@ -45,7 +45,7 @@ class Observer(ABC):
         py_client: a `Replay`, or what has its interface.
         table_name: one name, or several: every item is made in each, of the same rows.
         priority: of every item.
-        timeout: seconds that a call may wait for room in full tables.
+        timeout: seconds that a call may wait for a full table.
     """
 
     def __init__(
@@ -141,7 +141,8 @@ class Observer(ABC):
             self._in_use.release()
 
     def _restart(self, writer: Writer, columns: Columns, step_type: int) -> None:
-        """A frame that does not continue the run: the first of another, or a mistake (trajectories O6)."""
+        """A frame that does not continue the run: the first of another, or a mistake."""
+        # Rules: trajectories O6
         if step_type != FIRST:
             expected, got = StepType(self._expected).name, StepType(step_type).name
             raise ValueError(
@@ -275,7 +276,7 @@ class Observer(ABC):
     # ---- counting --------------------------------------------------------------------------------------------------
 
     def statistics(self) -> StepStatistics:
-        """What happened so far, and how many frames the current run has."""
+        """Returns the counters so far, and the number of frames in the current run."""
         self._check_home()
         return StepStatistics(
             self._steps_written, self._items_written, self._steps_dropped, self._episodes, self._cached
@@ -291,7 +292,8 @@ class Observer(ABC):
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Refuse a call while another thread, or this one further out, is in one (trajectories U2)."""
+        """Refuse a call while another thread, or this one further out, is in one."""
+        # Rules: trajectories U2
         if not self._in_use.acquire(False):
             raise _busy()
         try:
@@ -331,7 +333,8 @@ class Observer(ABC):
         self._keys += keys
 
     def _wait_for_room(self, writer: Writer, pending: int) -> None:
-        """Wait until there was room for what this call made, which found so many items pending (replay I4)."""
+        """Wait until there was room for what this call made, which found so many items pending."""
+        # Rules: replay I4
         new = writer.pending - pending
         if pending < MAX_PENDING or new <= 0:
             return

@@ -1,7 +1,9 @@
 """Reading one frame of a driver: the forms that it may have, and where it stands in its episode.
 
-Nothing here changes anything; what does not fit is refused before an observer acts on it (trajectories P1).
+Nothing here changes anything; what does not fit is refused before an observer acts on it.
 """
+
+# Rules: trajectories P1
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ _BATCHED = (
 
 
 class FrameReader:
-    """Takes frames apart into columns and tells where they stand in their episode (trajectories O4 to O6).
+    """Takes frames apart into columns and tells where they stand in their episode.
 
     Args:
         signature: of a `Trajectory` whose step types are integers without axes.
@@ -46,6 +48,8 @@ class FrameReader:
     Raises:
         SpecError: of something else.
     """
+
+    # Rules: trajectories O4 to O6
 
     def __init__(self, signature: Signature) -> None:
         root = trees.compile_tree(signature.tree, lambda node: isinstance(node, ArraySpec))
@@ -116,8 +120,9 @@ class FrameReader:
 
         Raises:
             SpecError: no integers without axes.
-            ValueError: a pair that no frame has (trajectories F2).
+            ValueError: a pair that no frame has.
         """
+        # Rules: trajectories F2
         first, following = columns["step_type"], columns["next_step_type"]
         try:
             pair = _PAIRS.get((first, following))
@@ -158,7 +163,8 @@ class FrameReader:
             raise self.explained(error, columns) from None
 
     def explained(self, error: SpecError, columns: Columns) -> SpecError:
-        """The error, or a better one if the frame is a batch (trajectories O5)."""
+        """The error, or a better one if the frame is a batch."""
+        # Rules: trajectories O5
         for name, spec in self._specs.items():
             shape = _shape(columns[name])
             if len(shape) == len(spec.shape) + 1 and shape[0] >= 1 and shape[1:] == spec.shape:

@@ -86,7 +86,7 @@ class PatternRule:
 
     @property
     def offsets(self) -> dict[str, tuple[int, ...]]:
-        """Of each name."""
+        """The offsets of each name."""
         return {
             name: (given,) if isinstance(given, int) else tuple(given)  # type: ignore[arg-type]
             for name, (_, given) in self.columns.items()
@@ -94,7 +94,7 @@ class PatternRule:
 
     @property
     def views(self) -> dict[str, View]:
-        """What `Replay.sample` is to present of the rule's items."""
+        """The views to give to `Replay.sample` for the rule's items."""
         first = self.oldest
         found = {}
         for name, (column, given) in self.columns.items():
@@ -104,7 +104,7 @@ class PatternRule:
 
     @property
     def windows(self) -> ChosenWindows:
-        """What a writer of rows makes of it; a priority that is a function is given with each call."""
+        """The windows that a writer of rows makes for the rule; a priority function's results come with each call."""
         priority = 1.0 if callable(self.priority) else self.priority
         return ChosenWindows(self.table, self.newest - self.oldest + 1, -1 - self.newest, priority)
 

@@ -71,10 +71,10 @@ class Patterns:
         ended: NDArray[np.int64],
         finals: Mapping[str, NDArray[Any]],
     ) -> Chosen:
-        """Of which lanes the next call makes items.
+        """Finds the lanes for which the next call makes items.
 
         Args:
-            index: int64[lanes], in the lane's episode, of its newest row that is no final row.
+            index: int64[lanes], in the lane's episode, of its newest row that is not a final row.
             step: `[lanes, ...]`, with the columns `reads`.
             storing: int64[n]: lanes that store a row.
             ended: int64[m]: lanes whose episode ends.

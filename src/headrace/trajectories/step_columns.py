@@ -1,8 +1,10 @@
 """What a step writer is given, as columns: observations, actions, rewards, flags and extras, checked.
 
-Extras that `add_first` names go with the observation: every row has one, the final row too. The others go with the
-action (trajectories A5).
+Extras that `add_first` names go with the observation: every row has one, the final row too. The others go with
+the action.
 """
+
+# Rules: trajectories A5
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ class TreeColumns:
 
     Attributes:
         specs: of the columns.
-        names: theirs.
+        names: of the columns.
         take: takes the part apart into leaves, in that order.
         checks: what each is to be.
     """
@@ -61,7 +63,7 @@ class TreeColumns:
         return build(self._node, columns)
 
     def read_rows(self, value: Any, lanes: int, rows: np.ndarray[Any, Any]) -> list[Array]:
-        """Of leaves `[lanes, ...]` those rows; what stands in the others is not looked at.
+        """Returns the rows `rows` of leaves `[lanes, ...]`; the other rows are ignored.
 
         Raises:
             SpecError: with the path of what does not fit.
@@ -76,7 +78,7 @@ class TreeColumns:
         return found
 
     def read_each(self, values: Sequence[Any]) -> list[Array]:
-        """Of one value for each of some lanes the columns `[len(values), ...]`.
+        """Returns the columns `[len(values), ...]` of one value for each lane.
 
         Raises:
             SpecError: with the path of what does not fit.
@@ -92,14 +94,14 @@ class TreeColumns:
 
 
 class StepColumns:
-    """The columns of a replay that step writers fill (trajectories A1).
+    """The columns of a replay that step writers fill.
 
     Args:
         signature: of the replay.
         lanes: the axis that every leaf has in front; None for none.
 
     Raises:
-        SpecError: a column is missing, or is one that nobody gives.
+        SpecError: a column is missing, or is one that no call fills.
 
     Attributes:
         specs: of all columns.
@@ -107,6 +109,8 @@ class StepColumns:
         acting: the columns that come with an action: reward, flags, and its own.
         checks: of the columns `acting`, and then of those of an observation.
     """
+
+    # Rules: trajectories A1
 
     def __init__(self, signature: Signature, lanes: int | None) -> None:
         tree = signature.tree
@@ -147,7 +151,7 @@ class StepColumns:
         self._extras = tuple(name for name in self.specs if name == "extras" or name.startswith("extras/"))
 
     def leaves(self, scalars: tuple[Any, Any, Any], action: Any, next_observation: Any) -> tuple[Any, ...]:
-        """What a call brings, as leaves in the order of `checks`.
+        """Returns the arguments of a call as leaves, in the order of `checks`.
 
         Args:
             scalars: reward, terminated, truncated.

@@ -19,7 +19,7 @@ _OVERFLOWS = ("raise", "drop", "split")
 
 @dataclass(frozen=True)
 class NStepRule:
-    """Each transition becomes an item, once the rows that its n-step return needs are stored (trajectories A11).
+    """Each transition becomes an item, once the rows that its n-step return needs are stored.
 
     Args:
         table: the table's name.
@@ -29,11 +29,13 @@ class NStepRule:
 
     Raises:
         ValueError: n_step < 1, gamma outside [0, 1], a priority that is negative or not finite.
-        TypeError: n_step or gamma is no such number.
+        TypeError: n_step is not an integer, or gamma is not a number.
 
     >>> NStepRule("replay", n_step=3).gamma
     0.99
     """
+
+    # Rules: trajectories A11
 
     table: str
     n_step: int = 1
@@ -52,13 +54,13 @@ class NStepRule:
 
     @property
     def views(self) -> Mapping[str, View]:
-        """What `Replay.sample` is to present of such a table."""
+        """The views to give to `Replay.sample` for such a table."""
         return transition(self.n_step, self.gamma)
 
 
 @dataclass(frozen=True)
 class EpisodeRule:
-    """Each episode becomes one item when it ends, its final row included (trajectories A14).
+    """Each episode becomes one item when it ends, its final row included.
 
     Args:
         table: the table's name.
@@ -69,11 +71,13 @@ class EpisodeRule:
 
     Raises:
         ValueError: max_length < 1, another overflow, a priority that is negative or not finite.
-        TypeError: max_length is no integer.
+        TypeError: max_length is not an integer.
 
     >>> EpisodeRule("episodes", max_length=1000, overflow="split").max_length
     1000
     """
+
+    # Rules: trajectories A14
 
     table: str
     max_length: int
@@ -91,7 +95,7 @@ StepRule = ItemRule | NStepRule | EpisodeRule | PatternRule
 
 
 def writer_rule(rule: StepRule) -> Rule:
-    """What a writer of rows is to make by itself.
+    """Returns the item rule of a writer of rows for this rule.
 
     A priority that is a function is left out: the step writer gives it with each call.
     """
@@ -130,7 +134,7 @@ def checked_step_rules(rules: Sequence[StepRule]) -> tuple[StepRule, ...]:
 
 
 def advice(rules: Sequence[StepRule]) -> str:
-    """Which settings would keep every step."""
+    """Names the settings that would keep every step."""
     parts = []
     for rule in rules:
         if isinstance(rule, EpisodeRule):

@@ -51,7 +51,7 @@ class StepWriter:
         timeout: seconds that a call may wait when 1000 items of this writer wait for full tables; None waits for ever.
 
     Raises:
-        SpecError: a column of the signature is missing, or is one that nobody gives; a pattern reads an unknown one.
+        SpecError: a column of the signature is missing, or is one that no call fills; a pattern reads an unknown one.
         KeyError: no such table.
         ValueError: `autoreset` is missing or unknown; a number out of range.
         TypeError: an argument of another kind.
@@ -144,7 +144,7 @@ class StepWriter:
             ValueError: a lane has no open episode, is to be reset, has no final observation, or is too long for an
                 `EpisodeRule`; a function gave no priority, or a condition no bool. Nothing changed.
             SpecError: something does not fit; nothing changed.
-            StoreFull: no room for the step, and it was not taken; send it again when items have left. Or no room for
+            StoreFull: no page for the step, and it was not taken; send it again when items have left. Or no page for
                 its items: then it says that the step was stored.
             DeadlineExceeded: the tables were full for `timeout` seconds; the step was taken, do not send it again.
             Closed: the writer is closed.
@@ -208,7 +208,7 @@ class StepWriter:
             The keys of the items that this made.
 
         Raises:
-            StoreFull: no room for the final rows; nothing changed.
+            StoreFull: no page for the final rows; nothing changed.
             DeadlineExceeded: the tables were full for `timeout` seconds; the episodes are over all the same.
             Closed: the writer is closed.
         """
@@ -315,7 +315,7 @@ class StepWriter:
     # ---- counting --------------------------------------------------------------------------------------------------
 
     def statistics(self) -> StepStatistics:
-        """What happened so far, and how many steps the unfinished episodes have."""
+        """Returns the counters so far, and the number of steps in unfinished episodes."""
         self._check_home()
         taker = self._taker
         cached = 0 if self._writer is None else taker.states.cached
@@ -333,7 +333,8 @@ class StepWriter:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Refuse a call while another thread is in one (trajectories U2)."""
+        """Refuse a call while another thread is in one."""
+        # Rules: trajectories U2
         if not self._in_use.acquire(blocking=False):
             raise _used_twice()
         try:

@@ -32,7 +32,7 @@ def windows(
 
     Raises:
         ValueError: a number is too small, or PAD or TRUNCATE with `stride > length`.
-        TypeError: a number is no integer, or `end` is no `EndOfEpisode`.
+        TypeError: a number is not an integer, or `end` is not an `EndOfEpisode`.
 
     >>> windows(6, 4, 2, EndOfEpisode.TILE)
     [(0, 4, 0), (2, 4, 0), (4, 2, 2)]

@@ -21,7 +21,7 @@ class FunctionalPolicy:
 
     Raises:
         TypeError: `apply` cannot be called.
-        SpecError: with the path of a parameter that is no array.
+        SpecError: with the path of a parameter that is not an array.
 
     >>> policy = FunctionalPolicy(lambda params, observation: observation @ params["w"], {"w": np.eye(2)})
     >>> policy(np.array([[1.0, 2.0]]))

@@ -48,7 +48,7 @@ class WeightLayout:
     Picklable. Paths may hold any keys (haiku's contain "/").
 
     Raises:
-        SpecError: with the path of a leaf that is no array.
+        SpecError: with the path of a leaf that is not an array.
 
     >>> layout = WeightLayout({"layer": {"w": np.zeros((2, 3), "float32"), "b": np.zeros(3)}})
     >>> [(place.name, place.shape, place.offset) for place in layout.places]
@@ -100,7 +100,7 @@ def host_array(leaf: Any, name: str) -> tuple[NDArray[Any], str | None]:
     """A leaf as a NumPy array in host memory, and the torch dtype where NumPy has no such dtype.
 
     Raises:
-        SpecError: it is no array of numbers.
+        SpecError: it is not an array of numbers.
     """
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(leaf, torch.Tensor):

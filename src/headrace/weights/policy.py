@@ -1,4 +1,6 @@
-"""The weights of a policy: what `state_dict()` returns and `load_state_dict()` takes (collectors CP4)."""
+"""The weights of a policy: what `state_dict()` returns and `load_state_dict()` takes."""
+
+# Rules: collectors CP4
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights in memory that the processes of one machine share (collectors CW7).
+"""Weights in memory that the processes of one machine share.
 
 Two slots hold the last two sets. The publisher writes the slot that does not hold the newest one:
 
@@ -13,6 +13,8 @@ the publisher was two sets ahead meanwhile, and it reads again. Nobody holds a l
 publisher can be killed at any moment: the newest complete set stays readable. (The idea is Lamport's, "Concurrent
 reading and writing", 1977, as sequence locks use it.)
 """
+
+# Rules: collectors CW7
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ class SharedMemory:
         weights: a pytree of arrays (NumPy, torch, JAX); its names, shapes and dtypes are those of all later sets.
 
     Raises:
-        SpecError: with the path of a leaf that is no array.
+        SpecError: with the path of a leaf that is not an array.
 
     >>> scheme = SharedMemory({"w": np.zeros(2)})
     >>> receiver = scheme.receiver()
