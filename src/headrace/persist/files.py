@@ -31,7 +31,7 @@ _MOST_THREADS = 4
 
 
 def record_of_array(name: str, array: NDArray[Any], length: int | None = None) -> ArrayRecord:
-    """What the manifest says of an array, or of its first `length` rows."""
+    """Returns the manifest's record of an array, or of its first `length` rows."""
     shape = array.shape if length is None else (length, *array.shape[1:])
     return ArrayRecord(name, array.dtype.str, shape)
 
@@ -172,7 +172,7 @@ class HashedWriter(_Pieces):
         self.add(_as_bytes(array))
 
     def settle(self) -> None:
-        """What was written so far may change from here on."""
+        """The arrays that were written so far may change from here on."""
         self._parts = [memoryview(b"".join(self._parts))] if self._parts else []
         self.wait()
 
@@ -206,7 +206,7 @@ class HashedWriter(_Pieces):
 
 
 class HashedReader(_Pieces):
-    """A file of a checkpoint, of which nothing is to be trusted before `finish` has returned.
+    """A file of a checkpoint. Its content is verified only when `finish` has returned.
 
     Args:
         folder: of the checkpoint.

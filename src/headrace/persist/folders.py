@@ -47,7 +47,8 @@ def new_folder(directory: Path) -> Iterator[Path]:
 
 
 def publish(folder: Path, directory: Path) -> Path:
-    """Give a complete checkpoint its name, one higher than the highest there (replay Q4)."""
+    """Give a complete checkpoint its name, one higher than the highest there."""
+    # Rules: replay Q4
     sync_folder(folder)
     number = max((_number(path) for path in _made_here(directory)), default=0)
     while True:
@@ -66,7 +67,8 @@ def publish(folder: Path, directory: Path) -> Path:
 
 
 def remove_older(directory: Path, keep: int) -> None:
-    """Remove what `publish` made beyond the newest `keep` (replay Q5)."""
+    """Remove what `publish` made beyond the newest `keep`."""
+    # Rules: replay Q5
     for path in sorted(_made_here(directory))[:-keep]:
         doomed = directory / f".checkpoint-{secrets.token_hex(8)}.removed"
         with suppress(FileNotFoundError):  # Another save was quicker.

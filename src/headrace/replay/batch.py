@@ -13,7 +13,7 @@ from headrace.replay.packing import ONE_STEP, BatchLayout, PackedBatch, pack
 
 @dataclass(slots=True)
 class SampleInfo:
-    """What is known of each item of a batch, at the instant of its draw (replay B3).
+    """Data about each item of a batch, at the instant of its draw.
 
     Attributes:
         keys: uint64[B]; for `update_priorities` and `delete`.
@@ -22,6 +22,7 @@ class SampleInfo:
         priorities: float64[B].
         times_sampled: int64[B], this draw included.
     """
+    # Rules: replay B3
 
     keys: NDArray[np.uint64]
     probabilities: NDArray[np.float64]
@@ -32,7 +33,7 @@ class SampleInfo:
 
 @dataclass(slots=True)
 class SampledBatch:
-    """A batch of items, copied out: it never changes, and writing to it changes nothing else (replay B4).
+    """A batch of items, copied out: it never changes, and writing to it changes nothing else.
 
     Attributes:
         data: the signature's tree, or a dict of views; leaves `[B, ...]` for items of one step, `[B, L, ...]` for
@@ -41,6 +42,7 @@ class SampledBatch:
         mask: bool[B, L], True where there is a real row; None where every row is.
         layout: what the shapes do not tell, for `pack`.
     """
+    # Rules: replay B4
 
     data: Any
     info: SampleInfo

@@ -48,11 +48,12 @@ def find_keys(items: Items, keys: NDArray[np.uint64], slots: NDArray[np.int64]) 
 
 @kernel
 def update(items: Items, keys: NDArray[np.uint64], priorities: NDArray[np.float64], scratch: Scratch) -> Int:
-    """Set priorities; of two entries for one key the last wins (replay P2).
+    """Set priorities; of two entries for one key the last wins.
 
     Returns:
-        How many entries named an item; -1 if a priority is negative or not finite, and nothing has changed (replay P1).
+        How many entries named an item; -1 if a priority is negative or not finite, and nothing has changed.
     """
+    # Rules: replay P1, P2
     for index in range(priorities.shape[0]):
         if not 0.0 <= priorities[index] < np.inf:
             return -1

@@ -52,7 +52,7 @@ class CheckedIndex:
         """See `SelectorIndex.choose`. Whether there are such items is for the table to say (`refuse`).
 
         Raises:
-            RuntimeError: it did not return so many keys and probabilities.
+            RuntimeError: it did not return `count` keys and probabilities.
         """
         found = self._call(self._index.choose, count, random)
         try:

@@ -1,9 +1,11 @@
 """From committed rows to windows: which items a rule makes, and when.
 
-The rule of `windows()` in closed form (trajectories W1, W5, W6), applied row by row as rows are committed, for every
+The rule of `windows()` in closed form, applied row by row as rows are committed, for every
 lane of a block in one call. An episode of T transitions has T + 1 rows when its final row is known; rules of length 1
 count only the T transitions.
 """
+
+# Rules: trajectories W1, W5, W6
 
 from __future__ import annotations
 
@@ -61,7 +63,7 @@ class Windows(NamedTuple):
 
 
 def room_for(rows: int, ends: int, cut: Cut) -> int:
-    """At most so many windows come of `rows` rows in which `ends` episodes end."""
+    """Upper bound of the number of windows in `rows` rows with `ends` episode ends."""
     if cut.end == WHOLE:
         return ends
     return 2 * rows + ends * (cut.length + cut.lookahead + 2)

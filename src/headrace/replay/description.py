@@ -55,7 +55,7 @@ class TableRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def record_of(table: Table) -> TableRecord:
-    """What is written down of a table.
+    """Returns a table's record for a file.
 
     Raises:
         ValueError: a selector or a limiter that is not one of Headrace's own.

@@ -206,7 +206,7 @@ def draw_and_remove(
     windows: NDArray[np.uint32],
     scratch: Scratch,
 ) -> tuple[Int, Int]:
-    """As `draw`, one after the other: an item that was sampled `max_times` times is gone for the next draw (replay L5).
+    """As `draw`, one after the other: an item that was sampled `max_times` times is gone for the next draw.
 
     Args:
         windows: uint32[B, 3], written where the table has windows: an item that leaves takes its own along.
@@ -214,6 +214,7 @@ def draw_and_remove(
     Returns:
         How many are drawn now, and how many items left.
     """
+    # Rules: replay L5
     removed = used = 0
     draws = items.sampler.kind == PRIORITIZED or items.sampler.kind == UNIFORM
     while start < keys.shape[0] and items.ring[LIVE] > 0 and not (draws and used >= uniforms.shape[0]):
@@ -238,7 +239,8 @@ def draw_and_remove(
 
 @kernel
 def supply(items: Items, max_times: Int) -> Int:
-    """How many more samples the items of a table with `max_times_sampled` allow (replay L6)."""
+    """How many more samples the items of a table with `max_times_sampled` allow."""
+    # Rules: replay L6
     left = 0
     for place in range(items.ring[SPAN]):
         slot = slot_at(items, place)

@@ -28,7 +28,7 @@ class GeneratorRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def generator_record(state: Any) -> GeneratorRecord:
-    """What is written down of `generator.bit_generator.state`."""
+    """Returns a record of `generator.bit_generator.state` for a file."""
     numbers = state["state"]
     return GeneratorRecord(
         hex(numbers["state"]),

@@ -1,4 +1,6 @@
-"""A binary heap of slots by priority; ties go to the slot least recently inserted or updated (replay S5)."""
+"""A binary heap of slots by priority; ties go to the slot least recently inserted or updated."""
+
+# Rules: replay S5
 
 from __future__ import annotations
 

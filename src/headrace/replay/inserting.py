@@ -62,7 +62,7 @@ def insert(
     uniforms: NDArray[np.float64],
     scratch: Scratch,
 ) -> tuple[Int, Int, Int]:
-    """Insert items; whenever there are too many the remover takes a victim (replay T5).
+    """Insert items; whenever there are too many the remover takes a victim.
 
     Args:
         first_key: of the first; the others follow.
@@ -76,6 +76,7 @@ def insert(
     Returns:
         How many went in, how many left, and why it stopped: DONE, or what another call needs to go on.
     """
+    # Rules: replay T5
     ring = items.ring
     leaving = max(0, ring[LIVE] + rows.shape[0] - max_size)
     if _is_run(items, rows, windows, priorities, leaving):

@@ -149,7 +149,7 @@ class ItemMaker:
         self.make(block)
 
     def commit_and_make_seam(self, block: LaneBlock, seam: Seam) -> None:
-        """As `commit_and_make`, where some lanes hold nothing and the episodes of some end."""
+        """Does the same as `commit_and_make`, where some lanes hold nothing and the episodes of some end."""
         if self._append_and_cut(block, seam):
             return
         for table in self._customs:
@@ -223,7 +223,7 @@ class ItemMaker:
     def make_last(
         self, block: LaneBlock, rows: NDArray[np.int64], lanes: NDArray[np.int64], end: int | None = None
     ) -> None:
-        """Of the ends of the episodes whose last rows in their lanes are `rows`.
+        """Handles episode ends; `rows` are the last rows of these episodes.
 
         Args:
             block: of the lanes.
@@ -245,7 +245,7 @@ class ItemMaker:
             self._offer_windows(rule, out)
 
     def end_streams(self, block: LaneBlock, lanes: NDArray[np.int64]) -> None:
-        """What these lanes hold next continues nothing."""
+        """Starts a new stream in these lanes: no window crosses this point."""
         for rule in self._all:
             if rule.cut.end == CONTINUE:
                 rule.streams_of(block).end(lanes)
@@ -319,11 +319,12 @@ class ItemMaker:
             self.made.append((rule.number, range(key, key + count)))
 
     def makes_items_of_the_next_step(self, lane_steps: NDArray[np.int64]) -> bool:
-        """Whether the next step completes a window of some lane: only then is there an item to wait for (replay I4).
+        """Whether the next step completes a window of some lane: only then is there an item to wait for.
 
         Args:
             lane_steps: int64[lanes], steps of the episode that each lane is in.
         """
+        # Rules: replay I4
         for rule in self._all:
             if rule.cut.end == CHOSEN:
                 if any(lanes.any() for lanes in self._chosen.rows.values()):

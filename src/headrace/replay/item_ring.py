@@ -237,7 +237,7 @@ class ItemRing:
         )
 
     def append_seam_and_cut(self, block: LaneBlock, seam: Seam, cutter: Cutter, first_key: int) -> int:
-        """As `append_and_cut`, where some lanes hold nothing and the episodes of some end.
+        """Does the same as `append_and_cut`, where some lanes hold nothing and the episodes of some end.
 
         Args:
             cutter: with room for all the windows.
@@ -432,7 +432,8 @@ class ItemRing:
         floats: NDArray[np.float64],
         max_times: int,
     ) -> tuple[NDArray[np.uint32], int]:
-        """As `draw`, uniformly, every item at most once (replay S7)."""
+        """As `draw`, uniformly, every item at most once."""
+        # Rules: replay S7
         count = len(keys)
         integers[drawing.SLOT] = self._distinct_slots(count)
         floats[drawing.PROBABILITY] = 1.0 / len(self)
@@ -516,5 +517,6 @@ class ItemRing:
         return keys
 
     def supply(self, max_times: int) -> int:
-        """How many more samples the items allow (replay L6)."""
+        """How many more samples the items allow."""
+        # Rules: replay L6
         return int(drawing.supply(self.arrays, max_times))

@@ -153,7 +153,8 @@ def window_of(items: Items, slot: Int, word: Int) -> Int:
 
 @kernel
 def weight(exponent: Float, priority: Float) -> Float:
-    """The weight of a priority (replay S4), kept where neither it nor a sum of weights leaves the range of a float."""
+    """The weight of a priority, kept where neither it nor a sum of weights leaves the range of a float."""
+    # Rules: replay S4
     if priority <= 0.0:
         return 0.0
     raised = priority if exponent == 1.0 else priority**exponent

@@ -1,6 +1,6 @@
 """How to undo the change of a table that is under way, kept beside its items in a file.
 
-A store on disk survives its process being killed at any instruction (replay D2): mapped memory outlives it, so
+A store on disk survives its process being killed at any instruction: mapped memory outlives it, so
 whatever was stored is there, up to the very instruction. What is left to do is to make a change all or nothing. Before
 a change begins, the words of the ring are saved and the journal is marked active; before a slot is overwritten, the
 whole of it is saved; at the end the mark is taken away. Whoever opens the file and finds the mark puts everything back.
@@ -10,6 +10,8 @@ item has left may be filled again within the same change, so every slot that is 
 
 Undo logging after J. Gray and A. Reuter, "Transaction Processing" (1993), chapter 10.
 """
+
+# Rules: replay D2
 
 from __future__ import annotations
 

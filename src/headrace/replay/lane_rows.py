@@ -83,7 +83,7 @@ class LaneRows:
         self._put(row, self._store.signature.flatten(step))
 
     def write_checked(self, row: int, values: Mapping[str, Any]) -> None:
-        """As `write`, of columns that are known to fit; those of one lane have no axis of lanes."""
+        """Does the same as `write`, of columns that are known to fit; those of one lane have no axis of lanes."""
         if self._lanes > 1:
             self._put(row, values)
             return
@@ -95,7 +95,7 @@ class LaneRows:
         self.append_checked(self._checked(step))
 
     def append_checked(self, values: Mapping[str, Any]) -> None:
-        """As `append`, of columns that are known to fit."""
+        """Does the same as `append`, of columns that are known to fit."""
         for block in self.blocks:
             block.make_room()
         with self._lock:
@@ -263,7 +263,7 @@ class LaneRows:
                     block.drop(lane)
 
     def end_streams(self, lanes: NDArray[np.int64]) -> None:
-        """What these lanes hold next continues nothing."""
+        """Starts a new stream in these lanes: no window crosses this point."""
         with self._lock:
             for block, inner, _ in self._by_block(lanes):
                 self._items.end_streams(block, inner)

@@ -156,7 +156,7 @@ class LiveTable:
             raise
 
     def append_seam_and_cut(self, block: LaneBlock, seam: Seam, cutter: Cutter, first_key: int) -> None:
-        """As `append_and_cut`, where some lanes hold nothing and the episodes of some end."""
+        """Does the same as `append_and_cut`, where some lanes hold nothing and the episodes of some end."""
         before = self.inserts
         try:
             self.deletes += self.ring.append_seam_and_cut(block, seam, cutter, first_key)
@@ -175,7 +175,7 @@ class LiveTable:
     def offer_rows(
         self, first_key: int, rows: NDArray[np.int64], priorities: NDArray[np.float64], writer: Pending
     ) -> None:
-        """As `offer`, for items of one row each, whose pages are not pinned yet: the way of most steps.
+        """Does the same as `offer`, for items of one row each, whose pages are not pinned yet: the way of most steps.
 
         Args:
             rows: the caller's own, used again afterwards.
@@ -316,7 +316,8 @@ class LiveTable:
         return []
 
     def can_insert(self, n: int) -> bool:
-        """Whether n more items would be applied now, behind those that wait (replay L7)."""
+        """Whether n more items would be applied now, behind those that wait."""
+        # Rules: replay L7
         return self.limiter.can_insert(self.inserts, self.samples, self.deletes, self._num_pending + n)
 
     def refuse_pending(self) -> list[NewItems]:
@@ -333,11 +334,13 @@ class LiveTable:
     # ---- sampling --------------------------------------------------------------------------------------------------
 
     def can_sample(self, n: int) -> bool:
-        """Whether a batch of n would be served now, behind those that wait (replay L7)."""
+        """Whether a batch of n would be served now, behind those that wait."""
+        # Rules: replay L7
         return not self._waiting and self._admits(n)
 
     def _admits(self, n: int) -> bool:
-        """Whether the gate is open for a batch of n and the items suffice (replay L6)."""
+        """Whether the gate is open for a batch of n and the items suffice."""
+        # Rules: replay L6
         if not self.limiter.can_sample(self.inserts, self.samples, self.deletes, n):
             return False
         if not (self._without_replacement or self.max_times):
@@ -352,10 +355,11 @@ class LiveTable:
         """Return when a batch of n can be served and no earlier one waits for its own.
 
         Raises:
-            ValueError: no insert could ever admit such a batch (replay L10).
+            ValueError: no insert could ever admit such a batch.
             DeadlineExceeded: not within `timeout` seconds; nothing was taken.
             Closed: the replay was closed.
         """
+        # Rules: replay L10
         if self.can_sample(n):
             return
         begin = self._clock.monotonic()
@@ -501,7 +505,8 @@ class LiveTable:
         self.settle()
 
     def configure(self, max_size: int | None, rate_limiter: RateLimiter | None) -> None:
-        """Change a live table (replay T9): what can fail comes first, so that its settings change all or not at all."""
+        """Change a live table: what can fail comes first, so that its settings change all or not at all."""
+        # Rules: replay T9
         max_size = self.ring.max_size if max_size is None else max_size
         limiter = self.limiter if rate_limiter is None else rate_limiter
         check_size(self.name, max_size, limiter)
@@ -539,7 +544,7 @@ class LiveTable:
             self.deletes += self.ring.shrink_to(self.ring.max_size)
 
     def statistics(self) -> TableStatistics:
-        """What happened so far and what waits now."""
+        """Returns the counters so far, and what waits now."""
         return TableStatistics(
             name=self.name,
             size=len(self.ring),
@@ -571,5 +576,5 @@ class LiveTable:
         return self._clock.monotonic() - begin
 
     def distribution(self, next_key: int, skipped: SkippedKeys) -> TableDistribution:
-        """What its items are like now; see `distribution_of`."""
+        """Returns the distribution of the items now; see `distribution_of`."""
         return distribution_of(self.name, self.ring, self._store, next_key, skipped)

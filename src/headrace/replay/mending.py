@@ -218,7 +218,7 @@ def _problem(items: Items, slot: Int, max_times: Int) -> Int:
 
 @kernel
 def is_window(real: Int, invented: Int) -> Bool:
-    """Whether a window can have so many rows."""
+    """Whether a window can have this number of rows."""
     return 1 <= real < DEAD // 4 and invented < DEAD // 4
 
 

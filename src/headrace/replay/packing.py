@@ -14,7 +14,7 @@ from headrace.trees import map_leaves
 
 
 class BatchLayout(NamedTuple):
-    """What the shapes of a batch do not tell by themselves.
+    """Facts about a batch that its shapes do not show.
 
     Attributes:
         length: rows of the longest item, the second axis of the leaves; None for items of one step, without that axis.

@@ -1,4 +1,6 @@
-"""What invented rows hold in tables where zeros would not do (trajectories M2)."""
+"""Values of invented rows in tables where zeros would be wrong."""
+
+# Rules: trajectories M2
 
 from __future__ import annotations
 

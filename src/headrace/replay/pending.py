@@ -18,8 +18,9 @@ _LONGEST_WAIT = 0.5
 def wait_on(condition: threading.Condition, clock: Clock, left: float | None) -> None:
     """Wait until the condition is notified, `left` seconds are over, or a moment has passed: then look, and wait again.
 
-    Ctrl-C ends it within a second (replay L12), and the condition's lock, an RLock that is held once, is held again.
+    Ctrl-C ends it within a second, and the condition's lock, an RLock that is held once, is held again.
     """
+    # Rules: replay L12
     try:
         clock.wait(condition, _LONGEST_WAIT if left is None else min(left, _LONGEST_WAIT))
     except BaseException:

@@ -90,7 +90,8 @@ class RateLimiter:
         )
 
     def largest_batch(self) -> float:
-        """The largest batch that any number of inserts could ever admit (replay L10)."""
+        """The largest batch that any number of inserts could ever admit."""
+        # Rules: replay L10
         return max(self.max_diff, self.samples_per_insert * self.min_size) - self.min_diff
 
     def __str__(self) -> str:
@@ -110,7 +111,7 @@ class CustomRateLimiter(RateLimiter, ABC):
     `headrace.testing.RateLimiterContract` tests all this. A table asks it for each insert, one by one.
 
     Args:
-        samples_per_insert: a target, told in statistics; NaN if there is none.
+        samples_per_insert: a target, shown in statistics; NaN if there is none.
         min_size: items below which nothing is sampled.
 
     >>> class Warmup(CustomRateLimiter):
@@ -139,7 +140,7 @@ class CustomRateLimiter(RateLimiter, ABC):
 
     @property
     def never_blocks_inserts(self) -> bool:
-        """Nobody knows."""
+        """Returns False: plain Python code may refuse any insert."""
         return False
 
     def insertable(self, inserts: int, samples: int, deletes: int) -> float:
@@ -172,11 +173,12 @@ class CustomRateLimiter(RateLimiter, ABC):
 
 @dataclass(frozen=True)
 class MinSize(RateLimiter):
-    """Sampling waits until the table has `n` items; inserting never waits (replay L1).
+    """Sampling waits until the table has `n` items; inserting never waits.
 
     >>> MinSize(3).can_sample(inserts=2, samples=0, deletes=0, n=1)
     False
     """
+    # Rules: replay L1
 
     def __init__(self, n: int) -> None:
         n = check_count("MinSize: n", n, 1)
@@ -185,11 +187,12 @@ class MinSize(RateLimiter):
 
 @dataclass(frozen=True)
 class Queue(RateLimiter):
-    """At most `n` items more are inserted than sampled, and each sample needs an insert of its own (replay L2).
+    """At most `n` items more are inserted than sampled, and each sample needs an insert of its own.
 
     >>> Queue(2).can_insert(inserts=2, samples=0, deletes=0, n=1)
     False
     """
+    # Rules: replay L2
 
     def __init__(self, n: int) -> None:
         n = check_count(f"{type(self).__name__}: n", n, 1)
@@ -197,16 +200,17 @@ class Queue(RateLimiter):
 
 
 class Stack(Queue):
-    """The gate of `Queue`, for a table that gives the newest first (replay L2).
+    """The gate of `Queue`, for a table that gives the newest first.
 
     >>> Stack(2).max_diff
     2.0
     """
+    # Rules: replay L2
 
 
 @dataclass(frozen=True)
 class SampleToInsertRatio(RateLimiter):
-    """Each item is sampled about `samples_per_insert` times (replay L3, L4).
+    """Each item is sampled about `samples_per_insert` times.
 
     Args:
         samples_per_insert: the target, above 0.
@@ -222,6 +226,7 @@ class SampleToInsertRatio(RateLimiter):
     >>> limiter.min_diff, limiter.max_diff
     (2.0, 10.0)
     """
+    # Rules: replay L3, L4
 
     def __init__(
         self, samples_per_insert: float, min_size_to_sample: int, error_buffer: float | tuple[float, float]

@@ -56,7 +56,7 @@ class Replay:
     Args:
         signature: of one step.
         tables: at least one, with different names.
-        capacity: at least so many steps can be stored; None grows as they come, bounded by what items and writers hold.
+        capacity: number of steps that can be stored at least; None grows as they come, bounded by what items and writers hold.
         path: a folder, where rows and items then live, in files mapped into memory. They survive the process: a folder
             that holds a store is opened again, with all items that were applied. None keeps them in memory.
         seed: of the generator that draws; None takes one from the system. A store that was closed goes on as it was.
@@ -150,7 +150,7 @@ class Replay:
 
     @property
     def signature(self) -> Signature:
-        """Of one step."""
+        """The signature of one step."""
         return self.store.signature
 
     @property
@@ -172,9 +172,9 @@ class Replay:
 
         Args:
             lanes: steps of N environments are appended together, with a leading axis N, if it is above 1.
-            items: which windows become items of which tables, by themselves.
+            items: rules for the windows that become items of tables automatically.
             history: how many of its newest rows each lane keeps in reach of `create_item`; by default what the item
-                rules need, else the smaller of 1000 and a quarter of the capacity over the lanes (replay I2).
+                rules need, else the smaller of 1000 and a quarter of the capacity over the lanes.
             max_pending: items that may wait for a rate limiter; the next call that makes one waits.
             timeout: seconds of that wait; None waits for ever.
 
@@ -182,6 +182,7 @@ class Replay:
             KeyError: a rule names a table that is not there.
             ValueError: a number is too small.
         """
+        # Rules: replay I2
         self.check_open()
         return Writer(self, lanes, items, history, max_pending, timeout)
 
@@ -217,7 +218,7 @@ class Replay:
         return self._sampling.sample(live, check_count("batch_size", batch_size, 1), views, timeout)
 
     def note_given(self, columns: Iterable[str]) -> None:
-        """Final rows are given values of these columns: they are known before acting (views V2).
+        """Final rows are given values of these columns: they are known before acting.
 
         All final rows of a replay are given the same columns. So a view can tell data from the zeros that fill a final
         row up, whatever episode they belong to.
@@ -225,6 +226,7 @@ class Replay:
         Raises:
             SpecError: other columns than before.
         """
+        # Rules: views V2
         given = frozenset(columns)
         if given == self._sampling.given:
             return
@@ -241,7 +243,7 @@ class Replay:
             self._sampling.know_given(given)
 
     def note_padding(self, table: str, values: Mapping[str, Any]) -> None:
-        """Invented rows of this table's items hold these values, and zeros in the other columns (trajectories M2).
+        """Invented rows of this table's items hold these values, and zeros in the other columns.
 
         Args:
             table: its name.
@@ -251,6 +253,7 @@ class Replay:
             KeyError: no such table.
             SpecError: no such column, or a value that it cannot hold.
         """
+        # Rules: trajectories M2
         self.live_table(table)
         checked = read_padding(self.signature, values)
         with self.lock:
@@ -366,7 +369,7 @@ class Replay:
         """The first of `count` keys that were never used. The lock must be held.
 
         Raises:
-            Closed: the replay is closed: whoever was about to make items when it was, makes none.
+            Closed: the replay is closed; no item is made.
         """
         first = self.keys_ahead(count)
         self.next_key = first + count
@@ -525,7 +528,7 @@ class Replay:
         return self._disk is not None
 
     def sync(self) -> None:
-        """Put everything that was applied on the disk, where it survives the machine. Holds up nobody else.
+        """Puts everything that was applied on the disk, where it survives the machine. Other calls go on meanwhile.
 
         Raises:
             ValueError: the replay lives in memory.
@@ -578,7 +581,7 @@ class Replay:
     # ---- other processes -------------------------------------------------------------------------------------------
 
     def before_fork(self) -> None:
-        """Keep the lock until `os.fork` has returned; nobody else may hold it in the child."""
+        """Keep the lock until `os.fork` has returned; no other thread may hold it in the child."""
         self.lock.acquire()
         self.store.before_fork()
 

@@ -29,17 +29,18 @@ class ItemRule:
         end: what becomes of the rows at the end of an episode that fill no window. With CONTINUE the windows go on over
             the ends of episodes, final rows included.
         priority: of every item; or, for a `StepWriter`, a function of the item's rows.
-        lookahead: the item waits until so many further rows of its episode, or its end, are stored, and keeps them as
-            long as it lives (views V17). An n-step transition needs n.
+        lookahead: the item waits until this number of further rows of its episode, or its end, are stored, and keeps them as
+            long as it lives. An n-step transition needs n.
 
     Raises:
         ValueError: length or stride < 1, a negative lookahead, a priority that is negative or not finite, PAD or
             TRUNCATE with a stride longer than the window, CONTINUE with a lookahead.
-        TypeError: a number that is no integer, an `end` that is no `EndOfEpisode`.
+        TypeError: a number that is not an integer, an `end` that is not an `EndOfEpisode`.
 
     >>> ItemRule("replay", 16, stride=8, end=EndOfEpisode.PAD).length
     16
     """
+    # Rules: views V17
 
     table: str
     length: int
@@ -213,10 +214,11 @@ def checked_priority(priority: float | PriorityFunction) -> float | PriorityFunc
 
 
 def check_priority(priority: float) -> None:
-    """Refuse a priority that is no finite number >= 0 (replay P1).
+    """Refuses a priority that is negative or not finite.
 
     Raises:
         ValueError: with the value.
     """
+    # Rules: replay P1
     if not (priority >= 0 and math.isfinite(priority)):
         raise ValueError(f"priority: expected a finite number >= 0, got {priority!r}")

@@ -1,7 +1,9 @@
 """Which item next: the six ways to choose, and a seventh of your own; each usable as sampler and as remover.
 
-A selector here is a description, immutable and without state; every table makes its own index from it (replay S1-S10).
+A selector here is a description, immutable and without state; every table makes its own index from it.
 """
+
+# Rules: replay S1-S10
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Selector:
-    """What the six have in common. Your own is a `CustomSelector`.
+    """Base of the six selectors of Headrace. A selector of your own is a `CustomSelector`.
 
     Attributes:
         kind: which kernel serves it.
@@ -45,42 +47,45 @@ class Selector:
 
     @property
     def exponent(self) -> float:
-        """Of the priorities."""
+        """The exponent of the priorities."""
         return 1.0
 
 
 @dataclass(frozen=True)
 class Fifo(Selector):
-    """The item inserted first (replay S1).
+    """The item inserted first.
 
     >>> Fifo()
     Fifo()
     """
+    # Rules: replay S1
 
     kind: ClassVar[int] = FIFO
 
 
 @dataclass(frozen=True)
 class Lifo(Selector):
-    """The item inserted last (replay S2).
+    """The item inserted last.
 
     >>> Lifo()
     Lifo()
     """
+    # Rules: replay S2
 
     kind: ClassVar[int] = LIFO
 
 
 @dataclass(frozen=True)
 class Uniform(Selector):
-    """Any item, with the same chance (replay S3).
+    """Any item, with the same chance.
 
     Args:
-        replacement: False makes the draws of one batch distinct; the batch waits until there are enough (replay S7).
+        replacement: False makes the draws of one batch distinct; the batch waits until there are enough.
 
     >>> Uniform(replacement=False)
     Uniform(replacement=False)
     """
+    # Rules: replay S3, S7
 
     replacement: bool = True
     kind: ClassVar[int] = UNIFORM
@@ -91,7 +96,7 @@ class Prioritized(Selector):
     """Items in proportion to `priority ** priority_exponent`; a priority of 0 is never drawn while another is not.
 
     Source: T. Schaul et al., "Prioritized Experience Replay" (2016), proportional variant. Importance weights are
-    `(info.table_size * info.probabilities) ** -beta` (replay P4).
+    `(info.table_size * info.probabilities) ** -beta`.
 
     Raises:
         ValueError: a negative, infinite or NaN exponent.
@@ -99,6 +104,7 @@ class Prioritized(Selector):
     >>> Prioritized(0.6)
     Prioritized(priority_exponent=0.6)
     """
+    # Rules: replay P4
 
     priority_exponent: float = 1.0
     kind: ClassVar[int] = PRIORITIZED
@@ -112,17 +118,18 @@ class Prioritized(Selector):
 
     @property
     def exponent(self) -> float:
-        """Of the priorities."""
+        """The exponent of the priorities."""
         return float(self.priority_exponent)
 
 
 @dataclass(frozen=True)
 class MinHeap(Selector):
-    """The item of the lowest priority; ties: the one least recently inserted or updated (replay S5).
+    """The item of the lowest priority; ties: the one least recently inserted or updated.
 
     >>> MinHeap()
     MinHeap()
     """
+    # Rules: replay S5
 
     kind: ClassVar[int] = HEAP
     reads_priorities: ClassVar[bool] = True
@@ -130,20 +137,21 @@ class MinHeap(Selector):
 
 @dataclass(frozen=True)
 class MaxHeap(MinHeap):
-    """The item of the highest priority; ties: the one least recently inserted or updated (replay S5).
+    """The item of the highest priority; ties: the one least recently inserted or updated.
 
     >>> MaxHeap()
     MaxHeap()
     """
+    # Rules: replay S5
 
     sign: ClassVar[float] = -1.0
 
 
 class SelectorIndex(ABC):
-    """What a selector of your own keeps of the items of one table, in one role.
+    """The index that a selector of your own keeps of the items of one table, in one role.
 
     A table tells it of every item that comes, changes and goes, and asks it to choose, all under the replay's lock. It
-    is told of items in the order in which they are inserted, with keys that rise. It need not be thread-safe.
+    hears of items in the order in which they are inserted, with keys that rise. It need not be thread-safe.
 
     An error that leaves one of these methods ends the table: what was under way may be half done, so every later call
     that needs the index raises `RuntimeError`.
@@ -165,16 +173,17 @@ class SelectorIndex(ABC):
     def choose(
         self, count: int, random: np.random.Generator
     ) -> tuple[Sequence[int] | NDArray[np.integer], Sequence[float] | NDArray[np.floating]]:
-        """Pick `count` times among the same items, of which there is at least one; take none of them out.
+        """Picks `count` times among the same items, at least one of which is there; takes none of them out.
 
         Args:
             count: how many picks; one item may be picked more than once.
             random: the replay's generator. Whatever is drawn must come from it: the same seed and the same calls then
-                give the same batches (replay S10).
+                give the same batches.
 
         Returns:
             [count] keys of items that are there, and the probability that each pick had, above 0 and at most 1.
         """
+        # Rules: replay S10
 
 
 class CustomSelector(ABC):

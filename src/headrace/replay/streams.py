@@ -1,8 +1,10 @@
-"""Windows over the seams of episodes: where the rule says CONTINUE (trajectories A10).
+"""Windows over the seams of episodes: where the rule says CONTINUE.
 
 The step index of a row starts anew with each episode and tells nothing about a stream. So each lane's rows are counted
 here, and its newest ones are remembered.
 """
+
+# Rules: trajectories A10
 
 from __future__ import annotations
 

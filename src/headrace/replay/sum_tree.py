@@ -2,13 +2,15 @@
 
 Every node has 16 children, so a tree over a million slots has five levels and a node is two cache lines. A parent is
 always the sum of its children, computed anew when one of them changes; nothing is added to or subtracted from a running
-sum, so the probabilities stay exact however many updates there were and however far the weights lie apart (replay S8).
+sum, so the probabilities stay exact however many updates there were and however far the weights lie apart.
 
 The levels lie one after the other in one array, the leaves first; `levels[i]` is where level i begins. Higher up,
 from level 2 on, a node also has the running sums of its children: a draw that goes down compares with 16 of them at
 once. They stand behind the levels, in the same order, and the total is the last number of all.
 Source: proportional sampling of T. Schaul et al., "Prioritized Experience Replay" (2016), appendix B.2.1.
 """
+
+# Rules: replay S8
 
 from __future__ import annotations
 
@@ -174,9 +176,10 @@ def find(
 ) -> None:
     """For each uniform number in [0, 1) the slot in whose share of the total it falls; overwrites the numbers.
 
-    The total must be above 0; then a slot of weight 0 is never found (replay S9). All draws go down level by level
+    The total must be above 0; then a slot of weight 0 is never found. All draws go down level by level
     together, so that the memory reads of one do not wait for those of another.
     """
+    # Rules: replay S9
     remaining = uniforms[: slots.shape[0]]
     for index in range(slots.shape[0]):
         remaining[index] = uniforms[index] * nodes[-1]
@@ -249,7 +252,7 @@ def _how_many(remaining: Float, one: Float, two: Float, three: Float) -> Int:
 def _descend(
     nodes: NDArray[np.float64], first: Int, remaining: NDArray[np.float64], slots: NDArray[np.int64]
 ) -> None:
-    """As `_descend_sums`, where there are no running sums.
+    """Does the same as `_descend_sums`, where there are no running sums.
 
     By groups of four and without jumps, as in `_count_within`. The sums are those of `_sum`.
     """

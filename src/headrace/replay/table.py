@@ -22,12 +22,13 @@ class Table:
         max_times_sampled: an item leaves when it was sampled so often; 0 sets no limit.
 
     Raises:
-        ValueError: an empty name, max_size < 1, max_times_sampled < 0, or a limiter that could never open (replay T2).
+        ValueError: an empty name, max_size < 1, max_times_sampled < 0, or a limiter that could never open.
 
     >>> from headrace.replay import selectors
     >>> Table("replay", sampler=selectors.Uniform(), remover=selectors.Fifo(), max_size=1000).max_size
     1000
     """
+    # Rules: replay T2
 
     name: str
     sampler: AnySelector
@@ -68,11 +69,12 @@ class Table:
 
     @classmethod
     def queue(cls, name: str, max_size: int) -> Table:
-        """First in, first out, each item once; inserting waits while `max_size` items are there (replay T4).
+        """First in, first out, each item once; inserting waits while `max_size` items are there.
 
         >>> Table.queue("requests", 10).max_times_sampled
         1
         """
+        # Rules: replay T4
         return cls(
             name,
             sampler=Fifo(),
@@ -84,11 +86,12 @@ class Table:
 
     @classmethod
     def stack(cls, name: str, max_size: int) -> Table:
-        """Last in, first out, each item once; inserting waits while `max_size` items are there (replay T4).
+        """Last in, first out, each item once; inserting waits while `max_size` items are there.
 
         >>> Table.stack("newest", 10).sampler
         Lifo()
         """
+        # Rules: replay T4
         return cls(
             name,
             sampler=Lifo(),

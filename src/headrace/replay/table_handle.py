@@ -57,11 +57,12 @@ class TableHandle:
             return self._live.distribution(replay.next_key, replay.skipped_keys)
 
     def configure(self, *, max_size: int | None = None, rate_limiter: RateLimiter | None = None) -> None:
-        """Change a live table: waiters are looked at again, a smaller `max_size` removes at once (replay T9).
+        """Change a live table: waiters are looked at again, a smaller `max_size` removes at once.
 
         Raises:
             ValueError: the limiter could never open at this size; nothing changes.
         """
+        # Rules: replay T9
         with self._replay.lock:
             self._replay.check_open()
             self._live.configure(max_size, rate_limiter)

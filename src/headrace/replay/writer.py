@@ -84,7 +84,7 @@ class Writer:
 
         Raises:
             SpecError: the step does not fit; nothing is stored and the writer goes on.
-            StoreFull: no room; nothing is stored and the writer goes on when items leave.
+            StoreFull: no free page; nothing is stored and the writer goes on when items leave.
             DeadlineExceeded: `max_pending` items wait already and none went in within the writer's timeout.
             Closed: the writer or the replay is closed.
         """
@@ -108,7 +108,7 @@ class Writer:
             self._tell_refused()
 
     def append_checked(self, step: Mapping[str, Any]) -> None:
-        """As `append`, of columns that are known to fit. It never waits for pending items.
+        """Does the same as `append`, of columns that are known to fit. It never waits for pending items.
 
         Args:
             step: column to array `[lanes, ...]`; those of one lane have no axis of lanes.
@@ -148,7 +148,7 @@ class Writer:
         """See to it that one more step of every lane fits, for calls that change something else before they append it.
 
         Raises:
-            StoreFull: no room; nothing changed.
+            StoreFull: no free page; nothing changed.
             Closed: the writer or the replay is closed.
         """
         self._check_open()
@@ -158,7 +158,7 @@ class Writer:
     def append_marked(
         self, step: Any, final: NDArray[np.bool_], idle: NDArray[np.bool_], given: Sequence[str]
     ) -> None:
-        """As `append`, where some lanes hold the final row of their episode and some hold nothing.
+        """Does the same as `append`, where some lanes hold the final row of their episode and some hold nothing.
 
         Args:
             step: as for `append`.
@@ -221,7 +221,7 @@ class Writer:
             values: column to array [m, ...]: what the final rows hold beside zeros; None makes no final rows.
 
         Raises:
-            StoreFull: no room for the final rows; nothing changed.
+            StoreFull: no free page for the final rows; nothing changed.
         """
         self._check_open()
         self._rows.end_lanes(lanes, values)
@@ -251,7 +251,7 @@ class Writer:
         self.end_streams(lanes)
 
     def end_streams(self, lanes: NDArray[np.int64] | None = None) -> None:
-        """What these lanes hold next continues nothing: windows over the seams of episodes begin anew.
+        """Starts a new stream in these lanes: no window crosses this point.
 
         Args:
             lanes: int64[m], rising; None is all.
@@ -487,7 +487,8 @@ class Writer:
 
 
 def _history(history: int | None, items: Sequence[Rule], lanes: int, capacity: int | None) -> int:
-    """How many of its newest rows a lane keeps in reach (replay I2)."""
+    """How many of its newest rows a lane keeps in reach."""
+    # Rules: replay I2
     longest = max((rule.reach for rule in items), default=0)
     if history is None:
         return longest or max(1, min(1000, 1000 if capacity is None else capacity // 4 // lanes))

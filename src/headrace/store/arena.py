@@ -118,7 +118,7 @@ class Arena:
 
     @classmethod
     def on_disk(cls, descriptor: int, nbytes: int) -> Arena:
-        """As `file`, of a file that is open; the arena owns `descriptor` from here on."""
+        """Does the same as `file`, of a file that is open; the arena owns `descriptor` from here on."""
         with _closed_on_failure(descriptor):
             if os.fstat(descriptor).st_size < nbytes:
                 os.ftruncate(descriptor, nbytes)
@@ -316,7 +316,7 @@ class ArenaLayout:
     places: dict[str, tuple[int, tuple[int, ...], np.dtype[np.generic]]] = field(default_factory=dict)
 
     def add(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> None:
-        """Reserve room for one array, on a border of its own."""
+        """Reserves bytes for one array, aligned."""
         wanted = np.dtype(dtype)
         self.places[name] = (self.nbytes, shape, wanted)
         size = int(np.prod(shape, dtype=np.int64)) * wanted.itemsize

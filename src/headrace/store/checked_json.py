@@ -3,8 +3,10 @@
     {"format":"headrace checkpoint","version":1,"xxh3_128":"..."}
     {...}
 
-They are written whole or not at all, and nothing in them is trusted before the checksum is right (replay Q7, Q11).
+They are written whole or not at all, and nothing in them is trusted before the checksum is right.
 """
+
+# Rules: replay Q7, Q11
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ def write_checked_json(path: Path, content: msgspec.Struct, format_name: str, ve
 
 
 def read_checked_json(path: Path, kind: type[T], format_name: str, version: int) -> T:
-    """What `write_checked_json` wrote.
+    """Reads a file that `write_checked_json` wrote.
 
     Raises:
         CheckpointError: the file is missing, damaged, of another format, or of a version that is not known here.

@@ -111,7 +111,7 @@ class WholeArrays:
     """Arrays that are written whole, one value each. A value that is the array itself is there already.
 
     Args:
-        arrays: of each the key of its value, the array, and what is done with a value that is no array of that very
+        arrays: of each the key of its value, the array, and what is done with a value that is not an array of that very
             dtype and shape.
     """
 

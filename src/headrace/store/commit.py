@@ -191,7 +191,7 @@ def commit_marked(
     idle: NDArray[np.bool_],
     committed: Int,
 ) -> None:
-    """As `commit_step`, where some lanes hold the final row of their episode and some hold nothing.
+    """Does the same as `commit_step`, where some lanes hold the final row of their episode and some hold nothing.
 
     Args:
         final, idle: bool[lanes].

@@ -55,7 +55,7 @@ class Pool:
         return np.ndarray(shape, dtype, buffer=self._free_buffer(nbytes))
 
     def stretch(self, nbytes: int) -> NDArray[np.uint8]:
-        """So many bytes with arbitrary content."""
+        """Returns a buffer of arbitrary content."""
         if nbytes < _POOLED_BYTES:
             return np.empty(nbytes, np.uint8)
         return np.ndarray(nbytes, np.uint8, self._free_buffer(nbytes))

@@ -121,7 +121,7 @@ _CACHE_FOLDER = _cache_folder()
 
 @kernel
 def unsigned(number: Int) -> Int:
-    """A number >= 0, as an index of which the compiler knows it: it need not count from the end of the array.
+    """Casts to unsigned, so that no check for negative indices is compiled.
 
     Without it every access of a loop over row numbers takes three instructions more (bench/README.md has the figures).
     Not for arithmetic: with a signed number it makes a float.

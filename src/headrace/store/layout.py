@@ -53,7 +53,7 @@ METADATA_ARRAYS = frozenset({"pages", "freed", "steps", "links", "start_rows", "
 
 
 class StoreArrays(NamedTuple):
-    """What kernels see of a store (see the module's text for the words and bits)."""
+    """The arrays of a store that kernels see (see the module's text for the words and bits)."""
 
     pages: NDArray[np.int64]  # [pages, PAGE_WORDS]
     steps: NDArray[np.uint32]  # [rows]
@@ -96,7 +96,8 @@ def columns(arrays: Mapping[str, NDArray[Any]], signature: Signature) -> dict[st
 
 
 def rows_of_a_page(row_nbytes: int, capacity: int | None) -> int:
-    """About 1 MiB a page, between 64 and 32768 rows, and at most 1/32 of the capacity (replay C2)."""
+    """About 1 MiB a page, between 64 and 32768 rows, and at most 1/32 of the capacity."""
+    # Rules: replay C2
     rows = min(32768, max(64, (1 << 20) // max(1, row_nbytes)))
     return rows if capacity is None else max(1, min(rows, capacity // 32))
 

@@ -37,7 +37,7 @@ _EMPTY[VERSIONED] = 1
 
 
 class PageMender:
-    """Mends the pages of a store that nobody else uses meanwhile.
+    """Mends the pages of a store that has no other user meanwhile.
 
     Args:
         arrays: of the store.

@@ -1,9 +1,11 @@
 """Streams: the rows of a lane one after another, over the ends of its episodes.
 
-Windows stop at the end of an episode; the one exception are the items of rules that say CONTINUE (trajectories A10).
+Windows stop at the end of an episode; the one exception are the items of rules that say CONTINUE.
 Their rows are those of the lane as they were written: an episode's transitions, its final row, wherever that stands,
 then the next episode.
 """
+
+# Rules: trajectories A10
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Store:
 
     Args:
         signature: the columns of one step.
-        capacity: at least so many rows can be stored (replay C2); None grows as rows need it, up to what the
+        capacity: number of rows that can be stored at least; None grows as rows need it, up to what the
             machine's memory could hold.
         make_arena: where the rows live, called with the number of bytes: `Arena.private_sparse` (until `share`),
             `Arena.shared` (other processes of this machine can write and read in place), or a file's.
@@ -66,6 +66,7 @@ class Store:
     >>> store.arrays.page_rows, store.statistics().pages
     (31, 1)
     """
+    # Rules: replay C2
 
     def __init__(
         self,
@@ -191,7 +192,7 @@ class Store:
             self.reclaim()
 
     def allow(self, pages: int) -> None:
-        """Let so many pages more (or, negative, fewer again) be taken than the capacity needs.
+        """Raises (or, negative, lowers again) the number of pages that may be taken beyond the capacity.
 
         For what is part filled beyond the two pages that every store has: lanes that take several pages side by side,
         pages that are leased ahead.
@@ -361,7 +362,7 @@ class Store:
         what it was before it began (test_a_step_written_while_the_rows_move_is_whole).
 
         Raises:
-            StoreFull: no room; the store goes on as before.
+            StoreFull: no free page; the store goes on as before.
         """
         try:
             self.arena.share(self.lock, self._written)
@@ -412,7 +413,7 @@ class Store:
         return self._never_used * self.arrays.page_rows
 
     def statistics(self) -> StoreStatistics:
-        """What is held now."""
+        """Returns the contents of the store now."""
         with self.lock:
             self.reclaim()
             words = self.arrays.pages[: self._never_used]
@@ -431,7 +432,7 @@ class Store:
     def close(self) -> None:
         """Let go of the memory; it is freed when the last array over it is garbage.
 
-        From here on nothing is written any more: a file on disk may be somebody else's.
+        From here on nothing is written any more: a file on disk may have another owner.
         """
         self.is_closed = True
         self.arena.close()

@@ -188,19 +188,20 @@ def resolve(
     rows: NDArray[np.int64],
     known: NDArray[np.uint8],
 ) -> Int:
-    """The rows at `offsets` from each of `starts` (views V7), within their episodes.
+    """The rows at `offsets` from each of `starts`, within their episodes.
 
     Args:
         starts: int64[M]; -1 stands for an invented row: nothing is known there.
         offsets: int64[W].
-        acting_gives: the column is known only after acting (a post column, views V2): a final row has no value of it.
+        acting_gives: the column is known only after acting (a post column): a final row has no value of it.
         rows: int64[M, W], written: where to read. Always a row that can be read, also where nothing is known.
-        known: uint8[M, W], written: KNOWN, or EDGE if `rows` has the nearest value that this row may show (views V6),
+        known: uint8[M, W], written: KNOWN, or EDGE if `rows` has the nearest value that this row may show,
             else UNKNOWN.
 
     Returns:
         How many places are not KNOWN.
     """
+    # Rules: views V2, V6, V7
     missing = 0
     furthest = offsets[0]
     for place in range(offsets.shape[0]):
@@ -243,7 +244,8 @@ def resolve_in(
 
 @kernel
 def _edge(store: StoreArrays, start: Int, offset: Int, furthest: Int, acting_gives: bool) -> tuple[Int, Int]:
-    """The nearest value to a place where there is none, and whether this row may show it (views V6)."""
+    """The nearest value to a place where there is none, and whether this row may show it."""
+    # Rules: views V6
     if offset < 0:
         target = oldest(store, start, -offset)
         # What follows the row's own action is shown only to a view that looks at it anyway.

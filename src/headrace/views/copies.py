@@ -36,7 +36,7 @@ class Target(NamedTuple):
 
 
 class Copies:
-    """What a dict of views copies: columns, from sets of rows.
+    """The copies that a dict of views makes: columns, from sets of rows.
 
     Args:
         store, pool: of the columns, and of the buffers for the copies.
@@ -111,6 +111,7 @@ def _plain(located: Located) -> tuple[NDArray[np.int64], NDArray[np.bool_] | Non
 
 
 def _last(located: Located, sums: tuple[int, float]) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
-    """The rows of the last transitions that were put together (views V18)."""
+    """The rows of the last transitions that were put together."""
+    # Rules: views V18
     last = located.sums[sums].last.reshape(located.rows.shape)
     return last, (last < 0 if located.sums[sums].missing else None)

@@ -14,7 +14,7 @@ RELABELLED = "relabelled"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RelabelledView(View):
-    """Which rows show a goal of hindsight, bool[B] or bool[B, L]; made by `hindsight`."""
+    """Marks the rows that show a goal of hindsight, bool[B] or bool[B, L]; made by `hindsight`."""
 
 
 def hindsight(

@@ -44,7 +44,7 @@ def recurrent(
 
     Raises:
         ValueError: length < 1, burn_in < 0, a state that is among the columns.
-        TypeError: a number that is no integer, columns that are one string.
+        TypeError: a number that is not an integer, columns that are one string.
 
     Source: S. Kapturowski et al., "Recurrent Experience Replay in Distributed Reinforcement Learning" (2019): stored
     state and burn-in. There the burn-in is a part of the item, and the first steps of an episode are never learned

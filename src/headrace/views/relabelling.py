@@ -77,7 +77,7 @@ class Relabelled:
 
 
 class Relabelling:
-    """What a plan does for hindsight.
+    """The part of a plan that relabels goals.
 
     Args:
         store, pool: of the columns, and of the buffers for copies.
@@ -86,7 +86,7 @@ class Relabelling:
         given_at_the_end: columns for which final rows were given a value.
 
     Raises:
-        SpecError: an unknown column, goals that are not alike what is achieved, a reward that is no scalar.
+        SpecError: an unknown column, goals whose shape or dtype differs from what is achieved, a reward that is not a scalar.
     """
 
     def __init__(

@@ -1,8 +1,10 @@
-"""Views on stored rows: what `Replay.sample` presents (views V16 to V18).
+"""Views on stored rows: what `Replay.sample` presents.
 
 A `SamplingPlan` is made once for a dict of views and a store. Sampling has two halves: `locate`, under the store's
 lock, follows lanes and links to row numbers; `present`, outside it, copies.
 """
+
+# Rules: views V16 to V18
 
 from __future__ import annotations
 
@@ -197,7 +199,7 @@ class SamplingPlan:
         return out if self._unflatten is None else self._unflatten(out)
 
     def finish(self, located: Located, data: Any) -> None:
-        """What needs no guard any more: rewards for goals of hindsight, told by the user's function."""
+        """Computes what needs no guard: rewards for goals of hindsight, by the user's function."""
         if self._relabelling is not None:
             assert located.relabelled is not None
             self._relabelling.finish(located.relabelled, data)
@@ -211,7 +213,8 @@ class SamplingPlan:
 
 
 def _repeated(parts: Sequence[tuple[str, tuple[int, float], str]]) -> list[str]:
-    """The views that show what another shows already: each array of a batch is its own (replay B4)."""
+    """The views that show what another shows already: each array of a batch is its own."""
+    # Rules: replay B4
     seen: set[tuple[tuple[int, float], str]] = set()
     repeated = []
     for name, sums, part in parts:

@@ -56,7 +56,8 @@ class Source:
 
     @property
     def sum_part(self) -> str:
-        """Which of the numbers of an n-step return this is (views V18): "reward", "discount" or "n"; "" for none."""
+        """The number of an n-step return that this is: "reward", "discount" or "n"; "" for none."""
+        # Rules: views V18
         view = self.view
         return view.part if isinstance(view, TransitionView) and view.part in SUM_PARTS else ""
 
@@ -120,12 +121,14 @@ def source_of(signature: Signature, name: str, view: View, given_at_the_end: fro
 
 
 def _is_pre(path: str) -> bool:
-    """Whether a column of this name is known before acting, whatever final rows are given (views V2)."""
+    """Whether a column of this name is known before acting, whatever final rows are given."""
+    # Rules: views V2
     return any(path == pre or path.startswith(pre if pre.endswith("_") else f"{pre}/") for pre in _PRE)
 
 
 def _check_flags(name: str, view: View, acting_gives: bool) -> None:
-    """Refuse what stored rows cannot show, and a view for acting that looks ahead (views V8)."""
+    """Refuse what stored rows cannot show, and a view for acting that looks ahead."""
+    # Rules: views V8
     if view.agent is not None:
         raise ValueError(
             f"view {name!r}: agent={view.agent!r}: the rows of a replay belong to one agent each"
@@ -137,7 +140,8 @@ def _check_flags(name: str, view: View, acting_gives: bool) -> None:
 
 
 def _check_shift(name: str, view: View) -> None:
-    """Refuse offsets from what an n-step return places by itself (views V18)."""
+    """Refuse offsets from what an n-step return places by itself."""
+    # Rules: views V18
     if isinstance(view, TransitionView) and view.part != "next" and (view.has_window or view.offsets != (0,)):
         raise ValueError(
             f"view {name!r}: shift: expected 0 in a view of an n-step transition, got {view.shift!r}: its row is given "

@@ -1,4 +1,6 @@
-"""Transitions with n-step returns and frame stacks, as views (views V18)."""
+"""Transitions with n-step returns and frame stacks, as views."""
+
+# Rules: views V18
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ class TransitionView(View):
 
 
 def transition(n_step: int = 1, gamma: float = 0.99, frame_stack: int = 1) -> dict[str, View]:
-    """The views of an n-step transition, for `Replay.sample` (views V18).
+    """The views of an n-step transition, for `Replay.sample`.
 
     With m = the transitions really used (fewer than `n_step` at the end of an episode or of what is known):
     `observation`, `action` of row t; `reward` the sum of gamma**k * reward[t+k] over k < m; `next_observation` of row
@@ -55,10 +57,11 @@ def transition(n_step: int = 1, gamma: float = 0.99, frame_stack: int = 1) -> di
 
     Raises:
         ValueError: n_step or frame_stack < 1, gamma outside [0, 1].
-        TypeError: n_step or frame_stack that is no integer.
+        TypeError: n_step or frame_stack is not an integer.
 
     Source: R. Sutton, "Learning to Predict by the Methods of Temporal Differences" (1988), for n-step returns.
     """
+    # Rules: views V18
     for name, count in (("n_step", n_step), ("frame_stack", frame_stack)):
         if type(count) is not int:
             raise TypeError(f"{name}: expected an integer >= 1, got {count!r}")
@@ -117,7 +120,7 @@ def add_up(
     last: NDArray[np.int64],
     following: NDArray[np.int64],
 ) -> Int:
-    """The n-step transition from each row (trajectories A13); row -1 stands for an invented one.
+    """The n-step transition from each row; row -1 stands for an invented one.
 
     Args:
         rows: int64[M].
@@ -129,6 +132,7 @@ def add_up(
     Returns:
         How many of `last` are -1.
     """
+    # Rules: trajectories A13
     missing = 0
     furthest = rows.shape[0] - 1
     for index in range(rows.shape[0]):

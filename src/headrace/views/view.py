@@ -20,14 +20,14 @@ _RANGE = re.compile(r"\s*([+-]?\d+)\s*:\s*([+-]?\d+)\s*(?::\s*([+-]?\d+)\s*)?")
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A declarative window over one column of a trajectory (views V1 to V10).
+    """A declarative window over one column of a trajectory.
 
     Args:
         data_col: the source column; a path presents one leaf or sub-tree. By default the name the view stands under.
         space: a gymnasium space or `ArraySpec`: shape and dtype where no data can tell them.
         shift: time offsets: an int adds no axis; a sequence or `"from:to[:step]"`, both ends inclusive, adds one.
         every: only rows 0, k, 2k, ... of what is presented.
-        fill: what stands where there is no value: "zeros", "edge" (the nearest that the row may know), or a value.
+        fill: value of places without data: "zeros", "edge" (the nearest that the row may know), or a value.
         used_for_compute_actions: None feeds it to the policy when it looks at nothing that is not known when acting;
             False never; True as None, but a view that looks ahead is an error.
         used_for_training: False leaves it out of training batches.
@@ -44,6 +44,7 @@ class View:
     >>> View("action", shift=-1).has_window
     False
     """
+    # Rules: views V1 to V10
 
     data_col: str | None = None
     space: Any = None
@@ -71,12 +72,14 @@ class View:
 
     @property
     def is_known_before_acting(self) -> bool:
-        """Whether its column is, whatever its name says (views V2)."""
+        """Whether its column is, whatever its name says."""
+        # Rules: views V2
         return False
 
     @property
     def has_window(self) -> bool:
-        """Whether the view presents a window axis (views V5)."""
+        """Whether the view presents a window axis."""
+        # Rules: views V5
         return not isinstance(self.shift, int)
 
     def replace(self, **changes: Any) -> View:
@@ -147,11 +150,12 @@ def _same(one: Any, other: Any) -> bool:
 def fill_value(
     view_name: str, fill: Any, shape: tuple[int, ...], dtype: np.dtype[Any]
 ) -> np.ndarray[Any, Any]:
-    """The fill of one column as an array of its dtype and row shape (views V6).
+    """The fill of one column as an array of its dtype and row shape.
 
     Raises:
         SpecError: a value that the dtype cannot hold, or of another shape.
     """
+    # Rules: views V6
     if isinstance(fill, str) and fill in ("zeros", "edge"):
         return np.zeros(shape, dtype)
     given = as_array(fill, f"view {view_name!r}: fill")
