@@ -157,6 +157,20 @@ def test_free_running(make_replay, kind):
     nothing_is_held_but_items(replay)
 
 
+@pytest.mark.parametrize("kind", [hr.Collector, hr.AsyncCollector])
+def test_default_items_wait_for_their_next_observation(make_replay, take, kind):
+    # CF2: in each table; a transition that can be sampled can be learned from.
+    replay = make_replay(SIGNATURE, [once(), once("other")])
+    with kind(lambda: CounterEnv(50), frames_per_batch=20, num_envs=2, replay_buffer=replay) as collector:
+        take(collector, 1)
+        for name in replay.table_names:
+            count = len(replay.table(name))
+            assert count >= 18
+            data = replay.sample(name, count, views=hr.views.transition(), timeout=5).data
+            assert (data["n"] == 1).all()
+            np.testing.assert_array_equal(data["next_observation"], data["observation"] + [0, 0, 1])
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_transition_of_a_free_run_is_an_item(make_replay, kind):
     create, options = environments(kind)
@@ -383,7 +397,10 @@ def test_pause(make_replay):
     # CF6.
     replay = make_replay(SIGNATURE, once())
     create, options = environments("single")
-    with hr.AsyncCollector(create, frames_per_batch=100, replay_buffer=replay, **options) as collector:
+    items = [hr.ItemRule("t", 1)]  # Every step that is stored counts at once.
+    with hr.AsyncCollector(
+        create, frames_per_batch=100, replay_buffer=replay, items=items, **options
+    ) as collector:
         with pytest.raises(RuntimeError, match="pause"), collector.pause():
             pass
         collector.start()

@@ -42,7 +42,8 @@ class Collector:
         max_frames_per_traj: a trajectory that gets this long is truncated and its copy reset.
         init_random_frames: actions are random while fewer frames were begun.
         replay_buffer: also write every step into this replay.
-        items: which items they become; by default every transition one in each table.
+        items: which items they become; by default every transition one in each table, once its next observation is
+            stored (`ItemRule(table, length=1, lookahead=1)`).
         num_envs: copies of a single environment.
         seed: see `set_seed`.
 

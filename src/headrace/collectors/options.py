@@ -94,10 +94,10 @@ class CollectorOptions:
             )
 
     def rules(self) -> list[ItemRule]:
-        """Which items the rows become: by default every transition one of each table (collectors CF2)."""
+        """Rules that make items of the rows: by default one of each transition whose next observation is stored."""
         if self.items is not None:
             return list(self.items)
-        return [ItemRule(name, length=1) for name in self.replay_buffer.table_names]
+        return [ItemRule(name, length=1, lookahead=1) for name in self.replay_buffer.table_names]
 
 
 def _is_int(value: object) -> bool:
