@@ -2,6 +2,7 @@
 
 import sys
 import threading
+import time
 
 import cloudpickle
 import numpy as np
@@ -94,6 +95,14 @@ def wait_for(collector, there):
     """Wait until something is so that the worker's reports can change."""
     with collector._session._changed:
         assert collector._session._changed.wait_for(lambda: there(collector.statistics()), 20)
+
+
+def wait_for_full_store(collector):
+    """Wait until there are items, and the worker is owed a page."""
+    end, table = time.monotonic() + 20, collector.replay_buffer.table("t")
+    while not (len(table) and collector._session._landlord.owes_pages):
+        assert time.monotonic() < end
+        time.sleep(0.001)
 
 
 def run_to_end(collector):
@@ -435,6 +444,36 @@ def test_pause_while_the_gate_is_closed(make_replay):
         wait_for(collector, lambda statistics: statistics.frames == 20)
         with collector.pause():
             assert collector.statistics().frames == 20
+
+
+@pytest.mark.parametrize("length", [1, 3, 10_000])
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_pause_while_the_store_is_full(make_replay, num_envs, length):
+    # CF6, CF4: a worker that waits for a page stands between two steps, also where it needs one for final rows.
+    replay = make_replay(SIGNATURE, once(), capacity=100)  # A page has 3 rows.
+    with hr.AsyncCollector(
+        in_turn(counter_env_fns([length] * num_envs)),
+        num_envs=num_envs,
+        frames_per_batch=30 * num_envs,
+        replay_buffer=replay,
+        items=[hr.ItemRule("t", 1, lookahead=1)],
+    ) as collector:
+        collector.start()
+        taken = []
+        for _ in range(4):
+            wait_for_full_store(collector)
+            with collector.pause():
+                frames, inserts = collector.statistics().frames, replay.table("t").statistics().inserts
+                # Of each copy the newest may wait for its next observation.
+                assert 0 <= frames - inserts <= num_envs
+                taken.append(all_items(replay, hr.views.transition()))
+                assert collector.statistics().frames == frames
+        wait_for_full_store(collector)
+        collector.async_shutdown()
+    taken.append(all_items(replay, hr.views.transition()))
+    data = {name: np.concatenate([each[name] for each in taken]) for name in taken[0]}
+    check_transitions(data, [length] * num_envs)
+    nothing_is_held_but_items(replay)
 
 
 def test_start_is_called_once(make_replay):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import os
+import select
 import socket
 import struct
 import threading
@@ -243,6 +244,12 @@ class Channel:
                 self._socket.sendall(data)
             except OSError as error:
                 raise Disconnected(f"the other process is gone: {error}") from error
+
+    def has_message(self, timeout: float) -> bool:
+        """Whether `receive` need not wait, within `timeout` seconds."""
+        poll = select.poll()
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(timeout * 1000))
 
     def receive(self) -> tuple[Any, list[int]]:
         """The next message and the descriptors that came with it.

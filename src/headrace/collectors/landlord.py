@@ -23,9 +23,11 @@ from headrace.store.layout import FINAL, LINKED, NEXT, STEP_MASK, USED, VERSIONE
 from headrace.store.pinning import link_final
 from headrace.store.window import KNOWN, resolve, step_after
 
-_LOOK_SECONDS = 0.05
-_AHEAD = 2
-_EXTRA_PAGES = 2 * _AHEAD
+# The worker fills one page of rows, and has one ahead.
+_ROW_PAGES = 2
+# The worker has final rows enough for every step of a page of rows and a reset of all copies, whatever is left of the
+# first page. So it never needs a page in the middle of a step.
+_FINAL_PAGES = 3
 _ONE_STEP = np.array([1], np.int64)
 
 
@@ -47,8 +49,7 @@ class Landlord:
         num_envs: lanes of the worker.
         send: sends a message to the worker.
         all_applied: called under the replay's lock when the last item that waited for a rate limiter is in its table.
-        is_worker_alive: whether it makes sense to wait for a page for it.
-        may_wait: whether the learner goes on while this waits: not where it waits for a batch itself.
+        may_wait: whether the learner goes on while the worker waits for a page: not where it waits for a batch itself.
 
     Raises:
         ValueError: more lanes than a page has rows.
@@ -61,7 +62,6 @@ class Landlord:
         num_envs: int,
         send: Callable[[Lease], None],
         all_applied: Callable[[], None],
-        is_worker_alive: Callable[[], bool],
         may_wait: Callable[[], bool],
     ) -> None:
         self._replay = replay
@@ -91,14 +91,12 @@ class Landlord:
         self._finals: deque[int] = deque()
         self._pending = _PendingItems(replay.lock, all_applied)
         self._segments: list[Segment] = []
-        self._is_worker_alive = is_worker_alive
         self._may_wait = may_wait
         self._is_closed = self._is_stopping = False
         self._observed: list[str] = []
-        # Nobody tells when items leave; it is looked for.
-        self._room = threading.Condition(replay.lock)
-        # The worker fills one page of rows and one of final rows; the others are leased so that it need not wait.
-        self._store.allow(_EXTRA_PAGES)
+        # Leases that wait for a free page, the oldest first.
+        self._owed: deque[Callable[[], bool]] = deque()
+        self._store.allow(_ROW_PAGES + _FINAL_PAGES)
 
     @property
     def has_pending(self) -> bool:
@@ -114,67 +112,82 @@ class Landlord:
         self._observed = [name for name in observed if name in self._store.signature.columns]
         self._replay.note_given(self._observed)
         with self._replay.lock:
-            while len(self._leased) < _AHEAD:
-                self._lease_rows()
-            while len(self._finals) < _AHEAD:
-                self._lease_finals()
+            for _ in range(_ROW_PAGES):
+                self._owe(self._lease_rows)
+            for _ in range(_FINAL_PAGES):
+                self._owe(self._lease_finals)
             self._replay.writer_opened(self)
 
-    def _acquire(self, lanes: int, previous: int = -1) -> int | None:
-        """Take a page, or wait for one as long as the learner may still let items leave: then a full store only blocks.
+    def _owe(self, lease: Callable[[], bool]) -> None:
+        """Lease a page as soon as one is free."""
+        self._owed.append(lease)
+        self._lease_owed()
 
-        None if the worker, for which it was meant, is gone or about to stop.
+    def _lease_owed(self) -> None:
+        while self._owed and self._owed[0]():
+            self._owed.popleft()
+
+    @property
+    def owes_pages(self) -> bool:
+        """Whether the worker is to get a page that was not free; nobody tells when one is, so `lease_owed` looks."""
+        return bool(self._owed) and self._may_wait()
+
+    def lease_owed(self) -> None:
+        """Lease the pages that are owed, as far as there are free ones.
 
         Raises:
             StoreFull: no page is free, and nobody will free one.
             Closed: the replay or this landlord is closed.
         """
-        while True:
-            try:
-                page: int = self._store.acquire(lanes, previous)
-            except StoreFull:
-                if self._is_stopping:
-                    return None
-                if not (self._may_wait() and self._replay.items_may_leave()):
-                    raise
-                self._room.wait(_LOOK_SECONDS)
-                self._check_open()
-                if not self._is_worker_alive():
-                    return None
-                continue
-            if self._is_closed:
-                self._store.release(page)
-            self._check_open()
-            return page
+        with self._replay.lock:
+            self._lease_owed()
+
+    def _acquire(self, lanes: int, previous: int = -1) -> int | None:
+        """Take a page. None if there is none, but the worker is about to stop or the learner may let items leave.
+
+        Raises:
+            StoreFull: no page is free, and nobody will free one.
+            Closed: the replay or this landlord is closed.
+        """
+        self._check_open()
+        try:
+            page: int = self._store.acquire(lanes, previous)
+        except StoreFull:
+            if self._is_stopping or (self._may_wait() and self._replay.items_may_leave()):
+                return None
+            raise
+        return page
 
     def _check_open(self) -> None:
         self._replay.check_open()
         if self._is_closed:
             raise Closed("the collector is shut down")
 
-    def _lease_rows(self) -> None:
+    def _lease_rows(self) -> bool:
         page = self._acquire(self._num_envs, self._last_leased)
         if page is None:
-            return
+            return False
         # From here on the worker may write versions; should it die, the store has to clear them.
         self._store.arrays.pages[page, VERSIONED] = 1
         self._last_leased = page
         self._leased.append(page)
         self._reach.append(page)
         self._send(Lease(page=page, finals=False))
+        return True
 
-    def _lease_finals(self) -> None:
+    def _lease_finals(self) -> bool:
         page = self._acquire(1)
         if page is None:
-            return
+            return False
         self._finals.append(page)
         self._send(Lease(page=page, finals=True))
+        return True
 
     def commit(self, rows: Rows) -> None:
         """Make what a worker wrote part of the store, and items of it.
 
         Raises:
-            StoreFull: no page could be leased for what comes next; what was written is in.
+            StoreFull: no page is free for what comes next, and nobody will free one; what was written is in.
             Closed: the replay or this landlord is closed.
         """
         self._check(rows)
@@ -229,7 +242,7 @@ class Landlord:
         arrays = self._store.arrays
         while self._finals and arrays.pages[self._finals[0], USED] == arrays.page_rows:
             self._store.release(self._finals.popleft())
-            self._lease_finals()
+            self._owe(self._lease_finals)
 
     def _offer(self, rule: ItemRule, table: Any, out: Any) -> None:
         count = int(out.total[0])
@@ -289,10 +302,9 @@ class Landlord:
         return np.concatenate([np.empty(0, np.int64), *pages])
 
     def stop_leasing(self) -> None:
-        """The worker is about to stop: from now on a full store neither blocks nor fails, as no page is needed."""
+        """The worker is about to stop: from now on a full store does not fail, as no page is needed."""
         with self._replay.lock:
             self._is_stopping = True
-            self._room.notify_all()
 
     def _turn(self) -> None:
         """The worker goes on in the next page: give up what is out of reach, lease one more."""
@@ -301,7 +313,7 @@ class Landlord:
         wanted = self._segments[0].page if self._segments else -1
         while self._reach[0] != wanted and self._steps_after_first() >= self._reach_steps:
             self._store.release(self._reach.popleft())
-        self._lease_rows()
+        self._owe(self._lease_rows)
 
     def _steps_after_first(self) -> int:
         """How many steps were committed after the oldest page in reach."""
@@ -365,9 +377,9 @@ class Landlord:
             if self._is_closed:
                 return
             self._is_closed = True
-            self._room.notify_all()
+            self._owed.clear()
             self._replay.writer_closed(self)
-            self._store.allow(-_EXTRA_PAGES)
+            self._store.allow(-_ROW_PAGES - _FINAL_PAGES)
             if self._replay.is_closed:
                 return
             for page in (*self._reach, *self._finals):

@@ -6,6 +6,7 @@ to be seen until the collector commits it, so a worker that dies in the middle o
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -29,7 +30,8 @@ class LeasedRows:
         signature, num_pages, page_rows: of its store.
         observed: names of the columns that an observation has.
         num_envs: n.
-        need_page: waits for the next leased page: of final rows (True) or of others.
+        need_page: waits for the next leased page: of final rows (True) or of others. It is called between two steps
+            only; what was written is consistent then and may be reported meanwhile.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class LeasedRows:
         self._page, self._step = -1, self._steps_in_page
         self._ahead = -1
         self._finals_page, self._finals_used = -1, page_rows
+        self._finals_ahead: deque[int] = deque()
         self._lane_steps = np.zeros(num_envs, np.uint32)
         self._returns = np.zeros(num_envs)
         self._lengths = np.zeros(num_envs, np.int64)
@@ -71,8 +74,9 @@ class LeasedRows:
     # ---- what the loop asks ----------------------------------------------------------------------------------------
 
     def begin(self, first: Columns) -> None:
-        """Take the first page; these are the observations of its first step."""
+        """Take the first pages; these are the observations of the first step."""
         self._enter(self._need_page(False))
+        self._provide_finals()
         for name, column in self.row.items():
             column[...] = first[name]
 
@@ -107,6 +111,12 @@ class LeasedRows:
         self._other_blocks = [(name, blocks[name]) for name in self._others]
         self._word_block = self._words[rows].reshape(self._steps_in_page, self._num_envs)
         self._near_wrap = int(self._lane_steps.max()) + self._steps_in_page > STEP_MASK
+
+    def _provide_finals(self) -> None:
+        """Take pages of final rows until there are enough for every step of a page and for a cut after it."""
+        most = self._page_rows + self._num_envs
+        while (1 + len(self._finals_ahead)) * self._page_rows - self._finals_used < most:
+            self._finals_ahead.append(self._need_page(True))
 
     def record(
         self, actions: Columns, extras: Columns, result: StepResult, finals: Indices, version: int
@@ -181,7 +191,7 @@ class LeasedRows:
 
     def _write_final(self, copy: int, observations: Columns) -> int:
         if self._finals_used == self._page_rows:
-            self._finals_page, self._finals_used = self._need_page(True), 0
+            self._finals_page, self._finals_used = self._finals_ahead.popleft(), 0
         final = self._finals_page * self._page_rows + self._finals_used
         for name in self._observed:
             self._columns[name][final] = observations[name][copy]
@@ -230,3 +240,4 @@ class LeasedRows:
         if self._turns:
             self._turns = False
             self._enter(self._ahead if self._ahead >= 0 else self._need_page(False))
+            self._provide_finals()

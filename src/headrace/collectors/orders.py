@@ -98,13 +98,13 @@ class Orders:
                 self._changed.wait()
         return not self.ends
 
-    def need_page(self, finals: bool) -> int:
-        """The next leased page, of final rows or of others.
+    def next_page(self, finals: bool) -> int | None:
+        """The next leased page, of final rows or of others; None where a pause comes first.
 
         Raises:
             Ending: it is time to end instead.
         """
         pages = self._final_pages if finals else self._row_pages
-        if not self.wait_until(lambda: bool(pages)) and not pages:
+        if not self.wait_until(lambda: bool(pages) or self.pause is not None) and not pages:
             raise Ending
-        return pages.popleft()
+        return pages.popleft() if pages else None

@@ -41,6 +41,8 @@ from headrace.store.arena import Arena
 
 _log = logging.getLogger(__name__)
 
+_LOOK_SECONDS = 0.05
+
 
 @dataclass(frozen=True)
 class _Death:
@@ -123,7 +125,6 @@ class Session:
             ready.num_envs,
             self._send_quietly,
             self._grants.settle,
-            lambda: self._process.is_alive,
             lambda: self.is_running,
         )
         self._landlord.begin(ready.observed)
@@ -155,6 +156,7 @@ class Session:
     def _listen(self) -> None:
         try:
             while True:
+                self._lease_owed_pages()
                 message, descriptors = self._process.channel.receive()
                 if isinstance(message, Rows):
                     self._take_rows(message)
@@ -166,6 +168,13 @@ class Session:
             self._note_end()
         except BaseException as error:
             self._note_failure(error)
+
+    def _lease_owed_pages(self) -> None:
+        """Until there is a message: look whether the worker can have the pages that a full store owes it."""
+        landlord, channel = self._landlord, self._process.channel
+        while landlord is not None and landlord.owes_pages and not channel.has_message(_LOOK_SECONDS):
+            if not self.is_paused:
+                landlord.lease_owed()
 
     def _take(self, message: Any, descriptors: list[int]) -> None:
         match message:

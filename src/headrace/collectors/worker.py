@@ -121,7 +121,7 @@ class Worker:
             place.page_rows,
             self._observed,
             self.stepper.num_envs,
-            self._orders.need_page,
+            self._need_page,
         )
 
     def _learn_extras(self) -> None:
@@ -217,6 +217,12 @@ class Worker:
                 if closes or rows.page_is_full:
                     self._channel.send(rows.report(closes_rollout=closes, seconds=self._seconds()))
                     rows.turn()
+
+    def _need_page(self, finals: bool) -> int:
+        """The next leased page; a full store may keep it waiting, and pauses are obeyed meanwhile."""
+        while (page := self._orders.next_page(finals)) is None:
+            self._obey_pause()
+        return page
 
     def _wait_for_turn(self) -> int:
         """The slot of the next rollout, as soon as it may be begun."""
