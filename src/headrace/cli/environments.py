@@ -25,7 +25,7 @@ def make(env_id: str, **kwargs: Any) -> gymnasium.Env[Any, Any]:
 
 
 def spec(env_id: str) -> Any:
-    """What is registered under this name; nothing is built.
+    """Returns the registration of this name; nothing is built.
 
     `module:Name-v0` imports the module first, which registers the environment.
 

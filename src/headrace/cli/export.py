@@ -26,7 +26,7 @@ def command(
     """Write the episodes of SOURCE in another format: all of them, or nothing.
 
     SOURCE is an npz or Parquet file, the folder or the id of a Minari dataset, or the folder of a saved replay,
-    of which the complete episodes are written.
+    whose complete episodes are written.
 
     \b
       headrace export checkpoints/run-7 --to minari --id cartpole/expert-v0

@@ -49,7 +49,7 @@ class ContactSheet:
         return None
 
     def add(self, episode: Episode) -> None:
-        """Take images of an episode, if there is still room."""
+        """Take images of an episode, until the sheet is full."""
         if len(self.rows) == _EPISODES:
             return
         images = self._structure.flatten(episode)[self.path]

@@ -30,7 +30,7 @@ BASE_COLUMNS = frozenset(
 
 
 class Actor:
-    """Calls a policy on the observations of n copies and checks what it returns (collectors CP1 to CP3).
+    """Calls a policy on the observations of n copies and checks what it returns.
 
     Args:
         policy: a callable on the batched observation tree `[n, ...]`, which returns actions `[n, ...]` or the pair of
@@ -42,6 +42,8 @@ class Actor:
     Attributes:
         extras: further columns that the policy gives; known after the first call.
     """
+
+    # Rules: collectors CP1 to CP3
 
     def __init__(
         self, policy: Callable[..., Any], observed: Signature, acted: Signature, num_envs: int

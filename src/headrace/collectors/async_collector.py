@@ -231,7 +231,7 @@ class AsyncCollector:
             ValueError: more than one source, or none and the collector was made without a policy object.
             SpecError: names, shapes or dtypes differ; nothing is published.
             TypeError: a policy without `state_dict` and `load_state_dict`.
-            WorkerDied, Closed: nobody is left to take them.
+            WorkerDied, Closed: no worker is left to take them.
         """
         session = self._session
         session.check_open()
@@ -321,7 +321,8 @@ class AsyncCollector:
 
 
 def _forgotten(session: Session, publisher: Publisher) -> None:
-    """A collector became garbage, or the interpreter ends, and nobody has shut it down (collectors CX9)."""
+    """A collector became garbage, or the interpreter ends, and nobody has shut it down."""
+    # Rules: collectors CX9
     try:
         session.shutdown(2.0, close_env=True, raise_on_error=False)
         publisher.close()

@@ -16,7 +16,7 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 
 
 class Batch(Mapping[str, Any]):
-    """A read-only mapping of columns to trees of arrays `[N, T, ...]` (collectors CB1 to CB4).
+    """A read-only mapping of columns to trees of arrays `[N, T, ...]`.
 
     `observation, action, reward, terminated, truncated, next_observation, episode_id, t, policy_version, mask`, and
     what the policy adds. Columns are items and attributes; `batch["observation/camera"]` reads one leaf of a tree.
@@ -31,6 +31,8 @@ class Batch(Mapping[str, Any]):
     >>> batch.shape, batch.frames, batch.flatten().shape
     ((2, 3), 6, (6,))
     """
+
+    # Rules: collectors CB1 to CB4
 
     def __init__(self, trees: Mapping[str, Any], worker_idx: int | None = None) -> None:
         self._trees = dict(trees)

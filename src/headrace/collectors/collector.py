@@ -199,7 +199,8 @@ class Collector:
         return self._buffer
 
     def _reset(self) -> None:
-        """At the start, after a failure (collectors CX1) and after `set_seed`: every copy begins a trajectory."""
+        """At the start, after a failure and after `set_seed`: every copy begins a trajectory."""
+        # Rules: collectors CX1
         self._ledger.restart(np.ones(self._stepper.num_envs, np.bool_))
         if self._writer is not None:
             self._writer.cut(self._first)
@@ -252,11 +253,12 @@ class Collector:
         self._version += 1
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
-        """Seed every copy: copy k gets `seed + k`, or all the same; all are reset with it (collectors CS1, CS2).
+        """Seed every copy: copy k gets `seed + k`, or all the same; all are reset with it.
 
         Returns:
             The seed of the last copy.
         """
+        # Rules: collectors CS1, CS2
         self._seeds = environment_seeds(seed, self._stepper.num_envs, static_seed=static_seed)
         self._must_reset = True
         return self._seeds[-1]
@@ -305,7 +307,7 @@ class Collector:
             raise_on_error: False logs a StoreFull.
 
         Raises:
-            StoreFull: no room for the final rows; after all is released.
+            StoreFull: no free page for the final rows; after all is released.
         """
         if self._closed:
             return
@@ -334,11 +336,12 @@ class Collector:
 
 
 def number_of_batches(total_frames: int, frames: int) -> int:
-    """How many batches of so many frames there are in all (collectors CB10).
+    """Returns the total number of batches of `frames_per_batch` frames.
 
     Raises:
-        TypeError: there is no end.
+        TypeError: `total_frames` is -1, so there is no last batch.
     """
+    # Rules: collectors CB10
     if total_frames < 0:
         raise TypeError("this collector has no end: total_frames is -1")
     return -(-total_frames // frames)

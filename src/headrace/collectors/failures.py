@@ -10,7 +10,7 @@ from headrace.collectors.channel import Failed
 
 
 def failed(error: BaseException) -> Failed:
-    """What a worker says of the exception that ends it; the exception itself goes along where it can be pickled."""
+    """Returns a worker's report of the exception that ends it; the exception goes along where it can be pickled."""
     text = "".join(traceback.format_exception(error))
     try:
         pickled = cloudpickle.dumps(error)

@@ -1,4 +1,6 @@
-"""How many rollouts a worker may begin (collectors CV7, CR3)."""
+"""How many rollouts a worker may begin."""
+
+# Rules: collectors CV7, CR3
 
 from __future__ import annotations
 

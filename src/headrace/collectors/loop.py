@@ -63,12 +63,14 @@ class CollectingLoop:
         stepper: the copies.
         policy: see `Actor`; None acts at random.
         max_frames_per_traj: the transition that makes a trajectory this long is marked truncated and the copy is reset;
-            None, 0 and negative numbers set no limit (collectors CR5).
-        refresh: called before each step; gives the version of the weights that act (collectors CW4).
+            None, 0 and negative numbers set no limit.
+        refresh: called before each step; gives the version of the weights that act.
 
     Raises:
         ValueError: a limit with an environment that cannot be reset by mask.
     """
+
+    # Rules: collectors CR5, CW4
 
     def __init__(
         self,

@@ -1,4 +1,6 @@
-"""The arguments of a collector, checked once (collectors CR1, CR3, CR13)."""
+"""The arguments of a collector, checked once."""
+
+# Rules: collectors CR1, CR3, CR13
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from headrace.trajectories.replay_interface import check_replay
 
 @dataclass(frozen=True, kw_only=True)
 class CollectorOptions:
-    """What every collector is asked for; see `Collector` for the meaning of each."""
+    """The arguments that every collector takes; see `Collector` for the meaning of each."""
 
     create_env_fn: Any
     policy: Callable[..., Any] | None
@@ -79,11 +81,13 @@ class CollectorOptions:
         return max(0, self.init_random_frames or 0)
 
     def steps(self, num_envs: int) -> int:
-        """T: steps of `num_envs` copies that make a batch (collectors CR1)."""
+        """T: steps of `num_envs` copies that make a batch."""
+        # Rules: collectors CR1
         return -(-self.frames_per_batch // num_envs)
 
     def warn_of_rounding(self, num_envs: int, *, stacklevel: int) -> None:
-        """Warn where a batch has more frames than were asked for (collectors CR1)."""
+        """Warn where a batch has more frames than were asked for."""
+        # Rules: collectors CR1
         frames = self.steps(num_envs) * num_envs
         if frames != self.frames_per_batch:
             warnings.warn(
@@ -95,6 +99,7 @@ class CollectorOptions:
 
     def rules(self) -> list[ItemRule]:
         """Rules that make items of the rows: by default one of each transition whose next observation is stored."""
+        # Rules: collectors CF2
         if self.items is not None:
             return list(self.items)
         return [ItemRule(name, length=1, lookahead=1) for name in self.replay_buffer.table_names]

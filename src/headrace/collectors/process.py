@@ -102,7 +102,7 @@ class WorkerProcess:
 
 
 def describe_exit(exitcode: int | None) -> str:
-    """What an exit code says, in words."""
+    """Describes an exit code in words."""
     if exitcode is None:
         return "it closed its connection and still runs"
     if exitcode < 0:

@@ -1,4 +1,6 @@
-"""Whether a replay's columns are those that a collector gives (collectors CF1)."""
+"""Whether a replay's columns are those that a collector gives."""
+
+# Rules: collectors CF1
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ _BASE_COLUMNS = frozenset(("observation", "action", "reward", "terminated", "tru
 
 
 def check_columns(wanted: Signature, given: Signature) -> None:
-    """Refuse a replay that lacks columns of the environments, or has them otherwise (collectors CF1).
+    """Refuse a replay that lacks columns of the environments, or has them otherwise.
 
     Args:
         wanted: the replay's.
@@ -18,6 +20,7 @@ def check_columns(wanted: Signature, given: Signature) -> None:
     Raises:
         SpecError: with the columns.
     """
+    # Rules: collectors CF1
     missing = [
         name for name in given.columns if name.split("/")[0] in _BASE_COLUMNS and name not in wanted.columns
     ]

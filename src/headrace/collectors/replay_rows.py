@@ -88,7 +88,7 @@ class ReplayRows:
             observations: columns `[n, ...]`: what followed the rollout that was written last.
 
         Raises:
-            StoreFull: no room for the final rows; the trajectories stay open.
+            StoreFull: no free page for the final rows; the trajectories stay open.
         """
         if not self._followed:
             self._writer.cut_open_lanes()  # It was not written whole: nobody knows what followed.
@@ -104,7 +104,7 @@ class ReplayRows:
         Items that wait for a rate limiter go in when it opens.
 
         Raises:
-            StoreFull: no room for the final rows; the writer is closed.
+            StoreFull: no free page for the final rows; the writer is closed.
         """
         with suppress(Closed):  # The replay was closed first.
             try:

@@ -225,7 +225,7 @@ def rollout_layout(
 
 
 class EpisodeLedger:
-    """Numbers the trajectories of n copies over batch borders, and adds up their returns (collectors CB5).
+    """Numbers the trajectories of n copies over batch borders, and adds up their returns.
 
     Ids count the starts: in the order of steps, and of copies within a step.
 
@@ -237,6 +237,8 @@ class EpisodeLedger:
     >>> ids[:, 0].tolist(), positions[:, 0].tolist(), ledger.finished
     ([0, 0, 1], [0, 1, 0], [(2.0, 2)])
     """
+
+    # Rules: collectors CB5
 
     def __init__(self, num_envs: int) -> None:
         self._next_id = 0

@@ -269,7 +269,8 @@ class Session:
         self._end_waits(error)
 
     def _end_waits(self, failure: BaseException) -> None:
-        """End the waits of learners for rows that only this collector could write (collectors CF8)."""
+        """End the waits of learners for rows that only this collector could write."""
+        # Rules: collectors CF8
         if self._landlord is not None:
             self._replay.writer_failed(self._landlord, failure)
 

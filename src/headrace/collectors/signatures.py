@@ -1,4 +1,6 @@
-"""The signature that a replay needs to take in what a collector gives (collectors CF1)."""
+"""The signature that a replay needs to take in what a collector gives."""
+
+# Rules: collectors CF1
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Where new weights come from: the forms of `update_policy_weights_` (collectors CW1)."""
+"""Where new weights come from: the forms of `update_policy_weights_`."""
+
+# Rules: collectors CW1
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class ReplayPlace:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What a worker is to do.
+    """The work that a worker is given.
 
     Attributes:
         create_env_fn, num_envs: the environments.
@@ -125,7 +125,8 @@ class Worker:
         )
 
     def _learn_extras(self) -> None:
-        """See what the policy gives, once, and not before it is to act (collectors CR4)."""
+        """See what the policy gives, once, and not before it is to act."""
+        # Rules: collectors CR4
         if self._extras is None and self._begun >= self._task.random_frames:
             self._extras = dict(self._loop.probe(self._first))
             self._make_room(self._extras)
@@ -333,7 +334,8 @@ def _work(channel: Channel, orders: Orders, start: Start, descriptors: list[int]
 
 
 def seed_everything(seed: int) -> None:
-    """Seed the global generators of this process (collectors CS3)."""
+    """Seed the global generators of this process."""
+    # Rules: collectors CS3
     streams = np.random.SeedSequence([seed, 0]).generate_state(3)
     random.seed(int(streams[0]))
     np.random.seed(int(streams[1]))  # noqa: NPY002 - what environments use is the global generator

@@ -60,7 +60,7 @@ def item_rules(settings: DqnSettings) -> list[ItemRule]:
 
 
 def training_views(problem: Problem, settings: DqnSettings) -> Mapping[str, View]:
-    """What a batch presents; frames are stacked here, so each is stored once."""
+    """The views of a batch; frames are stacked here, so each is stored once."""
     if not problem.is_image:
         return transition(settings.n_step, settings.gamma)
     views = transition(settings.n_step, settings.gamma, settings.frame_stack)

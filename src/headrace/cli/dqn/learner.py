@@ -22,7 +22,7 @@ Weights = dict[str, torch.Tensor]
 
 
 class Update(NamedTuple):
-    """What came of an update.
+    """The outcome of an update.
 
     Attributes:
         priorities: float64[B], for the items of the batch.
@@ -79,7 +79,7 @@ class Learner:
         return Update(found.cpu().numpy().astype(np.float64), float(loss.detach()))
 
     def weights(self) -> Weights:
-        """Those of the online network, on the CPU."""
+        """The weights of the online network, on the CPU."""
         return {name: value.detach().cpu() for name, value in self.online.state_dict().items()}
 
     def _step(self, loss: torch.Tensor, learning_rate: float) -> None:

@@ -14,7 +14,7 @@ except ImportError as error:
 
 @dataclass(frozen=True)
 class NetworkShape:
-    """What a network is built from.
+    """The sizes that a network is built from.
 
     Attributes:
         observation: of one row: `(D,)` for vectors; `(S, H, W)` for images, S being the stacked frames.

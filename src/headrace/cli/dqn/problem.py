@@ -18,7 +18,7 @@ _SMALLEST_SIDE = 36
 
 @dataclass(frozen=True)
 class Problem:
-    """What the learner must know of an environment.
+    """The facts about an environment that the learner needs.
 
     Attributes:
         env_id: its name.

@@ -11,7 +11,7 @@ except ImportError as error:
 def double_q_targets(
     reward: torch.Tensor, discount: torch.Tensor, online_next: torch.Tensor, target_next: torch.Tensor
 ) -> torch.Tensor:
-    """What the chosen actions were worth: the online network picks the next action, the target network values it.
+    """Returns targets for the chosen actions: the online network picks the next action, the target network values it.
 
     Args:
         reward: float32[B], the discounted sum of the n-step transition.
@@ -28,7 +28,7 @@ def double_q_targets(
 
 
 def importance_weights(probabilities: torch.Tensor, table_size: torch.Tensor, beta: float) -> torch.Tensor:
-    """(N P)**-beta, divided by the greatest of the batch (replay P4).
+    """(N P)**-beta, divided by the greatest of the batch.
 
     Args:
         probabilities: float64[B], with which the items were drawn.
@@ -40,6 +40,7 @@ def importance_weights(probabilities: torch.Tensor, table_size: torch.Tensor, be
 
     Source: T. Schaul et al., "Prioritized Experience Replay" (2016), section 3.4.
     """
+    # Rules: replay P4
     weights = (table_size * probabilities) ** -beta
     return (weights / weights.max()).float()
 
