@@ -136,6 +136,27 @@ def extra_of(tree: Any, kind: str) -> Any:
     return _flatten_registered(tree).metadata if kind == "node" else None
 
 
+def at_path(tree: Any, path: str) -> Any:
+    """Returns what stands at a path of a tree, a leaf or a container.
+
+    Raises:
+        KeyError: nothing does; names what there is.
+
+    >>> at_path({"observation": {"camera": 1, "arm": (2, 3)}}, "observation/arm/1")
+    3
+    """
+    if path == BARE and not kind_of(type(tree)):
+        return tree
+    node = tree
+    for part in path.split("/"):
+        below = entries(node, kind_of(type(node)))
+        if part not in below:
+            known = ", ".join(map(str, entries(tree, kind_of(type(tree))))) or BARE
+            raise KeyError(f"no column {path!r}; there are {known}")
+        node = below[part]
+    return node
+
+
 def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
     """The same containers with `function(leaf)` in place of each leaf.
 

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import headrace as hr
+from headrace.replay.live_table import LiveTable
+from headrace.replay.quick import may_be_small
 from headrace.replay.selectors import Fifo, Lifo, Uniform
 
 SIGNATURE = hr.Signature.like(
@@ -218,3 +220,72 @@ def test_what_waits_while_a_table_is_reset_is_told_apart_from_what_was_in_it():
         assert writer.pending == 2
         replay.reset("t")
         check(replay.sample("t", 1).data, [[2]])
+
+
+def test_a_batch_gives_its_parts_by_name():
+    # replay B1, views V16: as collectors' batches do
+    with new_replay() as replay:
+        with replay.writer(items=[hr.ItemRule("t", 1)]) as writer:
+            writer.append(step(3))
+        batch = replay.sample("t", 2)
+        assert batch["n"] is batch.data["n"]
+        assert batch["deep"] is batch.data["deep"]
+        assert batch["deep/0/x"] is batch.data["deep"][0]["x"]
+        shown = replay.sample("t", 2, views={"a/b": hr.View("n"), "tree": hr.View("deep")})
+        assert shown["a/b"] is shown.data["a/b"]
+        assert shown["tree/1"] is shown.data["tree"][1]
+        for name in ("m", "deep/2", "deep/0/x/y", ""):
+            with pytest.raises(KeyError, match="there are n, pixels, deep"):
+                batch[name]
+        with pytest.raises(TypeError, match="expected the name of a column, got 0"):
+            list(batch)
+
+
+@pytest.mark.parametrize("example", [np.float32(0), (np.float32(0), np.int64(0))])
+def test_parts_of_trees_that_are_no_dict(example):
+    table = hr.Table("t", sampler=Uniform(), remover=Fifo(), max_size=9)
+    with hr.Replay(hr.Signature.like(example), [table]) as replay:
+        with replay.writer(items=[hr.ItemRule("t", 1)]) as writer:
+            writer.append(example)
+        batch = replay.sample("t", 2)
+        for name, values in replay.signature.flatten(batch.data).items():
+            assert batch[name] is values
+        with pytest.raises(KeyError, match="no column 'x'"):
+            batch["x"]
+
+
+@pytest.mark.parametrize("batch_size", [2**32, 2**62, 2**70])
+def test_a_batch_larger_than_any_table_is_refused(batch_size):
+    with new_replay() as replay:
+        with replay.writer(items=[hr.ItemRule("t", 1)]) as writer:
+            writer.append(step(3))
+        with pytest.raises(ValueError, match=f"batch_size: expected at most 4294967280, got {batch_size}"):
+            replay.sample("t", batch_size)
+        assert replay.statistics().tables["t"].samples == 0
+
+
+def test_a_batch_that_memory_does_not_hold_says_so(monkeypatch):
+    def refuse(self, n):
+        raise MemoryError("Unable to allocate 64.0 GiB for an array with shape (4, 2147483648)")
+
+    with new_replay() as replay:
+        with replay.writer(items=[hr.ItemRule("t", 1)]) as writer:
+            writer.append(step(3))
+        monkeypatch.setattr(LiveTable, "draw", refuse)
+        with pytest.raises(MemoryError, match="no memory for a batch of 2147483648 items of table 't'"):
+            replay.sample("t", 2**31)
+        monkeypatch.undo()
+        assert replay.sample("t", 1)["n"].tolist() == [3]
+
+
+def test_large_batches_need_no_description_of_their_memory():
+    # NumPy describes fields up to 2 GiB; this batch was refused with its text.
+    table = hr.Table("t", sampler=Uniform(), remover=Fifo(), max_size=9)
+    with hr.Replay(hr.Signature.like({"x": np.zeros(1, np.uint8)}), [table]) as replay:
+        with replay.writer(items=[hr.ItemRule("t", 1)]) as writer:
+            writer.append({"x": [3]})
+        views = {"x": hr.View(shift=[0] * 5000)}
+        plan = replay._sampling.plan(views)
+        assert not may_be_small(plan.quick, 2**40, 1)
+        assert may_be_small(plan.quick, 1, 1)
+        assert replay.sample("t", 2**19)["x"].shape == (2**19, 1)

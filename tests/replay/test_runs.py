@@ -135,6 +135,26 @@ def test_invented_rows_hold_what_was_noted():
             assert data["kind"][..., 0].tolist() == [[1, 0, 0]] * 2
 
 
+def test_a_view_of_a_tree_shows_what_was_noted_of_its_leaves():
+    """Trajectories M2, views V16: padding noted for a leaf is in every view of the row itself that shows this leaf."""
+    with new_replay() as replay:
+        replay.note_padding("t", {"observation/n": 7})
+        with replay.writer(items=[hr.ItemRule("t", 4, 4, PAD)]) as writer:
+            for _ in range(4):
+                append(writer, 5)
+                writer.cut_open_lanes()
+        views = {
+            "observation": hr.View(),
+            "tree": hr.View("observation"),
+            "thinned": hr.View("observation", every=2),
+            "leaf": hr.View("observation/n", every=2),
+        }
+        data = replay.sample("t", 2, views=views).data
+        assert replay.sample("t", 2).data["observation"]["n"].tolist() == [[5, 7, 7, 7]] * 2
+        assert data["observation"]["n"].tolist() == data["tree"]["n"].tolist() == [[5, 7, 7, 7]] * 2
+        assert data["thinned"]["n"].tolist() == data["leaf"].tolist() == [[5, 7]] * 2
+
+
 @pytest.mark.parametrize("way", ["checkpoint", "disk"])
 def test_what_invented_rows_hold_survives(tmp_path, way):
     """Replay Q8, D1: the same calls give the same batches, padded ones too."""

@@ -165,6 +165,15 @@ def test_a_space_that_contradicts_the_rows():
         for space in (spaces.Box(-1, 1, (2,)), ArraySpec((), np.float32), spaces.Dict(a=spaces.Discrete(2))):
             with pytest.raises(SpecError, match="view 'o'"):
                 feed.all({"o": hr.View("observation", space=space)})
+        with pytest.raises(
+            SpecError,
+            match=r"view 'o': space: expected that of the column 'observation', which has rows of shape \(3,\), got "
+            r"one with rows of shape \(4,\)",
+        ):
+            feed.all({"o": hr.View("observation", space=spaces.Box(-1, 1, (4,)))})
+        tree = spaces.Dict(a=spaces.Discrete(2), b=spaces.Box(-1, 1, (2,)))
+        with pytest.raises(SpecError, match=r"got one with a tree of rows of shape a \(\), b \(2,\)"):
+            feed.all({"o": hr.View("observation", space=tree)})
         data = feed.all({"o": hr.View("observation", space=spaces.Box(-1, 1, (3,), np.float64))})
         assert data["o"].dtype == np.float32
 

@@ -11,6 +11,7 @@ import numpy as np
 import optree
 
 from headrace.spec import Signature
+from headrace.trees import at_path
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -41,15 +42,7 @@ class Batch(Mapping[str, Any]):
             _JAX.tell()
 
     def __getitem__(self, name: str) -> Any:
-        if name in self._trees:
-            return self._trees[name]
-        first, *rest = name.split("/")
-        if first not in self._trees or not rest:
-            raise KeyError(f"no column {name!r}; there are {', '.join(self._trees)}")
-        node = self._trees[first]
-        for part in rest:
-            node = node[int(part)] if isinstance(node, tuple | list) else node[part]
-        return node
+        return self._trees[name] if name in self._trees else at_path(self._trees, name)
 
     def __getattr__(self, name: str) -> Any:
         try:

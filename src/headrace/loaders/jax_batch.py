@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.replay.batch import SampleInfo
+from headrace.replay.batch import ColumnsByName, SampleInfo
 from headrace.trees import map_leaves
 
 try:
@@ -18,7 +18,7 @@ except ImportError as error:
 
 
 @dataclass(slots=True)
-class JaxBatch:
+class JaxBatch(ColumnsByName):
     """A `SampledBatch` of JAX arrays; it can be pickled.
 
     Attributes:

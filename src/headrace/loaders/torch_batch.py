@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.loaders.conversion import Conversion
-from headrace.replay.batch import SampleInfo
+from headrace.replay.batch import ColumnsByName, SampleInfo
 from headrace.replay.packing import ONE_STEP, BatchLayout, PackedBatch, pack
 from headrace.trees import map_leaves
 
@@ -25,7 +25,7 @@ _TRAVEL_AS = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64
 
 
 @dataclass(slots=True)
-class TorchBatch:
+class TorchBatch(ColumnsByName):
     """A `SampledBatch` of tensors; it can be pickled.
 
     Attributes:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.replay.packing import ONE_STEP, BatchLayout, PackedBatch, pack
+from headrace.trees import at_path
 
 
 @dataclass(slots=True)
@@ -31,13 +32,34 @@ class SampleInfo:
     times_sampled: NDArray[np.int64]
 
 
+class ColumnsByName:
+    """Gives a batch the parts of its `data` by their names."""
+
+    __slots__ = ()
+    data: Any
+
+    def __getitem__(self, name: str) -> Any:
+        """Returns a column or view of `data`; a path such as "observation/camera" returns that leaf or sub-tree.
+
+        Raises:
+            KeyError: there is none; names those there are.
+        """
+        if not isinstance(name, str):
+            raise TypeError(
+                f"batch[...]: expected the name of a column, got {name!r}; batch.data is the whole tree"
+            )
+        data = self.data
+        # The name of a view may contain a slash.
+        return data[name] if isinstance(data, dict) and name in data else at_path(data, name)
+
+
 @dataclass(slots=True)
-class SampledBatch:
+class SampledBatch(ColumnsByName):
     """A batch of items, copied out: it never changes, and writing to it changes nothing else.
 
     Attributes:
         data: the signature's tree, or a dict of views; leaves `[B, ...]` for items of one step, `[B, L, ...]` for
-            longer ones, L being the longest item of the batch.
+            longer ones, L being the longest item of the batch. `batch["observation/camera"]` reads a part of it.
         info: what is known of the items.
         mask: bool[B, L], True where there is a real row; None where every row is.
         layout: what the shapes do not tell, for `pack`.

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from headrace.errors import SpecError
 from headrace.spec import Signature, check_array
+from headrace.views.sources import leaves_at
 from headrace.views.view import View
 
 
@@ -53,13 +54,17 @@ def fill_padding(
         mask: bool[B, L], True where a row is real.
     """
     if views is None:
-        arrays = list(signature.flatten(data).items())
-    else:
-        arrays = [
-            (view.data_col or name, data[name])
-            for name, view in views.items()
-            if name in data and type(view) is View and view.shift == 0 and view.every == 1
-        ]
-    for name, array in arrays:
-        if name in values:
-            array[~mask] = values[name]
+        _fill(values, signature.flatten(data), mask)
+        return
+    for name, view in views.items():
+        if name in data and type(view) is View and view.shift == 0:
+            leaves = leaves_at(signature, view.data_col or name, data[name])
+            _fill(values, leaves, mask[:, :: view.every])
+
+
+def _fill(
+    values: Mapping[str, NDArray[Any]], arrays: Mapping[str, NDArray[Any]], mask: NDArray[np.bool_]
+) -> None:
+    for column, array in arrays.items():
+        if column in values:
+            array[~mask] = values[column]

@@ -26,6 +26,17 @@ from headrace.views.quick import LAST, QuickViews
 
 LARGEST = 1 << 18
 """Bytes of a stretch that is filled under the lock: some tens of microseconds."""
+# Of each row that is looked for: its number, and whether it is known.
+_ROW_NBYTES = 9
+
+
+def may_be_small(views: QuickViews, batch: int, length: int) -> bool:
+    """Whether a stretch for so many items may be small: it need not be laid out to know that most large ones are not.
+
+    NumPy cannot describe those above 2 GiB.
+    """
+    shown = 1 + sum(len(window.offsets) for window in views.windows)
+    return batch * length * shown * _ROW_NBYTES <= LARGEST
 
 
 class QuickBatches:

@@ -15,8 +15,9 @@ from headrace.replay.items import INVENTED, REAL
 from headrace.replay.live_table import Draw, LiveTable
 from headrace.replay.packing import BatchLayout
 from headrace.replay.padding import fill_padding
-from headrace.replay.quick import QuickBatches
+from headrace.replay.quick import QuickBatches, may_be_small
 from headrace.store.gather import Pool, window_rows_in
+from headrace.store.layout import MAX_ROWS
 from headrace.store.store import Store
 from headrace.views.located import Located
 from headrace.views.sampling import SamplingPlan
@@ -65,6 +66,8 @@ class Sampling:
         self, live: LiveTable, batch_size: int, views: Mapping[str, View] | None, timeout: float | None
     ) -> SampledBatch:
         """See `Replay.sample`."""
+        if batch_size > MAX_ROWS:
+            raise ValueError(f"batch_size: expected at most {MAX_ROWS}, got {batch_size}")
         store = self._store
         plan = self.plan(views)
         reader = -1
@@ -94,6 +97,10 @@ class Sampling:
             self._check_rows_were_ours(reader)
             if mask is not None and padding is not None:
                 fill_padding(padding, store.signature, views, data, mask)
+        except MemoryError as error:
+            raise MemoryError(
+                f"batch_size: no memory for a batch of {batch_size} items of table {live.name!r}; ask for fewer"
+            ) from error
         finally:
             if reader >= 0:
                 store.end_reading(reader)
@@ -124,6 +131,8 @@ class Sampling:
         if not live.is_quick:
             return None
         length, sequences = int(live.ring.window[REAL]), live.ring.has_sequences
+        if not may_be_small(plan.quick, batch_size, length):
+            return None
         if found is None or (found.length, found.sequences) != (length, sequences):
             found = QuickBatches(self._store, self._pool, plan.quick, batch_size, length, sequences=sequences)
             if len(self._quick) >= _KEPT_QUICK:

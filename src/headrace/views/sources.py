@@ -170,19 +170,17 @@ def _builder(
     return _subtree(signature, path).unflatten
 
 
+def leaves_at(signature: Signature, path: str, values: Any) -> dict[str, Any]:
+    """Maps each column at or under a path to its part of `values`, which has the shape of what stands there."""
+    columns = _columns(signature, path, path)
+    if "" in columns:
+        return {columns[""]: values}
+    parts = _subtree(signature, path).flatten(values)
+    return {column: parts[leaf] for leaf, column in columns.items()}
+
+
 def _subtree(signature: Signature, path: str) -> Signature:
-    node = signature.tree
-    for part in path.split("/"):
-        node = _child(node, part)
-    return Signature(node)
-
-
-def _child(node: Any, part: str) -> Any:
-    if isinstance(node, Mapping):
-        return node[part]
-    if isinstance(node, tuple | list) and part.isdigit():
-        return node[int(part)]
-    return getattr(node, part)
+    return Signature(trees.at_path(signature.tree, path))
 
 
 def _fills(
@@ -205,7 +203,16 @@ def _check_space(name: str, view: View, specs: dict[str, ArraySpec]) -> None:
     shapes = {leaf: spec.shape for leaf, spec in specs.items()}
     expected = {"" if leaf == trees.BARE else leaf: spec.shape for leaf, spec in wanted.columns.items()}
     if shapes != expected:
-        raise SpecError(f"view {name!r}: expected rows of shape {expected}, as its space says, got {shapes}")
+        raise SpecError(
+            f"view {name!r}: space: expected that of the column {view.data_col or name!r}, which has "
+            f"{_told(shapes)}, got one with {_told(expected)}"
+        )
+
+
+def _told(shapes: Mapping[str, tuple[int, ...]]) -> str:
+    if "" in shapes:
+        return f"rows of shape {shapes['']}"
+    return "a tree of rows of shape " + ", ".join(f"{leaf} {shape}" for leaf, shape in shapes.items())
 
 
 def check_transition(signature: Signature) -> None:
