@@ -215,6 +215,22 @@ def test_like_refuses_a_signature_and_says_what_to_do():
     assert Signature.like(signature.zeros()) == signature
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        Signature,
+        lambda tree: Signature({"a": {"b": tree}}),
+        Signature.like,
+        lambda tree: Signature.like([tree]),
+    ],
+)
+def test_a_space_in_place_of_an_example_names_of_space(make):
+    with pytest.raises(SpecError, match=r"Signature\.of_space\(space\) makes one"):
+        make(spaces.Box(-1, 1, (3,)))
+    with pytest.raises(SpecError, match=r"Signature\.of_space\(space\) makes one"):
+        make(spaces.Dict(arm=spaces.Box(-1, 1, (3,))))
+
+
 def test_like_reads_scalars_and_torch():
     torch = pytest.importorskip("torch")
     example = {

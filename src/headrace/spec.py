@@ -62,7 +62,7 @@ class Signature:
             if not isinstance(leaf.value, ArraySpec):
                 got = type(leaf.value).__name__
                 raise SpecError(
-                    f"{leaf.path}: expected an ArraySpec, got {got}; Signature.like reads an example"
+                    f"{leaf.path}: expected an ArraySpec, got {got}; {maker_for(leaf.value)} makes one"
                 )
             self._columns[leaf.path] = leaf.value
         self._flat = self._flat_names()
@@ -84,9 +84,15 @@ class Signature:
         """
         if isinstance(example, Signature):
             raise SpecError("expected an example of one step, got its Signature; its zeros() are an example")
+        if _is_space(example):
+            raise SpecError(f"expected an example of one step, got a space; {maker_for(example)} makes one")
         root = trees.compile_tree(example, lambda node: isinstance(node, np.ndarray | np.generic))
         specs = {}
         for leaf in trees.leaves(root):
+            if _is_space(leaf.value):
+                raise SpecError(
+                    f"{leaf.path}: expected an array, got a space; {maker_for(leaf.value)} makes one"
+                )
             array = as_array(leaf.value, leaf.path)
             specs[leaf.path] = ArraySpec(array.shape, array.dtype)
         return cls(trees.build(root, specs))
@@ -224,6 +230,17 @@ class Signature:
         if isinstance(root, trees.Leaf) or root.cls is not dict:
             return None
         return root.names if all(isinstance(child, trees.Leaf) for child in root.children) else None
+
+
+def maker_for(value: Any) -> str:
+    """Names the call that makes a signature of a value, for messages."""
+    return "Signature.of_space(space)" if _is_space(value) else "Signature.like(example)"
+
+
+def _is_space(value: Any) -> bool:
+    # By name: importing headrace must not load gymnasium.
+    names = [(cls.__module__.partition(".")[0], cls.__name__) for cls in type(value).__mro__]
+    return ("gymnasium", "Space") in names
 
 
 def _space_specs(space: Any, path: str) -> Any:

@@ -4,7 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
+from typing import Any, NoReturn, TypeVar
+
+_Value = TypeVar("_Value")
+
+
+class FrozenDict(dict[str, _Value]):
+    """A dict that refuses changes. It can be pickled, copied and given to `dataclasses.asdict`.
+
+    >>> sizes = FrozenDict({"a": 1})
+    >>> sizes["a"] = 2
+    Traceback (most recent call last):
+        ...
+    TypeError: this record does not change after it was made; dict(record) is a copy that can be changed
+    """
+
+    __slots__ = ()
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError(
+            "this record does not change after it was made; dict(record) is a copy that can be changed"
+        )
+
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (dict(self),)
 
 
 @dataclass(frozen=True)
@@ -99,11 +125,13 @@ class StoreStatistics:
     """Contents of a store at one instant.
 
     Attributes:
-        rows: rows held by items, open writers or views.
+        rows: rows in the pages in use. A page stays in use until no item, open writer or view holds any of its rows, so
+            this includes rows that nothing holds any more: up to `pages` pages of them. `TableDistribution.rows`
+            counts exactly the rows that the items of a table hold.
         capacity: rows that fit, or None.
-        pages: pages in use.
+        pages: pages in use. A page holds about 1 MiB of rows, at most 32768 and at most 1/32 of the capacity.
         free_pages: pages that were in use and can be used again.
-        bytes: of the rows held, their metadata included.
+        bytes: of `rows`, their metadata included.
         row_bytes: of one row, its metadata included.
     """
 
@@ -142,7 +170,7 @@ class ReplayStatistics:
                 "rates_since: expected an earlier record of the same replay, got one of the tables "
                 f"{', '.join(earlier.tables)}, {passed} s before"
             )
-        return MappingProxyType(
+        return FrozenDict(
             {name: _rates(earlier.tables[name], now, passed) for name, now in self.tables.items()}
         )
 

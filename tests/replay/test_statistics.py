@@ -1,6 +1,9 @@
 """Statistics (replay, part 9)."""
 
+import copy
 import dataclasses
+import json
+import pickle
 import threading
 
 import numpy as np
@@ -276,16 +279,43 @@ def test_the_store_counts_rows_pages_and_bytes():
 def test_records_are_frozen_and_stay_as_they_were():
     with hr.Replay(SIGNATURE, [hr.Table("t", sampler=Fifo(), remover=Fifo(), max_size=10)]) as replay:
         before = replay.statistics()
-        copy = dataclasses.asdict(before.tables["t"])
+        was = dataclasses.asdict(before.tables["t"])
         with replay.writer(items=[hr.ItemRule("t", 1)]) as writer:
             writer.append(STEP)
         replay.sample("t", 2)
-        assert dataclasses.asdict(before.tables["t"]) == copy
+        assert dataclasses.asdict(before.tables["t"]) == was
         assert before.store.rows == 0
         records = ((before, "store"), (before.store, "rows"), (before.tables["t"], "size"))
         for record, name in (*records, (replay.table("t").distribution(), "rows")):
             with pytest.raises(dataclasses.FrozenInstanceError):
                 setattr(record, name, 5)
+
+
+def test_records_can_be_pickled_copied_and_taken_apart():
+    # replay, part 9: also those that hold others by name
+    clock = FakeClock()
+    with hr.Replay(
+        SIGNATURE, [hr.Table("t", sampler=Fifo(), remover=Fifo(), max_size=10)], clock=clock
+    ) as replay:
+        before = replay.statistics()
+        clock.advance(1.0)
+        found = replay.statistics()
+    for record in (found, found.rates_since(before)):
+        for again in (pickle.loads(pickle.dumps(record)), copy.copy(record), copy.deepcopy(record)):
+            assert again == record
+            tables = getattr(again, "tables", again)
+            for change in (
+                lambda tables=tables: tables.update(t=None),
+                lambda tables=tables: tables.__setitem__("t", None),
+                lambda tables=tables: tables.pop("t"),
+                lambda tables=tables: tables.clear(),
+            ):
+                with pytest.raises(TypeError, match=r"does not change after it was made; dict\(record\)"):
+                    change()
+            assert again == record
+    plain = dataclasses.asdict(found)
+    assert plain["tables"]["t"]["max_size"] == 10
+    assert json.loads(json.dumps(plain["store"]))["rows"] == 0
 
 
 def test_statistics_are_of_one_instant():

@@ -9,7 +9,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -35,8 +35,8 @@ from headrace.replay.states import ReplayState
 from headrace.replay.table import Table, kernel_selectors
 from headrace.replay.table_handle import TableHandle
 from headrace.replay.writer import Writer
-from headrace.spec import Signature
-from headrace.statistics import ReplayStatistics
+from headrace.spec import Signature, maker_for
+from headrace.statistics import FrozenDict, ReplayStatistics
 from headrace.store.store import Store
 from headrace.views.view import View
 
@@ -89,7 +89,7 @@ class Replay:
     ) -> None:
         if not isinstance(signature, Signature):
             raise TypeError(
-                f"signature: expected a Signature, got {type(signature).__name__}; Signature.like(example) makes one"
+                f"signature: expected a Signature, got {type(signature).__name__}; {maker_for(signature)} makes one"
             )
         capacity = None if capacity is None else check_count("capacity", capacity, 1)
         descriptions = _checked_tables(tables)
@@ -388,7 +388,7 @@ class Replay:
         with self.lock:
             self.check_open()
             return ReplayStatistics(
-                MappingProxyType({name: live.statistics() for name, live in self._tables.items()}),
+                FrozenDict({name: live.statistics() for name, live in self._tables.items()}),
                 self.store.statistics(),
                 self.clock.monotonic(),
             )
