@@ -17,7 +17,16 @@ from headrace.errors import StoreFull
 from headrace.spec import ArraySpec, Signature
 from headrace.store.arena import Arena
 from headrace.store.block import LaneBlock
-from headrace.store.layout import LANES, MAX_ROWS, NEXT, PREVIOUS, REFERENCES, USED, rows_of_a_page
+from headrace.store.layout import (
+    LANES,
+    MAX_ROWS,
+    NEXT,
+    PREVIOUS,
+    REFERENCES,
+    USED,
+    reserved_pages,
+    rows_of_a_page,
+)
 from headrace.store.pinning import pin_page
 from headrace.store.store import Store
 
@@ -143,6 +152,26 @@ def test_capacity_out_of_range(capacity: int):
         make_store(capacity)
 
 
+@pytest.mark.parametrize(("capacity", "page_rows"), [(4_000_000_000, 32768), (2**31, 64), (MAX_ROWS, 1)])
+def test_a_capacity_that_cannot_be_numbered_is_refused(capacity: int, page_rows: int):
+    """C2: rows have numbers of 32 bits, and lanes that do not fill their pages need twice as many."""
+    with pytest.raises(ValueError, match=r"capacity: expected at most (\d+) steps, got") as refused:
+        reserved_pages(capacity, 4, page_rows)
+    most = int(re.search(r"at most (\d+)", str(refused.value))[1])
+    assert most > 2_140_000_000
+    assert reserved_pages(most, 4, page_rows) * page_rows <= MAX_ROWS
+    table = hr.Table("t", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=9)
+    with pytest.raises(ValueError, match="capacity: expected at most"):
+        hr.Replay(SIGNATURE, [table], capacity=4_000_000_000)
+
+
+def test_without_capacity_no_more_is_reserved_than_can_be_numbered(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2**30}.get)
+    assert reserved_pages(None, 4, 32768) * 32768 <= MAX_ROWS
+    with pytest.raises(ValueError, match=f"at most {MAX_ROWS} rows"):
+        Store(SIGNATURE, None, page_rows=32768, num_pages=2**17)
+
+
 @pytest.mark.parametrize("capacity", [1, 2, 31, 32, 33, 100, 1000, 4097])
 @pytest.mark.parametrize("lanes", [1, 3, 8])
 def test_at_least_the_capacity_can_be_stored(capacity: int, lanes: int):
@@ -174,8 +203,10 @@ def test_at_least_the_capacity_can_be_stored_with_final_rows_beside(lanes: int):
 
 
 def test_rows_of_a_page():
-    """About 1 MiB, between 64 and 32768 rows, at most 1/32 of the capacity (C2)."""
-    assert rows_of_a_page(28 * 1024, None) == 64
+    """About 1 MiB, between 64 and 32768 rows, at most 1/32 of the capacity (C2); wide rows at most 16 MiB."""
+    assert rows_of_a_page(28 * 1024, None) == rows_of_a_page(256 * 1024, None) == 64
+    assert rows_of_a_page(1 << 20, None) == 16
+    assert rows_of_a_page(10_000_000, None) == rows_of_a_page(1 << 30, None) == 1
     assert rows_of_a_page(1, None) == 32768
     assert rows_of_a_page(1024, None) == 1024
     assert rows_of_a_page(1, 3200) == 100
@@ -195,6 +226,19 @@ def test_without_capacity_the_store_grows_as_rows_come():
     assert statistics.pages + statistics.free_pages <= 5
 
 
+def test_wide_rows_take_little_more_than_what_is_held():
+    """C1: a table of 5 rows of 4 MB, with one writer, takes the pages of 5 rows and a few more."""
+    table = hr.Table("t", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=5)
+    row = np.zeros(4_000_000, np.uint8)
+    with hr.Replay(Signature.like({"x": row}), [table]) as replay:
+        with replay.writer(items=[hr.ItemRule("t", 1)]) as writer:
+            for _ in range(40):
+                writer.append({"x": row})
+        store = replay.statistics().store
+        used = (store.pages + store.free_pages) * replay.store.arrays.page_rows * store.row_bytes
+        assert used <= 4 * 5 * store.row_bytes
+
+
 def test_a_full_store_keeps_everything_and_goes_on():
     """C3: nothing that was stored is lost, the step is not stored, and the writer goes on when pages leave."""
     store = make_store(16, page_rows=2)
@@ -204,6 +248,7 @@ def test_a_full_store_keeps_everything_and_goes_on():
     other = LaneBlock(store, 1, MAX_ROWS)
     message = until_full(lambda: append(store, other, 100))
     assert re.search(r"capacity 16 steps, \d+ rows held \(\d+ bytes\).*Somebody holds it", message)
+    assert "room is given back 2 rows at a time" in message
     before = store.statistics()
     for _ in range(3):
         with pytest.raises(StoreFull):

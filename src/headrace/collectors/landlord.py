@@ -69,8 +69,8 @@ class Landlord:
         page_rows = self._store.arrays.page_rows
         if num_envs > page_rows:
             raise ValueError(
-                f"replay_buffer: a page of it has {page_rows} rows, fewer than the {num_envs} environments of the "
-                "worker; give the replay a larger capacity"
+                f"replay_buffer: a step of the {num_envs} environments of the worker must fit into {page_rows} rows, "
+                "1/32 of the capacity or 16 MiB; give the replay a larger capacity or the worker fewer environments"
             )
         for rule in checked_rules(rules):
             if rule.cut.end == CONTINUE:

@@ -47,6 +47,8 @@ NO_LINK = 0
 ORPHAN = 0xFFFFFFFF  # a final row whose last transition is gone
 
 MAX_ROWS = 0xFFFFFFF0
+# Reserved beyond what the capacity needs.
+_SPARE_PAGES = 64
 
 METADATA_ARRAYS = frozenset({"pages", "freed", "steps", "links", "start_rows", "start_ids", "versions"})
 """The arrays of `plan` that tell about rows; the others hold their values."""
@@ -96,9 +98,14 @@ def columns(arrays: Mapping[str, NDArray[Any]], signature: Signature) -> dict[st
 
 
 def rows_of_a_page(row_nbytes: int, capacity: int | None) -> int:
-    """About 1 MiB a page, between 64 and 32768 rows, and at most 1/32 of the capacity."""
+    """About 1 MiB a page, and at most 1/32 of the capacity.
+
+    At least 64 rows, so that a vector step fits, as long as these are at most 16 MiB; and at most 32768.
+    """
     # Rules: replay C2
-    rows = min(32768, max(64, (1 << 20) // max(1, row_nbytes)))
+    row_nbytes = max(1, row_nbytes)
+    fewest = max(1, min(64, (16 << 20) // row_nbytes))
+    rows = min(32768, max(fewest, (1 << 20) // row_nbytes))
     return rows if capacity is None else max(1, min(rows, capacity // 32))
 
 
@@ -116,6 +123,15 @@ def reserved_pages(capacity: int | None, row_nbytes: int, page_rows: int) -> int
 
     A block of N lanes leaves `page_rows % N` rows of a page unused, at worst nearly half of it; so twice the pages are
     reserved, and the capacity is kept by counting rows.
+
+    Raises:
+        ValueError: a capacity of which not all rows could be numbered.
     """
     rows = reserved_rows(row_nbytes) if capacity is None else capacity
-    return 2 * -(-rows // page_rows) + 64
+    pages, most = 2 * -(-rows // page_rows) + _SPARE_PAGES, MAX_ROWS // page_rows
+    if capacity is not None and pages > most:
+        raise ValueError(
+            f"capacity: expected at most {(most - _SPARE_PAGES) // 2 * page_rows} steps, got {capacity}: rows have "
+            "numbers of 32 bits, half of which are kept for places that vector steps leave unused. Use several replays"
+        )
+    return min(pages, most)

@@ -85,6 +85,8 @@ class Store:
         self.who_holds: Callable[[], str] = lambda: ""
         page_rows = page_rows or rows_of_a_page(signature.nbytes, capacity)
         num_pages = num_pages or reserved_pages(capacity, signature.nbytes, page_rows)
+        if num_pages > MAX_ROWS // page_rows:
+            raise ValueError(f"expected at most {MAX_ROWS} rows, got {num_pages} pages of {page_rows} rows")
         layout = plan(signature, num_pages, page_rows)
         try:
             self.arena = make_arena(layout.nbytes)
@@ -283,8 +285,10 @@ class Store:
         statistics = self.statistics()
         return (
             f"the store is full: capacity {self.capacity} steps, {statistics.rows} rows held "
-            f"({statistics.bytes} bytes) in {statistics.pages} pages. {self.who_holds()}"
-            "Give it a larger capacity, or let items leave (a smaller max_size, max_times_sampled, delete)"
+            f"({statistics.bytes} bytes); room is given back {self.arrays.page_rows} rows at a time, when nothing "
+            f"holds any of them. {self.who_holds()}"
+            "Give it a larger capacity, let items leave (a smaller max_size, max_times_sampled, delete), or close "
+            "writers that are not used any more"
         )
 
     def keep_pages(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
