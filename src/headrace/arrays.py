@@ -118,9 +118,21 @@ def as_array(value: Any, path: str) -> NDArray[Any]:
             f"{path}: expected an array of numbers, got {type(value).__name__}: {error}"
         ) from error
     if array.dtype.kind not in _RANK:
+        if (large := _larger_than_64_bits(array)) is not None:
+            raise SpecError(
+                f"{path}: expected integers of at most 64 bits, got {large}; a column of floats takes float(value)"
+            )
         got = type(value).__name__ if array.shape == () else f"{type(value).__name__} of dtype {array.dtype}"
         raise SpecError(f"{path}: expected an array of numbers or booleans, got {got}")
     return array
+
+
+def _larger_than_64_bits(array: NDArray[Any]) -> int | None:
+    """The first integer of an array of objects, if these are numbers that no dtype holds."""
+    values = array.reshape(-1).tolist() if array.dtype.kind == "O" else []
+    if not all(isinstance(value, int | float) for value in values):
+        return None
+    return next((value for value in values if isinstance(value, int) and not -(2**63) <= value < 2**64), None)
 
 
 def _cast(array: NDArray[Any], spec: ArraySpec, path: str, wanted: tuple[int, ...]) -> NDArray[Any]:

@@ -3,6 +3,7 @@
 import functools
 import inspect
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -84,8 +85,11 @@ def test_wrong_arguments(scripted, wrong):
 
 @PREFETCHES
 def test_unknown_table(make_replay, prefetch):
-    """LD9: at the first batch."""
-    with Loader(make_replay(), "nobody", 1, prefetch=prefetch) as loader:
+    """LD9, LD1: at construction; at the first batch where only `sample` of a replay is known."""
+    replay = make_replay()
+    with pytest.raises(KeyError, match="no table 'nobody'; there are 't'"):
+        Loader(replay, "nobody", 1, prefetch=prefetch)
+    with Loader(SimpleNamespace(sample=replay.sample), "nobody", 1, prefetch=prefetch) as loader:
         with pytest.raises(KeyError, match="no table 'nobody'; there are 't'"):
             next(loader)
 

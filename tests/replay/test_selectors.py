@@ -9,6 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
+from headrace.replay import moving
 from headrace.replay.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
 
 SIGNATURE = hr.Signature.like({"n": np.int64(0)})
@@ -215,6 +216,34 @@ def test_without_replacement_a_batch_has_no_item_twice():
         assert not replay.can_sample("t", 21)
         with pytest.raises(hr.DeadlineExceeded):
             replay.sample("t", 21, timeout=0)
+
+
+def test_without_replacement_every_order_is_as_likely():
+    # replay S7, with items that left in between
+    with new_replay(Uniform(replacement=False)) as replay:
+        keys = put(replay, [1.0] * 9)
+        replay.delete("t", [keys[1], keys[4], keys[5], keys[6]])
+        left = [0, 2, 3, 7, 8]
+        counts = dict.fromkeys(itertools.permutations(left, 2), 0)
+        for _ in range(4000):
+            counts[tuple(replay.sample("t", 2).data["n"].tolist())] += 1
+        # 19 degrees of freedom: above 44 once in a thousand.
+        assert chi_square(np.array(list(counts.values())), np.full(20, 1 / 20)) < 44
+
+
+def test_without_replacement_a_hole_does_not_make_a_list_of_all_items(monkeypatch):
+    # replay S7, performance P7
+    def refuse(*_):
+        raise AssertionError("all items were looked at")
+
+    with new_replay(Uniform(replacement=False)) as replay:
+        keys = put(replay, [1.0] * 100)
+        replay.delete("t", keys[50:60])
+        monkeypatch.setattr(moving, "live_slots", refuse)
+        for count in (1, 7, 90):
+            drawn = replay.sample("t", count).info.keys.tolist()
+            assert len(set(drawn)) == count
+            assert not set(drawn) & set(keys[50:60])
 
 
 def test_without_replacement_tells_each_draws_own_size():

@@ -192,6 +192,17 @@ def test_a4_strings_and_objects_are_refused(leaf):
         TrajectoryAccumulator({"t": {"a": (leaf,)}})
 
 
+@pytest.mark.parametrize("dtype", [np.int64, np.float32])
+@pytest.mark.parametrize("value", [2**70, -(2**64), [[1, 2**70]]])
+def test_a17_an_integer_of_more_than_64_bits_is_told(dtype, value):
+    acc = TrajectoryAccumulator({"t": {"a": np.zeros((3, *np.shape(value)[1:]), dtype)}})
+    with pytest.raises(
+        SpecError, match=r"^t/a: expected integers of at most 64 bits, got -?\d{20,}; .*float"
+    ):
+        acc.add("t", {"a": value})
+    assert acc.count("t") == 0
+
+
 def test_a5_the_example_is_not_touched_and_not_kept():
     leaf = np.full((2, 3), 7.0)
     acc = TrajectoryAccumulator({"t": leaf})

@@ -5,6 +5,9 @@ import time
 import numpy as np
 
 import headrace as hr
+from headrace.replay.chosen import Chosen
+from headrace.replay.rules import ChosenWindows
+from headrace.trajectories.chosen_rows import ChosenRows
 
 STEPS, PARTS = 12_000, 6
 QUEUE = {"sampler": hr.selectors.Fifo(), "remover": hr.selectors.Fifo(), "max_size": 4}
@@ -53,3 +56,16 @@ def test_an_episode_observer_takes_a_long_episode_at_one_pace():
     assert_flat(marks)
     assert replay.sample("t", 1).data.observation[0, :, 0].tolist() == list(range(STEPS + 1))
     replay.close()
+
+
+def test_after_a_long_episode_short_ones_touch_only_their_own_rows():
+    chosen = ChosenRows([ChosenWindows("t", 2)], lanes=1)
+    chosen.note(Chosen({0: np.array([True])}, {}), np.array([999_999]))
+    assert np.flatnonzero(chosen.take(0, 1_000_000)).tolist() == [999_998, 999_999]
+    # The lane keeps its long row; nothing beyond an episode's own rows is looked at or cleared.
+    chosen._steps[0, 100:] = 1
+    for newest in (3, 50):
+        chosen.note(Chosen({0: np.array([True])}, {}), np.array([newest]))
+        assert np.flatnonzero(chosen.take(0, newest + 1)).tolist() == [newest - 1, newest]
+        assert not chosen.take(0, 100).any()
+    assert (chosen._steps[0, 100:] == 1).all()

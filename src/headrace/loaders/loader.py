@@ -24,6 +24,7 @@ from headrace.loaders.workers import (
     place_among_workers,
     replay_of_this_process,
 )
+from headrace.replay.replay import Replay
 
 
 class Loader:
@@ -49,6 +50,7 @@ class Loader:
         clock: tells the time to deadlines; tests give one that they move.
 
     Raises:
+        KeyError: a replay of this process has no such table; any other replay says so with the first batch.
         ValueError: batch_size < 1, prefetch < 0, timeout < 0, an unknown `to`, a device that is not there or not for
             NumPy.
         ImportError: the framework is not installed.
@@ -94,6 +96,8 @@ class Loader:
     ) -> None:
         if timeout is not None and not timeout >= 0:
             raise ValueError(f"timeout: expected None or seconds >= 0, got {timeout}")
+        if isinstance(replay, Replay) and table not in replay.table_names:
+            raise KeyError(f"no table {table!r}; there are {', '.join(map(repr, replay.table_names))}")
         self._replay = replay
         self._arguments = (table, check_count("batch_size", batch_size, 1))
         self._options = {

@@ -23,6 +23,7 @@ from headrace.replay.item_memory import (
 )
 from headrace.replay.item_state import ItemState, LoadedItems, arrays_by_name, room_for_copy, state_of
 from headrace.replay.items import (
+    DEAD,
     FIRST,
     HAS_SEQUENCES,
     LIVE,
@@ -482,13 +483,22 @@ class ItemRing:
         return self.arrays.windows[slots] if self.has_windows else self.window
 
     def _distinct_slots(self, count: int) -> NDArray[np.int64]:
-        ring = self.arrays.ring
-        if ring[SPAN] > ring[LIVE]:
-            return self._random.choice(self._live_slots(), count, replace=False)
-        # Without holes every place is an item: no list of them is needed.
-        places = self._random.choice(int(ring[LIVE]), count, replace=False)
-        slots: NDArray[np.int64] = (ring[FIRST] + places) % len(self.arrays.rows)
-        return slots
+        """Draws slots of different items, every sequence of them with the same chance.
+
+        Places are drawn in random order and those of items that left are passed over: no list of the items is needed.
+        """
+        ring, rows = self.arrays.ring, self.arrays.rows
+        span, live = int(ring[SPAN]), int(ring[LIVE])
+        wanted = count
+        while True:
+            places = self._random.choice(span, wanted, replace=False)
+            slots: NDArray[np.int64] = (ring[FIRST] + places) % len(rows)
+            if span > live:
+                slots = slots[rows[slots] != DEAD]
+            if len(slots) >= count:
+                return slots[:count]
+            # At least half of the places are items, or nearly so (`_close_holes`).
+            wanted = min(span, max(2 * wanted, count * span // live + 8))
 
     def _live_slots(self) -> NDArray[np.int64]:
         """The slots of all items, in the order of insertion."""

@@ -22,6 +22,8 @@ class ChosenRows:
     def __init__(self, rules: Sequence[Rule], lanes: int) -> None:
         self._rules = {number: rule for number, rule in enumerate(rules) if isinstance(rule, ChosenWindows)}
         self._steps = np.zeros((lanes, 64), np.int32)
+        # How many entries of each lane may be other than 0.
+        self._used = np.zeros(lanes, np.int64)
 
     def note(self, chosen: Chosen, index: NDArray[np.int64]) -> None:
         """These windows became items.
@@ -45,12 +47,15 @@ class ChosenRows:
             self._steps = grown
         self._steps[lanes, stops - rule.length] += 1
         self._steps[lanes, stops] -= 1
+        self._used[lanes] = np.maximum(self._used[lanes], stops + 1)
 
     def take(self, lane: int, rows: int) -> NDArray[np.bool_]:
         """Returns which of the first `rows` rows of a lane's episode are in items, and starts the next episode."""
-        steps = self._steps[lane]
+        # Of a long episode before this one the lane has a long row: only what this one used is looked at.
+        steps = self._steps[lane, : self._used[lane]]
         covered = np.zeros(rows, np.bool_)
         known = min(rows, len(steps))
         covered[:known] = np.cumsum(steps[:known]) > 0
         steps[:] = 0
+        self._used[lane] = 0
         return covered
