@@ -534,6 +534,24 @@ def test_a_worker_process_writes_into_the_files_of_a_store(place):
             np.testing.assert_array_equal(values, signature.flatten(after)[name])
 
 
+def test_d5_a_store_is_in_use_as_long_as_a_worker_may_write_into_it(place):
+    """Its pages are on loan: the next owner would find the worker's rows in them."""
+    from headrace.testing import CounterEnv
+
+    make_env = partial(CounterEnv, 5)
+    signature = hr.collectors.signature(make_env)
+    tables = [hr.Table("t", sampler=Fifo(), remover=Fifo(), max_size=64)]
+    with hr.Replay(signature, tables, path=place, capacity=2000) as replay:
+        collector = hr.AsyncCollector(
+            make_env, frames_per_batch=8, total_frames=-1, replay_buffer=replay, items=[hr.ItemRule("t", 1)]
+        )
+        next(collector)
+    with pytest.raises(hr.CheckpointError, match="in use by.* the worker of a collector"):
+        hr.Replay(signature, tables, path=place)
+    collector.shutdown(raise_on_error=False)
+    hr.Replay(signature, tables, path=place).close()
+
+
 class _Full:
     """A disk on which no new file can be made."""
 

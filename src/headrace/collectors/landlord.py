@@ -339,6 +339,7 @@ class Landlord:
         try:
             columns = {name: by_env(store.columns[name][rows]) for name in store.signature.columns}
             following = {name: by_env(store.columns[name][after]) for name in observed if name in columns}
+            store.check_rows_were_ours()
         finally:
             store.end_reading(reader)
         masked = (words & FINAL) != 0

@@ -102,6 +102,7 @@ class ReplayEpisodes(Iterator[Episode]):
                 final_columns = replay.final_columns if store.arrays.steps[rows[-1]] & FINAL else None
             # Not `take`: small columns stand in records, and it would copy the whole of such a column first.
             columns = {name: column[rows] for name, column in store.columns.items()}
+            store.check_rows_were_ours()
         finally:
             if reader >= 0:
                 store.end_reading(reader)

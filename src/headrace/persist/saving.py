@@ -220,6 +220,7 @@ def _write_rows(
         links.add_metadata(first, stop)
         for writer in writers:
             writer.settle()
+        store.check_rows_were_ours()
         held.release(stop)
     records = [
         writer.record([record_of_array(name, array, total)])

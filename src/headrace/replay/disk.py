@@ -150,8 +150,8 @@ class Disk:
         except BlockingIOError as error:
             os.close(descriptor)
             raise CheckpointError(
-                f"{self.folder}: the store is in use by another process, or was opened twice in this one; close it "
-                "there first"
+                f"{self.folder}: the store is in use by another process, by the worker of a collector, or was opened "
+                "twice in this one; close it there first, and shut its collectors down"
             ) from error
         return descriptor
 
@@ -337,9 +337,14 @@ class Disk:
     def abandon(self) -> None:
         """Give the folder free as it is."""
         with self._syncing:
-            if not self.store.is_closed:
-                # Arrays over the mapping would keep the lock.
-                fcntl.flock(self.store.arena.descriptor, fcntl.LOCK_UN)
+            if self.store.is_closed:
+                return
+            # Before the lock goes: whoever copies rows looks at this afterwards.
+            self.store.is_closed = True
+            try:
+                # A writer that is overtaken may be writing a row: from here on that reaches no file.
+                self.store.arena.make_private()
+            finally:
                 self.store.close()
 
 

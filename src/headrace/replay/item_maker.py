@@ -143,6 +143,8 @@ class ItemMaker:
             return
         if self._append_and_cut(block, None):
             return
+        if self._replay.is_closed:
+            self._replay.check_open()
         for table in self._customs:
             table.ring.check()
         block.commit()

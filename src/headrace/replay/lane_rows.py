@@ -99,6 +99,7 @@ class LaneRows:
         for block in self.blocks:
             block.make_room()
         with self._lock:
+            self._replay.check_open()
             for block, lanes in self._spans:
                 self._fill(block, values, lanes)
                 self._items.commit_and_make(block)
@@ -111,6 +112,7 @@ class LaneRows:
         for block in self.blocks:
             block.make_room()
         with self._lock:
+            self._replay.check_open()
             for block, lanes in self._spans:
                 self._fill(block, values, lanes)
                 block.commit_marked(final[lanes], idle[lanes])
@@ -131,6 +133,7 @@ class LaneRows:
                 block.make_room()
                 written.append((block, lanes, waiting))
         with self._lock:
+            self._replay.check_open()
             done = 0
             if len(ended):
                 self._require_finals(ended, 1)
@@ -189,6 +192,7 @@ class LaneRows:
             return
         self._replay.note_given(values)
         with self._lock:
+            self._replay.check_open()
             self._require_finals(lanes, 0)
             self._end(lanes, values)
 
@@ -250,6 +254,7 @@ class LaneRows:
             end: what becomes of the rows that fill no window, in place of what the rules say.
         """
         with self._lock:
+            self._replay.check_open()
             for block, inner, _ in self._by_block(lanes):
                 rows = block.last + inner
                 self._end_without_finals(block, inner)
@@ -258,6 +263,7 @@ class LaneRows:
     def drop_lanes(self, lanes: NDArray[np.int64]) -> None:
         """The episodes of these lanes end, and nothing more is made of them."""
         with self._lock:
+            self._replay.check_open()
             for block, inner, _ in self._by_block(lanes):
                 for lane in inner.tolist():
                     block.drop(lane)
@@ -265,6 +271,7 @@ class LaneRows:
     def end_streams(self, lanes: NDArray[np.int64]) -> None:
         """Starts a new stream in these lanes: no window crosses this point."""
         with self._lock:
+            self._replay.check_open()
             for block, inner, _ in self._by_block(lanes):
                 self._items.end_streams(block, inner)
 

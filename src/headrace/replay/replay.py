@@ -448,7 +448,7 @@ class Replay:
         Raises:
             OSError: it could not be written; nothing is left behind and the replay goes on.
             ValueError: keep < 1.
-            Closed: the replay is closed.
+            Closed: the replay is closed; or it has a `path` and was closed meanwhile, then nothing is left behind.
 
         >>> import tempfile, headrace as hr
         >>> with tempfile.TemporaryDirectory() as folder:

@@ -91,10 +91,11 @@ class Sampling:
             if quick is not None:
                 batches, out, missing = quick
                 batch = batches.present(out, missing)
-                self._check_rows_were_ours(reader)
+                if reader >= 0:
+                    store.check_rows_were_ours()
                 return batch
             data = plan.present(located)
-            self._check_rows_were_ours(reader)
+            store.check_rows_were_ours()
             if mask is not None and padding is not None:
                 fill_padding(padding, store.signature, views, data, mask)
         except MemoryError as error:
@@ -107,15 +108,6 @@ class Sampling:
         plan.finish(located, data)
         length = located.rows.shape[1] if located.rows.ndim > 1 else None
         return SampledBatch(data, _info_of(drawn), mask, BatchLayout(length, plan.every))
-
-    def _check_rows_were_ours(self, reader: int) -> None:
-        """After a copy under a guard: a file that was closed meanwhile may be written by whoever opened it next.
-
-        Raises:
-            Closed: it was.
-        """
-        if reader >= 0 and self._store.is_closed and self._store.arena.is_on_disk:
-            raise Closed("the replay was closed while a batch was copied")
 
     def _draw_quick(self, plan: SamplingPlan, live: LiveTable, batch_size: int) -> _Drawn | None:
         """A batch drawn in one call, or None where that is not the way for it (`replay.quick`)."""

@@ -279,6 +279,7 @@ class Writer:
             self._wait_for_room()
         block, inner = self._rows.block_of(check_count("lane", lane, 0))
         with self._lock:
+            self._replay.check_open()
             tail = block.tail(inner)
             start = (
                 follow(self._store.arrays, tail, 1 - length) if tail >= 0 and length <= self._history else -1

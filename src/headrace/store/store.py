@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.errors import StoreFull
+from headrace.errors import Closed, StoreFull
 from headrace.spec import Signature
 from headrace.statistics import StoreStatistics
 from headrace.store.arena import Arena
@@ -56,6 +56,7 @@ class Store:
         columns: each column's array, `dtype[rows, ...]`; small ones stand side by side in records (`store.records`).
         records: uint8[...], those records as bytes.
         lock: held while pages or references change.
+        is_on_disk: whether rows live in a file, which another process may open when this one has closed it.
         layout: where the arrays lie in the arena.
         row_arrays: the arrays of the arena that hold the values of rows, whole: what is saved of a row beside its word.
         memory, places: the arena as bytes and where its arrays lie, for kernels (`store.memory`).
@@ -99,6 +100,7 @@ class Store:
         self.memory: NDArray[np.uint8] = self.arena.array(0, (layout.nbytes,), np.uint8)  # type: ignore[assignment]
         self.places = layout.spans()
         self.num_pages = num_pages
+        self.is_on_disk = self.arena.is_on_disk
         self.is_closed = False
         try:
             self.arena.reserve(layout.places["freed"][0], self.arrays.freed.nbytes)
@@ -157,8 +159,11 @@ class Store:
 
         Raises:
             StoreFull: no page is free; nothing changed.
+            Closed: the store is closed.
         """
         with self.lock:
+            if self.is_closed:
+                raise Closed("the replay is closed")
             self.reclaim()
             charge = lanes * (self.arrays.page_rows // lanes)
             while not self._has_room(charge):
@@ -337,6 +342,15 @@ class Store:
         if self._waits_for_readers:
             with self.lock:
                 self._reader_ended.notify_all()
+
+    def check_rows_were_ours(self) -> None:
+        """Raise if what was copied without the lock may be somebody else's; called after the copy.
+
+        Raises:
+            Closed: a file that was closed meanwhile may be written by whoever opened it next.
+        """
+        if self.is_closed and self.is_on_disk:
+            raise Closed("the replay was closed while rows were copied")
 
     def hold(self, pages: Sequence[int], array: NDArray[Any]) -> NDArray[Any]:
         """The same memory as `array`, read-only, with these pages held until the last array over it is garbage."""
