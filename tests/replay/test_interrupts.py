@@ -6,6 +6,7 @@ in between. `Interrupt` raises at one of these moments after the other.
 
 import dis
 import gc
+import shutil
 import sys
 from pathlib import Path
 
@@ -166,3 +167,112 @@ def test_an_append_to_a_replay_on_disk(rule, lanes, before, tmp_path):
             assert again.statistics().tables["t"].inserts == counts
         number += 1
     assert number > 10, "there are moments to try"
+
+
+# ---- draws -----------------------------------------------------------------------------------------------------
+
+
+UNIFORM, FIFO = hr.selectors.Uniform(), hr.selectors.Fifo()
+DRAWS = pytest.mark.parametrize(
+    ("sampler", "k"),
+    [(FIFO, 1), (UNIFORM, 2), (UNIFORM, 0), (hr.selectors.Uniform(replacement=False), 2)],
+    ids=["queue", "leaving", "staying", "distinct"],
+)
+
+
+def draw_interrupted(number, replay):
+    """Whether there was such a moment in the draw."""
+    try:
+        with Interrupt(number):
+            replay.sample("t", 2)
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+def filled(sampler, k, path=None, limiter=None):
+    """A table of 4 items, in each of which is room for a draw, and the writer."""
+    limiter = limiter or hr.rate_limiters.SampleToInsertRatio(2, 1, (-100, 100))
+    table = hr.Table(
+        "t", sampler=sampler, remover=FIFO, max_size=50, max_times_sampled=k, rate_limiter=limiter
+    )
+    replay = hr.Replay(SIGNATURE, [table], seed=0, capacity=100, path=path)
+    writer = replay.writer(items=[hr.ItemRule("t", 1)])
+    for number in range(4):
+        writer.append({"n": number})
+    return replay, writer
+
+
+@DRAWS
+@pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "disk"])
+def test_what_an_interrupted_draw_took_is_counted(sampler, k, on_disk, tmp_path):
+    """replay T6, L5: in S, in D, and in the item, or nowhere."""
+    number, goes_on = 1, True
+    while goes_on:
+        path = tmp_path / str(number) if on_disk else None
+        replay, writer = filled(sampler, k, path)
+        with replay:
+            goes_on = draw_interrupted(number, replay)
+            live = replay.live_table("t")
+            times = live.ring.arrays.times[live.ring._live_slots()].astype(int)
+            found = replay.statistics().tables["t"]
+            assert found.samples in (0, 1, 2)
+            assert found.samples == times.sum() + k * found.deletes
+            assert found.deletes == 4 - len(times)
+            assert not k or times.max(initial=0) < k
+            assert replay.sample("t", 1, timeout=0).data["n"].shape == (1,)
+            counts = replay.statistics().tables["t"]
+            assert counts.samples == found.samples + 1
+            writer.close()
+        if on_disk:
+            with hr.Replay(SIGNATURE, [live.description()], capacity=100, path=path) as again:
+                assert again.statistics().tables["t"].samples == counts.samples
+            shutil.rmtree(path)
+        number += 1
+    assert number > 10, "there are moments to try"
+
+
+@DRAWS
+def test_an_interrupted_draw_ends_no_flush(sampler, k):
+    """replay I5: the table did not fail. What the draw let in is in."""
+    number, goes_on = 1, True
+    while goes_on:
+        # Two more inserts for each sample.
+        limiter = hr.rate_limiters.SampleToInsertRatio(0.5, 1, (-100, 2))
+        replay, writer = filled(sampler, k, limiter=limiter)
+        with replay:
+            for extra in range(6):
+                writer.append({"n": 4 + extra})
+            assert writer.pending == 6
+            goes_on = draw_interrupted(number, replay)
+            samples = replay.statistics().tables["t"].samples
+            assert writer.pending == 6 - 2 * samples
+            with pytest.raises(hr.DeadlineExceeded):
+                writer.flush(timeout=0)
+            with pytest.warns(ResourceWarning, match="pending"):
+                writer.__exit__(KeyError, KeyError(), None)
+        number += 1
+    assert number > 10, "there are moments to try"
+
+
+def test_a_queue_that_interrupted_draws_have_emptied_takes_as_many_as_before():
+    """replay L2."""
+    with hr.Replay(SIGNATURE, [hr.Table.queue("t", 3)]) as replay:
+        writer = replay.writer(items=[hr.ItemRule("t", 1)])
+        for n in range(3):
+            writer.append({"n": n})
+        ring = replay.live_table("t").ring
+        draw = ring.draw
+
+        def draw_and_interrupt(*arguments):
+            draw(*arguments)
+            raise KeyboardInterrupt
+
+        ring.draw = draw_and_interrupt
+        for _ in range(3):
+            with pytest.raises(KeyboardInterrupt):
+                replay.sample("t", 1)
+        for n in range(3):
+            writer.append({"n": n})
+        assert (len(replay.table("t")), writer.pending) == (3, 0)
+        writer.close()

@@ -397,8 +397,8 @@ class _PendingItems(Pending):
         super().__init__(lock)
         self._all_applied = all_applied
 
-    def add(self, table: str, count: int) -> None:
-        """Count items that wait (or, negative, that do no longer)."""
-        super().add(table, count)
+    def left(self) -> None:
+        """See `Pending.left`."""
+        super().left()
         if not self.count:
             self._all_applied()

@@ -200,7 +200,7 @@ class CustomRing(ItemRing):
         if max_times:
             return self._draw_one_by_one(self._sampler_index, keys, integers, floats, max_times)
         self._choose(self._sampler_index, 0, len(keys), integers, floats)
-        drawing.take(self.arrays, 0, len(keys), keys, integers, floats)
+        drawing.take_from(self._table, 0, len(keys), keys, integers, floats)
         return self._windows_of(integers[drawing.SLOT]), 0
 
     def draw_distinct(
@@ -233,7 +233,7 @@ class CustomRing(ItemRing):
         removed = 0
         for place in range(len(keys)):
             self._choose(index, place, place + 1, integers, floats)
-            drawing.take(self.arrays, place, place + 1, keys, integers, floats)
+            drawing.take_from(self._table, place, place + 1, keys, integers, floats)
             slot = integers[drawing.SLOT, place : place + 1]
             if len(windows):
                 windows[place] = self.arrays.windows[slot[0]]

@@ -20,7 +20,6 @@ from headrace.replay.items import (
     WINDOW_WORDS,
     Index,
     Items,
-    Scratch,
     ask_for,
     index_refresh,
     remove_slot,
@@ -28,10 +27,9 @@ from headrace.replay.items import (
 )
 from headrace.replay.journal import remember
 from headrace.replay.sum_tree import find, total
-from headrace.replay.table_handles import open_items_of
+from headrace.replay.table_handles import count_sampled, open_items_of, open_scratch_of, open_store_of
 from headrace.store.intrinsics import AHEAD, prefetch
 from headrace.store.jit import Float, Int, kernel, kernel_apart, unsigned
-from headrace.store.layout import StoreArrays
 
 # The rows of a draw's integers and floats.
 SLOT, TIMES, SIZE, ROW = range(4)
@@ -185,18 +183,37 @@ def draw_from(
     integers: NDArray[np.int64],
     floats: NDArray[np.float64],
 ) -> Int:
-    """`draw`, quick to call.
+    """`draw`, quick to call, counted by the table.
 
     Args:
         table: handles of the table (`table_handles`).
     """
-    return draw(open_items_of(table), start, uniforms, keys, integers, floats)
+    drawn = draw(open_items_of(table), start, uniforms, keys, integers, floats)
+    count_sampled(table, drawn - start)
+    return drawn
+
+
+@kernel
+def take_from(
+    table: NDArray[np.int64],
+    start: Int,
+    stop: Int,
+    keys: NDArray[np.uint64],
+    integers: NDArray[np.int64],
+    floats: NDArray[np.float64],
+) -> None:
+    """`take`, quick to call, counted by the table.
+
+    Args:
+        table: handles of the table (`table_handles`).
+    """
+    take(open_items_of(table), start, stop, keys, integers, floats)
+    count_sampled(table, stop - start)
 
 
 @kernel
 def draw_and_remove(
-    store: StoreArrays,
-    items: Items,
+    table: NDArray[np.int64],
     max_times: Int,
     start: Int,
     uniforms: NDArray[np.float64],
@@ -204,17 +221,19 @@ def draw_and_remove(
     integers: NDArray[np.int64],
     floats: NDArray[np.float64],
     windows: NDArray[np.uint32],
-    scratch: Scratch,
 ) -> tuple[Int, Int]:
-    """As `draw`, one after the other: an item that was sampled `max_times` times is gone for the next draw.
+    """As `draw_from`, one after the other: an item that was sampled `max_times` times is gone for the next draw.
 
     Args:
+        table: handles of the table (`table_handles`).
         windows: uint32[B, 3], written where the table has windows: an item that leaves takes its own along.
 
     Returns:
         How many are drawn now, and how many items left.
     """
     # Rules: replay L5
+    store, items, scratch = open_store_of(table), open_items_of(table), open_scratch_of(table)
+    first = start
     removed = used = 0
     draws = items.sampler.kind == PRIORITIZED or items.sampler.kind == UNIFORM
     while start < keys.shape[0] and items.ring[LIVE] > 0 and not (draws and used >= uniforms.shape[0]):
@@ -234,6 +253,7 @@ def draw_and_remove(
             index_refresh(items.remover, slot, 1, scratch)
             removed += 1
         start += 1
+    count_sampled(table, start - first)
     return start, removed
 
 

@@ -38,7 +38,7 @@ from headrace.replay.items import (
 )
 from headrace.replay.mending import pin_items
 from headrace.replay.table import Table, kernel_selectors
-from headrace.replay.table_handles import INSERTED
+from headrace.replay.table_handles import INSERTED, SAMPLED
 from headrace.store.block import LaneBlock, Seam
 from headrace.store.store import Store
 
@@ -119,6 +119,7 @@ class DurableRing(ItemRing):
         super()._use(memory)
         # Together with what goes in from now on it is the table's count of inserts.
         self._inserts_before = memory.items.ring[INSERTS] - self._told[INSERTED]
+        self._samples_before = memory.items.ring[SAMPLES] - self._told[SAMPLED]
 
     # ---- transactions ----------------------------------------------------------------------------------------------
 
@@ -141,6 +142,7 @@ class DurableRing(ItemRing):
             # Whatever came in the way, every item that was inserted is there or was removed.
             items.ring[INSERTS] = self._inserts_before + self._told[INSERTED]
             items.ring[DELETES] = items.ring[INSERTS] - items.ring[LIVE]
+            items.ring[SAMPLES] = self._samples_before + self._told[SAMPLED]
             items.journal[journal.ACTIVE] = 0
 
     def _grow_journal(self, words: int) -> None:
@@ -272,14 +274,7 @@ class DurableRing(ItemRing):
 
     def draw_quick(self, quick: QuickBatches) -> tuple[NDArray[np.uint8], int] | None:
         """See `ItemRing.draw_quick`."""
-        draw = super().draw_quick
-
-        def change() -> tuple[NDArray[np.uint8], int] | None:
-            found = draw(quick)
-            self.arrays.ring[SAMPLES] += quick.batch if found else 0
-            return found
-
-        return self._as_one(2 * quick.batch, change)
+        return self._as_one(2 * quick.batch, partial(super().draw_quick, quick))
 
     def draw_distinct(self, *arrays: Any, **options: Any) -> tuple[NDArray[np.uint32], int]:
         """See `ItemRing.draw_distinct`."""
@@ -292,12 +287,7 @@ class DurableRing(ItemRing):
         *arrays: Any,
         **options: Any,
     ) -> tuple[NDArray[np.uint32], int]:
-        def change() -> tuple[NDArray[np.uint32], int]:
-            found = draw(keys, *arrays, **options)
-            self.arrays.ring[SAMPLES] += len(keys)
-            return found
-
         # A draw counts one slot, and may remove it.
-        found = self._as_one(2 * len(keys), change)
+        found = self._as_one(2 * len(keys), partial(draw, keys, *arrays, **options))
         self._close_holes()
         return found

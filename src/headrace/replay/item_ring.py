@@ -42,6 +42,7 @@ from headrace.replay.table_handles import (
     ITEMS,
     MAX_SIZE,
     ROOM,
+    SAMPLED,
     item_handles,
     new_numbers,
     table_handles,
@@ -124,6 +125,11 @@ class ItemRing:
     def inserted(self) -> int:
         """How many items went in ever; up to date after any error, Ctrl-C included."""
         return int(self._told[INSERTED])
+
+    @property
+    def sampled(self) -> int:
+        """How many items were drawn ever; up to date after any error, Ctrl-C included."""
+        return int(self._told[SAMPLED])
 
     @property
     def unique(self) -> int:
@@ -438,7 +444,7 @@ class ItemRing:
         count = len(keys)
         integers[drawing.SLOT] = self._distinct_slots(count)
         floats[drawing.PROBABILITY] = 1.0 / len(self)
-        drawing.take(self.arrays, 0, count, keys, integers, floats)
+        drawing.take_from(self._table, 0, count, keys, integers, floats)
         windows = self._windows_of(integers[drawing.SLOT])
         if not max_times:
             return windows, 0
@@ -464,16 +470,7 @@ class ItemRing:
         while drawn < len(keys):
             uniforms = self._random.random(2 * (len(keys) - drawn)) if self._random_draws else _NO_NUMBERS
             drawn, gone = drawing.draw_and_remove(
-                self._store.arrays,
-                self.arrays,
-                max_times,
-                drawn,
-                uniforms,
-                keys,
-                integers,
-                floats,
-                windows,
-                self._scratch,
+                self._table, max_times, drawn, uniforms, keys, integers, floats, windows
             )
             removed += gone
             self._close_holes()

@@ -10,6 +10,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from headrace.replay.distribution import SkippedKeys, distribution_of
 from headrace.replay.item_ring import ItemRing
 from headrace.replay.item_state import ItemState
 from headrace.replay.items import INVENTED, LOOKAHEAD, ONE_ROW, STREAM, unpin_items
-from headrace.replay.pending import NewItems, Pending, wait_on
+from headrace.replay.pending import NewItems, Pending, PendingQueue, wait_on
 from headrace.replay.rate_limiters import RateLimiter
 from headrace.replay.selectors import CustomSelector, Uniform
 from headrace.replay.states import COUNTS, TableState
@@ -108,11 +109,11 @@ class LiveTable:
         self.resets = 0
         for name, count in (counts or {}).items():
             setattr(self, name, count)
-        # Together with what went into the ring it is `inserts`.
+        # Together with what went into the ring, and was drawn from it, these are `inserts` and `samples`.
         self._inserts_before = self.inserts - ring.inserted
-        self._seconds_inserts = self._seconds_samples = 0.0
-        self._pending: deque[NewItems] = deque()
-        self._num_pending = 0
+        self._samples_before = self.samples - ring.sampled
+        self._seconds_samples = 0.0
+        self._pending = PendingQueue(self.name, clock)
         self._waiting: deque[_Waiting] = deque()
         self._changed = threading.Condition(lock)
         self.failure: BaseException | None = None
@@ -215,10 +216,7 @@ class LiveTable:
             if self._waiting:
                 self._changed.notify_all()
             return
-        new.since = self._clock.monotonic()
         self._pending.append(new)
-        self._num_pending += len(new.rows)
-        new.writer.add(self.name, len(new.rows))
         self.settle()
 
     def _apply(self, new: NewItems) -> None:
@@ -248,11 +246,17 @@ class LiveTable:
         """After a change that may have failed half way: every item that was inserted is there or left."""
         self.deletes = self.inserts - len(self.ring)
 
-    def _failed(self, failure: BaseException) -> None:
-        """A change failed half way: what waits may wait for ever."""
-        self._count_deletes()
-        self._tell(failure)
-        self._changed.notify_all()
+    def _failed(self) -> None:
+        """A change ended with an error half way, or Ctrl-C came: count what was done, and apply what it lets in.
+
+        Where a selector of the user's own is broken, `settle` tells the writers whose items wait.
+        """
+        self.samples = self._samples_before + self.ring.sampled
+        self._recount()
+        with suppress(RuntimeError):  # Of `check`.
+            self.ring.check()
+            self._remove_spent()
+        self.settle()
 
     def settle(self) -> None:
         """Apply what the gate lets in now, then let those look that wait to sample.
@@ -270,19 +274,22 @@ class LiveTable:
                 _LOGGER.warning("items of table %r stay pending: %s", self.name, error)
             except Exception as error:  # Whatever the user's code raises.
                 _LOGGER.error(
-                    "table %r: %d pending items cannot go in: %r", self.name, self._num_pending, error
+                    "table %r: %d pending items cannot go in: %r", self.name, self._pending.count, error
                 )
                 self._tell(error)
         if self._waiting:
             self._changed.notify_all()
 
     def _apply_pending(self) -> None:
-        while self._pending:
+        pending, ring = self._pending, self.ring
+        # What an interrupt has left undone.
+        pending.take_off(ring.inserted)
+        while pending:
             room = self.limiter.insertable(self.inserts, self.samples, self.deletes)
             if room < 1:
                 return
-            head = self._pending[0]
-            before = self.inserts
+            head = pending.head
+            pending.begin(ring.inserted)
             try:
                 self._apply(head if room >= len(head.rows) else head.split(int(room))[0])
             except Exception as error:
@@ -290,21 +297,11 @@ class LiveTable:
                     self._told.append(head.writer)
                 raise
             finally:
-                self._forget_pending(head, self.inserts - before)
-
-    def _forget_pending(self, head: NewItems, done: int) -> None:
-        """The first `done` items of the head of the queue are in."""
-        self._pending.popleft()
-        if done < len(head.rows):
-            self._pending.appendleft(head.split(done)[1])
-        if done:
-            self._num_pending -= done
-            self._seconds_inserts += done * (self._clock.monotonic() - head.since)
-            head.writer.add(self.name, -done)
+                pending.take_off(ring.inserted)
 
     def _tell(self, failure: BaseException) -> None:
         """Tell the writers whose items wait why they cannot go in."""
-        writers = [*self._told, *(new.writer for new in self._pending)]
+        writers = [*self._told, *self._pending.writers()]
         self._told = list({id(writer): writer for writer in writers}.values())
         for writer in self._told:
             writer.fail(self.name, failure)
@@ -318,18 +315,12 @@ class LiveTable:
     def can_insert(self, n: int) -> bool:
         """Whether n more items would be applied now, behind those that wait."""
         # Rules: replay L7
-        return self.limiter.can_insert(self.inserts, self.samples, self.deletes, self._num_pending + n)
+        return self.limiter.can_insert(self.inserts, self.samples, self.deletes, self._pending.count + n)
 
     def refuse_pending(self) -> list[NewItems]:
         """Empty the queue of pending items and tell their writers; returns them."""
-        refused = list(self._pending)
         self._told = self._forgiven()
-        self._pending.clear()
-        self._num_pending = 0
-        for new in refused:
-            new.writer.refused += len(new.rows)
-            new.writer.add(self.name, -len(new.rows))
-        return refused
+        return self._pending.refuse()
 
     # ---- sampling --------------------------------------------------------------------------------------------------
 
@@ -411,11 +402,18 @@ class LiveTable:
         return (
             f"table {self.name!r}: a sample of {n} waited {seconds:.3g} s: size {len(self.ring)}, "
             f"inserts {self.inserts}, samples {self.samples}, deletes {self.deletes}, "
-            f"{self._num_pending} inserts pending ({self.limiter}). Insert more, ask for less, or wait longer"
+            f"{self._pending.count} inserts pending ({self.limiter}). Insert more, ask for less, or wait longer"
         )
 
     def draw(self, n: int) -> Draw:
         """Draw a batch that `wait_to_sample` has admitted."""
+        try:
+            return self._draw(n)
+        except BaseException:
+            self._failed()
+            raise
+
+    def _draw(self, n: int) -> Draw:
         ring = self.ring
         drawn = Draw(
             np.empty(n, np.uint64),
@@ -425,11 +423,7 @@ class LiveTable:
             ring.has_sequences,
         )
         draw = ring.draw_distinct if self._without_replacement else ring.draw
-        try:
-            drawn.windows, left = draw(drawn.keys, drawn.integers, drawn.floats, self.max_times)
-        except BaseException as error:
-            self._failed(error)
-            raise
+        drawn.windows, left = draw(drawn.keys, drawn.integers, drawn.floats, self.max_times)
         self.samples += n
         self.deletes += left
         if self._pending or self._waiting:
@@ -452,12 +446,16 @@ class LiveTable:
 
     def draw_quick(self, quick: QuickBatches) -> tuple[NDArray[np.uint8], int] | None:
         """Draw a batch that `wait_to_sample` has admitted, and copy its records; see `QuickBatches.sample`."""
-        drawn = self.ring.draw_quick(quick)
-        if drawn is not None:
-            self.samples += quick.batch
-            if self._pending or self._waiting:
-                self.settle()
-        return drawn
+        try:
+            drawn = self.ring.draw_quick(quick)
+            if drawn is not None:
+                self.samples += quick.batch
+                if self._pending or self._waiting:
+                    self.settle()
+            return drawn
+        except BaseException:
+            self._failed()
+            raise
 
     @property
     def has_waiting(self) -> bool:
@@ -467,7 +465,7 @@ class LiveTable:
     @property
     def gives_room(self) -> bool:
         """Whether sampling lets items leave, or lets items in for which others leave."""
-        return self._num_pending > 0 or (self.max_times > 0 and len(self.ring) > 0)
+        return self._pending.count > 0 or (self.max_times > 0 and len(self.ring) > 0)
 
     # ---- changing --------------------------------------------------------------------------------------------------
 
@@ -475,8 +473,8 @@ class LiveTable:
         """Set priorities; see `Replay.update_priorities`. Returns -1 if one is bad: then nothing has changed."""
         try:
             applied = self.ring.update(keys, priorities)
-        except BaseException as error:
-            self._failed(error)
+        except BaseException:
+            self._failed()
             raise
         if applied < 0:
             return applied
@@ -488,19 +486,19 @@ class LiveTable:
         """Remove items; see `Replay.delete`."""
         try:
             removed = self.ring.remove(keys)
-        except BaseException as error:
-            self._failed(error)
+            self.deletes += removed
+            self.ignored_deletes += len(keys) - removed
+            self.settle()
+            return removed
+        except BaseException:
+            self._failed()
             raise
-        self.deletes += removed
-        self.ignored_deletes += len(keys) - removed
-        self.settle()
-        return removed
 
     def reset(self) -> None:
         """Remove all items and begin to count anew; see `Replay.reset`."""
         self.ring.clear()
         self.inserts = self.samples = self.deletes = 0
-        self._inserts_before = -self.ring.inserted
+        self._inserts_before, self._samples_before = -self.ring.inserted, -self.ring.sampled
         self.resets += 1
         self.settle()
 
@@ -512,11 +510,11 @@ class LiveTable:
         check_size(self.name, max_size, limiter)
         try:
             self.deletes += self.ring.shrink_to(max_size)
-        except BaseException as error:
-            self._failed(error)
+            self.limiter = limiter
+            self.settle()
+        except BaseException:
+            self._failed()
             raise
-        self.limiter = limiter
-        self.settle()
 
     def description(self) -> Table:
         """The table with its settings of now."""
@@ -537,11 +535,15 @@ class LiveTable:
     def keep_to_settings(self) -> None:
         """Remove what the settings do not allow: they may be others than when the items were stored."""
         # Where nothing is to go nothing is touched: random numbers would be used up.
+        self._remove_spent()
+        if len(self.ring) > self.ring.max_size:
+            self.deletes += self.ring.shrink_to(self.ring.max_size)
+
+    def _remove_spent(self) -> None:
+        """Remove the items that were sampled as often as they may be."""
         if self.max_times:
             spent = self.ring.keys_sampled(self.max_times)
             self.deletes += self.ring.remove(spent) if len(spent) else 0
-        if len(self.ring) > self.ring.max_size:
-            self.deletes += self.ring.shrink_to(self.ring.max_size)
 
     def statistics(self) -> TableStatistics:
         """Returns the counters so far, and what waits now."""
@@ -558,11 +560,11 @@ class LiveTable:
             updates=self.updates,
             ignored_updates=self.ignored_updates,
             ignored_deletes=self.ignored_deletes,
-            pending_inserts=self._num_pending,
+            pending_inserts=self._pending.count,
             waiting_samples=len(self._waiting),
-            seconds_waiting_inserts=self._seconds_inserts,
+            seconds_waiting_inserts=self._pending.seconds,
             seconds_waiting_samples=self._seconds_samples,
-            longest_waiting_insert=self._waited_since(self._pending[0].since) if self._pending else 0.0,
+            longest_waiting_insert=self._waited_since(self._pending.head.since) if self._pending.count else 0.0,
             longest_waiting_sample=self._waited_since(self._waiting[0].since) if self._waiting else 0.0,
             samples_per_insert=self.limiter.samples_per_insert,
             samples_per_insert_so_far=self.samples / self.inserts if self.inserts else 0.0,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,12 +44,9 @@ class Pending:
         self.failures: dict[str, BaseException] = {}
         self.changed = threading.Condition(lock)
 
-    def add(self, table: str, count: int) -> None:
-        """Count items that wait (or, negative, that do no longer)."""
-        self.count += count
-        self.by_table[table] = self.by_table.get(table, 0) + count
-        if count < 0:
-            self.changed.notify_all()
+    def left(self) -> None:
+        """Tell whoever waits that items of the writer wait no longer."""
+        self.changed.notify_all()
 
     def fail(self, table: str, failure: BaseException) -> None:
         """Tell whoever waits that the items cannot go in as things are."""
@@ -105,3 +104,97 @@ class NewItems:
                 self.since,
             ),
         )
+
+
+class PendingQueue:
+    """The items that wait for one table, in the order in which they came. The replay's lock is held throughout.
+
+    Ctrl-C may come after any call. So an item that is in its table is known by the table's own count, and taken off the
+    queue in a step without calls; what an interrupt left undone the next `take_off` does.
+
+    Args:
+        table: its name.
+        clock: tells how long they waited.
+
+    Attributes:
+        count: how many items wait.
+        seconds: how long those waited that are in, summed.
+    """
+
+    def __init__(self, table: str, clock: Clock) -> None:
+        self._table = table
+        self._clock = clock
+        self._queue: deque[NewItems] = deque()
+        self.count = 0
+        self.seconds = 0.0
+        # How many items had been inserted into the table when those at the head began to go in; -1: none do.
+        self._before = -1
+        # Whom `left` is still to be told.
+        self._writer: Pending | None = None
+
+    def __bool__(self) -> bool:
+        # Also where a writer is still to be told that its items are in.
+        return bool(self._queue) or self._writer is not None
+
+    @property
+    def head(self) -> NewItems:
+        """The items that go in next."""
+        return self._queue[0]
+
+    def writers(self) -> Iterator[Pending]:
+        """The writers of the items."""
+        return (new.writer for new in self._queue)
+
+    def append(self, new: NewItems) -> None:
+        """Let these items wait behind the others."""
+        new.since = self._clock.monotonic()
+        count, writer, table = len(new.rows), new.writer, self._table
+        waiting = writer.by_table.get(table, 0)
+        # No call from here on but the last, after which Ctrl-C could come.
+        self.count += count
+        writer.count += count
+        writer.by_table[table] = waiting + count
+        self._queue.append(new)
+
+    def begin(self, inserted: int) -> None:
+        """The items at the head go in from here on.
+
+        Args:
+            inserted: how many items were inserted into the table ever.
+        """
+        self._before = inserted
+
+    def take_off(self, inserted: int) -> None:
+        """Take off those that went in since `begin`, and tell their writer."""
+        if self._before >= 0:
+            self._take_off(self.head, inserted - self._before)
+        if self._writer is not None:
+            self._writer.left()
+            self._writer = None
+
+    def _take_off(self, head: NewItems, done: int) -> None:
+        rest, writer, table = head.split(done)[1], head.writer, self._table
+        seconds, left = self._clock.monotonic() - head.since, len(rest.rows)
+        # No call from here on but the last, after which Ctrl-C could come.
+        self.count -= done
+        self.seconds += done * seconds
+        writer.count -= done
+        writer.by_table[table] -= done
+        self._writer = writer if done else None
+        self._before = -1
+        if left:
+            self._queue[0] = rest
+        else:
+            self._queue.popleft()
+
+    def refuse(self) -> list[NewItems]:
+        """Empty the queue, and tell the writers; returns what was in it."""
+        refused = list(self._queue)
+        self._queue.clear()
+        self.count = 0
+        for new in refused:
+            new.writer.refused += len(new.rows)
+            new.writer.count -= len(new.rows)
+            new.writer.by_table[self._table] -= len(new.rows)
+            new.writer.left()
+        return refused

@@ -16,7 +16,7 @@ from headrace.replay.items import (
     UNIFORM,
     Items,
 )
-from headrace.replay.table_handles import open_items_of, open_memory_of, open_store_of
+from headrace.replay.table_handles import count_sampled, open_items_of, open_memory_of, open_store_of
 from headrace.store.copying import copy_fields, words
 from headrace.store.gather import rows_of_one_length
 from headrace.store.intrinsics import next_double
@@ -82,6 +82,7 @@ def sample(
         ((numbers.shape[0] - sizes[TABLE_AT]) // FIELD_WORDS, FIELD_WORDS)
     )
     _draw(items, function, state, batch, out)
+    count_sampled(table, batch)
     memory, places = open_memory_of(table)
     records = open_records(memory, places)
     found = out[sizes[FOUND] : sizes[KNOWN_AT]].view(np.int64)

@@ -22,17 +22,17 @@ ITEMS = slice(_ITEM_MEMORY, _SCRATCH)
 ROOM = slice(_SCRATCH, _SCRATCH + len(Scratch._fields))
 """The places of the handles of a `Scratch`."""
 # The numbers of `new_numbers`.
-_PAGE_ROWS, MAX_SIZE, INSERTED = range(3)
+_PAGE_ROWS, MAX_SIZE, INSERTED, SAMPLED = range(4)
 _NOTHING: NDArray[Any] = np.zeros(0, np.int64)
 
 
 def new_numbers(store: Store) -> NDArray[np.int64]:
-    """Rows of a page, the most items (MAX_SIZE), and how many went in ever (INSERTED).
+    """Rows of a page, the most items (MAX_SIZE), and how many were inserted (INSERTED) and sampled (SAMPLED) ever.
 
-    Kernels count what they insert by themselves: so it is known after Ctrl-C too, whose error comes in place of what a
-    kernel returns.
+    Kernels count what they insert and draw by themselves: so it is known after Ctrl-C too, whose error comes in place
+    of what a kernel returns.
     """
-    return np.array([store.arrays.page_rows, 0, 0], np.int64)
+    return np.array([store.arrays.page_rows, 0, 0, 0], np.int64)
 
 
 def table_handles(store: Store, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -97,3 +97,9 @@ def open_one_row_of(table: NDArray[np.int64]) -> NDArray[np.uint32]:
 def count_inserted(table: NDArray[np.int64], count: Int) -> None:
     """So many items more went in."""
     opened(table, _NUMBERS, np.int64)[INSERTED] += count
+
+
+@kernel
+def count_sampled(table: NDArray[np.int64], count: Int) -> None:
+    """So many items more were sampled."""
+    opened(table, _NUMBERS, np.int64)[SAMPLED] += count
