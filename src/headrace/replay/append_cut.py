@@ -63,7 +63,7 @@ def append_seam_and_cut(
     first_final: Int,
     committed: Int,
 ) -> tuple[Int, Int, Int]:
-    """Does the same as `append_and_cut`, where some lanes hold nothing and the episodes of some end, whose final rows are written.
+    """Does the same as `append_and_cut`, where some lanes hold nothing and some write the final row of their episode.
 
     Args:
         table, lanes, cutter: as there; the cutter has room for all windows (`room_for`).

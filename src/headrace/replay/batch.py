@@ -23,6 +23,7 @@ class SampleInfo:
         priorities: float64[B].
         times_sampled: int64[B], this draw included.
     """
+
     # Rules: replay B3
 
     keys: NDArray[np.uint64]
@@ -64,6 +65,7 @@ class SampledBatch(ColumnsByName):
         mask: bool[B, L], True where there is a real row; None where every row is.
         layout: what the shapes do not tell, for `pack`.
     """
+
     # Rules: replay B4
 
     data: Any

@@ -178,6 +178,7 @@ class MinSize(RateLimiter):
     >>> MinSize(3).can_sample(inserts=2, samples=0, deletes=0, n=1)
     False
     """
+
     # Rules: replay L1
 
     def __init__(self, n: int) -> None:
@@ -192,6 +193,7 @@ class Queue(RateLimiter):
     >>> Queue(2).can_insert(inserts=2, samples=0, deletes=0, n=1)
     False
     """
+
     # Rules: replay L2
 
     def __init__(self, n: int) -> None:
@@ -205,6 +207,7 @@ class Stack(Queue):
     >>> Stack(2).max_diff
     2.0
     """
+
     # Rules: replay L2
 
 
@@ -226,6 +229,7 @@ class SampleToInsertRatio(RateLimiter):
     >>> limiter.min_diff, limiter.max_diff
     (2.0, 10.0)
     """
+
     # Rules: replay L3, L4
 
     def __init__(

@@ -56,7 +56,8 @@ class Replay:
     Args:
         signature: of one step.
         tables: at least one, with different names.
-        capacity: number of steps that can be stored at least; None grows as they come, bounded by what items and writers hold.
+        capacity: number of steps that can be stored at least; None grows as they come, bounded by what items and
+            writers hold.
         path: a folder, where rows and items then live, in files mapped into memory. They survive the process: a folder
             that holds a store is opened again, with all items that were applied. None keeps them in memory.
         seed: of the generator that draws; None takes one from the system. A store that was closed goes on as it was.

@@ -29,8 +29,8 @@ class ItemRule:
         end: what becomes of the rows at the end of an episode that fill no window. With CONTINUE the windows go on over
             the ends of episodes, final rows included.
         priority: of every item; or, for a `StepWriter`, a function of the item's rows.
-        lookahead: the item waits until this number of further rows of its episode, or its end, are stored, and keeps them as
-            long as it lives. An n-step transition needs n.
+        lookahead: the item waits until this number of further rows of its episode, or its end, are stored, and keeps
+            them as long as it lives. An n-step transition needs n.
 
     Raises:
         ValueError: length or stride < 1, a negative lookahead, a priority that is negative or not finite, PAD or
@@ -40,6 +40,7 @@ class ItemRule:
     >>> ItemRule("replay", 16, stride=8, end=EndOfEpisode.PAD).length
     16
     """
+
     # Rules: views V17
 
     table: str

@@ -58,6 +58,7 @@ class Fifo(Selector):
     >>> Fifo()
     Fifo()
     """
+
     # Rules: replay S1
 
     kind: ClassVar[int] = FIFO
@@ -70,6 +71,7 @@ class Lifo(Selector):
     >>> Lifo()
     Lifo()
     """
+
     # Rules: replay S2
 
     kind: ClassVar[int] = LIFO
@@ -85,6 +87,7 @@ class Uniform(Selector):
     >>> Uniform(replacement=False)
     Uniform(replacement=False)
     """
+
     # Rules: replay S3, S7
 
     replacement: bool = True
@@ -104,6 +107,7 @@ class Prioritized(Selector):
     >>> Prioritized(0.6)
     Prioritized(priority_exponent=0.6)
     """
+
     # Rules: replay P4
 
     priority_exponent: float = 1.0
@@ -129,6 +133,7 @@ class MinHeap(Selector):
     >>> MinHeap()
     MinHeap()
     """
+
     # Rules: replay S5
 
     kind: ClassVar[int] = HEAP
@@ -142,6 +147,7 @@ class MaxHeap(MinHeap):
     >>> MaxHeap()
     MaxHeap()
     """
+
     # Rules: replay S5
 
     sign: ClassVar[float] = -1.0

@@ -28,6 +28,7 @@ class Table:
     >>> Table("replay", sampler=selectors.Uniform(), remover=selectors.Fifo(), max_size=1000).max_size
     1000
     """
+
     # Rules: replay T2
 
     name: str

@@ -67,6 +67,7 @@ class Store:
     >>> store.arrays.page_rows, store.statistics().pages
     (31, 1)
     """
+
     # Rules: replay C2
 
     def __init__(

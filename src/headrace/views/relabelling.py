@@ -86,7 +86,8 @@ class Relabelling:
         given_at_the_end: columns for which final rows were given a value.
 
     Raises:
-        SpecError: an unknown column, goals whose shape or dtype differs from what is achieved, a reward that is not a scalar.
+        SpecError: an unknown column, goals whose shape or dtype differs from what is achieved, a reward that is
+            not a scalar.
     """
 
     def __init__(

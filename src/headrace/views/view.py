@@ -44,6 +44,7 @@ class View:
     >>> View("action", shift=-1).has_window
     False
     """
+
     # Rules: views V1 to V10
 
     data_col: str | None = None
