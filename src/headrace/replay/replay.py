@@ -607,8 +607,8 @@ class Replay:
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError(
-            "a Replay lives in the process that made it and cannot be pickled or copied; for a copy in another process, "
-            "save a checkpoint with replay.save(folder) and read it there with Replay.load(folder)"
+            "a Replay lives in the process that made it and cannot be pickled or copied; for a copy in another process "
+            "save a checkpoint with replay.save(folder), and read it there with Replay.load(folder)"
         )
 
     def __enter__(self) -> Self:
