@@ -564,7 +564,9 @@ class LiveTable:
             waiting_samples=len(self._waiting),
             seconds_waiting_inserts=self._pending.seconds,
             seconds_waiting_samples=self._seconds_samples,
-            longest_waiting_insert=self._waited_since(self._pending.head.since) if self._pending.count else 0.0,
+            longest_waiting_insert=self._waited_since(self._pending.head.since)
+            if self._pending.count
+            else 0.0,
             longest_waiting_sample=self._waited_since(self._waiting[0].since) if self._waiting else 0.0,
             samples_per_insert=self.limiter.samples_per_insert,
             samples_per_insert_so_far=self.samples / self.inserts if self.inserts else 0.0,
