@@ -264,6 +264,40 @@ def test_a_missing_final_observation_can_drop_the_last_transition(tmp_path, flag
         assert dataset.total_steps == 5
 
 
+def test_a_dataset_written_here_can_drop_the_last_transition_too(tmp_path):
+    """K11: also where the metadata has the structure of the episodes."""
+    whole = episode(
+        **{
+            **arrays(),
+            "observations": {"a": np.arange(4.0), "b": np.zeros((4, 2))},
+            "infos": {"all": np.arange(4)},
+        },
+        extras={"steps": np.arange(3), "all": np.arange(4)},
+    )
+    path = save_minari([whole, whole], "line-v0", root=tmp_path)
+    with h5py.File(path / "data" / "main_data.hdf5", "r+") as file:
+        group = file["episode_1/observations"]
+        for name in ("a", "b"):
+            rows = group[name][:-1]
+            del group[name]
+            group[name] = rows
+    with load_minari(path) as dataset:
+        assert dataset[0] == whole
+        with pytest.raises(DatasetError, match='episode_1: observations: .*missing_final="drop"'):
+            dataset[1]
+    with load_minari(path, missing_final="drop") as dataset:
+        assert dataset[0] == whole
+        found = dataset[1]
+        assert found.observations["a"].tolist() == [0, 1, 2]
+        assert (found.actions.tolist(), found.terminated, found.truncated) == ([0, 1], False, True)
+        assert found.infos["all"].tolist() == [0, 1, 2]
+        assert {name: array.tolist() for name, array in found.extras.items()} == {
+            "steps": [0, 1],
+            "all": [0, 1, 2],
+        }
+        assert dataset.total_steps == 5
+
+
 def test_one_transition_without_a_final_observation_leaves_nothing(tmp_path):
     """K11."""
     path = made(tmp_path, without_final(1))
@@ -281,6 +315,8 @@ BROKEN = {
     "a flag in the middle": (arrays(terminations=np.array([True, False, True])), "terminations: .*step 0"),
     "zero steps": (arrays(0), "rewards: expected at least 1 row"),
     "short actions": (arrays(actions=np.zeros(2, int)), "actions: expected 3 rows, got 2"),
+    "short rewards": (arrays(rewards=np.zeros(2)), "rewards: expected 3 rows, got 2"),
+    "long rewards": (arrays(rewards=np.zeros(4)), "rewards: expected 3 rows, got 4"),
     "long observations": (arrays(observations=np.zeros((9, 2))), "observations: expected 4 rows, got 9"),
     "short infos": (arrays(infos={"a": {"b": np.zeros(2)}}), "infos/a/b: expected 4 or 3 rows, got 2"),
     "flags that are none": (arrays(truncations=np.array([0, 0, 7])), "truncations: expected booleans"),

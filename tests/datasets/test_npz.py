@@ -168,6 +168,31 @@ def test_next_observations_that_do_not_follow_are_told(tmp_path, caplog):
     assert "not the observations that follow" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("rewards", "rewards"),
+        ("actions", "actions"),
+        ("terminals", "terminations"),
+        ("timeouts", "truncations"),
+        ("observations", "observations"),
+    ],
+)
+@pytest.mark.parametrize("rows", [4, 6])
+def test_without_lengths_the_array_that_differs_from_the_others_is_named(tmp_path, name, told, rows):
+    """Datasets G11."""
+    columns = {**FOREIGN, "observations": np.zeros((5, 1)), "next_observations": np.zeros((5, 1))}
+    del columns["episode_lengths"]
+    np.savez(
+        tmp_path / "x.npz",
+        **{**columns, name: np.resize(columns[name] * 0, (rows, *columns[name].shape[1:]))},
+    )
+    with pytest.raises(
+        hr.DatasetError, match=f"x.npz: {told}: expected 5 rows, as most arrays have, got {rows}"
+    ):
+        load_npz(tmp_path / "x.npz")
+
+
 @pytest.mark.parametrize("missing", FOREIGN)
 def test_what_others_files_lack_is_told(tmp_path, missing):
     """Datasets Z3."""

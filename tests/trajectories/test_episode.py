@@ -73,6 +73,12 @@ def test_d1_no_infos_is_none_or_empty():
         ({"truncations": [False] * 4}, "^truncations: expected 3 rows, got 4$"),
         ({"infos": {"a": {"b": np.zeros(5)}}}, "^infos/a/b: expected 4 or 3 rows, got 5$"),
         ({"extras": {"logits": np.zeros((2, 3))}}, "^extras/logits: expected 4 or 3 rows, got 2$"),
+        ({"rewards": np.ones(2)}, "^rewards: expected 3 rows, got 2$"),
+        ({"rewards": np.ones(4)}, "^rewards: expected 3 rows, got 4$"),
+        (
+            {"rewards": np.ones(2), "observations": (np.zeros(4), np.zeros(3))},
+            "^observations/1: expected 4 rows",
+        ),
         ({"rewards": []}, "^rewards: expected at least 1 row, got 0"),
         ({"rewards": np.ones((3, 1))}, r"^rewards: .*shape \[T\], got float64\[3, 1\]"),
         ({"terminations": np.zeros((3, 1), bool)}, r"^terminations: .*shape \[3\], got bool\[3, 1\]"),

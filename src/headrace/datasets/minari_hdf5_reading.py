@@ -139,17 +139,8 @@ class _OwnEpisodes:
         for path, (column, place) in self._datasets.items():
             with damage_named(file, group.name.lstrip("/"), path):
                 arrays[path] = _read_column(h5py.h5d.open(group.id, place), column)
-        episode = self._structure.unflatten(arrays)
-        return Recorded(
-            episode.observations,
-            episode.actions,
-            episode.rewards,
-            episode.terminations,
-            episode.truncations,
-            episode.infos,
-            episode.extras,
-            reset,
-        )
+        # Unchecked: what to do without the last observation is for the caller to say.
+        return Recorded(**self._structure.parts(arrays), reset=reset)
 
 
 class _TreeReader:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from headrace.errors import DatasetError
-from headrace.trajectories.episode import Episode
+from headrace.trajectories.episode import Episode, agreed_steps
 
 Array = np.ndarray[Any, Any]
 
@@ -101,7 +101,11 @@ def one_column(array: Array) -> Array:
 
 
 def _steps(recorded: Recorded) -> int:
-    return len(recorded.rewards) if np.ndim(recorded.rewards) else 0
+    """How many transitions most of the parts have; 0 where a part that has one row a step is one value."""
+    columns = (recorded.rewards, recorded.terminations, recorded.truncations)
+    if not all(map(np.ndim, columns)):
+        return 0
+    return agreed_steps(_rows(recorded.observations), _rows(recorded.actions), *map(len, columns))
 
 
 def _without_last_transition(recorded: Recorded, steps: int) -> Recorded:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -92,12 +93,28 @@ def _lengths(archive: NpzArchive, columns: Mapping[str, Array]) -> NDArray[np.in
         if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or not len(lengths) or lengths.min() < 1:
             raise DatasetError(f"{archive.path}: {_LENGTHS}: expected one or more integers above 0")
         return lengths.astype(np.int64)
+    _expect_one_length(archive, columns)
     ends = columns["terminations"] | columns["truncations"]
     if not len(ends):
         raise DatasetError(f"{archive.path}: expected at least one step, got none")
     # A tail without a flag is an episode that is not finished.
     stops = np.union1d(np.flatnonzero(ends) + 1, [len(ends)])
     return np.diff(stops, prepend=0).astype(np.int64)
+
+
+def _expect_one_length(archive: NpzArchive, columns: Mapping[str, Array]) -> None:
+    """Raises for the array whose length is not that of most: without episode_lengths each has a row for each step."""
+    rows = {
+        name: len(array)
+        for name, array in columns.items()
+        if array.ndim and name.partition("/")[0] not in FREE_PARTS
+    }
+    steps = Counter(rows.values()).most_common(1)[0][0]
+    for name, count in rows.items():
+        if count != steps:
+            raise DatasetError(
+                f"{archive.path}: {name}: expected {steps} rows, as most arrays have, got {count}"
+            )
 
 
 def _with_last_observations(

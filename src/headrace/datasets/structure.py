@@ -139,8 +139,11 @@ class Structure:
         Raises:
             SpecError: lengths that disagree, or flags before the end.
         """
-        parts = {part: trees.build(root, arrays) for part, root in self._roots.items()}
-        return Episode(**parts, seed=seed, options=options, id=id)
+        return Episode(**self.parts(arrays), seed=seed, options=options, id=id)
+
+    def parts(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
+        """The tree of each part of an episode with these arrays, unchecked."""
+        return {part: trees.build(root, arrays) for part, root in self._roots.items()}
 
     def to_json(self) -> Any:
         """The tree as dicts, lists, strings and integers."""

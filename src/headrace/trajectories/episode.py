@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,11 +65,21 @@ class Episode:
         id: int | str | None = None,  # noqa: A002 - the public name
     ) -> None:
         self.rewards = _rewards(rewards)
-        steps = len(self.rewards)
-        self.observations = _convert(observations, "observations", _one_more(steps))
-        self.actions = _convert(actions, "actions", _exactly(steps))
-        self.terminations = _flags(terminations, "terminations", steps)
-        self.truncations = _flags(truncations, "truncations", steps)
+        self.observations, observed = _convert(observations, "observations")
+        self.actions, acted = _convert(actions, "actions")
+        self.terminations = _flags(terminations, "terminations")
+        self.truncations = _flags(truncations, "truncations")
+        columns = {
+            "rewards": self.rewards,
+            "terminations": self.terminations,
+            "truncations": self.truncations,
+        }
+        steps = agreed_steps(observed.values(), acted.values(), *map(len, columns.values()))
+        _check_rows(observed, _one_more(steps))
+        _check_rows(acted, _exactly(steps))
+        _check_rows({name: len(array) for name, array in columns.items()}, _exactly(steps))
+        for name in ("terminations", "truncations"):
+            _check_only_last(columns[name], name)
         self.infos = _mapping(infos, "infos", steps)
         self.extras = _mapping(extras, "extras", steps)
         self.seed = seed
@@ -142,6 +152,23 @@ _ATTRIBUTES = (
 RowCheck = Callable[[str, int], None]
 
 
+def agreed_steps(observations: Iterable[int], actions: Iterable[int], *others: int) -> int:
+    """The number of transitions that most parts of an episode agree on, so that an error names the one that does not.
+
+    Args:
+        observations: rows of each array of observations; a part whose arrays disagree has no vote.
+        actions: rows of each array of actions.
+        others: rows of the rewards, which decide a tie, and of the flags.
+
+    >>> agreed_steps([4, 4], [3], 2, 3, 3)
+    3
+    """
+    votes = [*others]
+    votes += [rows - 1 for rows in set(observations)] if len(set(observations)) == 1 else []
+    votes += set(actions) if len(set(actions)) == 1 else []
+    return Counter(votes).most_common(1)[0][0]
+
+
 def _one_more(steps: int) -> RowCheck:
     def check(path: str, rows: int) -> None:
         if rows == steps:
@@ -170,15 +197,19 @@ def _either(steps: int) -> RowCheck:
     return check
 
 
-def _convert(tree: Any, path: str, check: RowCheck, least: int = 1) -> Any:
+def _check_rows(rows: Mapping[str, int], check: RowCheck) -> None:
+    for path, count in rows.items():
+        check(path, count)
+
+
+def _convert(tree: Any, path: str, least: int = 1) -> tuple[Any, dict[str, int]]:
+    """The tree as arrays, and how many rows each has by its path."""
     # A list or a deque is an array here, never a container.
     node = compile_tree(tree, lambda value: isinstance(value, list | deque | np.ndarray), path)
     arrays = {leaf.path: _array(leaf.value, leaf.path) for leaf in leaves(node)}
     if len(arrays) < least:
         raise SpecError(f"{path}: expected at least one array, got {tree!r:.80}")
-    for name, array in arrays.items():
-        check(name, len(array))
-    return build(node, arrays)
+    return build(node, arrays), {name: len(array) for name, array in arrays.items()}
 
 
 def _array(value: Any, path: str) -> Array:
@@ -205,19 +236,22 @@ def _rewards(value: Any) -> Array:
     return array
 
 
-def _flags(value: Any, path: str, steps: int) -> Array:
+def _flags(value: Any, path: str) -> Array:
     array = _array(value, path)
     if array.ndim != 1 or (array.dtype != bool and not np.isin(array, (0, 1)).all()):
-        raise SpecError(f"{path}: expected booleans of shape [{steps}], got {array.dtype}{list(array.shape)}")
-    _exactly(steps)(path, len(array))
-    flags = array.astype(bool, copy=False)
+        raise SpecError(
+            f"{path}: expected booleans of shape [{len(array)}], got {array.dtype}{list(array.shape)}"
+        )
+    return array.astype(bool, copy=False)
+
+
+def _check_only_last(flags: Array, path: str) -> None:
     early = np.flatnonzero(flags[:-1])
     if early.size:
         raise SpecError(
-            f"{path}: expected a flag at the last step ({steps - 1}) only, got one at step {early[0]}; "
+            f"{path}: expected a flag at the last step ({len(flags) - 1}) only, got one at step {early[0]}; "
             "make an episode of each part"
         )
-    return flags
 
 
 def _mapping(value: Mapping[str, Any] | None, path: str, steps: int) -> dict[str, Any]:
@@ -225,8 +259,9 @@ def _mapping(value: Mapping[str, Any] | None, path: str, steps: int) -> dict[str
         return {}
     if not isinstance(value, Mapping):
         raise SpecError(f"{path}: expected a mapping of arrays, got {type(value).__name__}")
-    converted: dict[str, Any] = _convert(value, path, _either(steps), least=0)
-    return converted
+    converted, rows = _convert(value, path, least=0)
+    _check_rows(rows, _either(steps))
+    return dict(converted)
 
 
 def _equal(one: Any, other: Any) -> bool:
