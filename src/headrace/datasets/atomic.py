@@ -4,12 +4,20 @@
 
 from __future__ import annotations
 
+import ctypes
+import logging
 import os
 import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+_log = logging.getLogger(__name__)
+
+_EXCHANGE, _RELATIVE_TO_CWD = 2, -100
+# Python has no call for it; a system without it has no such function.
+_renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
 
 
 @contextmanager
@@ -19,7 +27,8 @@ def writing(target: Path, overwrite: bool) -> Iterator[Path]:
     Where the block raises (Ctrl-C included), what it made is removed, with the parent folders that were made for it,
     and the target stays as it was. The writer checks the complete new file before the end of the block. It is on
     the disk before it is renamed. A process that is killed leaves at most the temporary, a hidden name beside the
-    target, never a half-written target.
+    target, never a half-written target. A folder is replaced by one exchange of names. On a file system that has none,
+    such as NFS, a killed process may leave the old folder under a hidden name only, which `whole_folder` finds.
 
     Args:
         target: where it shall be; parent folders are made as needed.
@@ -37,9 +46,10 @@ def writing(target: Path, overwrite: bool) -> Iterator[Path]:
     ['a.txt']
     """
     target = Path(os.path.abspath(target))
+    _recover(target)
     if not overwrite:
         _refuse_existing(target)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
+    temporary = _temporary(target)
     made: list[Path] = []
     try:
         _make_parents(target.parent, made)
@@ -100,15 +110,62 @@ def _replace(temporary: Path, target: Path) -> None:
     if not is_folder:
         os.replace(temporary, target)
         return
-    # A rename does not replace a folder that has files in it: the old one steps aside first.
-    aside = temporary.with_suffix(".old")
+    # A rename does not replace a folder that has files in it.
+    if not _exchange(temporary, target):
+        _step_aside(temporary, target)
+    _flush_folder(target.parent)
+    _remove(temporary)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Let two names change places in one step; False where the system or the file system does not."""
+    if _renameat2 is None:
+        return False
+    names = os.fsencode(one), os.fsencode(other)
+    return bool(_renameat2(_RELATIVE_TO_CWD, names[0], _RELATIVE_TO_CWD, names[1], _EXCHANGE) == 0)
+
+
+def _step_aside(temporary: Path, target: Path) -> None:
+    """As `_exchange`, in three renames; after the first, nothing has the target's name."""
+    aside = _aside(target)
     os.rename(target, aside)
     try:
         os.rename(temporary, target)
     except BaseException:
         os.rename(aside, target)
         raise
-    shutil.rmtree(aside, ignore_errors=True)
+    with suppress(FileNotFoundError):  # Another export has cleared it away.
+        os.rename(aside, temporary)
+
+
+def _aside(target: Path) -> Path:
+    return target.with_name(f".{target.name}.old")
+
+
+def whole_folder(target: Path) -> Path:
+    """Where a folder is: under its name, or stepped aside, where a process was killed while it replaced it."""
+    if os.path.lexists(target) or not _aside(target).is_dir():
+        return target
+    _log.warning(
+        "%s is missing: the process that replaced it was killed; what it held before is in %s",
+        target,
+        _aside(target),
+    )
+    return _aside(target)
+
+
+def _recover(target: Path) -> None:
+    """Finish what a killed process has left: a folder that stepped aside comes back, or goes if its successor came."""
+    if whole_folder(target) != target:
+        os.rename(_aside(target), target)
+    elif _aside(target).is_dir():
+        doomed = _temporary(target)  # Half of it must not be found as the whole.
+        os.rename(_aside(target), doomed)
+        _remove(doomed)
+
+
+def _temporary(target: Path) -> Path:
+    return target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
 
 
 def _remove(path: Path) -> None:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from headrace.datasets.atomic import whole_folder
 from headrace.errors import DatasetError
 
 DATA_FOLDER = "data"
@@ -84,7 +85,7 @@ def find_data_folder(dataset: str | os.PathLike[str], root: str | os.PathLike[st
     folder = datasets_root(root)
     candidates = [Path(named)] if isinstance(dataset, os.PathLike) else [folder / named, Path(named)]
     for candidate in candidates:
-        found = candidate / DATA_FOLDER
+        found = whole_folder(candidate) / DATA_FOLDER
         if found.is_dir():
             return found
         if candidate.name == DATA_FOLDER and candidate.is_dir():

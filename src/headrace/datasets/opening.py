@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from headrace.datasets.atomic import whole_folder
 from headrace.datasets.dataset import EpisodeDataset
 from headrace.datasets.minari import load_minari
 from headrace.datasets.minari_ids import DATA_FOLDER, check_id
@@ -25,7 +26,7 @@ def open_dataset(source: str | os.PathLike[str]) -> EpisodeDataset:
         FileNotFoundError: no such path, and no such id.
         DatasetError: it is not a dataset, or a damaged one.
     """
-    path = Path(source)
+    path = whole_folder(Path(source))
     if path.is_dir():
         return load_minari(path)
     if not path.exists():
