@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import operator
+import threading
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.datasets.row_columns import episode_maker
 from headrace.replay import Replay
+from headrace.spec import Signature
 from headrace.store.gather import window_rows_in
 from headrace.store.layout import FINAL, LANES, PREVIOUS, STARTS, STEP_MASK
 from headrace.store.store import Store
@@ -24,7 +26,7 @@ _log = logging.getLogger(__name__)
 _FURTHEST = STEP_MASK
 
 
-def episodes(replay: Replay) -> ReplayEpisodes:
+def episodes(replay: Replay | StoredSteps) -> ReplayEpisodes:
     """The complete episodes of a replay: lane by lane, oldest first, each once whatever items refer to it.
 
     What is stored at the time of the call is given; writers and learners may go on meanwhile. Rows are held only while
@@ -55,6 +57,25 @@ def episodes(replay: Replay) -> ReplayEpisodes:
     return ReplayEpisodes(replay)
 
 
+class StoredSteps(Protocol):
+    """Stored steps to read episodes from: a `Replay`, or a store on disk that is only looked at."""
+
+    @property
+    def signature(self) -> Signature:
+        """Of one step."""
+
+    @property
+    def final_columns(self) -> frozenset[str]:
+        """The columns that final rows are given values of."""
+
+    store: Store
+    lock: threading.RLock
+    is_closed: bool
+
+    def check_open(self) -> None:
+        """Raises `Closed` where it is."""
+
+
 class ReplayEpisodes(Iterator[Episode]):
     """See `episodes`.
 
@@ -62,7 +83,7 @@ class ReplayEpisodes(Iterator[Episode]):
         left_out: episodes with rows in the store that could not be given; complete when the iteration is.
     """
 
-    def __init__(self, replay: Replay) -> None:
+    def __init__(self, replay: StoredSteps) -> None:
         self._replay = replay
         self._store: Store = replay.store
         with replay.lock:

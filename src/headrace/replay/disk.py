@@ -41,12 +41,13 @@ from headrace.store.arena import Arena
 from headrace.store.checked_json import read_checked_json, sync_folder, write_checked_json
 from headrace.store.store import Store
 
-_MANIFEST, _ROWS, _HEADER, _CLOSED = "manifest.json", "rows", "header", "closed.json"
+ROWS, HEADER = "rows", "header"
+_MANIFEST, _CLOSED = "manifest.json", "closed.json"
 _PADDINGS = "paddings.json"
 _STORE_FORMAT, _CLOSED_FORMAT, _VERSION = "headrace store", "headrace closed store", 1
 _PADDINGS_FORMAT = "headrace paddings"
 # What a creation that was killed may have left behind.
-_OWN_FILES = (_ROWS, _HEADER, f"{_MANIFEST}.partial", f"{_PADDINGS}.partial")
+_OWN_FILES = (ROWS, HEADER, f"{_MANIFEST}.partial", f"{_PADDINGS}.partial")
 
 _COUNT_WORDS = {
     "inserts": INSERTS,
@@ -62,7 +63,9 @@ class _PaddingsRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     paddings: dict[str, dict[str, object]]
 
 
-class _StoreManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StoreManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is stored, and how it lies in the files."""
+
     signature: dict[str, object]
     capacity: int | None
     page_rows: int
@@ -103,7 +106,7 @@ class Disk:
             self._manifest = self._read_manifest()
             if self._manifest is None:
                 self._refuse_lost_manifest()
-                self._remove(keep={_ROWS})
+                self._remove(keep={ROWS})
                 os.ftruncate(descriptor, 0)
             else:
                 self._compare(self._manifest, signature, tables, capacity)
@@ -122,7 +125,7 @@ class Disk:
             self._closed = self._read_closed()
             columns = tuple(signature.columns)
             is_new = self._manifest is None
-            self.header = DiskHeader(self.folder / _HEADER, columns, len(self._names), is_new=is_new)
+            self.header = DiskHeader(self.folder / HEADER, columns, len(self._names), is_new=is_new)
             self.store.next_episode = self.header.next_episode
         except BaseException:
             self.abandon()
@@ -132,7 +135,7 @@ class Disk:
 
     def _lock(self) -> int:
         """A descriptor of the rows' file that holds its lock; the lock goes with the last process that has it."""
-        rows, flags = self.folder / _ROWS, os.O_RDWR | os.O_CLOEXEC
+        rows, flags = self.folder / ROWS, os.O_RDWR | os.O_CLOEXEC
         if not (self.folder / _MANIFEST).exists():
             foreign = [path.name for path in self.folder.iterdir() if not _is_own(path.name)]
             if foreign:
@@ -155,19 +158,18 @@ class Disk:
             ) from error
         return descriptor
 
-    def _read_manifest(self) -> _StoreManifest | None:
-        path = self.folder / _MANIFEST
-        return read_checked_json(path, _StoreManifest, _STORE_FORMAT, _VERSION) if path.exists() else None
+    def _read_manifest(self) -> StoreManifest | None:
+        return read_store_manifest(self.folder) if (self.folder / _MANIFEST).exists() else None
 
     def _refuse_lost_manifest(self) -> None:
         """Only a creation that was killed may go without."""
-        if DiskHeader.is_begun(self.folder / _HEADER):
+        if DiskHeader.is_begun(self.folder / HEADER):
             raise CheckpointError(
                 f"{self.folder / _MANIFEST}: expected the manifest of the store that is here; the file is missing"
             )
 
     def _compare(
-        self, manifest: _StoreManifest, signature: Signature, tables: Sequence[str], capacity: int | None
+        self, manifest: StoreManifest, signature: Signature, tables: Sequence[str], capacity: int | None
     ) -> None:
         try:
             stored = Signature.from_json(manifest.signature)
@@ -196,7 +198,7 @@ class Disk:
             size = os.fstat(descriptor).st_size
             if manifest is not None and size != nbytes:
                 raise CheckpointError(
-                    f"{self.folder / _ROWS}: expected {nbytes} bytes, got {size}; the file is damaged"
+                    f"{self.folder / ROWS}: expected {nbytes} bytes, got {size}; the file is damaged"
                 )
             return Arena.on_disk(os.dup(descriptor), nbytes)
 
@@ -212,11 +214,7 @@ class Disk:
             )
         except ValueError as error:
             raise CheckpointError(f"{self.folder / _MANIFEST}: {error}") from error
-        if manifest.arrays != _arrays_of(store):
-            raise CheckpointError(
-                f"{self.folder}: the rows lie as another release of headrace has written them: expected "
-                f"{_arrays_of(store)}, got {manifest.arrays}; load a checkpoint instead"
-            )
+        check_arrays(self.folder, manifest, store)
         return store
 
     def note_paddings(self, paddings: dict[str, dict[str, object]]) -> None:
@@ -291,11 +289,11 @@ class Disk:
             random.bit_generator.state = generator_state(self._closed.generator)
         self.header.begin()
         # Without the record of its close the store counts as killed.
-        self._remove(keep={_MANIFEST, _ROWS, _HEADER, _PADDINGS, *current})
+        self._remove(keep={_MANIFEST, ROWS, HEADER, _PADDINGS, *current})
 
     def _write_manifest(self) -> None:
         store = self.store
-        manifest = _StoreManifest(
+        manifest = StoreManifest(
             store.signature.to_json(),
             store.capacity,
             store.arrays.page_rows,
@@ -346,6 +344,38 @@ class Disk:
                 self.store.arena.make_private()
             finally:
                 self.store.close()
+
+
+def is_store(folder: Path) -> bool:
+    """Whether a folder holds a store, damaged or not."""
+    expected = f'{{"format":"{_STORE_FORMAT}",'.encode()
+    try:
+        with open(folder / _MANIFEST, "rb") as file:
+            return file.read(len(expected)) == expected
+    except OSError:
+        return False
+
+
+def read_store_manifest(folder: Path) -> StoreManifest:
+    """The manifest of the store in a folder.
+
+    Raises:
+        CheckpointError: it is missing or damaged.
+    """
+    return read_checked_json(folder / _MANIFEST, StoreManifest, _STORE_FORMAT, _VERSION)
+
+
+def check_arrays(folder: Path, manifest: StoreManifest, store: Store) -> None:
+    """Refuses rows that lie otherwise than those of this release.
+
+    Raises:
+        CheckpointError: they do.
+    """
+    if manifest.arrays != _arrays_of(store):
+        raise CheckpointError(
+            f"{folder}: the rows lie as another release of headrace has written them: expected "
+            f"{_arrays_of(store)}, got {manifest.arrays}; load a checkpoint instead"
+        )
 
 
 def _is_own(name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ class DiskHeader:
         columns: names of the store's columns.
         num_tables: how many tables it has.
         is_new: make it; otherwise it has to be there.
+        open_arena: how the file is mapped.
 
     Raises:
         CheckpointError: it is missing or damaged.
@@ -35,7 +37,15 @@ class DiskHeader:
         is_durable: whether a change of generation is put on the disk at once.
     """
 
-    def __init__(self, path: Path, columns: tuple[str, ...], num_tables: int, *, is_new: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        columns: tuple[str, ...],
+        num_tables: int,
+        *,
+        is_new: bool,
+        open_arena: Callable[[Path, int], Arena] = Arena.file,
+    ) -> None:
         layout = ArenaLayout()
         layout.add("words", (_GENERATIONS + num_tables,), np.int64)
         layout.add("given", (len(columns),), np.uint8)
@@ -44,7 +54,7 @@ class DiskHeader:
         elif not path.exists() or path.stat().st_size != layout.nbytes:
             raise CheckpointError(f"{path}: expected {layout.nbytes} bytes; the file is missing or damaged")
         try:
-            self.arena = Arena.file(path, layout.nbytes)
+            self.arena = open_arena(path, layout.nbytes)
             self.arena.reserve(0, layout.nbytes)
         except OSError as error:
             raise no_room(f"{layout.nbytes} bytes for {path}", error) from error

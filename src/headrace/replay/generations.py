@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,10 +24,18 @@ class Generations:
         folder: of the store.
         header: of the store.
         number: of the table.
+        open_arena: how a file that is there is mapped.
     """
 
-    def __init__(self, folder: Path, header: DiskHeader, number: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        header: DiskHeader,
+        number: int,
+        open_arena: Callable[[Path, int], Arena] = Arena.file,
+    ) -> None:
         self._folder = folder
+        self._open_arena = open_arena
         self._header = header
         self._number = number
 
@@ -79,7 +88,7 @@ class Generations:
         """
         if self.generation < 1 or not self.path.is_file() or not self.path.stat().st_size:
             raise CheckpointError(f"{self.path}: expected the items of a table; the file is missing or empty")
-        arena = Arena.file(self.path, self.path.stat().st_size)
+        arena = self._open_arena(self.path, self.path.stat().st_size)
         memory = found_items(arena)
         if memory is None:
             raise CheckpointError(f"{self.path}, byte 0: expected the items of a table; the file is damaged")

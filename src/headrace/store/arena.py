@@ -130,6 +130,12 @@ class Arena:
         arena.is_on_disk = True
         return arena
 
+    @classmethod
+    def copy_on_write(cls, path: Path, nbytes: int) -> Arena:
+        """A file on disk as it is now; what is written goes to memory of this process, never to the file."""
+        with path.open("rb") as file:
+            return cls(mmap.mmap(file.fileno(), nbytes, flags=mmap.MAP_PRIVATE | _NORESERVE), nbytes)
+
     def reserve(self, offset: int, nbytes: int) -> None:
         """Take the room on the disk for these bytes: writing to a sparse file that finds none ends the process.
 

@@ -1,0 +1,129 @@
+"""A store on disk, looked at: nothing in its folder is changed, and no table is needed to open it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from headrace.errors import CheckpointError, Closed
+from headrace.replay.disk import HEADER, ROWS, check_arrays, is_store, read_store_manifest
+from headrace.replay.disk_header import DiskHeader
+from headrace.replay.generations import Generations
+from headrace.replay.items import LIVE
+from headrace.replay.mending import mend
+from headrace.spec import Signature
+from headrace.store.arena import Arena
+from headrace.store.store import Store
+
+__all__ = ["StoredReplay", "is_store"]
+
+
+class StoredReplay:
+    """Rows and items of a store as the next opening would find them, whatever happened to its process.
+
+    Its files are mapped copy on write. What opening mends is mended in memory.
+
+    Args:
+        folder: of the store.
+
+    Raises:
+        CheckpointError: the store is in use by a process, or damaged.
+
+    Attributes:
+        store: the rows.
+        tables: the name of each table to the number of its items.
+        final_columns: those that final rows are given.
+        is_closed: whether this object is.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        manifest = read_store_manifest(folder)
+        self.is_closed = False
+        self._descriptor = _shared_lock(folder)
+        try:
+            self.signature = Signature.from_json(manifest.signature)
+            self.store = Store(
+                self.signature,
+                manifest.capacity,
+                make_arena=lambda nbytes: _rows(folder, nbytes),
+                page_rows=manifest.page_rows,
+                num_pages=manifest.num_pages,
+            )
+            check_arrays(folder, manifest, self.store)
+            self.lock = self.store.lock
+            header = DiskHeader(
+                folder / HEADER,
+                tuple(self.signature.columns),
+                len(manifest.tables),
+                is_new=False,
+                open_arena=Arena.copy_on_write,
+            )
+            self.final_columns = header.given
+            self.tables = self._mended(folder, header, manifest.tables)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+
+    def _mended(self, folder: Path, header: DiskHeader, names: tuple[str, ...]) -> dict[str, int]:
+        """Recovers the pages that the items of all tables hold; returns the number of items of each table."""
+        found = []
+        for number in range(len(names)):
+            files = Generations(folder, header, number, Arena.copy_on_write)
+            found.append(files.described(files.found(header.next_key), header.next_key))
+        in_use = np.flatnonzero(self.store.arrays.pages.any(axis=1))
+        mend(self.store, int(in_use[-1]) + 1 if len(in_use) else 0, found)
+        return {name: int(each.items.ring[LIVE]) for name, each in zip(names, found, strict=True)}
+
+    def check_open(self) -> None:
+        """Refuses a closed object.
+
+        Raises:
+            Closed: it is closed.
+        """
+        if self.is_closed:
+            raise Closed("the store was closed; open it again")
+
+    def close(self) -> None:
+        """Gives the folder free; closing twice does nothing."""
+        if not self.is_closed:
+            self.is_closed = True
+            self.store.close()
+            os.close(self._descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _shared_lock(folder: Path) -> int:
+    """Returns a descriptor whose lock keeps an owner out and lets others look."""
+    try:
+        descriptor = os.open(folder / ROWS, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise CheckpointError(
+            f"{folder / ROWS}: expected the rows of a store, got {error.strerror}"
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise CheckpointError(
+            f"{folder}: the store is in use by another process, or by this one; close it there first"
+        ) from error
+    return descriptor
+
+
+def _rows(folder: Path, nbytes: int) -> Arena:
+    size = (folder / ROWS).stat().st_size
+    if size != nbytes:
+        raise CheckpointError(f"{folder / ROWS}: expected {nbytes} bytes, got {size}; the file is damaged")
+    return Arena.copy_on_write(folder / ROWS, nbytes)
