@@ -118,7 +118,7 @@ def _replace(temporary: Path, target: Path) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Let two names change places in one step; False where the system or the file system does not."""
+    """Lets two names change places in one step; returns False where the system or the file system cannot."""
     if _renameat2 is None:
         return False
     names = os.fsencode(one), os.fsencode(other)
@@ -126,7 +126,7 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 def _step_aside(temporary: Path, target: Path) -> None:
-    """As `_exchange`, in three renames; after the first, nothing has the target's name."""
+    """Does the same in three renames; after the first, nothing has the target's name."""
     aside = _aside(target)
     os.rename(target, aside)
     try:
@@ -143,7 +143,7 @@ def _aside(target: Path) -> Path:
 
 
 def whole_folder(target: Path) -> Path:
-    """Where a folder is: under its name, or stepped aside, where a process was killed while it replaced it."""
+    """Returns where a folder is: under its name, or aside if a process was killed while it replaced the folder."""
     if os.path.lexists(target) or not _aside(target).is_dir():
         return target
     _log.warning(
@@ -155,7 +155,7 @@ def whole_folder(target: Path) -> Path:
 
 
 def _recover(target: Path) -> None:
-    """Finish what a killed process has left: a folder that stepped aside comes back, or goes if its successor came."""
+    """Clears up after a killed process: the old folder gets its name back, or is removed if the new one has it."""
     if whole_folder(target) != target:
         os.rename(_aside(target), target)
     elif _aside(target).is_dir():

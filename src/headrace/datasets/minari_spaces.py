@@ -35,6 +35,24 @@ def space_to_json(space: Space[Any], path: str) -> str:
     return json.dumps(_describe(space, path))
 
 
+def unbounded(space: Any) -> Any:
+    """The same structure, shapes and dtypes, and each box as wide as its dtype; None stays None.
+
+    >>> unbounded(spaces.Dict({"a": spaces.Box(0, 1, (2,)), "b": spaces.Discrete(3)}))
+    Dict('a': Box(-inf, inf, (2,), float32), 'b': Discrete(3))
+    """
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict({name: unbounded(child) for name, child in space.spaces.items()})
+    if isinstance(space, spaces.Tuple):
+        return spaces.Tuple([unbounded(child) for child in space.spaces])
+    if not isinstance(space, spaces.Box):
+        return space
+    if space.dtype.kind == "f":
+        return spaces.Box(-np.inf, np.inf, space.shape, space.dtype.type)
+    limits = np.iinfo(space.dtype)
+    return spaces.Box(int(limits.min), int(limits.max), space.shape, space.dtype.type)
+
+
 def space_from_json(text: Any) -> Space[Any]:
     """The space that `space_to_json`, or Minari, wrote.
 
