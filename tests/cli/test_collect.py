@@ -3,12 +3,13 @@
 import csv
 import json
 
+import gymnasium
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from headrace.cli import main
-from headrace.datasets import load_npz
+from headrace.cli import environments, main
+from headrace.datasets import load_minari, load_npz
 
 
 def collect(*arguments):
@@ -52,10 +53,15 @@ def test_inline_into_files(tmp_path):
     assert done.exit_code == 0, done.output
     result = json.loads(done.output)
     frames = result["frames"]
-    assert frames >= 500
+    assert frames == 500
     with load_npz(out / "episodes.npz") as dataset:
         assert dataset.total_steps == frames
-        assert dataset.metadata == {"environment": "CartPole-v1", "policy": "random", "seed": 3}
+        assert dataset.metadata == {
+            **environments.metadata("CartPole-v1"),
+            "environment": "CartPole-v1",
+            "policy": "random",
+            "seed": 3,
+        }
         assert sum(episode.terminated or episode.truncated for episode in dataset) == result["episodes"] > 0
         lengths = {episode.id: len(episode) for episode in dataset}
         assert all(episode.observations.shape == (len(episode) + 1, 4) for episode in dataset)
@@ -97,6 +103,166 @@ def test_what_was_collected_can_be_inspected(tmp_path):
     told, result = json.loads(shown.output), json.loads(done.output)
     assert (told["steps"], told["terminated"] + told["truncated"]) == (result["frames"], result["episodes"])
     assert told["metadata"]["environment"] == "CartPole-v1"
+    # Episodes under way are told apart by both, and returns are those of the episodes that ended.
+    assert told["unfinished"] == result["unfinished"] > 0
+    assert told["episodes"] == result["episodes"] + result["unfinished"]
+    assert told["return"] == pytest.approx(result["return"])
+    assert told["length"] == pytest.approx(result["length"])
+    # The folder stands for the dataset in it.
+    folder = json.loads(CliRunner().invoke(main, ["inspect", str(tmp_path), "--json"]).output)
+    assert folder == {**told, "path": str(tmp_path)}
+
+
+@pytest.mark.parametrize(
+    ("steps", "num_envs"), [(1, 8), (3, 8), (8, 8), (100, 8), (520, 8), (1001, 3), (129, 1)]
+)
+def test_as_many_steps_as_were_asked_for(tmp_path, steps, num_envs):
+    done = collect(
+        "CartPole-v1",
+        f"--steps={steps}",
+        f"--num-envs={num_envs}",
+        "--workers=0",
+        "--json",
+        f"--out={tmp_path}",
+    )
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.output)["frames"] == steps
+    with load_npz(tmp_path / "episodes.npz") as dataset:
+        assert dataset.total_steps == steps
+        # The order of their beginnings, in which the collector numbers them.
+        ids = [episode.id for episode in dataset]
+        assert ids == sorted(ids)
+
+
+def test_what_an_earlier_run_left_is_replaced_only_when_asked(tmp_path):
+    def run(*more):
+        return collect("CartPole-v1", "--steps=200", "--workers=0", "--json", f"--out={tmp_path}", *more)
+
+    assert run("--seed=1").exit_code == 0
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert set(before) == {"episodes.npz", "episodes.csv"}
+    refused = run("--seed=2")
+    assert refused.exit_code == 1
+    assert "episodes.npz" in refused.output
+    assert "--overwrite" in refused.output
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert run("--seed=2", "--overwrite").exit_code == 0
+    assert (tmp_path / "episodes.npz").read_bytes() != before["episodes.npz"]
+    (tmp_path / "episodes.npz").unlink()
+    assert "episodes.csv" in run().output
+
+
+POLICIES = """
+import numpy as np
+def interrupted():
+    calls = []
+    def act(observation):
+        calls.append(1)
+        if len(calls) == 101:
+            raise KeyboardInterrupt
+        return np.zeros(len(observation), np.int64)
+    return act
+def broken():
+    raise OSError("no such weights")
+"""
+
+
+@pytest.fixture
+def policies(tmp_path, monkeypatch):
+    (tmp_path / "user_policies.py").write_text(POLICIES)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def test_ctrl_c_keeps_and_tells_what_was_collected(policies, tmp_path):
+    done = collect(
+        "CartPole-v1", "--steps=100000", "--num-envs=4", "--workers=0", "--policy=user_policies:interrupted",
+        "--out=out",
+    )  # fmt: skip
+    assert done.exit_code == 1
+    assert "Aborted!" not in done.output
+    assert "Aborted by Ctrl-C after 256 of 100000 frames; what was collected is in out" in done.output
+    assert "written to out: episodes.npz, episodes.csv" in done.output
+    with load_npz(tmp_path / "out" / "episodes.npz") as dataset:
+        assert dataset.total_steps == 256
+
+
+def test_ctrl_c_before_the_first_batch_leaves_nothing(policies, tmp_path):
+    done = collect(
+        "CartPole-v1", "--steps=200", "--num-envs=1", "--workers=0", "--policy=user_policies:interrupted",
+        "--out=out", "--json",
+    )  # fmt: skip
+    # 200 steps are four batches of 50; the 101st step is in the third.
+    assert "Aborted by Ctrl-C after 100 of 200 frames" in done.output
+    assert (tmp_path / "out").exists()
+    done = collect(
+        "CartPole-v1",
+        "--steps=6400",
+        "--num-envs=1",
+        "--workers=0",
+        "--policy=user_policies:broken",
+        "--out=new",
+    )
+    assert isinstance(done.exception, OSError)
+    assert not (tmp_path / "new").exists()
+
+
+def test_minari_gets_the_environment_and_its_bounds(tmp_path):
+    pytest.importorskip("h5py")
+    assert collect("CartPole-v1", "--steps=100", "--workers=0", "--json", f"--out={tmp_path}").exit_code == 0
+    to_minari = ["--to", "minari", "--id", "pole-v0", "--out", str(tmp_path / "minari")]
+    parquet = tmp_path / "x.parquet"
+    runner = CliRunner()
+    done = runner.invoke(main, ["export", str(tmp_path), *to_minari])
+    assert done.exit_code == 0, done.output
+    # By way of other formats too.
+    assert (
+        runner.invoke(main, ["export", str(tmp_path), "--to", "parquet", "--out", str(parquet)]).exit_code
+        == 0
+    )
+    done = runner.invoke(main, ["export", str(parquet), *to_minari, "--overwrite"])
+    assert done.exit_code == 0, done.output
+    with load_minari("pole-v0", root=tmp_path / "minari") as dataset, gymnasium.make("CartPole-v1") as env:
+        assert json.loads(dataset.metadata["env_spec"])["id"] == "CartPole-v1"
+        assert dataset.observation_space == env.observation_space
+        assert dataset.action_space == env.action_space
+
+
+OUTSIDE = """
+import gymnasium, numpy as np
+class Outside(gymnasium.Env):
+    observation_space = gymnasium.spaces.Dict({"x": gymnasium.spaces.Box(-1, 1, (2,), np.float32)})
+    action_space = gymnasium.spaces.Discrete(2)
+    def reset(self, *, seed=None, options=None):
+        return {"x": np.zeros(2, np.float32)}, {}
+    def step(self, action):
+        return {"x": np.full(2, 7, np.float32)}, 1.0, False, False, {}
+gymnasium.register("Outside-v0", Outside)
+"""
+
+
+@pytest.mark.filterwarnings("ignore:.*not within the observation space")
+def test_an_environment_that_leaves_its_bounds_is_exported_without_them(tmp_path, monkeypatch):
+    pytest.importorskip("h5py")
+    (tmp_path / "leaves_bounds.py").write_text(OUTSIDE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    done = collect("leaves_bounds:Outside-v0", "--steps=20", "--workers=0", "--json", "--out=out")
+    assert done.exit_code == 0, done.output
+    done = CliRunner().invoke(main, ["export", "out", "--to=minari", "--id=out-v0", "--out=minari"])
+    assert done.exit_code == 0, done.output
+    assert "Warning: " in done.output
+    assert "without bounds" in done.output
+    with load_minari("out-v0", root=tmp_path / "minari") as dataset:
+        box = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
+        assert dataset.observation_space == gymnasium.spaces.Dict({"x": box})
+        assert len(dataset) == 8
+
+
+def test_progress_goes_to_standard_error(policies):
+    done = collect("CartPole-v1", "--steps=100", "--workers=0", "--json")
+    assert json.loads(done.stdout)["frames"] == 100
+    assert done.stderr == ""
 
 
 def test_a_policy_of_the_users(tmp_path, monkeypatch):

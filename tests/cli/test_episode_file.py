@@ -1,5 +1,7 @@
 """Rows that go to disk as they come and become a dataset of episodes."""
 
+import zipfile
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -111,3 +113,41 @@ def test_rows_that_are_not_contiguous(tmp_path):
         file.append(wide)
     with load_npz(tmp_path / "e.npz") as dataset:
         np.testing.assert_array_equal(dataset[0].actions, wide["action"])
+
+
+def test_ctrl_c_between_two_columns_loses_no_whole_batch(tmp_path):
+    batch = rows([4, 5], [0, 0], [0, 1], [False, False])
+
+    file = EpisodeFile(tmp_path / "e.npz", {})
+    file.append(batch)
+    column = file._columns["reward"]
+    column.append = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        file.append(rows([6], [0], [2], [True]))
+    file.close()
+    with load_npz(tmp_path / "e.npz") as dataset:
+        assert list(dataset) == [expected(4, 2, 0, ended=False)]
+
+
+def interrupt(values):
+    raise KeyboardInterrupt
+
+
+def test_images_are_compressed_and_vectors_are_not(tmp_path):
+    vectors = {
+        **rows([4, 5], [0, 0], [0, 1], [False, True]),
+        "observation": np.zeros((2, 4)),
+        "next_observation": np.zeros((2, 4)),
+    }
+    images = {
+        **vectors,
+        "observation": np.zeros((2, 84, 84), np.uint8),
+        "next_observation": np.zeros((2, 84, 84), np.uint8),
+    }
+    for name, columns, kind in (("v", vectors, zipfile.ZIP_STORED), ("i", images, zipfile.ZIP_DEFLATED)):
+        with EpisodeFile(tmp_path / f"{name}.npz", {}) as file:
+            file.append(columns)
+        with zipfile.ZipFile(tmp_path / f"{name}.npz") as archive:
+            assert {entry.compress_type for entry in archive.infolist()} == {kind}
+        with load_npz(tmp_path / f"{name}.npz") as dataset:
+            assert len(dataset[0]) == 2

@@ -143,3 +143,57 @@ def test_a_replay_without_complete_episodes_is_1(tmp_path):
         replay.save(tmp_path / "run")
     done = inspect(tmp_path / "run")
     assert (done.exit_code, "no complete episode" in done.output.replace("\n", " ")) == (1, True)
+
+
+def test_folders_of_other_things_are_named(tmp_path):
+    (tmp_path / "run").mkdir()
+    done = inspect(tmp_path / "run")
+    assert (done.exit_code, "CheckpointError" in done.output) == (1, False)
+    assert "the folder holds nothing" in done.output.replace("\n", " ")
+    (tmp_path / "run" / "notes.txt").write_text("x")
+    assert "notes.txt" in inspect(tmp_path / "run").output
+    done = inspect(tmp_path / "run" / "nothing")
+    assert (done.exit_code, "no such file or folder" in done.output) == (2, True)
+
+
+def test_a_folder_of_train(tmp_path):
+    torch = pytest.importorskip("torch")
+    from headrace.cli.dqn import checkpoint
+    from headrace.cli.dqn.network import NetworkShape
+    from headrace.cli.dqn.policy import EpsilonGreedy
+    from headrace.cli.episodes import EndedEpisode, write_csv
+
+    folder = tmp_path / "run"
+    folder.mkdir()
+    about = {"result": {"environment": "Line-v0", "frames": 30, "episodes": 2}, "settings": {"gamma": 0.9}}
+    policy = EpsilonGreedy(NetworkShape((4,), num_actions=2, hidden_units=8), 0, 0.0)
+    checkpoint.save(folder / "policy.pt", policy, about)
+    ended = [EndedEpisode(3, 10.5, 20, True, False, 25), EndedEpisode(4, -1.0, 5, False, True, 30)]
+    write_csv(folder / "episodes.csv", ended)
+    done = inspect(folder, "--json", "--png", tmp_path / "x.png")
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.output)
+    assert (told["kind"], told["episodes"], told["steps"], told["terminated"], told["truncated"]) == (
+        "training", 2, 25, 1, 1,
+    )  # fmt: skip
+    assert told["return"] == {"mean": 4.75, "min": -1.0, "max": 10.5}
+    assert [row["id"] for row in told["contents"]] == [3, 4]
+    assert told["metadata"] == {"environment": "Line-v0", "frames": 30, "settings": {"gamma": 0.9}}
+    assert (tmp_path / "x.png").read_bytes().startswith(PNG)
+    assert "Line-v0" in inspect(folder).output
+    (folder / "episodes.csv").write_text("nonsense\n1\n")
+    assert "DatasetError" in inspect(folder).output
+    torch.save({}, folder / "policy.pt")
+    assert "CheckpointError" in inspect(folder).output
+
+
+def test_episodes_are_counted_in_whole_numbers():
+    from matplotlib.figure import Figure
+
+    from headrace.cli.figures import count_along
+
+    for last in (0, 1, 3, 44, 99_968):
+        axes = Figure().add_subplot()
+        axes.plot([0, last], [0, 1], ".")
+        count_along(axes.xaxis)
+        assert [tick for tick in axes.get_xticks() if tick != round(tick)] == []

@@ -78,3 +78,14 @@ def test_failure_is_1_and_one_line(monkeypatch, error, told):
     assert done.exit_code == 1
     assert told in done.output
     assert "Traceback" not in done.output
+
+
+def test_python_m_headrace():
+    done = subprocess.run(
+        [sys.executable, "-m", "headrace", "--help"], capture_output=True, text=True, check=True, timeout=30
+    )
+    assert done.stdout.startswith("Usage: python -m headrace ")
+    wrong = subprocess.run(
+        [sys.executable, "-m", "headrace", "fly"], capture_output=True, check=False, timeout=30
+    )
+    assert wrong.returncode == 2

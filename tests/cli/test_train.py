@@ -2,9 +2,11 @@
 
 import csv
 import json
+import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,6 +31,7 @@ def train(*arguments):
         (["CartPole-v1", "--num-envs", "0"], "--num-envs"),
         (["CartPole-v1", "--gamma", "2"], "--gamma"),
         (["CartPole-v1", "--batch-size", "0"], "--batch-size"),
+        (["CartPole-v1", "--frame-stack", "2"], "--frame-stack is for images"),
     ],
 )
 def test_wrong_use_is_2_and_leaves_no_folder(tmp_path, arguments, told):
@@ -36,6 +39,40 @@ def test_wrong_use_is_2_and_leaves_no_folder(tmp_path, arguments, told):
     assert done.exit_code == 2, done.output
     assert told in done.output
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(("steps", "num_envs", "frames"), [(100, 8, 96), (3, 8, 3), (13, 1, 13)])
+def test_never_more_steps_than_were_asked_for(tmp_path, steps, num_envs, frames):
+    done = train("CartPole-v1", f"--steps={steps}", f"--num-envs={num_envs}", "--json", f"--out={tmp_path}")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["frames"] == frames
+
+
+@pytest.mark.timeout(120)
+def test_what_an_earlier_run_left_is_replaced_only_when_asked(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    short = ("CartPole-v1", "--steps=64", "--seed=3", "--json")
+    for name in ("CartPole-v1-3", "CartPole-v1-3-2"):
+        done = train(*short)
+        assert done.exit_code == 0, done.output
+        assert json.loads(done.stdout)["checkpoint"] == f"out/{name}/policy.pt"
+    first = tmp_path / "out" / "CartPole-v1-3"
+    before = {path.name: path.read_bytes() for path in first.iterdir()}
+    assert set(before) == {"policy.pt", "learning-curve.png", "episodes.csv"}
+    refused = train(*short, f"--out={first}")
+    assert refused.exit_code == 1
+    assert "policy.pt, learning-curve.png, episodes.csv" in refused.output
+    assert {path.name: path.read_bytes() for path in first.iterdir()} == before
+    done = train(*short, f"--out={first}", "--overwrite")
+    assert done.exit_code == 0, done.output
+    assert sorted(path.name for path in first.iterdir()) == sorted(before)
+    assert (first / "policy.pt").read_bytes() != before["policy.pt"]
+
+
+def test_the_demo_can_be_run_twice():
+    script = (Path(__file__).parents[2] / "scripts" / "demo").read_text()
+    assert re.search(r"^exec headrace train .*--out out/demo --overwrite ", script, re.MULTILINE)
 
 
 @pytest.mark.timeout(240)
@@ -90,7 +127,8 @@ def test_ctrl_c_keeps_what_was_learnt(tmp_path):
         process.kill()
         process.wait()
     assert process.returncode == 1, shown
-    assert "Aborted" in shown
+    assert "Aborted by Ctrl-C after " in shown
+    assert f"what was learnt is in {out}" in shown
     assert "Traceback" not in shown
     assert checkpoint.load(out / "policy.pt")(torch.zeros(2, 4)).shape == (2,)
     assert (out / "learning-curve.png").exists()

@@ -30,6 +30,7 @@ import click
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder for episodes.npz, a dataset (headrace inspect shows it), and episodes.csv.",
 )
+@click.option("--overwrite", is_flag=True, help="Replace the files of an earlier run in --out.")
 @click.option("--seed", type=click.IntRange(min=0), help="Copy k of the environment gets SEED + k.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and no progress.")
 def command(
@@ -39,6 +40,7 @@ def command(
     num_envs: int,
     policy: str,
     out: Path | None,
+    overwrite: bool,
     seed: int | None,
     as_json: bool,
 ) -> None:
@@ -47,7 +49,7 @@ def command(
     \b
       headrace collect CartPole-v1 --steps 10000
       headrace collect ALE/Pong-v5 --steps 5000 --out out/pong --seed 1
-      headrace inspect out/pong/episodes.npz
+      headrace inspect out/pong
     """  # noqa: D301 - click reads this backspace
     # What is heavy is loaded when it is needed, so that --help is quick.
     from headrace.cli import collecting
@@ -60,6 +62,7 @@ def command(
             num_envs=num_envs,
             policy=policy,
             out=out,
+            overwrite=overwrite,
             seed=seed,
         ),
         as_json=as_json,

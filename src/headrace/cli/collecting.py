@@ -5,22 +5,26 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 from rich.console import Console
 
-from headrace.cli import environments, episodes, screen
+from headrace import trees
+from headrace.cli import environments, episodes, output, screen
 from headrace.cli.episode_file import EpisodeFile
 from headrace.cli.episodes import EpisodeLog
 from headrace.cli.importing import import_module
 from headrace.collectors import AsyncCollector, Batch, Collector
 
-# Steps of each copy in one batch: long enough that handing it over costs nothing, short enough to show progress.
+# Steps of each copy in one batch, at most: long enough that handing it over costs nothing, short enough to show
+# progress.
 _BATCH_STEPS = 64
+DATASET, TABLE = "episodes.npz", "episodes.csv"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,17 +37,19 @@ class Request:
     num_envs: int
     policy: str
     out: Path | None
+    overwrite: bool
     seed: int | None
 
     @property
     def frames_per_batch(self) -> int:
-        """A whole number of steps of all copies, and no more than was asked for."""
-        most = -(-self.steps // self.num_envs)
-        return min(_BATCH_STEPS, most) * self.num_envs
+        """Of batches of one size that give the steps asked for with the least beyond them."""
+        steps = -(-self.steps // self.num_envs)
+        batches = -(-steps // _BATCH_STEPS)
+        return -(-steps // batches) * self.num_envs
 
     @property
     def total_frames(self) -> int:
-        """The steps asked for, rounded up to whole batches."""
+        """The steps asked for, rounded up to whole batches; what is beyond them is not kept."""
         return -(-self.steps // self.frames_per_batch) * self.frames_per_batch
 
 
@@ -52,33 +58,67 @@ def run(request: Request, *, as_json: bool) -> None:
 
     Raises:
         click.BadParameter: an environment or a policy that is not there.
+        click.ClickException: files of an earlier run are there; Ctrl-C.
+        Exception: what ended the run early, after the files are written.
     """
     environments.spec(request.env_id)
     factory = policy_factory(request.policy)
-    console = Console(stderr=as_json, quiet=as_json)
     log = EpisodeLog()
-    with contextlib.ExitStack() as stack:
-        file = None
-        if request.out is not None:
-            request.out.mkdir(parents=True, exist_ok=True)
-            file = stack.enter_context(EpisodeFile(request.out / "episodes.npz", _metadata(request)))
-            stack.callback(lambda folder: episodes.write_csv(folder / "episodes.csv", log.ended), request.out)
-        collector = _collector(request, factory)
-        stack.push(collector)
-        line = stack.enter_context(screen.ProgressLine(request.total_frames, console))
-        seconds = _collect(collector, log, file, line)
-    result = {
+    stopped: BaseException | None = None
+    with _files(request, log) as file:
+        begin = time.perf_counter()
+        try:
+            with _collector(request, factory) as collector:
+                begin = time.perf_counter()
+                with screen.ProgressLine(request.steps, "frames", quiet=as_json) as line:
+                    _collect(collector, request.steps, log, file, line)
+        except (KeyboardInterrupt, Exception) as error:
+            # What was collected is kept, whatever ended the run.
+            stopped = error
+        seconds = time.perf_counter() - begin
+    if log.frames or stopped is None:
+        _tell(_result(request, log, seconds), as_json=as_json)
+    if isinstance(stopped, KeyboardInterrupt):
+        raise output.Interrupted(_aborted(request, log)) from stopped
+    if stopped is not None:
+        raise stopped
+
+
+@contextlib.contextmanager
+def _files(request: Request, log: EpisodeLog) -> Iterator[EpisodeFile | None]:
+    """Gives the file that takes rows; both files are written at the end, if there are any rows."""
+    if request.out is None:
+        yield None
+        return
+    with output.folder_for(request.out, (DATASET, TABLE), request.overwrite) as folder:
+        try:
+            with EpisodeFile(
+                folder / DATASET, environments.metadata(request.env_id) | _metadata(request)
+            ) as file:
+                yield file
+        finally:
+            if log.frames:
+                episodes.write_csv(folder / TABLE, log.ended)
+
+
+def _result(request: Request, log: EpisodeLog, seconds: float) -> dict[str, Any]:
+    return {
         "environment": request.env_id,
         "frames": log.frames,
         "seconds": round(seconds, 3),
         "frames_per_second": round(log.frames / seconds, 1),
         **episodes.summary(log.ended),
+        "unfinished": log.unfinished,
         "out": None if request.out is None else str(request.out),
     }
-    if as_json:
-        click.echo(json.dumps(result))
-    else:
-        _show(console, result)
+
+
+def _aborted(request: Request, log: EpisodeLog) -> str:
+    """Tells what Ctrl-C has left."""
+    if not log.frames:
+        return "Aborted by Ctrl-C before anything was collected"
+    kept = "" if request.out is None else f"; what was collected is in {request.out}"
+    return f"Aborted by Ctrl-C after {log.frames} of {request.steps} frames{kept}"
 
 
 def policy_factory(name: str) -> Callable[[], Any] | None:
@@ -116,19 +156,30 @@ def _collector(request: Request, factory: Callable[[], Any] | None) -> Collector
 
 def _collect(
     collector: Collector | AsyncCollector,
+    steps: int,
     log: EpisodeLog,
     file: EpisodeFile | None,
     line: screen.ProgressLine,
-) -> float:
+) -> None:
     begin = time.perf_counter()
     for batch in collector:
-        rows = batch.flatten()
-        log.add(rows["episode_id"], rows["reward"], rows["terminated"], rows["truncated"])
+        rows = _in_order(batch, steps - log.frames)
+        # The file first: what the log has counted is in it, whenever Ctrl-C comes.
         if file is not None:
-            file.append(_kept(rows))
+            file.append(rows)
+        log.add(rows["episode_id"], rows["reward"], rows["terminated"], rows["truncated"])
         rate = log.frames / (time.perf_counter() - begin)
         line.show(log.frames, f"{rate:.0f} frames/s  {len(log.ended)} episodes")
-    return time.perf_counter() - begin
+
+
+def _in_order(batch: Batch, most: int) -> dict[str, Any]:
+    """The first transitions of a batch, in the order in which they came; all columns but the mask."""
+    steps, copies = (indices[:most] for indices in np.nonzero(batch["mask"].T))
+    return {
+        name: trees.map_leaves(lambda leaf: leaf[copies, steps], tree)
+        for name, tree in batch.items()
+        if name != "mask"
+    }
 
 
 def _metadata(request: Request) -> dict[str, Any]:
@@ -136,19 +187,20 @@ def _metadata(request: Request) -> dict[str, Any]:
     return {"environment": request.env_id, "policy": request.policy, "seed": request.seed}
 
 
-def _kept(rows: Batch) -> dict[str, Any]:
-    """All columns but the mask, which is true on every row of a flat batch."""
-    return {name: tree for name, tree in rows.items() if name != "mask"}
-
-
-def _show(console: Console, result: dict[str, Any]) -> None:
-    title = f"{result['environment']}: {result['episodes']} episodes"
-    console.print(screen.spreads(title, [("return", result["return"]), ("length", result["length"])]))
+def _tell(result: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(result))
+        return
+    console = Console()
+    unfinished = f", and {result['unfinished']} unfinished" if result["unfinished"] else ""
+    screen.show(
+        console,
+        f"{result['environment']}: {result['episodes']} episodes{unfinished}",
+        screen.spreads([("return", result["return"]), ("length", result["length"])]),
+    )
     console.print(
         f"{result['frames']} frames in {result['seconds']:.1f} s: {result['frames_per_second']:.0f} frames/s",
         highlight=False,
     )
     if result["out"] is not None:
-        console.print(
-            f"written to {result['out']}: episodes.npz, episodes.csv", highlight=False, soft_wrap=True
-        )
+        console.print(f"written to {result['out']}: {DATASET}, {TABLE}", highlight=False, soft_wrap=True)

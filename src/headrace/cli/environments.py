@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import closing, suppress
 from typing import Any
 
 import click
 import gymnasium
 
 from headrace.cli.importing import import_module
+from headrace.datasets.minari_env_spec import env_spec_to_json
+from headrace.datasets.minari_spaces import space_to_json
 from headrace.envs.registered import is_atari as is_atari
 from headrace.envs.registered import make_registered, register_atari
 
@@ -41,3 +45,18 @@ def spec(env_id: str) -> Any:
         return gymnasium.spec(name)
     except (gymnasium.error.Error, ImportError) as error:
         raise click.BadParameter(f"{error}", param_hint="'ENV'") from error
+
+
+def metadata(env_id: str) -> dict[str, str]:
+    """The environment's spec and spaces as Minari names and writes them; what has no such form is left out."""
+    with closing(make(env_id)) as env:
+        wanted: dict[str, Callable[[], str]] = {
+            "env_spec": lambda: env_spec_to_json(env.spec, "env_spec"),  # type: ignore[arg-type]
+            "observation_space": lambda: space_to_json(env.observation_space, "observation_space"),
+            "action_space": lambda: space_to_json(env.action_space, "action_space"),
+        }
+        found = {}
+        for name, written in wanted.items():
+            with suppress(ValueError, AttributeError):
+                found[name] = written()
+        return found

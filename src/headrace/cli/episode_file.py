@@ -24,7 +24,7 @@ class EpisodeFile:
 
     Rows go to one temporary file a column in the same folder, so what is collected may be larger than memory, and what
     was collected until an interruption is kept. Episodes stand in the order in which they began; those under way at the
-    end are there, too, neither terminated nor truncated.
+    end are there, too, neither terminated nor truncated. Images are compressed.
 
     Args:
         path: of the npz file; its folder must exist. A file that is there is replaced.
@@ -48,6 +48,7 @@ class EpisodeFile:
         self._path, self._metadata = path, metadata
         self._columns: dict[str, _Column] = {}
         self._node: trees.Node | None = None
+        self._count = 0
 
     def append(self, rows: Mapping[str, Any]) -> None:
         """Add rows, those of one episode in order: columns, or trees of columns, `[k, ...]`.
@@ -62,15 +63,17 @@ class EpisodeFile:
                 self._columns[leaf.path] = _Column(self._path.parent, leaf.value)
             self._columns[leaf.path].append(leaf.value)
         self._node = self._node or node
+        # Rows count when all columns have them: Ctrl-C may come before.
+        self._count += len(rows["episode_id"])
 
     def close(self) -> None:
         """Write the dataset, complete or not at all; none if there are no rows."""
         try:
-            if self._node is not None:
+            if self._node is not None and self._count:
                 save_npz(
                     self._episodes(self._node),
                     self._path,
-                    compressed=False,
+                    compressed=any(column.holds_images for column in self._columns.values()),
                     metadata=self._metadata,
                     overwrite=True,
                 )
@@ -79,7 +82,7 @@ class EpisodeFile:
                 column.close()
 
     def _episodes(self, node: trees.Node) -> Iterator[Episode]:
-        columns = {name: column.rows() for name, column in self._columns.items()}
+        columns = {name: column.rows(self._count) for name, column in self._columns.items()}
         ids = np.asarray(columns["episode_id"])
         order = np.argsort(ids, kind="stable")
         begins = np.flatnonzero(np.diff(ids[order], prepend=ids[order[0]] - 1))
@@ -125,17 +128,21 @@ class _Column:
 
     def __init__(self, folder: Path, example: NDArray[Any]) -> None:
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed by `close`
-        self._shape, self._dtype, self._count = example.shape[1:], example.dtype, 0
+        self._shape, self._dtype = example.shape[1:], example.dtype
+
+    @property
+    def holds_images(self) -> bool:
+        """Whether a row is an image, or several: of these compression saves most, of other numbers little."""
+        return bool(self._dtype == np.uint8) and len(self._shape) >= 2
 
     def append(self, values: NDArray[Any]) -> None:
         self._file.write(np.ascontiguousarray(values).data)
-        self._count += len(values)
 
-    def rows(self) -> NDArray[Any]:
-        """All of them, mapped; rows without a byte cannot be."""
+    def rows(self, count: int) -> NDArray[Any]:
+        """The first rows, mapped; rows without a byte cannot be."""
         self._file.flush()
-        shape = (self._count, *self._shape)
-        if not self._count * self._dtype.itemsize * int(np.prod(self._shape)):
+        shape = (count, *self._shape)
+        if not count * self._dtype.itemsize * int(np.prod(self._shape)):
             return np.zeros(shape, self._dtype)
         return np.memmap(self._file, self._dtype, "r", shape=shape)
 

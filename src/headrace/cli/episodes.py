@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.datasets.atomic import writing
+from headrace.errors import DatasetError
+
 
 @dataclass(frozen=True)
 class EndedEpisode:
@@ -81,6 +84,11 @@ class EpisodeLog:
             )
         self.frames += len(episode_id)
 
+    @property
+    def unfinished(self) -> int:
+        """The number of episodes with rows and no end."""
+        return len(self._open)
+
     def mean_return(self, last: int) -> float | None:
         """The mean return of the `last` episodes that ended; None before that many have."""
         if len(self.ended) < last:
@@ -89,11 +97,37 @@ class EpisodeLog:
 
 
 def write_csv(path: Path, episodes: Sequence[EndedEpisode]) -> None:
-    """One line an episode, with a head line."""
-    with path.open("w", newline="", encoding="utf-8") as file:
+    """One line an episode, with a head line; a file that is there is replaced, whole or not at all."""
+    with (
+        writing(path, overwrite=True) as temporary,
+        temporary.open("w", newline="", encoding="utf-8") as file,
+    ):
         writer = csv.writer(file)
         writer.writerow(field.name.rstrip("_") for field in fields(EndedEpisode))
         writer.writerows(astuple(episode) for episode in episodes)
+
+
+def read_csv(path: Path) -> list[EndedEpisode]:
+    """Reads what `write_csv` wrote.
+
+    Raises:
+        DatasetError: not such a file.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            return [
+                EndedEpisode(
+                    int(row["episode_id"]),
+                    float(row["return"]),
+                    int(row["length"]),
+                    row["terminated"] == "True",
+                    row["truncated"] == "True",
+                    int(row["frame"]),
+                )
+                for row in csv.DictReader(file)
+            ]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DatasetError(f"{path}: expected one line for each episode that ended ({error})") from error
 
 
 def summary(episodes: Sequence[EndedEpisode]) -> dict[str, Any]:

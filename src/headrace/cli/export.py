@@ -25,10 +25,11 @@ def command(
 ) -> None:
     """Write the episodes of SOURCE in another format: all of them, or nothing.
 
-    SOURCE is an npz or Parquet file, the folder or the id of a Minari dataset, or the folder of a saved replay,
-    whose complete episodes are written.
+    SOURCE is an npz or Parquet file, the folder or the id of a Minari dataset, a folder of headrace collect, or the
+    folder of a replay on disk or of its checkpoints, whose complete episodes are written.
 
     \b
+      headrace export out/cartpole --to parquet --out cartpole.parquet
       headrace export checkpoints/run-7 --to minari --id cartpole/expert-v0
       headrace export cartpole/expert-v0 --to parquet --out expert.parquet
     """  # noqa: D301 - click reads this backspace

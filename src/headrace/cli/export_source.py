@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +10,16 @@ from typing import Any
 
 import click
 
+from headrace.datasets.atomic import whole_folder
 from headrace.datasets.dataset import EpisodeDataset
 from headrace.datasets.opening import holds_minari, open_dataset
+from headrace.errors import DatasetError
 from headrace.trajectories.episode import Episode
+
+# In the folder that `headrace collect` writes.
+DATASET = "episodes.npz"
+# So many entries of a folder with something else are named.
+_NAMED = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,10 +28,12 @@ class Source:
 
     Attributes:
         name: as the user gave it.
-        kind: "minari", "parquet", "npz" or "replay".
+        kind: "minari", "parquet", "npz", "replay" or "store".
         episodes: read in this order; of a replay it has `left_out`.
         metadata: what the dataset says about itself.
         observation_space, action_space: where it has them.
+        env_spec: of the environment, where it has it: a gymnasium EnvSpec.
+        tables: of a replay: the name of each to the number of its items.
     """
 
     name: str
@@ -33,6 +42,8 @@ class Source:
     metadata: dict[str, Any]
     observation_space: Any = None
     action_space: Any = None
+    env_spec: Any = None
+    tables: Mapping[str, int] | None = None
 
     @property
     def left_out(self) -> int:
@@ -42,40 +53,90 @@ class Source:
 
 @contextmanager
 def open_source(name: str) -> Iterator[Source]:
-    """Open a dataset by its path or Minari id, or a replay by the folder it was saved to.
+    """Open a dataset by its path or Minari id, a replay by the folder of its store or of its checkpoints.
+
+    The folder that `headrace collect` wrote stands for the dataset in it.
 
     Raises:
         click.BadParameter: there is nothing of that name.
         DatasetError, CheckpointError: it cannot be read.
     """
-    path = Path(name)
-    if path.is_dir() and not holds_minari(path):
-        with _open_replay(name) as source:
+    path = whole_folder(Path(name))
+    if (path / DATASET).is_file():
+        path = path / DATASET
+    elif path.is_dir() and not holds_minari(path):
+        with _open_replay(path, name) as source:
             yield source
         return
     try:
-        dataset = open_dataset(name)
+        dataset = open_dataset(path if path.exists() else name)
     except FileNotFoundError as error:
         # Without the argument's name, which each command has its own of.
         raise click.BadParameter(str(error)) from error
     with dataset:
-        yield Source(
-            name=name,
-            kind=_kind(dataset),
-            episodes=dataset,
-            metadata=dataset.metadata,
-            observation_space=dataset.observation_space,
-            action_space=dataset.action_space,
-        )
+        yield _of_dataset(name, dataset)
+
+
+def _of_dataset(name: str, dataset: EpisodeDataset) -> Source:
+    from headrace.datasets.minari_env_spec import env_spec_from_json
+    from headrace.datasets.minari_spaces import space_from_json
+
+    noted = dataset.metadata
+    spaces = {
+        key: getattr(dataset, key) or _parsed(space_from_json, noted.get(key))
+        for key in ("observation_space", "action_space")
+    }
+    env_spec = _parsed(lambda text: env_spec_from_json(text, "env_spec"), noted.get("env_spec"))
+    return Source(
+        name=name, kind=_kind(dataset), episodes=dataset, metadata=noted, env_spec=env_spec, **spaces
+    )
+
+
+def _parsed(parse: Callable[[str], Any], text: Any) -> Any:
+    """Parses what `headrace collect` or Minari noted; None for anything else."""
+    if not isinstance(text, str):
+        return None
+    try:
+        return parse(text)
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
 @contextmanager
-def _open_replay(name: str) -> Iterator[Source]:
+def _open_replay(folder: Path, name: str) -> Iterator[Source]:
     from headrace.datasets.replay_episodes import episodes
+    from headrace.persist.folders import candidates, is_checkpoint
     from headrace.replay import Replay
+    from headrace.replay.stored import StoredReplay, is_store
 
-    with Replay.load(name) as replay:
-        yield Source(name=name, kind="replay", episodes=episodes(replay), metadata={})
+    if is_store(folder):
+        with StoredReplay(folder) as stored:
+            yield Source(
+                name=name,
+                kind="store",
+                episodes=episodes(stored),
+                metadata=_sizes(folder),
+                tables=stored.tables,
+            )
+        return
+    if not is_checkpoint(folder) and not candidates(folder):
+        held = ", ".join(sorted(path.name for path in folder.iterdir())[:_NAMED]) or "nothing"
+        raise DatasetError(
+            f"{name}: expected episodes: a dataset, what headrace collect wrote, the store or a checkpoint of a "
+            f"replay; the folder holds {held}"
+        )
+    with Replay.load(folder) as replay:
+        tables = {table: len(replay.table(table)) for table in replay.table_names}
+        yield Source(name=name, kind="replay", episodes=episodes(replay), metadata={}, tables=tables)
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    """The bytes that files take of the disk, and those that they show: files of a store are sparse."""
+    found = [path.stat() for path in folder.iterdir()]
+    return {
+        "bytes_on_disk": sum(each.st_blocks * 512 for each in found),
+        "bytes_shown": sum(each.st_size for each in found),
+    }
 
 
 def _kind(dataset: EpisodeDataset) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import operator
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,9 @@ from headrace.cli.export_source import Source, open_source
 from headrace.cli.export_tally import Tally
 from headrace.datasets import save_minari, save_npz, save_parquet
 from headrace.datasets.minari_ids import check_id
+from headrace.datasets.minari_spaces import unbounded
 from headrace.datasets.progress import Report
-from headrace.trajectories.episode import Episode
+from headrace.errors import SpecError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,12 +42,10 @@ def run(request: Request, *, as_json: bool) -> None:
         click.ClickException: it could not be written.
     """
     _check(request)
-    console = Console(stderr=as_json, quiet=as_json)
-    tally = Tally()
     begin = time.perf_counter()
     with open_source(request.source) as source:
-        with screen.ProgressLine(operator.length_hint(source.episodes), console) as line:
-            path = _save(request, source, tally, lambda done, _: line.show(done, f"{done} episodes"))
+        with screen.ProgressLine(operator.length_hint(source.episodes), "episodes", quiet=as_json) as line:
+            path, tally = _save(request, source, lambda done, _: line.show(done))
         left_out = source.left_out
     result = {
         "source": request.source,
@@ -59,16 +57,13 @@ def run(request: Request, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(result))
         return
-    console.print(
-        screen.facts(
-            f"{source.kind} to {request.to}",
-            [
-                (name.replace("_", " "), escape(screen.number(value)))
-                for name, value in result.items()
-                if name != "path"
-            ],
-        )
-    )
+    console = Console()
+    rows = [
+        (name.replace("_", " "), escape(screen.number(value)))
+        for name, value in result.items()
+        if name != "path"
+    ]
+    screen.show(console, f"{source.kind} to {request.to}", screen.facts(rows))
     console.print(f"written to {path}", highlight=False, soft_wrap=True)
 
 
@@ -87,26 +82,52 @@ def _check(request: Request) -> None:
         raise click.BadParameter(str(error), param_hint="'--id'") from error
 
 
-def _save(request: Request, source: Source, tally: Tally, progress: Report) -> Path:
-    episodes = tally.counted(source.episodes)
+def _save(request: Request, source: Source, progress: Report) -> tuple[Path, Tally]:
     try:
-        return _writer(request, source, episodes, progress)
+        if request.to == "minari":
+            return _save_minari(request, source, progress)
+        tally = Tally()
+        save = save_parquet if request.to == "parquet" else save_npz
+        path = save(
+            tally.counted(source.episodes),
+            str(request.out),
+            metadata=source.metadata,
+            overwrite=request.overwrite,
+            progress=progress,
+        )
+        return path, tally
     except FileExistsError as error:
         raise click.ClickException(f"{error.args[0]} (here: --overwrite)") from error
     except (OSError, ValueError) as error:
         raise click.ClickException(f"{type(error).__name__}: {error}") from error
 
 
-def _writer(request: Request, source: Source, episodes: Iterator[Episode], progress: Report) -> Path:
-    common: dict[str, Any] = {"overwrite": request.overwrite, "progress": progress}
-    if request.to == "minari":
-        return save_minari(
-            episodes,
-            str(request.dataset_id),
-            root=request.out,
-            observation_space=source.observation_space,
-            action_space=source.action_space,
-            **common,
-        )
-    save = save_parquet if request.to == "parquet" else save_npz
-    return save(episodes, str(request.out), metadata=source.metadata, **common)
+def _save_minari(request: Request, source: Source, progress: Report) -> tuple[Path, Tally]:
+    spaces = source.observation_space, source.action_space
+    try:
+        return _save_with_spaces(request, source, spaces, progress)
+    except SpecError as error:
+        # Many environments leave the bounds that they name. A replay has no spaces, and is read once.
+        wider = (unbounded(spaces[0]), unbounded(spaces[1]))
+        if wider == spaces:
+            raise
+        saved = _save_with_spaces(request, source, wider, progress)
+        click.echo(f"Warning: {error}; the dataset has spaces without bounds", err=True)
+        return saved
+
+
+def _save_with_spaces(
+    request: Request, source: Source, spaces: tuple[Any, Any], progress: Report
+) -> tuple[Path, Tally]:
+    tally = Tally()
+    path = save_minari(
+        tally.counted(source.episodes),
+        str(request.dataset_id),
+        root=request.out,
+        observation_space=spaces[0],
+        action_space=spaces[1],
+        env_spec=source.env_spec,
+        overwrite=request.overwrite,
+        progress=progress,
+    )
+    return path, tally

@@ -18,9 +18,11 @@ import click
 def command(source: str, as_json: bool, png: Path | None) -> None:
     """Show what is in a dataset: its episodes, their returns and lengths, what a step holds.
 
-    PATH is an npz or Parquet file, the folder or the id of a Minari dataset, or the folder of a saved replay.
+    PATH is an npz or Parquet file, the folder or the id of a Minari dataset, a folder of headrace collect or
+    headrace train, the folder of a replay on disk, or one of checkpoints. Nothing in it is changed.
 
     \b
+      headrace inspect out/cartpole
       headrace inspect expert.parquet
       headrace inspect cartpole/expert-v0 --png expert.png
     """  # noqa: D301 - click reads this backspace

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.cli.figures import count_along, new_figure
+from headrace.cli.inspect_contents import EpisodeRow
 from headrace.datasets.structure import Column, Structure
 from headrace.trajectories.episode import Episode
-
-if TYPE_CHECKING:
-    from headrace.cli.inspecting import EpisodeRow
 
 Image = NDArray[np.uint8]
 
@@ -90,15 +89,8 @@ def draw(path: Path, title: str, rows: Sequence[EpisodeRow], sheet: ContactSheet
     Raises:
         ImportError: matplotlib is missing.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError('--png needs matplotlib: pip install "headrace[plot]"') from error
     heights = [4.0] if sheet is None else [4.0, 1.3 * len(sheet.rows)]
-    # Figure and canvas by hand: pyplot would choose a display.
-    figure = Figure(figsize=(10, sum(heights)), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(10, sum(heights), "--png")
     places: Any = figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights)
     _draw_returns(places[0, 0], title, rows)
     if sheet is not None:
@@ -120,6 +112,7 @@ def _draw_returns(figure: Any, title: str, rows: Sequence[EpisodeRow]) -> None:
     right.set(xlabel="episode", ylabel="steps")
     for axes in (left, right):
         axes.grid(alpha=0.3)
+    count_along(left.xaxis, right.xaxis, right.yaxis)
 
 
 def _draw_sheet(figure: Any, sheet: ContactSheet) -> None:

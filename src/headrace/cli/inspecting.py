@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import operator
+import textwrap
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from rich.table import Table
 
 from headrace.cli import screen
 from headrace.cli.export_source import Source, open_source
+from headrace.cli.inspect_contents import Contents, EpisodeRow
 from headrace.cli.inspect_picture import ContactSheet, draw
+from headrace.cli.inspect_training import is_training, read_training
 from headrace.datasets.json_values import encode
 from headrace.datasets.structure import Structure
 from headrace.errors import DatasetError
@@ -26,40 +29,7 @@ from headrace.trajectories.episode import Episode
 # A person is shown so many episodes; --json has all of them.
 _SHOWN = 20
 # What Minari's metadata says of the same things in its own words.
-_SHOWN_ELSEWHERE = ("observation_space", "action_space", "total_episodes", "total_steps")
-
-
-@dataclass(frozen=True)
-class EpisodeRow:
-    """One line of the table of contents."""
-
-    episode: int
-    id: int | str | None
-    seed: int | None
-    length: int
-    return_: float
-    terminated: bool
-    truncated: bool
-
-    @property
-    def end(self) -> str:
-        """How it ended, in words."""
-        return " ".join(name for name in ("terminated", "truncated") if getattr(self, name)) or "unfinished"
-
-
-@dataclass(frozen=True)
-class Contents:
-    """What all episodes of a source have in common, and each of them.
-
-    Attributes:
-        columns: name of each array to its dtype and shape, of one step.
-        rows: an entry for each episode.
-        sheet: some of its images; None where it has none.
-    """
-
-    columns: dict[str, str]
-    rows: list[EpisodeRow]
-    sheet: ContactSheet | None
+_SHOWN_ELSEWHERE = ("observation_space", "action_space", "total_episodes", "total_steps", "env_spec")
 
 
 def run(name: str, *, as_json: bool, png: Path | None) -> None:
@@ -70,24 +40,28 @@ def run(name: str, *, as_json: bool, png: Path | None) -> None:
         click.ClickException: the picture could not be written.
         DatasetError: it cannot be read, or holds no episode.
     """
-    console = Console(quiet=as_json)
-    with open_source(name) as source:
-        with screen.ProgressLine(
-            operator.length_hint(source.episodes), Console(stderr=True, quiet=as_json)
-        ) as line:
-            contents = read(source.episodes, line, with_images=png is not None)
-        left_out = source.left_out
-    if not contents.rows:
-        raise DatasetError(f"{name}: no complete episode is in it ({left_out} left out)")
+    if is_training(Path(name)):
+        source, contents = read_training(name)
+    else:
+        source, contents = _read_source(name, as_json=as_json, with_images=png is not None)
     if png is not None:
         try:
             draw(png, name, contents.rows, contents.sheet)
         except (OSError, ValueError) as error:
             raise click.ClickException(f"{png}: {error}") from error
     if as_json:
-        click.echo(json.dumps(encode(_result(source, contents, left_out), "result"), allow_nan=False))
+        click.echo(json.dumps(encode(_result(source, contents), "result"), allow_nan=False))
     else:
-        _show(console, source, contents, left_out)
+        _show(Console(), source, contents)
+
+
+def _read_source(name: str, *, as_json: bool, with_images: bool) -> tuple[Source, Contents]:
+    with open_source(name) as source:
+        with screen.ProgressLine(operator.length_hint(source.episodes), "episodes", quiet=as_json) as line:
+            contents = read(source.episodes, line, with_images=with_images)
+    if not contents.rows:
+        raise DatasetError(f"{name}: no complete episode is in it ({source.left_out} left out)")
+    return source, contents
 
 
 def read(episodes: Iterable[Episode], line: screen.ProgressLine, *, with_images: bool) -> Contents:
@@ -103,7 +77,7 @@ def read(episodes: Iterable[Episode], line: screen.ProgressLine, *, with_images:
         rows.append(_row(index, episode))
         if sheet is not None:
             sheet.add(episode)
-        line.show(index + 1, f"{index + 1} episodes")
+        line.show(index + 1)
     return Contents(columns, rows, sheet)
 
 
@@ -114,32 +88,45 @@ def _row(index: int, episode: Episode) -> EpisodeRow:
 
 
 def _spread(values: list[float]) -> dict[str, float | None]:
-    array = np.array(values, np.float64)
-    return {"mean": float(array.mean()), "min": float(array.min()), "max": float(array.max())}
+    if not values:
+        return {"mean": None, "min": None, "max": None}
+    return {"mean": float(np.mean(values)), "min": min(values), "max": max(values)}
 
 
-def _summary(contents: Contents, left_out: int) -> dict[str, Any]:
-    rows = contents.rows
+def _ended(rows: list[EpisodeRow]) -> list[EpisodeRow]:
+    return [row for row in rows if row.end != "unfinished"]
+
+
+def _spreads(rows: list[EpisodeRow]) -> dict[str, dict[str, float | None]]:
+    """Of the episodes that ended, as `headrace collect` tells them; of all where none did."""
+    counted = _ended(rows) or rows
+    return {
+        "return": _spread([row.return_ for row in counted]),
+        "length": _spread([row.length for row in counted]),
+    }
+
+
+def _summary(source: Source, rows: list[EpisodeRow]) -> dict[str, Any]:
     return {
         "episodes": len(rows),
         "steps": sum(row.length for row in rows),
         "terminated": sum(row.terminated for row in rows),
         "truncated": sum(row.truncated for row in rows),
         "unfinished": sum(row.end == "unfinished" for row in rows),
-        "left_out": left_out,
+        "left_out": source.left_out,
     }
 
 
-def _result(source: Source, contents: Contents, left_out: int) -> dict[str, Any]:
+def _result(source: Source, contents: Contents) -> dict[str, Any]:
     rows = contents.rows
     return {
         "path": source.name,
         "kind": source.kind,
-        **_summary(contents, left_out),
-        "return": _spread([row.return_ for row in rows]),
-        "length": _spread([row.length for row in rows]),
+        **_summary(source, rows),
+        **_spreads(rows),
         "observation_space": _space(source.observation_space),
         "action_space": _space(source.action_space),
+        "tables": source.tables,
         "columns": contents.columns,
         "metadata": source.metadata,
         "contents": [{name.rstrip("_"): value for name, value in asdict(row).items()} for row in rows],
@@ -150,35 +137,35 @@ def _space(space: Any) -> str | None:
     return None if space is None else str(space)
 
 
-def _show(console: Console, source: Source, contents: Contents, left_out: int) -> None:
+def _show(console: Console, source: Source, contents: Contents) -> None:
     rows = contents.rows
-    facts = [(name.replace("_", " "), value) for name, value in _summary(contents, left_out).items()]
-    facts += [
-        (name, escape(str(space)))
-        for name, space in (("observations", source.observation_space), ("actions", source.action_space))
-        if space is not None
-    ]
-    facts += [
-        (escape(str(name)), escape(f"{value!s:.200}"))
-        for name, value in source.metadata.items()
-        if name not in _SHOWN_ELSEWHERE and not str(name).startswith("headrace_")
-    ]
-    console.print(screen.facts(f"{escape(source.name)}: {source.kind}", facts))
-    console.print(
-        screen.facts("one step", [(escape(name), escape(text)) for name, text in contents.columns.items()])
-    )
-    console.print(
-        screen.spreads(
-            "episodes",
-            [
-                ("return", _spread([row.return_ for row in rows])),
-                ("length", _spread([row.length for row in rows])),
-            ],
-        )
-    )
+    screen.show(console, f"{source.name}: {source.kind}", screen.facts(_facts(source, rows)))
+    if contents.columns:
+        columns = [(escape(name), escape(text)) for name, text in contents.columns.items()]
+        screen.show(console, "one step", screen.facts(columns))
+    title = "episodes that ended" if _ended(rows) else "episodes, of which none ended"
+    screen.show(console, title, screen.spreads(list(_spreads(rows).items())))
     console.print(_table(rows))
     if len(rows) > _SHOWN:
         console.print(f"and {len(rows) - _SHOWN} more (--json has all)", highlight=False)
+
+
+def _facts(source: Source, rows: list[EpisodeRow]) -> list[tuple[str, Any]]:
+    spaces = (("observations", source.observation_space), ("actions", source.action_space))
+    noted = {
+        name: value
+        for name, value in source.metadata.items()
+        if name not in _SHOWN_ELSEWHERE and not str(name).startswith("headrace_")
+    }
+    return [
+        *((name.replace("_", " "), value) for name, value in _summary(source, rows).items()),
+        *((name, escape(str(space))) for name, space in spaces if space is not None),
+        *((escape(f"table {name}"), f"{items} items") for name, items in (source.tables or {}).items()),
+        *(
+            (escape(str(name)), escape(textwrap.shorten(screen.number(value), 200)))
+            for name, value in noted.items()
+        ),
+    ]
 
 
 def _table(rows: list[EpisodeRow]) -> Table:

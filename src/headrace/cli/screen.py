@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -11,38 +11,49 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-_PLAIN_EVERY = 10.0
+# Seconds to the first plain line, and between two: what takes less needs no progress.
+_PLAIN_AFTER, _PLAIN_EVERY = 2.0, 10.0
 
 
 class ProgressLine:
     """A bar with a text behind it on a terminal; elsewhere (a log file) a plain line every ten seconds.
 
+    It goes to standard error: what a command prints on standard output is its result.
+
     Args:
-        total: frames at the end.
-        console: where it goes.
+        total: how many there will be; 0: unknown.
+        unit: what is counted.
+        quiet: show nothing.
+        clock: tells seconds; tests give one that they move.
     """
 
-    def __init__(self, total: int, console: Console) -> None:
-        self._total, self._console = total, console
-        self._next_plain = 0.0
+    def __init__(
+        self, total: int, unit: str, *, quiet: bool = False, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._unit, self._clock = unit, clock
+        self._of_total = f"/{total}" if total else ""
+        self._console = Console(stderr=True, quiet=quiet)
+        self._next_plain = clock() + _PLAIN_AFTER
         self._bar = Progress(
             BarColumn(bar_width=20),
             TaskProgressColumn(),
             TimeElapsedColumn(),
             TextColumn("{task.fields[text]}"),
-            console=console,
+            console=self._console,
             transient=True,
-            disable=not console.is_terminal,
+            disable=not self._console.is_terminal,
         )
-        self._task = self._bar.add_task("", total=total, text="")
+        self._task = self._bar.add_task("", total=total or None, text="")
 
-    def show(self, frames: int, text: str) -> None:
+    def show(self, done: int, text: str = "") -> None:
         """Say where it stands."""
+        line = f"{done}{self._of_total} {self._unit}  {text}".rstrip()
         if self._console.is_terminal:
-            self._bar.update(self._task, completed=frames, text=text)
-        elif time.monotonic() >= self._next_plain:
-            self._next_plain = time.monotonic() + _PLAIN_EVERY
-            self._console.print(f"{frames}/{self._total}  {text}", highlight=False, soft_wrap=True)
+            # The bar says how far it is; a long line would push it off a narrow terminal.
+            self._bar.update(self._task, completed=done, text=text or line)
+        elif self._clock() >= self._next_plain:
+            self._next_plain = self._clock() + _PLAIN_EVERY
+            self._console.print(line, highlight=False, soft_wrap=True)
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -54,9 +65,15 @@ class ProgressLine:
         self._bar.stop()
 
 
-def facts(title: str, rows: Sequence[tuple[str, Any]]) -> Table:
+def show(console: Console, title: str, table: Table) -> None:
+    """Prints a title, in one line however narrow the table is, and the table below it."""
+    console.print(title, style="italic", markup=False, highlight=False, soft_wrap=True)
+    console.print(table)
+
+
+def facts(rows: Sequence[tuple[str, Any]]) -> Table:
     """A table of names and values."""
-    table = Table(title=title, title_justify="left", show_header=False)
+    table = Table(show_header=False)
     table.add_column(style="bold")
     table.add_column()
     for name, value in rows:
@@ -64,9 +81,9 @@ def facts(title: str, rows: Sequence[tuple[str, Any]]) -> Table:
     return table
 
 
-def spreads(title: str, rows: Sequence[tuple[str, dict[str, float | None]]]) -> Table:
+def spreads(rows: Sequence[tuple[str, dict[str, float | None]]]) -> Table:
     """A table of mean, least and greatest."""
-    table = Table(title=title, title_justify="left")
+    table = Table()
     for name in ("", "mean", "min", "max"):
         table.add_column(name, justify="right" if name else "left")
     for name, spread in rows:

@@ -34,14 +34,15 @@ def _hyperparameters(function: Callable[..., None]) -> Callable[..., None]:
     type=click.IntRange(min=1),
     default=100_000,
     show_default=True,
-    help="The most frames to collect.",
+    help="The most frames to collect; --num-envs are collected at a time.",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for policy.pt, learning-curve.png and episodes.csv.  [default: ./out/ENV-SEED]",
+    help="Folder for policy.pt, learning-curve.png and episodes.csv.  [default: a new one, ./out/ENV-SEED]",
 )
+@click.option("--overwrite", is_flag=True, help="Replace the files of an earlier run in --out.")
 @click.option(
     "--num-envs", type=click.IntRange(min=1), default=8, show_default=True, help="Copies of the environment."
 )
@@ -58,6 +59,7 @@ def command(
     steps: int,
     seed: int,
     out: Path | None,
+    overwrite: bool,
     num_envs: int,
     goal: float | None,
     as_json: bool,
@@ -82,7 +84,8 @@ def command(
             env_id=env_id,
             steps=steps,
             seed=seed,
-            out=out or Path("out") / f"{env_id.replace('/', '-').replace(':', '-')}-{seed}",
+            out=out,
+            overwrite=overwrite,
             num_envs=num_envs,
             goal=goal,
             hyperparameters=given,

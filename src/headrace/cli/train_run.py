@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ from typing import Any
 import click
 from rich.console import Console
 
-from headrace.cli import episodes, screen
+from headrace.cli import episodes, output, screen
 from headrace.cli.dqn import checkpoint, curve, problem
 from headrace.cli.dqn.settings import IMAGE_SETTINGS, VECTOR_SETTINGS, DqnSettings
 from headrace.cli.dqn.training import MEAN_OVER, Progress, Training
+
+POLICY, CURVE, TABLE = "policy.pt", "learning-curve.png", "episodes.csv"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +28,8 @@ class Request:
     env_id: str
     steps: int
     seed: int
-    out: Path
+    out: Path | None
+    overwrite: bool
     num_envs: int
     goal: float | None
     hyperparameters: Mapping[str, Any]
@@ -37,41 +41,69 @@ def run(request: Request, *, as_json: bool, quiet: bool) -> None:
     Raises:
         click.BadParameter: an environment that a DQN cannot learn.
         click.UsageError: a hyperparameter outside its range.
-        KeyboardInterrupt, Exception: what ended the run early, after the files are written.
+        click.ClickException: files of an earlier run are there; Ctrl-C, after the files are written.
+        Exception: what ended the run early, after the files are written.
     """
     found = problem.describe(request.env_id)
-    settings = _settings(request, IMAGE_SETTINGS if found.is_image else VECTOR_SETTINGS)
+    settings = _settings(request, found)
+    with _folder(request) as folder:
+        _run(request, found, settings, folder, as_json=as_json, quiet=quiet)
+
+
+def _folder(request: Request) -> AbstractContextManager[Path]:
+    if request.out is not None:
+        return output.folder_for(request.out, (POLICY, CURVE, TABLE), request.overwrite)
+    name = request.env_id.replace("/", "-").replace(":", "-")
+    return output.new_folder(Path("out") / f"{name}-{request.seed}")
+
+
+def _run(
+    request: Request,
+    found: problem.Problem,
+    settings: DqnSettings,
+    folder: Path,
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
     goal = found.reward_threshold if request.goal is None else request.goal
-    request.out.mkdir(parents=True, exist_ok=True)
-    console = Console(quiet=as_json)
     with Training(
         found, settings, steps=request.steps, num_envs=request.num_envs, seed=request.seed, goal=goal
     ) as training:
         stopped: BaseException | None = None
         try:
-            final = _train(training, request.steps, Console(quiet=as_json or quiet))
+            final = _train(training, request.steps, quiet=as_json or quiet)
         except (KeyboardInterrupt, Exception) as error:
             # What was learnt is kept, whatever ended the run.
             final, stopped = training.progress(), error
         result = _result(request, final, goal)
-        files = _write(request.out, training, settings, result)
+        files = _write(folder, training, settings, result)
     if as_json:
         click.echo(json.dumps({**result, **files}))
     else:
-        _show(console, result, files)
+        _show(Console(), result, files)
+    if isinstance(stopped, KeyboardInterrupt):
+        raise output.Interrupted(
+            f"Aborted by Ctrl-C after {final.frames} of {request.steps} frames; what was learnt is in {folder}"
+        ) from stopped
     if stopped is not None:
         raise stopped
 
 
-def _settings(request: Request, defaults: DqnSettings) -> DqnSettings:
+def _settings(request: Request, found: problem.Problem) -> DqnSettings:
+    if "frame_stack" in request.hyperparameters and not found.is_image:
+        raise click.UsageError(
+            f"--frame-stack is for images; the observations of {request.env_id} are vectors of {found.observation[0]}"
+        )
+    defaults = IMAGE_SETTINGS if found.is_image else VECTOR_SETTINGS
     try:
         return dataclasses.replace(defaults, **request.hyperparameters)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
 
 
-def _train(training: Training, steps: int, console: Console) -> Progress:
-    with screen.ProgressLine(steps, console) as line:
+def _train(training: Training, steps: int, *, quiet: bool) -> Progress:
+    with screen.ProgressLine(steps, "frames", quiet=quiet) as line:
         return training.run(_reporter(line))
 
 
@@ -102,12 +134,12 @@ def _result(request: Request, final: Progress, goal: float | None) -> dict[str, 
 def _write(out: Path, training: Training, settings: DqnSettings, result: dict[str, Any]) -> dict[str, str]:
     """The files: name of each by what it is."""
     ended = training.log.ended
-    files = {"checkpoint": str(out / "policy.pt"), "episodes_file": str(out / "episodes.csv")}
+    files = {"checkpoint": str(out / POLICY), "episodes_file": str(out / TABLE)}
     checkpoint.save(
-        out / "policy.pt", training.policy, {"settings": dataclasses.asdict(settings), "result": result}
+        out / POLICY, training.policy, {"settings": dataclasses.asdict(settings), "result": result}
     )
-    episodes.write_csv(out / "episodes.csv", ended)
-    picture = out / "learning-curve.png"
+    episodes.write_csv(out / TABLE, ended)
+    picture = out / CURVE
     try:
         curve.draw(
             picture, f"{result['environment']}, seed {result['seed']}", ended, MEAN_OVER, result["goal"]
@@ -138,4 +170,4 @@ def _show(console: Console, result: dict[str, Any], files: Mapping[str, str]) ->
         ("loss", result["loss"]),
         *((name.replace("_file", ""), path) for name, path in files.items()),
     ]
-    console.print(screen.facts(f"{result['environment']}, seed {result['seed']}", rows))
+    screen.show(console, f"{result['environment']}, seed {result['seed']}", screen.facts(rows))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ except ImportError as error:
 
 from headrace.cli.dqn.network import NetworkShape
 from headrace.cli.dqn.policy import EpsilonGreedy
+from headrace.datasets.atomic import writing
 from headrace.errors import CheckpointError
 
 _FORMAT = 1
@@ -33,9 +36,8 @@ def save(path: Path, policy: EpsilonGreedy, about: dict[str, Any]) -> None:
         "weights": policy.state_dict(),
         "about": about,
     }
-    unfinished = path.with_suffix(".unfinished")
-    torch.save(content, unfinished)
-    unfinished.replace(path)
+    with writing(path, overwrite=True) as temporary:
+        torch.save(content, temporary)
 
 
 def load(path: Path, *, epsilon: float = 0.0) -> EpsilonGreedy:
@@ -46,17 +48,39 @@ def load(path: Path, *, epsilon: float = 0.0) -> EpsilonGreedy:
     Raises:
         CheckpointError: not such a file.
     """
-    try:
-        content = torch.load(path, weights_only=True, map_location="cpu")
-        if content["format"] != _FORMAT:
-            raise CheckpointError(f"{path}: expected format {_FORMAT}, got {content['format']!r}")
+    with _named(path):
+        content = _content(path)
         policy = EpsilonGreedy(NetworkShape(**content["shape"]), content["first_action"], epsilon)
         policy.load_state_dict(content["weights"])
+    policy.epsilon.fill_(epsilon)
+    return policy
+
+
+def about(path: Path) -> dict[str, Any]:
+    """Returns what `save` was given to keep beside the weights.
+
+    Raises:
+        CheckpointError: not such a file.
+    """
+    with _named(path):
+        return dict(_content(path)["about"])
+
+
+def _content(path: Path) -> Any:
+    content = torch.load(path, weights_only=True, map_location="cpu")
+    if content["format"] != _FORMAT:
+        raise CheckpointError(f"{path}: expected format {_FORMAT}, got {content['format']!r}")
+    return content
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Turns whatever is raised on a damaged file into an error with its name."""
+    try:
+        yield
     except CheckpointError:
         raise
     except Exception as error:
         raise CheckpointError(
             f"{path}: not a policy of headrace train ({type(error).__name__}: {error})"
         ) from error
-    policy.epsilon.fill_(epsilon)
-    return policy

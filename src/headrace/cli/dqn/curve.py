@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from headrace.cli.episodes import EndedEpisode
+from headrace.cli.figures import count_along, new_figure
 
 
 def draw(path: Path, title: str, episodes: Sequence[EndedEpisode], last: int, goal: float | None) -> None:
@@ -16,16 +17,9 @@ def draw(path: Path, title: str, episodes: Sequence[EndedEpisode], last: int, go
     Raises:
         ImportError: matplotlib is missing.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError('the learning curve needs matplotlib: pip install "headrace[plot]"') from error
     frames = np.array([episode.frame for episode in episodes])
     returns = np.array([episode.return_ for episode in episodes])
-    # Figure and canvas by hand: pyplot would choose a display.
-    figure = Figure(figsize=(8, 4.5), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(8, 4.5, "the learning curve")
     axes = figure.add_subplot()
     axes.plot(frames, returns, ".", markersize=2, alpha=0.4, label="episode")
     if len(returns) >= last:
@@ -34,6 +28,7 @@ def draw(path: Path, title: str, episodes: Sequence[EndedEpisode], last: int, go
     if goal is not None:
         axes.axhline(goal, linestyle="--", linewidth=1, color="gray", label="goal")
     axes.set(title=title, xlabel="frames", ylabel="return")
+    count_along(axes.xaxis)
     axes.grid(alpha=0.3)
     axes.legend(loc="best")
     figure.savefig(path)

@@ -60,14 +60,24 @@ class Progress:
     loss: float | None
 
 
+def whole_rollouts(steps: int, longest: int) -> tuple[int, int]:
+    """The length of a rollout and how many there are, so that they come to at most `steps`, less 1 % of these.
+
+    >>> whole_rollouts(12_500, 8), whole_rollouts(12, 8), whole_rollouts(13, 8)
+    ((8, 1562), (6, 2), (1, 13))
+    """
+    length = next(length for length in range(longest, 0, -1) if steps % length <= steps // 100)
+    return length, steps // length
+
+
 class Training:
     """One training run; a context manager, which starts the worker process and ends it.
 
     Args:
         problem: the environment.
         settings: hyperparameters.
-        steps: frames to collect; rounded up to whole rollouts.
-        num_envs: copies of the environment in the worker.
+        steps: the most frames to collect; see `whole_rollouts`.
+        num_envs: copies of the environment in the worker; no more than `steps`.
         seed: of environments, networks and sampling. The learner and the worker run side by side, so two runs of one
             seed are alike, not equal.
         goal: stop when the mean return of the last 20 episodes reaches it; None runs all steps.
@@ -88,8 +98,10 @@ class Training:
         goal: float | None,
     ) -> None:
         self._problem, self._settings, self._goal = problem, settings, goal
-        frames_per_batch = settings.rollout_steps * num_envs
-        self._total_frames = -(-steps // frames_per_batch) * frames_per_batch
+        num_envs = min(num_envs, steps)
+        rollout_steps, rollouts = whole_rollouts(steps // num_envs, settings.rollout_steps)
+        frames_per_batch = rollout_steps * num_envs
+        self._total_frames = rollouts * frames_per_batch
         torch.manual_seed(seed)
         observation = (
             (settings.frame_stack, *problem.observation) if problem.is_image else problem.observation

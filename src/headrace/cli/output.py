@@ -1,0 +1,71 @@
+"""Folders that a command writes to: what an earlier run left there is replaced only when that is asked for."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import click
+
+
+class Interrupted(click.ClickException):
+    """Ctrl-C, after everything was written; exit code 1, and no "Error:" before the text."""
+
+    def show(self, file: object = None) -> None:  # noqa: ARG002 - click calls it so
+        """Prints the text on standard error."""
+        click.echo(self.message, err=True)
+
+
+@contextmanager
+def folder_for(folder: Path, names: Sequence[str], overwrite: bool) -> Iterator[Path]:
+    """Gives the folder, made if it is not there; one that is empty at the end is removed.
+
+    Args:
+        folder: as the user gave it.
+        names: of the files that will be written there.
+        overwrite: whether these may be there already.
+
+    Raises:
+        click.ClickException: one of them is, and `overwrite` is False.
+    """
+    there = [name for name in names if os.path.lexists(folder / name)]
+    if there and not overwrite:
+        raise click.ClickException(
+            f"{folder} holds {', '.join(there)} of an earlier run; --overwrite replaces, another --out keeps"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    with _removed_if_empty(folder):
+        yield folder
+
+
+@contextmanager
+def new_folder(wanted: Path) -> Iterator[Path]:
+    """Gives a folder that was not there before: the one wanted, or that name with a number behind it.
+
+    >>> import tempfile
+    >>> wanted = Path(tempfile.mkdtemp()) / "run"
+    >>> with new_folder(wanted) as first, new_folder(wanted) as second:
+    ...     first.name, second.name
+    ('run', 'run-2')
+    """
+    for number in itertools.count(1):
+        folder = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        with _removed_if_empty(folder):
+            yield folder
+        return
+
+
+@contextmanager
+def _removed_if_empty(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            folder.rmdir()
