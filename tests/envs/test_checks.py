@@ -373,3 +373,148 @@ def test_info_columns_that_cannot_be():
         make_stepper("CartPole-v1", info_columns={"action": ArraySpec((), bool)})
     with pytest.raises(SpecError, match="ArraySpec"):
         make_stepper("CartPole-v1", info_columns={"mine": np.int64})
+
+
+class Later(Faulty):
+    """Gives what it is told to give from its third step on, or at its second reset."""
+
+    def __init__(self, observation=None, reward=0.0, terminated=False, at_reset=None, info=None):
+        super().__init__()
+        self.later, self.later_outcome = self.good | (observation or {}), (reward, terminated)
+        self.second_reset, self.resets = self.good | (at_reset or {}), 0
+        self.legal = np.ones(2, np.int8) if info is None else info
+
+    def reset(self, *, seed=None, options=None):
+        self.resets += 1
+        return self.good if self.resets == 1 else self.second_reset, {"legal": np.ones(2, np.int8)}
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps < 3:
+            return self.good, 0.0, False, False, {"legal": np.ones(2, np.int8)}
+        return self.later, *self.later_outcome, False, {"legal": self.legal}
+
+
+def third_step(stepper):
+    rows = new_columns(stepper.observation_signature, stepper.num_envs)
+    stepper.reset(rows)
+    for _ in range(3):
+        step = stepper.step({"action": np.zeros(stepper.num_envs, np.int64)}, rows)
+    return rows, step
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ({"observation": {"arm": np.float32(7)}}, r"environment 1: observation/arm: .*\[2\].*float32\[\]"),
+        ({"observation": {"arm": 7.0}}, r"environment 1: observation/arm: .*\[2\]"),
+        ({"observation": {"arm": [7.0]}}, r"environment 1: observation/arm: .*\[2\].*\[1\]"),
+        (
+            {"observation": {"eye": np.zeros((1, 2), np.uint8)}},
+            r"environment 1: observation/eye: .*\[2, 2\].*\[1, 2\]",
+        ),
+        ({"info": np.int8(1)}, r"environment 1: legal: .*\[2\]"),
+    ],
+)
+def test_nothing_is_broadcast_later(fault, message):
+    """CE5: an environment that changes its mind after the first step is refused, with its index and the step."""
+    create = in_turn([Later, lambda: Later(**fault)])
+    stepper = make_stepper(create, num_envs=2, info_columns={"legal": ArraySpec(2, np.int8)})
+    with pytest.raises(SpecError, match=message) as raised:
+        third_step(stepper)
+    assert "environment 1 at step 2 of its episode" in raised.value.__notes__[0]
+
+
+@pytest.mark.parametrize("fault", [{"reward": np.ones(2)}, {"terminated": np.ones(2, np.bool_)}])
+def test_several_outcomes_of_one_environment(fault):
+    stepper = make_stepper(in_turn([Later, lambda: Later(**fault)]), num_envs=2)
+    with pytest.raises((TypeError, ValueError)) as raised:
+        third_step(stepper)
+    assert "environment 1 at step 2 of its episode" in raised.value.__notes__[0]
+
+
+def test_nothing_is_broadcast_at_a_later_reset():
+    stepper = faulty_second(lambda: Later(at_reset={"arm": np.float32(7)}))
+    rows = new_columns(stepper.observation_signature, 2)
+    stepper.reset(rows)
+    with pytest.raises(SpecError, match=r"environment 1: observation/arm"):
+        stepper.reset(rows, copies=np.array([1]))
+
+
+@pytest.mark.parametrize(
+    ("value", "fits"),
+    [(3, True), (np.int64(3), True), (np.array(3), True), (np.array([3, 3]), False), ([3], False)],
+)
+def test_an_observation_that_is_a_number(value, fits):
+    """Several numbers, or a list, do not stand for one."""
+
+    class Scalar(Later):
+        def __init__(self):
+            super().__init__()
+            self.observation_space = spaces.Discrete(9)
+            self.good, self.later, self.second_reset = 1, value, 1
+
+    stepper = make_stepper(Scalar)
+    if fits:
+        assert third_step(stepper)[0]["observation"].tolist() == [3]
+    else:
+        with pytest.raises((SpecError, TypeError), match=r"environment 0: observation|not 'list'"):
+            third_step(stepper)
+
+
+def test_lists_are_observations_later_too():
+    stepper = faulty_second(lambda: Later({"arm": [0.5, 0.25]}))
+    assert third_step(stepper)[0]["observation/arm"][1].tolist() == [0.5, 0.25]
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (0, np.zeros(3, np.int64), r"observation: expected shape \(2, 3\), got \(3,\)"),
+        (0, np.zeros((1, 3), np.int64), r"observation: .*\(2, 3\).*\(1, 3\)"),
+        (0, np.int64(7), r"observation: .*\(2, 3\).*\(\)"),
+        (1, 1.0, r"reward: .*\[2\]"),
+        (1, np.ones(1), r"reward: .*\[2\].*\[1\]"),
+        (2, False, r"terminated: .*\[2\]"),
+        (3, np.zeros((1, 2), np.bool_), r"truncated: .*\[2\].*\[1, 2\]"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["disabled", "same_step", "next_step"])
+def test_nothing_is_broadcast_over_a_vector(mode, place, value, message):
+    """CE5: one number is not the number of every environment."""
+
+    class LaterVector(VectorWrapper):
+        steps = 0
+
+        def step(self, actions):
+            returned = list(self.env.step(actions))
+            self.steps += 1
+            if self.steps == 3:
+                returned[place] = value
+            return tuple(returned)
+
+    stepper = make_stepper(LaterVector(counter_vector_env([50, 50], mode)))
+    with pytest.raises(SpecError, match=rf"environments 0 to 1: {message}"):
+        third_step(stepper)
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"),
+    [
+        ("_final_obs", np.array(True)),
+        ("_final_obs", np.ones(1, np.bool_)),
+        ("final_obs", np.zeros((1, 3), np.int64)),
+        ("final_obs", np.array([None], object)),
+    ],
+)
+def test_last_observations_are_not_broadcast(entry, value):
+    class Changing(VectorWrapper):
+        def step(self, actions):
+            *returned, info = self.env.step(actions)
+            if "final_obs" in info:
+                info[entry] = value
+            return *returned, info
+
+    stepper = make_stepper(Changing(counter_vector_env([2, 3], "same_step")))
+    with pytest.raises(SpecError, match=entry):
+        third_step(stepper)

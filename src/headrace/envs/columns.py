@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -47,6 +48,8 @@ class EnvironmentColumns:
         self.acted = Signature({"action": Signature.of_space(action_space).tree})
         self.action_is_bare = tuple(self.acted.columns) == ("action",)
         self.leaf_keys = tuple(_leaf_keys(space_tree, "observation", ()))
+        self.observation_is_bare = tuple(self.observation.columns) == ("observation",)
+        self.sizes = {name: math.prod(spec.shape) for name, spec in self.observed.columns.items()}
 
     def action_tree(self, actions: Columns) -> Any:
         """Returns the tree of arrays `[n, ...]` that a vector environment takes as its actions."""

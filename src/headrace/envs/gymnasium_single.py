@@ -11,6 +11,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.envs.columns import EnvironmentColumns
 from headrace.envs.old_gym import reset_values, step_values
@@ -93,6 +94,8 @@ class SingleEnvStepper:
                 leaf = observation
                 for key in keys:
                     leaf = leaf[key]
+                if getattr(leaf, "size", 1) != self._columns.sizes[name]:
+                    leaf = self._checked_leaf(i, name, leaf)
                 out[name][i] = leaf
             if self._columns.info:
                 self._write_info(i, info, out)
@@ -109,7 +112,10 @@ class SingleEnvStepper:
             reward.fill(0)
             copies = active.tolist()
         steps, unchecked, info_columns = self._steps, self._never_stepped, self._columns.info
-        targets = [(out[name], keys) for name, keys in self._columns.leaf_keys]
+        sizes = self._columns.sizes
+        targets = [(out[name], keys, sizes[name], name) for name, keys in self._columns.leaf_keys]
+        # An observation without a tree, as most are, is written without a loop over its leaves.
+        bare, _, bare_size, _ = targets[0] if self._columns.observation_is_bare else (None, (), 0, "")
         ended = []
         i, action = 0, None
         try:
@@ -118,11 +124,19 @@ class SingleEnvStepper:
                 if unchecked:
                     self._check_step(i, returned)
                 observation, step_reward, is_terminated, is_truncated, info = returned
-                for column, keys in targets:
-                    leaf = observation
-                    for key in keys:
-                        leaf = leaf[key]
-                    column[i] = leaf
+                # NumPy would broadcast what has fewer numbers. Plain numbers have no size; lists are rare.
+                if bare is not None:
+                    if getattr(observation, "size", 1) != bare_size:
+                        observation = self._checked_leaf(i, "observation", observation)
+                    bare[i] = observation
+                else:
+                    for column, keys, size, name in targets:
+                        leaf = observation
+                        for key in keys:
+                            leaf = leaf[key]
+                        if getattr(leaf, "size", 1) != size:
+                            leaf = self._checked_leaf(i, name, leaf)
+                        column[i] = leaf
                 reward[i] = step_reward
                 if is_terminated or is_truncated:
                     terminated[i], truncated[i] = is_terminated, is_truncated
@@ -165,6 +179,10 @@ class SingleEnvStepper:
             {name: c[i, ...] if c.dtype.kind == "f" else c[i] for name, c in actions.items()} for i in copies
         ]
         return [self._columns.acted.unflatten(columns)["action"] for columns in per_copy]
+
+    def _checked_leaf(self, i: int, name: str, leaf: Any) -> NDArray[Any]:
+        """Checks a leaf of an observation that is not an array of the space's size: nested lists are allowed."""
+        return check_array(leaf, self._columns.observed.columns[name], f"environment {i}: {name}")
 
     def _write_info(self, i: int, info: Mapping[str, Any], out: Columns) -> None:
         for name, spec in self._columns.info.items():

@@ -60,6 +60,10 @@ class VectorEnvStepper:
         self.action_space = env.single_action_space
         self._env = env
         self._columns = EnvironmentColumns(self.observation_space, self.action_space, info_columns)
+        self._shapes = {
+            name: (self.num_envs, *spec.shape) for name, spec in self._columns.observed.columns.items()
+        }
+        self._outcome_shapes = [(self.num_envs,)] * 3
         self._result = StepResult.empty(self.num_envs)
         self._final = new_columns(self._columns.observed, self.num_envs * self._is_same_step)
         # Copies whose episode ended and that were not reset since (SAME_STEP: none).
@@ -112,7 +116,8 @@ class VectorEnvStepper:
         except Exception as error:
             error.add_note(f"raised by the vector environment at its step {self._calls}, actions {actions!r}")
             raise
-        if self._calls == 0:
+        shapes = [getattr(value, "shape", None) for value in (reward, terminated, truncated)]
+        if self._calls == 0 or shapes != self._outcome_shapes:
             self._check_outcome(reward, terminated, truncated)
         self._calls += 1
         self._write(observation, info, out, active)
@@ -191,6 +196,11 @@ class VectorEnvStepper:
         for name in self._columns.info:
             arrays[name] = self._info_column(name, info, copies)
         for name, array in arrays.items():
+            if array.shape != self._shapes[name]:  # NumPy would broadcast it.
+                raise SpecError(
+                    f"environments 0 to {self.num_envs - 1}: {name}: expected shape {self._shapes[name]}, got "
+                    f"{array.shape}; nothing is broadcast"
+                )
             if copies is None:
                 out[name][...] = array
             else:
@@ -198,14 +208,25 @@ class VectorEnvStepper:
 
     def _info_column(self, name: str, info: Mapping[str, Any], copies: Indices | None) -> NDArray[Any]:
         wanted = slice(None) if copies is None else copies
-        # gymnasium marks in `_name` which copies have the entry; the others hold zeros that mean nothing.
-        present = np.broadcast_to(np.asarray(info.get(f"_{name}", True), np.bool_), self.num_envs)
-        if name not in info or not present[wanted].all():
-            lacking = np.arange(self.num_envs)[wanted]
-            if name in info:
-                lacking = lacking[~present[wanted]]
+        present = self._present(name, info)
+        if not present[wanted].all():
+            lacking = np.arange(self.num_envs)[wanted][~present[wanted]]
             raise SpecError(f"environments {lacking.tolist()}: {self._columns.missing_info(name, info)}")
         return check_array(info[name], self._columns.info[name], name, (self.num_envs,))
+
+    def _present(self, name: str, info: Mapping[str, Any]) -> NDArray[np.bool_]:
+        """bool[n], which copies have this entry: gymnasium says so in `_name`; the others hold zeros or None."""
+        if f"_{name}" not in info:
+            return np.full(self.num_envs, name in info)
+        present = np.asarray(info[f"_{name}"], np.bool_)
+        self._check_one_each(f"_{name}", present)
+        return present & (name in info)
+
+    def _check_one_each(self, name: str, entry: NDArray[Any]) -> None:
+        if entry.shape != (self.num_envs,):
+            raise SpecError(
+                f"info: {name}: expected one entry for each of {self.num_envs} environments, got shape {entry.shape}"
+            )
 
     def _report_ends(self, info: Mapping[str, Any], out: Columns) -> None:
         result = self._result
@@ -222,11 +243,11 @@ class VectorEnvStepper:
     def _read_final(self, info: Mapping[str, Any], ended: Indices) -> None:
         """Takes the last observations from `final_obs`: an object array of one per copy, or a batched tree."""
         final: Any = info.get("final_obs")
-        marked = final is not None and np.asarray(info.get("_final_obs", True), np.bool_)
-        given = np.broadcast_to(marked, self.num_envs)
+        given = self._present("final_obs", info)
         missing = ended[~given[ended]].tolist()
         one_per_copy = isinstance(final, np.ndarray) and final.dtype == object
         if one_per_copy:
+            self._check_one_each("final_obs", final)
             missing = [i for i in ended.tolist() if not given[i] or final[i] is None]
         if missing:
             raise SpecError(
