@@ -336,6 +336,50 @@ def test_shutdown_ends_a_wait_in_another_thread():
     assert len(raised) == 1
 
 
+@pytest.mark.parametrize("threads", [2, 5])
+@pytest.mark.parametrize("with_replay", [False, True])
+def test_many_threads_at_the_end(make_replay, threads, with_replay):
+    # CB10: each batch goes to one thread, and then every thread is told of the end. CB5: ids in order of hand-out.
+    replay = make_replay(SIGNATURE) if with_replay else None
+    handed_out, ends = [], []
+    with hr.AsyncCollector(
+        lambda: CounterEnv(3), frames_per_batch=4, total_frames=40, replay_buffer=replay
+    ) as collector:
+
+        def take():
+            while (batch := collector.next(timeout=20)) is not None:
+                handed_out.append(batch)
+            ends.append(True)
+
+        workers = [threading.Thread(target=take) for _ in range(threads)]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        assert collector.next() is None
+    assert len(ends) == threads
+    assert len(handed_out) == 10
+    rows = [row for batch in handed_out for row in zip(batch["episode_id"][0], batch["t"][0], strict=True)]
+    assert sorted(rows) == [divmod(frame, 3) for frame in range(40)]
+
+
+def test_a_batch_that_waits_for_a_rate_limiter(make_replay):
+    # CV7, CB10: the wait names the table; when its limiter opens the batch comes.
+    table = hr.Table.queue("q", 5)
+    replay = make_replay(SIGNATURE, table)
+    with hr.AsyncCollector(
+        lambda: CounterEnv(3), frames_per_batch=10, replay_buffer=replay, items=[hr.ItemRule("q", 1)]
+    ) as collector:
+        for _ in range(2):  # The worker runs ahead by two.
+            assert collector.next(timeout=20).frames == 10
+        told = r"a batch of worker 0 .* 15 for table 'q' \(size 5, inserts 5, samples 0, .*\)\. Sample from"
+        with pytest.raises(hr.DeadlineExceeded, match=told):
+            collector.next(timeout=0.2)
+        for _ in range(3):
+            replay.sample("q", 5, timeout=20)
+        assert collector.next(timeout=20).frames == 10
+
+
 def test_nothing_comes_in_time():
     # CB10: nothing is lost.
     gate_read, gate_write = os.pipe()

@@ -135,7 +135,7 @@ class AsyncCollector:
         return batch
 
     def next(self, timeout: float | None = None) -> Batch | None:
-        """The next batch, the longest waiting first; None when `total_frames` were handed out.
+        """The next batch, the longest waiting first; None when `total_frames` were handed out. Any thread may call it.
 
         Args:
             timeout: seconds to wait; None for ever.
@@ -155,8 +155,6 @@ class AsyncCollector:
                     "next: expected a collector that was not started; start() fills the replay by itself"
                 )
             session.begin(running=False)
-        if session.is_complete:
-            return None
         return session.next_batch(timeout)
 
     # ---- free running ----------------------------------------------------------------------------------------------

@@ -103,6 +103,19 @@ class Landlord:
         """Whether items wait for a rate limiter."""
         return self._pending.count > 0
 
+    def describe_pending(self) -> str:
+        """Which items wait for which rate limiters; empty where none do."""
+        with self._replay.lock:
+            waiting = {name: count for name, count in self._pending.by_table.items() if count}
+            return ", ".join(
+                f"{count} for table {name!r} ({self._describe_table(name)})"
+                for name, count in waiting.items()
+            )
+
+    def _describe_table(self, name: str) -> str:
+        live = self._replay.live_table(name)
+        return f"size {len(live.ring)}, inserts {live.inserts}, samples {live.samples}, {live.limiter}"
+
     def begin(self, observed: Iterable[str]) -> None:
         """Lease the first pages; final rows will hold the columns `observed`.
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.clock import SYSTEM_CLOCK
 from headrace.collectors.batch import Batch
 from headrace.collectors.channel import (
     Failed,
@@ -36,6 +37,7 @@ from headrace.collectors.rollouts import CopiedOut, InSlot
 from headrace.collectors.statistics import CollectorStatistics, Tally, WorkerStatistics
 from headrace.collectors.worker import SLOTS
 from headrace.errors import Closed, DeadlineExceeded, Disconnected, StoreFull, WorkerDied
+from headrace.replay.pending import wait_on
 from headrace.spec import Signature
 from headrace.store.arena import Arena
 
@@ -75,6 +77,8 @@ class Session:
         self.ready: Ready | None = None
         self.newest = 0
         self.is_running = self.is_iterating = self.is_closed = False
+        # Whether a thread is about to hand out a rollout.
+        self._hands_out = False
         self._changed = threading.Condition()
         self._rollouts: deque[InSlot | CopiedOut] = deque()
         self._buffers: list[RolloutBuffer] = []
@@ -101,7 +105,7 @@ class Session:
         self._listener.start()
         with suppress(Disconnected):  # The listener tells why.
             self._process.channel.send(Start(payload=task), descriptors)
-        self.wait(lambda: self.ready is not None, timeout, "worker 0 to be ready")
+        self.wait(lambda: self.ready is not None, timeout, f"worker 0 (pid {self._process.pid}) to be ready")
         ready = self.ready
         assert ready is not None
         self._grants = Grants(
@@ -130,8 +134,11 @@ class Session:
         self._landlord.begin(ready.observed)
 
     def begin(self, *, running: bool) -> None:
-        """Begin to collect into a replay: freely, or for iteration."""
-        self.is_running, self.is_iterating = running, not running
+        """Begin to collect into a replay, freely or for iteration, unless it has begun."""
+        with self._changed:
+            if self.is_running or self.is_iterating:
+                return
+            self.is_running, self.is_iterating = running, not running
         self._grants.owe(SLOTS)
 
     def send(self, message: Message, descriptors: tuple[int, ...] = ()) -> None:
@@ -143,7 +150,7 @@ class Session:
         try:
             self._process.channel.send(message, descriptors)
         except Disconnected:
-            self.wait(lambda: False, None, "the end of worker 0")
+            self.wait(lambda: False, None, f"the end of worker 0 (pid {self._process.pid})")
 
     def _send_quietly(self, message: Message) -> None:
         with suppress(
@@ -295,15 +302,20 @@ class Session:
             DeadlineExceeded: not in time.
             Closed: the session was shut down meanwhile.
         """
-        end = None if timeout is None else time.monotonic() + timeout
         with self._changed:
-            while not there():
-                self.check_open()
+            self._wait(there, timeout, lambda: what)
+
+    def _wait(self, there: Callable[[], bool], timeout: float | None, what: Callable[[], str]) -> None:
+        """See `wait`; the lock is held once."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while not there():
+            self.check_open()
+            if not self._hands_out:  # What is complete comes before the failure.
                 self.raise_failure()
-                left = None if end is None else end - time.monotonic()
-                if left is not None and left <= 0:
-                    raise DeadlineExceeded(f"waited {timeout} s for {what} (pid {self._process.pid})")
-                self._changed.wait(left)
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
+                raise DeadlineExceeded(f"waited {timeout} s for {what()}")
+            wait_on(self._changed, SYSTEM_CLOCK, left)
 
     def check_open(self) -> None:
         """Raise `Closed` after `shutdown`."""
@@ -322,19 +334,50 @@ class Session:
                 self._failure_told = True
                 raise failure
 
-    def next_batch(self, timeout: float | None) -> Batch:
-        """The complete rollout that waits longest, as soon as there is one; its slot is free then."""
-        begin = time.perf_counter()
-        with self._changed:
-            self.wait(lambda: bool(self._rollouts), timeout, "a batch of worker 0")
-            rollout = self._rollouts.popleft()
-        self.tally.wait_seconds += time.perf_counter() - begin
+    def next_batch(self, timeout: float | None) -> Batch | None:
+        """The complete rollout that waits longest, as soon as there is one; its slot is free then.
+
+        None when `total_frames` were handed out. Any thread may ask; rollouts are handed out one after the other,
+        because trajectories are numbered in their order.
+        """
+        rollout = None
+        try:
+            begin = time.perf_counter()
+            with self._changed:
+                self._wait(self._can_hand_out, timeout, self._describe_batch)
+                if self.is_complete:
+                    return None
+                rollout = self._rollouts.popleft()
+                self._hands_out = True
+            self.tally.wait_seconds += time.perf_counter() - begin
+            return self._hand_out(rollout)
+        finally:
+            if rollout is not None:
+                with self._changed:
+                    self._hands_out = False
+                    self._changed.notify_all()
+
+    def _hand_out(self, rollout: InSlot | CopiedOut) -> Batch:
         batch, episodes = rollout.take(self.ledger)
         self.tally.add_batch(batch, episodes, self.newest)
         self._grants.owe(1)
         if self.is_complete:
             self._end_trajectories()
         return batch
+
+    def _can_hand_out(self) -> bool:
+        return not self._hands_out and (bool(self._rollouts) or self.is_complete)
+
+    def _describe_batch(self) -> str:
+        """What a call waits for, and who can end the wait."""
+        batch = f"a batch of worker 0 (pid {self._process.pid})"
+        waiting = "" if self._landlord is None else self._landlord.describe_pending()
+        if not waiting:
+            return batch
+        return (
+            f"{batch}, which may begin no further rollout while items of earlier ones wait: {waiting}. Sample from "
+            "there in another thread, or raise the bound of the rate limiter"
+        )
 
     @property
     def is_paused(self) -> bool:
@@ -343,7 +386,8 @@ class Session:
 
     def wait_for_pause(self, number: int, timeout: float) -> None:
         """Wait until the worker has obeyed this pause, and all that it collected is in."""
-        self.wait(lambda: self._paused_at == number, timeout, "worker 0 to pause")
+        what = f"worker 0 (pid {self._process.pid}) to pause; a step of its environment or policy takes long"
+        self.wait(lambda: self._paused_at == number, timeout, what)
 
     def resume(self) -> None:
         """Let the worker go on."""
