@@ -13,7 +13,7 @@ from collections import OrderedDict
 import numpy as np
 import pytest
 
-from headrace.errors import Closed, SpecError
+from headrace.errors import Closed, DeadlineExceeded, SpecError
 from headrace.weights import NoSync, SharedMemory, SharedMemoryReceiver, WeightReceiver, WeightScheme
 
 
@@ -364,6 +364,27 @@ def test_a_publisher_that_stops_between_two_writes(stopped_after):
         assert receiver.version == 1
         assert receiver.read()[0] == complete
         assert set(receiver.read()[1]["w"].tolist()) == {complete}
+
+
+def overtake(scheme):
+    """Leave the memory as it looks to a reader whom the publisher has overtaken."""
+    from headrace.weights import shared_memory as module
+
+    for stamp in module._STAMP:
+        scheme._header[stamp] = 0
+
+
+def test_a_reader_that_is_always_overtaken(scheme, monkeypatch):
+    """CW7: a publisher that is two sets ahead whenever a copy is complete; reading ends, and says why."""
+    monkeypatch.setattr("headrace.weights.shared_memory._READ_SECONDS", 0.02)
+    receiver = scheme.receiver()
+    scheme.publish(weights(4))
+    overtake(scheme)
+    assert receiver.try_read() is None
+    with pytest.raises(DeadlineExceeded, match=r"0.02 s .* replaced .* last one was 1: publish less often"):
+        receiver.read()
+    scheme.publish(weights(5))
+    assert receiver.try_read()[0] == receiver.read()[0] == 2
 
 
 def _check_patterns(receiver, last, connection):

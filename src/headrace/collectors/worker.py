@@ -177,8 +177,10 @@ class Worker:
     def _refresh(self) -> int:
         weights = self._orders.weights
         if weights is not None and weights.version != self._version:
-            self._version, values = weights.read()
-            apply_weights(self._policy, values)
+            newest = weights.try_read()
+            if newest is not None:  # Else it is overtaken: the next step looks again.
+                self._version, values = newest
+                apply_weights(self._policy, values)
         return self._version
 
     # ---- collecting ------------------------------------------------------------------------------------------------

@@ -21,19 +21,22 @@ from __future__ import annotations
 import mmap
 import os
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.errors import Closed
+from headrace.errors import Closed, DeadlineExceeded
 from headrace.weights.descriptor import anonymous_memory, portable
 from headrace.weights.layout import WeightLayout
 
 # Places of the 64-bit integers of the header, each on a cache line of its own.
 _VERSION, _NEWEST, _STAMP, _SLOT_VERSION = 0, 8, (16, 24), (32, 40)
 _HEADER = 4096
+# A set is overtaken where copying it takes as long as publishing one; that this goes on so long is an accident.
+_READ_SECONDS = 10.0
 
 
 class SharedMemory:
@@ -197,13 +200,28 @@ class SharedMemoryReceiver:
 
         Raises:
             Closed: after `close`.
+            DeadlineExceeded: for ten seconds each set was replaced while it was copied.
+        """
+        end = time.monotonic() + _READ_SECONDS
+        while (newest := self.try_read()) is None:
+            if time.monotonic() >= end:
+                raise DeadlineExceeded(
+                    f"for {_READ_SECONDS:g} s each set of weights ({self._layout.nbytes} bytes) was replaced twice "
+                    f"while it was copied, the last one was {self.version}: publish less often"
+                )
+        return newest
+
+    def try_read(self) -> tuple[int, Any] | None:
+        """As `read`; None where the publisher replaced the set twice while it was copied: there is a newer one.
+
+        Raises:
+            Closed: after `close`.
         """
         if self._closed:
             raise Closed("this receiver is closed")
         arrays = [np.empty(place.shape, place.dtype) for place in self._layout.places]
-        while (version := self._try_copy(arrays)) is None:
-            pass  # The publisher was two sets ahead: there is a newer one to read.
-        return version, self._layout.tree(arrays)
+        version = self._try_copy(arrays)
+        return None if version is None else (version, self._layout.tree(arrays))
 
     def close(self) -> None:
         """Gives the memory back. More calls do nothing."""
