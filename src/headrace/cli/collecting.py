@@ -66,16 +66,18 @@ def run(request: Request, *, as_json: bool) -> None:
     log = EpisodeLog()
     stopped: BaseException | None = None
     with _files(request, log) as file:
-        begin = time.perf_counter()
+        seconds = 0.0
         try:
             with _collector(request, factory) as collector:
                 begin = time.perf_counter()
-                with screen.ProgressLine(request.steps, "frames", quiet=as_json) as line:
-                    _collect(collector, request.steps, log, file, line)
+                try:
+                    with screen.ProgressLine(request.steps, "frames", quiet=as_json) as line:
+                        _collect(collector, request.steps, log, file, line)
+                finally:
+                    seconds = time.perf_counter() - begin
         except (KeyboardInterrupt, Exception) as error:
             # What was collected is kept, whatever ended the run.
             stopped = error
-        seconds = time.perf_counter() - begin
     if log.frames or stopped is None:
         _tell(_result(request, log, seconds), as_json=as_json)
     if isinstance(stopped, KeyboardInterrupt):
