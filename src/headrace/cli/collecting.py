@@ -93,14 +93,21 @@ def _files(request: Request, log: EpisodeLog) -> Iterator[EpisodeFile | None]:
         yield None
         return
     with output.folder_for(request.out, (DATASET, TABLE), request.overwrite) as folder:
-        try:
-            with EpisodeFile(
-                folder / DATASET, environments.metadata(request.env_id) | _metadata(request)
-            ) as file:
+        metadata = environments.metadata(request.env_id) | _metadata(request)
+        with contextlib.ExitStack() as at_end:
+            file = EpisodeFile(folder / DATASET, metadata)
+            at_end.callback(_write_table, folder / TABLE, log)
+            at_end.callback(file.close)
+            try:
                 yield file
-        finally:
-            if log.frames:
-                episodes.write_csv(folder / TABLE, log.ended)
+            finally:
+                with output.finishing("writing what was collected"):
+                    at_end.close()
+
+
+def _write_table(path: Path, log: EpisodeLog) -> None:
+    if log.frames:
+        episodes.write_csv(path, log.ended)
 
 
 def _result(request: Request, log: EpisodeLog, seconds: float) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,6 +19,24 @@ class Interrupted(click.ClickException):
     def show(self, file: object = None) -> None:  # noqa: ARG002 - click calls it so
         """Prints the text on standard error."""
         click.echo(self.message, err=True)
+
+
+@contextmanager
+def finishing(notice: str) -> Iterator[None]:
+    """Lets the block go on after Ctrl-C, which is answered with a notice; a second Ctrl-C ends it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def first(*_: object) -> None:
+        signal.signal(signal.SIGINT, before)
+        click.echo(f"{notice}; Ctrl-C again gives it up", err=True)
+
+    before = signal.signal(signal.SIGINT, first)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

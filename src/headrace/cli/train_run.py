@@ -77,7 +77,8 @@ def _run(
             # What was learnt is kept, whatever ended the run.
             final, stopped = training.progress(), error
         result = _result(request, final, goal)
-        files = _write(folder, training, settings, result)
+        with output.finishing("writing what was learnt"):
+            files = _write(folder, training, settings, result)
     if as_json:
         click.echo(json.dumps({**result, **files}))
     else:
