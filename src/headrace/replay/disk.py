@@ -4,14 +4,18 @@
     rows              the arena of the store, mapped. It is locked by its owner, and by the workers that write in it
     header            counters that must never go back, and which generation of items counts; mapped
     items-T-G         the items of table T, generation G; mapped
-    closed.json       after an orderly close: the random generator, and where counters stand exactly
+    hashes            the hash of each page of rows that was not taken since; mapped
+    closed.json       after an orderly close: the random generator, where counters stand exactly, checksums
+    durable           the last durable point, once there is one; `released` beside it (`durable_point.py`)
 
-What keeps a change whole when the process is killed is told in `durable_ring.py`.
+What keeps a change whole when the process is killed is told in `durable_ring.py`, what is found after the machine
+failed in `durable_point.py`.
 """
 
 from __future__ import annotations
 
 import fcntl
+import logging
 import math
 import os
 import threading
@@ -22,10 +26,23 @@ import msgspec
 import numpy as np
 
 from headrace.errors import CheckpointError, Closed
+from headrace.replay.checksums import pages_in_use
+from headrace.replay.closed_store import (
+    CLOSED,
+    HASHES,
+    forget_hashes,
+    is_as_closed,
+    open_hashes,
+    read_closed,
+    refuse_damage,
+    write_closed,
+)
 from headrace.replay.disk_header import DiskHeader
+from headrace.replay.durable_point import DURABLE, RELEASED, DurablePoint, DurablePoints
 from headrace.replay.durable_ring import DurableRing
 from headrace.replay.generations import Generations
-from headrace.replay.generator import GeneratorRecord, generator_record, generator_state
+from headrace.replay.generator import generator_record, generator_state
+from headrace.replay.item_memory import ItemMemory
 from headrace.replay.items import (
     DELETES,
     IGNORED_DELETES,
@@ -35,19 +52,26 @@ from headrace.replay.items import (
     UPDATES,
 )
 from headrace.replay.mending import mend
+from headrace.replay.recovery import restore_rows, restored_items
 from headrace.replay.table import Table
 from headrace.spec import Signature
 from headrace.store.arena import Arena
+from headrace.store.boot import boot_id
 from headrace.store.checked_json import read_checked_json, sync_folder, write_checked_json
 from headrace.store.store import Store
 
+_LOGGER = logging.getLogger(__name__)
+
 ROWS, HEADER = "rows", "header"
-_MANIFEST, _CLOSED = "manifest.json", "closed.json"
+_MANIFEST = "manifest.json"
 _PADDINGS = "paddings.json"
-_STORE_FORMAT, _CLOSED_FORMAT, _VERSION = "headrace store", "headrace closed store", 1
+_STORE_FORMAT, _VERSION = "headrace store", 1
 _PADDINGS_FORMAT = "headrace paddings"
-# What a creation that was killed may have left behind.
-_OWN_FILES = (ROWS, HEADER, f"{_MANIFEST}.partial", f"{_PADDINGS}.partial")
+# Files that are written beside those they replace.
+_REPLACED = (_MANIFEST, _PADDINGS, CLOSED, DURABLE)
+_OWN_FILES = (ROWS, HEADER, HASHES, RELEASED, *(f"{name}.partial" for name in _REPLACED), *_REPLACED[1:])
+# Keys are skipped where some may have been used that are not known of: more than any store uses between two flushes.
+_UNKNOWN_KEYS = 1 << 40
 
 _COUNT_WORDS = {
     "inserts": INSERTS,
@@ -74,11 +98,6 @@ class StoreManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tables: tuple[str, ...]
 
 
-class _ClosedRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    generator: GeneratorRecord
-    next_key: int
-
-
 class Disk:
     """The folder of a store, opened.
 
@@ -94,6 +113,7 @@ class Disk:
     Attributes:
         store: the rows; pages are as they were found until `open_rings` has mended them.
         header: counters that never go back.
+        syncing: held while the store is made durable or closed; taken before the lock of the store.
     """
 
     def __init__(
@@ -119,13 +139,19 @@ class Disk:
         finally:
             # The arena has a descriptor of its own; the lock is shared by all of them.
             os.close(descriptor)
-        self._syncing = threading.Lock()
+        self.syncing = threading.RLock()
+        self._points = DurablePoints(self.folder, self.store)
         try:
             self._names = self._manifest.tables if self._manifest is not None else tuple(tables)
-            self._closed = self._read_closed()
+            self._closed = read_closed(self.folder)
             columns = tuple(signature.columns)
             is_new = self._manifest is None
             self.header = DiskHeader(self.folder / HEADER, columns, len(self._names), is_new=is_new)
+            self._hashes = open_hashes(self.folder, self.store)
+            self._files = {
+                name: Generations(self.folder, self.header, number) for number, name in enumerate(self._names)
+            }
+            self._point = None if is_new else self._point_to_return_to()
             self.store.next_episode = self.header.next_episode
         except BaseException:
             self.abandon()
@@ -232,16 +258,35 @@ class Disk:
             return {}
         return read_checked_json(path, _PaddingsRecord, _PADDINGS_FORMAT, _VERSION).paddings
 
-    def _read_closed(self) -> _ClosedRecord | None:
-        path = self.folder / _CLOSED
-        if not path.exists():
+    def _point_to_return_to(self) -> DurablePoint | None:
+        """The durable point, if the machine may have failed since the store was used; its counters are the header's.
+
+        Raises:
+            CheckpointError: the point is damaged.
+        """
+        is_same_boot = self.header.boot == boot_id() != 0
+        point = self._points.found()
+        if point is not None:
+            self._points.begin(point.pages[~point.is_lost])
+        if is_same_boot or (self._closed is not None and (point is None or self._is_as_closed())):
             return None
-        record = read_checked_json(path, _ClosedRecord, _CLOSED_FORMAT, _VERSION)
-        try:
-            generator_state(record.generator)
-        except ValueError as error:
-            raise CheckpointError(f"{path}: {error}") from error
-        return record
+        forget_hashes(self.store)
+        if point is None:
+            return None
+        self._closed = None
+        _LOGGER.warning(
+            "%s: the machine failed, or was started anew, while the store was open. It is as it was at its last "
+            "durable flush; what came later is not there",
+            self.folder,
+        )
+        header = self.header
+        header.next_key = max(header.next_key, point.next_key) + _UNKNOWN_KEYS
+        header.next_episode[0] = max(int(header.next_episode[0]), point.next_episode)
+        header.given = point.given
+        return point
+
+    def _is_as_closed(self) -> bool:
+        return self._closed is not None and is_as_closed(self._closed, self.store, self.header, self._files)
 
     def _remove(self, keep: set[str]) -> None:
         """Remove our own files but these: what a killed process has left half done."""
@@ -257,39 +302,58 @@ class Disk:
         Raises:
             CheckpointError: something does not fit, with the file and the place in it.
         """
-        self._files = [
-            Generations(self.folder, self.header, self._names.index(table.name)) for table in tables
-        ]
         if self._manifest is None:
-            return [
-                DurableRing(self.store, table, random, files)
-                for table, files in zip(tables, self._files, strict=True)
-            ]
-        rings = []
-        for table, files in zip(tables, self._files, strict=True):
-            found = files.found(self.header.next_key)
-            rings.append(DurableRing(self.store, table, random, files, found))
-        in_use = np.flatnonzero(self.store.arrays.pages.any(axis=1))
+            self._rings = {
+                table.name: DurableRing(self.store, table, random, self._files[table.name])
+                for table in tables
+            }
+            return list(self._rings.values())
+        found = self._found_items(tables)
+        self._rings = {
+            table.name: DurableRing(self.store, table, random, self._files[table.name], found[table.name])
+            for table in tables
+        }
         mend(
             self.store,
-            int(in_use[-1]) + 1 if len(in_use) else 0,
+            pages_in_use(self.store),
             [
-                files.described(ring.memory, self.header.next_key)
-                for files, ring in zip(self._files, rings, strict=True)
+                self._files[name].described(ring.memory, self.header.next_key)
+                for name, ring in self._rings.items()
             ],
         )
-        return rings
+        return list(self._rings.values())
+
+    def _found_items(self, tables: Sequence[Table]) -> dict[str, ItemMemory]:
+        point = self._point
+        if point is not None:
+            rows, has_lost = restore_rows(self.store, point), bool(point.is_lost.any())
+            return {
+                table.name: restored_items(
+                    point.tables[table.name], table, self._files[table.name], rows, has_lost=has_lost
+                )
+                for table in tables
+            }
+        if self._closed is not None:
+            refuse_damage(self.folder, self._closed, self.store, self.header, self._files)
+            self.header.opened = self._closed.token
+        return {table.name: self._files[table.name].found(self.header.next_key) for table in tables}
 
     def begin(self, random: np.random.Generator) -> None:
         """Everything was found right: from here on the store is in use."""
-        current = {files.path.name for files in self._files}
+        current = {files.path.name for files in self._files.values()}
         if self._manifest is None:
             self._write_manifest()
         elif self._closed is not None:
             random.bit_generator.state = generator_state(self._closed.generator)
         self.header.begin()
+        self.header.boot = boot_id()
         # Without the record of its close the store counts as killed.
-        self._remove(keep={_MANIFEST, ROWS, HEADER, _PADDINGS, *current})
+        self._remove(keep={_MANIFEST, ROWS, HEADER, _PADDINGS, HASHES, DURABLE, RELEASED, *current})
+        if self._closed is not None:
+            # It must not come back when the machine fails: the items of then are gone.
+            sync_folder(self.folder)
+        # Its arrays lie in the file of a point that a later one replaces.
+        self._point = None
 
     def _write_manifest(self) -> None:
         store = self.store
@@ -309,32 +373,52 @@ class Disk:
 
     # ---- syncing and closing ---------------------------------------------------------------------------------------
 
-    def sync(self, arenas: Sequence[Arena]) -> None:
-        """Put rows, header and these items on the disk."""
-        with self._syncing:
+    def sync(self) -> None:
+        """Make a durable point of what was applied.
+
+        Raises:
+            Closed: the store is closed.
+            StoreFull: no room on the disk to begin with.
+            OSError: the point could not be written; the last one stays.
+        """
+        with self.syncing:
             if self.store.is_closed:
                 raise Closed("the replay is closed")
-            for arena in (*arenas, self.store.arena, self.header.arena):
+            self._points.begin()
+            rooms = {name: ring.room_for_copy() for name, ring in self._rings.items()}
+            with self.store.lock:
+                point = self._points.take(self._rings, rooms, self.header)
+            for arena in (self.store.arena, self.header.arena):
                 arena.sync()
-            sync_folder(self.folder)
+            self._points.write(point)
+            with self.store.lock:
+                self.store.retain_only(point.pages)
 
     def close(self, random: np.random.Generator, next_key: int) -> None:
-        """Write down what reopening needs to go on exactly, and give the folder free."""
+        """Write down what reopening needs to go on exactly, and give the folder free.
+
+        A store that was ever made durable is made durable once more. `syncing` and the store's lock must be held.
+        """
         try:
             self.header.next_key = next_key
-            record = _ClosedRecord(generator_record(random.bit_generator.state), next_key)
-            write_checked_json(self.folder / _CLOSED, record, _CLOSED_FORMAT, _VERSION)
+            if self._points.is_begun:
+                self.sync()
+            tables = {name: ring.memory for name, ring in self._rings.items()}
+            generator = generator_record(random.bit_generator.state)
+            write_closed(self.folder, self.store, self.header, tables, generator)
         finally:
             self.abandon()
 
     def after_fork_in_child(self) -> None:
         """The folder is the parent's: nothing is written to it from here on."""
-        self.header.is_durable = False
         self.header.arena.make_private()
+        # Another thread may have held it.
+        self.syncing = threading.RLock()
 
     def abandon(self) -> None:
         """Give the folder free as it is."""
-        with self._syncing:
+        with self.syncing:
+            self._points.close()
             if self.store.is_closed:
                 return
             # Before the lock goes: whoever copies rows looks at this afterwards.
@@ -379,12 +463,7 @@ def check_arrays(folder: Path, manifest: StoreManifest, store: Store) -> None:
 
 
 def _is_own(name: str) -> bool:
-    return (
-        name in _OWN_FILES
-        or name in (_CLOSED, _PADDINGS)
-        or name == f"{_CLOSED}.partial"
-        or name.startswith("items-")
-    )
+    return name in _OWN_FILES or name.startswith("items-")
 
 
 def _arrays_of(store: Store) -> tuple[tuple[str, int], ...]:

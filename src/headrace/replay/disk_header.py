@@ -14,6 +14,10 @@ from headrace.store.room import no_room
 
 # The words; the generations of the tables follow them.
 _MAGIC, _VERSION, _NEXT_KEY, _NEXT_EPISODE, _IS_GIVEN, _IS_BEGUN, _GENERATIONS = 0, 1, 2, 3, 4, 5, 16
+# The run of the system in which the store is open (`boot_id`), in two words; and the token of the record of an orderly
+# close that is out of date, since the store was opened and something may have changed.
+_BOOT, _OPENED = 6, 8
+_LOW_WORD = (1 << 63) - 1
 _MAGIC_NUMBER, _THIS_VERSION = 0x68725F6865616465, 1
 # Keys are set aside so many at a time: a killed process leaves a gap of at most that.
 _KEYS_AHEAD = 1 << 16
@@ -34,7 +38,6 @@ class DiskHeader:
 
     Attributes:
         next_episode: int64[1], the number of the next episode; kernels count in it.
-        is_durable: whether a change of generation is put on the disk at once.
     """
 
     def __init__(
@@ -67,7 +70,6 @@ class DiskHeader:
             self._words[[_MAGIC, _VERSION]] = _MAGIC_NUMBER, _THIS_VERSION
         self._check(path)
         self.next_episode = self._words[_NEXT_EPISODE : _NEXT_EPISODE + 1]
-        self.is_durable = False
 
     def _check(self, path: Path) -> None:
         for word, least, most in (
@@ -122,7 +124,7 @@ class DiskHeader:
     @given.setter
     def given(self, columns: frozenset[str]) -> None:
         self._given[:] = [name in columns for name in self._columns]
-        self._words[_IS_GIVEN] = 1
+        self._words[_IS_GIVEN] = bool(columns)
 
     def generation_of(self, number: int) -> int:
         """Which generation of a table's items counts."""
@@ -131,5 +133,26 @@ class DiskHeader:
     def turn_generation(self, number: int, generation: int) -> None:
         """From here on this generation of a table's items counts."""
         self._words[_GENERATIONS + number] = generation
-        if self.is_durable:
-            self.arena.sync()
+
+    @property
+    def boot(self) -> int:
+        """The run of the system in which the store was open last (`boot_id`); 0 if that is not known."""
+        low, high = self._words[_BOOT : _BOOT + 2].tolist()
+        return int(high << 63 | low)
+
+    @boot.setter
+    def boot(self, boot: int) -> None:
+        self._words[_BOOT : _BOOT + 2] = boot & _LOW_WORD, boot >> 63
+
+    @property
+    def opened(self) -> int:
+        """The token of the last orderly close, once the store is opened again; 0 before."""
+        return int(self._words[_OPENED])
+
+    @opened.setter
+    def opened(self, token: int) -> None:
+        self._words[_OPENED] = token
+
+    def content(self) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+        """All but `opened`, which changes when the store is opened."""
+        return np.delete(self._words, _OPENED), self._given

@@ -45,7 +45,8 @@ from headrace.store.store import Store
 if TYPE_CHECKING:
     from headrace.replay.quick import QuickBatches
 
-_ENTRIES = 1024
+JOURNAL_WORDS = journal.words_for(1024)
+"""Of a journal to begin with."""
 
 T = TypeVar("T")
 
@@ -71,7 +72,7 @@ class DurableRing(ItemRing):
     ) -> None:
         self._files = files
         self._found = found
-        self._journal_words = journal.words_for(_ENTRIES)
+        self._journal_words = JOURNAL_WORDS
         self._in_transaction = False
         super().__init__(store, table.max_size, *kernel_selectors(table), random)
 
@@ -109,7 +110,7 @@ class DurableRing(ItemRing):
     def _use(self, memory: ItemMemory) -> None:
         generation = self._files.generation
         try:
-            self._files.turn(memory.arena)
+            self._files.turn()
         finally:
             # Ctrl-C may come when the new file counts already and the old one is being removed.
             if self._files.generation > generation:

@@ -13,7 +13,6 @@ from headrace.replay.item_memory import ItemMemory, found_items
 from headrace.replay.items import DELETES, INSERTS, PRIORITY_OF_ALL, SAMPLES
 from headrace.replay.mending import FoundItems, check_items
 from headrace.store.arena import Arena
-from headrace.store.checked_json import sync_folder
 from headrace.store.room import no_room
 
 
@@ -70,18 +69,15 @@ class Generations:
             raise no_room(f"{nbytes} bytes for items in {path}", error) from error
         return arena
 
-    def turn(self, arena: Arena) -> None:
+    def turn(self) -> None:
         """From here on the next generation, which is complete, counts; the older file is removed."""
         old = self.path
-        if self._header.is_durable:
-            arena.sync()
-            sync_folder(self._folder)
         self._header.turn_generation(self._number, self.generation + 1)
         if not self._header.is_inherited:
             old.unlink(missing_ok=True)
 
-    def found(self, next_key: int) -> ItemMemory:
-        """The items in the file, as they were before or after the last change.
+    def opened(self) -> ItemMemory:
+        """The items as they stand in the file, perhaps with a change half done.
 
         Raises:
             CheckpointError: with the place.
@@ -95,6 +91,15 @@ class Generations:
         if not journal.is_sound(memory.items):
             offset = memory.layout.places["journal"][0]
             raise CheckpointError(f"{self.path}, byte {offset}: expected a journal; the file is damaged")
+        return memory
+
+    def found(self, next_key: int) -> ItemMemory:
+        """The items in the file, as they were before or after the last change.
+
+        Raises:
+            CheckpointError: with the place.
+        """
+        memory = self.opened()
         journal.undo(memory.items, PRIORITY_OF_ALL)
         check_items(self.described(memory, next_key))
         return memory

@@ -82,6 +82,19 @@ def mend(store: Store, in_use: int, tables: list[FoundItems]) -> None:
     Raises:
         CheckpointError: an item that is not right, or whose rows are not there; nothing was changed that matters.
     """
+    pages = pin_tables(store, in_use, tables)
+    for found in tables:
+        _forget_indexes(found.items)
+        reindex(found.items)
+    store.adopt(pages.finish())
+
+
+def pin_tables(store: Store, in_use: int, tables: list[FoundItems]) -> PageMender:
+    """Looks for all rows of all items, and counts in a copy of the pages' words which items hold them.
+
+    Raises:
+        CheckpointError: an item that is not right, or whose rows are not there.
+    """
     for found in tables:
         _expect_none(found, _wrong_words(found))
     pages = PageMender(store.arrays, in_use)
@@ -95,10 +108,7 @@ def mend(store: Store, in_use: int, tables: list[FoundItems]) -> None:
                 found, "rows", int(slot), "expected a window of stored rows", found.items.rows[slot]
             )
         _expect_none(found, _wrong_counts(found, live))
-    for found in tables:
-        _forget_indexes(found.items)
-        reindex(found.items)
-    store.adopt(pages.finish())
+    return pages
 
 
 def _damage(found: FoundItems, array: str, place: int, expected: str, got: Any) -> CheckpointError:

@@ -8,6 +8,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -22,7 +23,6 @@ from headrace.replay.batch import SampledBatch
 from headrace.replay.custom_ring import new_ring
 from headrace.replay.disk import Disk
 from headrace.replay.distribution import SkippedKeys
-from headrace.replay.durable_ring import DurableRing
 from headrace.replay.forking import REPLAYS, HomeProcess, may_read_copies
 from headrace.replay.item_ring import ItemRing
 from headrace.replay.item_state import ItemState, LoadedItems
@@ -537,12 +537,8 @@ class Replay:
         """
         if self._disk is None:
             raise ValueError("durable=True: this replay lives in memory, which does not survive the machine")
-        with self.lock:
-            self.check_open()
-            self._disk.header.is_durable = True
-            rings = [live.ring for live in self._tables.values()]
-            arenas = [ring.memory.arena for ring in rings if isinstance(ring, DurableRing)]
-        self._disk.sync(arenas)
+        self.check_open()
+        self._disk.sync()
 
     # ---- closing ---------------------------------------------------------------------------------------------------
 
@@ -566,7 +562,8 @@ class Replay:
         Every later call that asks for what it held or changes it raises `Closed`, those of its tables and writers too.
         In a forked child, which has a copy of the replay, nothing is to be done.
         """
-        with self.lock:
+        # A durable flush takes these two in the same order.
+        with nullcontext() if self._disk is None else self._disk.syncing, self.lock:
             if self.is_closed:
                 return
             self.is_closed = True

@@ -57,6 +57,14 @@ def read_checked_json(path: Path, kind: type[T], format_name: str, version: int)
     except OSError as error:
         raise CheckpointError(f"{path}: expected a {format_name}, got {error.strerror or error}") from error
     line, newline, body = content.partition(b"\n")
+    return checked_content(path, line, body if newline else None, kind, format_name, version)
+
+
+def checked_content(
+    path: Path, line: bytes, body: bytes | None, kind: type[T], format_name: str, version: int
+) -> T:
+    """Decodes the body that stands under this head, as `read_checked_json` does; None stands for no body."""
+    has_body, body = body is not None, body or b""
     try:
         head = msgspec.json.decode(line, type=_Head)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -69,7 +77,7 @@ def read_checked_json(path: Path, kind: type[T], format_name: str, version: int)
             "of headrace that wrote it, or a later one"
         )
     expected = _Head(format_name, version, xxhash.xxh3_128_hexdigest(body))
-    if not newline or line != msgspec.json.encode(expected):
+    if not has_body or line != msgspec.json.encode(expected):
         raise CheckpointError(f"{path}: expected the checksum {expected.xxh3_128}: the file is damaged")
     try:
         return msgspec.json.decode(body, type=kind)

@@ -31,9 +31,9 @@ from headrace.store.layout import (
 from headrace.store.ranges import flagged_rows, flags_of_pages, used_ranges
 
 # A page that nobody holds. Whatever was in it, its versions are cleared when it is taken.
-_EMPTY = np.zeros(PAGE_WORDS, np.int64)
-_EMPTY[[NEXT, PREVIOUS]] = -1
-_EMPTY[VERSIONED] = 1
+EMPTY_PAGE = np.zeros(PAGE_WORDS, np.int64)
+EMPTY_PAGE[[NEXT, PREVIOUS]] = -1
+EMPTY_PAGE[VERSIONED] = 1
 
 
 class PageMender:
@@ -51,7 +51,7 @@ class PageMender:
     def __init__(self, arrays: StoreArrays, in_use: int) -> None:
         self._original = arrays
         words = arrays.pages[:in_use].copy()
-        words[~_plausible(words, arrays.page_rows)] = _EMPTY
+        words[~_plausible(words, arrays.page_rows)] = EMPTY_PAGE
         words[:, [REFERENCES, LINKED_ROWS]] = 0
         self.arrays = arrays._replace(pages=words)
         self._words = words
@@ -60,7 +60,7 @@ class PageMender:
         self._linked, self._finals = self._flagged_rows((flags & np.uint32(LINKED | FINAL)) != 0)
         _keep_mutual(words)
         while (astray := self._pages_that_lead_astray()).any():
-            words[astray] = _EMPTY
+            words[astray] = EMPTY_PAGE
             _keep_mutual(words)
             self._linked = self._of_held_pages(self._linked)
         self._targets = arrays.links[self._linked].astype(np.int64) - 1
@@ -70,7 +70,7 @@ class PageMender:
         self._count_links()
         words, original = self._words, self._original
         held: NDArray[np.bool_] = words[:, REFERENCES] > 0
-        words[~held] = _EMPTY
+        words[~held] = EMPTY_PAGE
         _keep_mutual(words)
         self._trim_starts()
         self._orphan_finals()

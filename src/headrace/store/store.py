@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ from headrace.store.layout import (
 )
 from headrace.store.pinning import pin_page, take_freed
 from headrace.store.records import stored_nbytes
+from headrace.store.retained import RetainedPages
 from headrace.store.room import no_room
 
 # A reader may end between a look at it and the wait for it: then the next look is so far away.
@@ -61,6 +62,8 @@ class Store:
         row_arrays: the arrays of the arena that hold the values of rows, whole: what is saved of a row beside its word.
         memory, places: the arena as bytes and where its arrays lie, for kernels (`store.memory`).
         who_holds: tells what holds the rows, for the message of a full store.
+        retained: pages that are not used again, since a state on the disk needs them; None for memory.
+        page_hashes: uint64[pages], 0 for a page that was taken since it was hashed; None for memory.
 
     >>> store = Store(Signature.like({"reward": np.float32(0)}), capacity=1000)
     >>> page = store.acquire(lanes=4)
@@ -137,6 +140,8 @@ class Store:
         self._waits_for_readers = 0
         self._next_reader = 0
         self._dropped: deque[int] = deque()
+        self.retained: RetainedPages | None = None
+        self.page_hashes: NDArray[np.uint64] | None = None
         self.next_episode = np.zeros(1, np.int64)
         self._at_fork: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
@@ -171,9 +176,11 @@ class Store:
                 if not self._wait_for_readers():
                     raise StoreFull(self._full_message())
                 self.reclaim()
-            page = self._free.pop() if self._free else self._take_new()
+            page = self._take_page()
             self._charged += charge
             self._charges[page] = charge
+            if self.page_hashes is not None:
+                self.page_hashes[page] = 0
             words = self.arrays.pages[page]
             if words[VERSIONED]:
                 self.versions[page * self.arrays.page_rows : (page + 1) * self.arrays.page_rows] = 0
@@ -226,7 +233,8 @@ class Store:
 
     def _has_room(self, charge: int, pages: int = 1) -> bool:
         within = self._charged + charge <= self._row_budget
-        return within and len(self._free) + self.num_pages - self._never_used >= pages
+        waiting = 0 if self.retained is None else len(self.retained)
+        return within and len(self._free) + waiting + self.num_pages - self._never_used >= pages
 
     def _wait_for_readers(self) -> bool:
         """Whether pages are free but for readers in other threads, after waiting for one of these to end.
@@ -246,10 +254,34 @@ class Store:
         """How many entries a page has in an array of so many; `freed`, which is no array by page, is not among them."""
         return {self.num_pages: 1, self.num_pages * self.arrays.page_rows: self.arrays.page_rows}
 
+    def _take_page(self) -> int:
+        if self._free:
+            return self._free.pop()
+        retained = self.retained
+        if retained is None or not retained:
+            return self._take_new()
+        if self._never_used < self.num_pages and not retained.is_worth_giving_up(self._never_used):
+            with suppress(StoreFull):
+                return self._take_new()
+        try:
+            self._free += retained.give_up()
+        except OSError as error:
+            raise no_room("a note on the disk of which pages are used again", error) from error
+        return self._free.pop()
+
     def _take_new(self) -> int:
         self._reserve(self._never_used)
         self._never_used += 1
         return self._never_used - 1
+
+    def reserve_pages(self, count: int) -> None:
+        """Take the room on the disk of the first `count` pages again.
+
+        Raises:
+            StoreFull: there is none.
+        """
+        for page in range(count):
+            self._reserve(page)
 
     def _reserve(self, page: int) -> None:
         """Take the room of a page on the disk; the other places have nothing to do."""
@@ -285,7 +317,8 @@ class Store:
         while self._limbo and self._limbo[0][0] <= oldest_reader:
             page = self._limbo.popleft()[1]
             self._charged -= int(self._charges[page])
-            self._free.append(page)
+            if self.retained is None or not self.retained.takes(page):
+                self._free.append(page)
 
     def _full_message(self) -> str:
         statistics = self.statistics()
@@ -296,6 +329,24 @@ class Store:
             "Give it a larger capacity, let items leave (a smaller max_size, max_times_sampled, delete), or close "
             "writers that are not used any more"
         )
+
+    def retain_pages(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Retain every page that is in use. The lock must be held.
+
+        Returns:
+            The pages, rising, and a copy of their words.
+        """
+        assert self.retained is not None
+        self.reclaim()
+        words = self.arrays.pages[: self._never_used]
+        pages = np.flatnonzero((words[:, REFERENCES] > 0) & (words[:, USED] > 0))
+        self.retained.retain(pages)
+        return pages, words[pages]
+
+    def retain_only(self, pages: NDArray[np.int64]) -> None:
+        """Retain these pages and no others. The lock must be held."""
+        assert self.retained is not None
+        self._free += self.retained.retain_only(pages)
 
     def keep_pages(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Hold every page that is in use; each is to be released again, and `allow` told when all are.
@@ -415,6 +466,7 @@ class Store:
             self.arrays.freed[: len(freed)] = freed
             self.arrays.freed[-1] = len(freed)
         self._at_fork = None
+        self.retained = self.page_hashes = None
         # They were in other threads.
         self._readers.clear()
         self._waits_for_readers = 0
@@ -438,7 +490,7 @@ class Store:
             words = self.arrays.pages[: self._never_used]
             rows = int((words[:, USED] * words[:, LANES]).sum())
             waiting = int(self.arrays.freed[-1]) + len(self._limbo)
-            free = len(self._free) + waiting
+            free = len(self._free) + waiting + (0 if self.retained is None else len(self.retained))
             return StoreStatistics(
                 rows=rows,
                 capacity=self.capacity,

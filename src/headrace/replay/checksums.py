@@ -1,0 +1,107 @@
+"""Checksums of a store on disk that was closed orderly: what they cover, and how they are compared.
+
+An orderly close hashes the header, the words of pages, what is not derived of each table's items, and those pages of
+rows that were taken since they were hashed last. Opening compares all but the rows, which `verifying` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from headrace.replay.disk_header import DiskHeader
+from headrace.replay.item_memory import ItemMemory
+from headrace.replay.item_state import memory_arrays, segments
+from headrace.replay.items import (
+    FIRST,
+    PRIORITY_OF_ALL,
+    REMOVER_KIND,
+    RING_WORDS,
+    SAMPLER_KIND,
+    SPAN,
+)
+from headrace.replay.journal import ACTIVE
+from headrace.store.layout import FINAL, LANES, NO_LINK, STARTS, USED, VERSIONED
+from headrace.store.store import Store
+
+
+class Checksums(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The checksums of a closed store.
+
+    Attributes:
+        header: of the header.
+        pages: of the words of all pages that were ever used.
+        page_hashes: of the file of the hashes of pages of rows.
+        tables: of the items of each table, by its name.
+    """
+
+    header: str
+    pages: str
+    page_hashes: str
+    tables: dict[str, str]
+
+
+def checksums_of(store: Store, header: DiskHeader, tables: Mapping[str, ItemMemory | None]) -> Checksums:
+    """The checksums of what is in the files now; of a table whose file cannot be read it is empty."""
+    in_use = pages_in_use(store)
+    assert store.page_hashes is not None
+    return Checksums(
+        _digest(header.content()),
+        _digest([store.arrays.pages[:in_use]]),
+        _digest([store.page_hashes[:in_use]]),
+        {name: "" if memory is None else _digest(_kept(memory)) for name, memory in tables.items()},
+    )
+
+
+def pages_in_use(store: Store) -> int:
+    """Pages before the first that was never taken, as their words in the file tell."""
+    used = np.flatnonzero(store.arrays.pages.any(axis=1))
+    return int(used[-1]) + 1 if len(used) else 0
+
+
+def _kept(memory: ItemMemory) -> list[NDArray[np.generic]]:
+    """What is not derived of items, and not written anew when they are opened."""
+    items = memory.items
+    first, span = items.ring[[FIRST, SPAN]].tolist()
+    words = np.setdiff1d(np.arange(RING_WORDS), [SAMPLER_KIND, REMOVER_KIND])
+    parts = [part for array in memory_arrays(memory).values() for part in segments(array, first, span)]
+    common = items.common[[PRIORITY_OF_ALL]], items.common_window
+    return [*parts, items.ring[words], *common, items.journal[[ACTIVE]]]
+
+
+def _digest(arrays: Iterable[NDArray[np.generic]]) -> str:
+    digest = xxhash.xxh3_128()
+    for array in arrays:
+        digest.update(bytes_of(array))
+    return digest.hexdigest()
+
+
+def hash_of_page(store: Store, page: int) -> int:
+    """The hash of everything that is known of the rows of a page, never 0; links to other pages are left out.
+
+    Links change when another page is freed. They are checked as structure: each must lead back.
+    """
+    words, arrays = store.arrays.pages[page], store.arrays
+    first = page * arrays.page_rows
+    stop = first + int(words[USED] * words[LANES])
+    steps = arrays.steps[first:stop]
+    digest = xxhash.xxh3_64()
+    digest.update(bytes_of(steps))
+    for array in store.row_arrays.values():
+        digest.update(bytes_of(array[first:stop]))
+    for by_page in (arrays.start_rows, arrays.start_ids):
+        digest.update(bytes_of(by_page[first : first + int(words[STARTS])]))
+    if words[VERSIONED]:
+        digest.update(bytes_of(store.versions[first : first + int(words[USED])]))
+    finals = first + np.flatnonzero(steps & np.uint32(FINAL))
+    digest.update(bytes_of(arrays.links[finals] == NO_LINK))
+    return digest.intdigest() or 1
+
+
+def bytes_of(array: NDArray[np.generic]) -> memoryview:
+    """The bytes of an array, without a copy where they lie side by side."""
+    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)

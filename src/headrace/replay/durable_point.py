@@ -1,0 +1,235 @@
+"""What a store on disk goes back to after the machine has failed: its durable point.
+
+The system writes mapped memory to the disk when it likes and in any order. So after the machine failed the files hold
+some changes and not others, and nothing in them can be relied on but what no change has touched. A durable flush makes
+such a state:
+
+    durable      a copy of the items, of the pages' words and of the links to final rows, with a checksum. It is written
+                 beside the last one, synced, and renamed, after the rows were synced
+    released     for each page, the number of the latest point that has lost it
+
+Rows stay where they are. They are safe because a page of the point is not used again before there is a later point
+(`store.retained`), and committed rows never change but in two flags and their links (`recovery.restore_rows`). Where
+room is short, pages that no item holds any more are given up: that stands in `released`, on the disk, before one of
+them is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.errors import CheckpointError
+from headrace.replay.disk_header import DiskHeader
+from headrace.replay.durable_ring import DurableRing
+from headrace.replay.item_state import PER_ITEM, ItemState
+from headrace.replay.items import RING_WORDS
+from headrace.store.arena import Arena
+from headrace.store.checked_arrays import read_checked_arrays, write_checked_arrays
+from headrace.store.layout import LANES, LINKED, LINKED_ROWS, USED
+from headrace.store.ranges import flagged_rows, used_ranges
+from headrace.store.retained import RetainedPages
+from headrace.store.room import no_room
+from headrace.store.store import Store
+
+DURABLE, RELEASED = "durable", "released"
+_FORMAT, _VERSION = "headrace durable point", 1
+
+
+class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    capacity: int
+    ring: tuple[int, ...]
+    priority: float
+    window: tuple[int, int, int]
+
+
+class _Point(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    number: int
+    next_key: int
+    next_episode: int
+    given: tuple[str, ...]
+    tables: tuple[_Table, ...]
+
+
+@dataclass(frozen=True)
+class DurablePoint:
+    """The state of one instant but for the rows themselves.
+
+    Attributes:
+        number: points that are made later have higher ones.
+        next_key, next_episode, given: of the header.
+        tables: the items of each table, by its name.
+        pages: int64[n], those in use, rising.
+        words: int64[n, PAGE_WORDS], theirs.
+        links: int64[2, m], the last rows of episodes and their final rows in other pages.
+        is_lost: bool[n], pages that were given up since.
+    """
+
+    number: int
+    next_key: int
+    next_episode: int
+    given: frozenset[str]
+    tables: Mapping[str, ItemState]
+    pages: NDArray[np.int64]
+    words: NDArray[np.int64]
+    links: NDArray[np.int64]
+    is_lost: NDArray[np.bool_]
+
+
+class DurablePoints:
+    """The durable points of a store, one after another. Nothing is written before the first.
+
+    Args:
+        folder: of the store.
+        store: its rows.
+    """
+
+    def __init__(self, folder: Path, store: Store) -> None:
+        self._path = folder / DURABLE
+        self._released_path = folder / RELEASED
+        self._store = store
+        self._number = 0
+        self._arena: Arena | None = None
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether the store was ever made durable."""
+        return self._arena is not None
+
+    def found(self) -> DurablePoint | None:
+        """The point that is on the disk; None without one.
+
+        Raises:
+            CheckpointError: it is damaged.
+        """
+        if not self._path.exists():
+            return None
+        record, arrays = read_checked_arrays(self._path, _Point, _FORMAT, _VERSION)
+        if not self._released_path.is_file():
+            raise CheckpointError(
+                f"{self._released_path}: expected a file beside {self._path.name}; it is missing"
+            )
+        released = self._open_released()
+        self._number = max(record.number, int(released.max(initial=0)))
+        pages = arrays["pages"]
+        return DurablePoint(
+            record.number,
+            record.next_key,
+            record.next_episode,
+            frozenset(record.given),
+            {table.name: _items_of(table, number, arrays) for number, table in enumerate(record.tables)},
+            pages,
+            arrays["words"],
+            arrays["links"],
+            released[pages] >= record.number,
+        )
+
+    def begin(self, pages: Sequence[int] | NDArray[np.int64] = ()) -> None:
+        """Retain the pages of the point that is there, from here on.
+
+        Raises:
+            StoreFull: no room on the disk.
+        """
+        if self._store.retained is None:
+            self._open_released()
+            retained = RetainedPages(self._store.num_pages, self._give_up)
+            retained.retain(np.asarray(pages, np.int64))
+            self._store.retained = retained
+
+    def _open_released(self) -> NDArray[np.int64]:
+        nbytes = 8 * self._store.num_pages
+        try:
+            self._arena = self._arena or Arena.file(self._released_path, nbytes)
+            self._arena.reserve(0, nbytes)
+        except OSError as error:
+            raise no_room(f"{nbytes} bytes for {self._released_path}", error) from error
+        released: NDArray[np.int64] = self._arena.array(0, (self._store.num_pages,), np.int64)  # type: ignore[assignment]
+        return released
+
+    def _give_up(self, pages: Sequence[int]) -> None:
+        """Write down that no point so far has these pages, nor one that is being written."""
+        assert self._arena is not None
+        self._open_released()[list(pages)] = self._number
+        self._arena.sync()
+
+    def take(
+        self, rings: Mapping[str, DurableRing], rooms: Mapping[str, Any], header: DiskHeader
+    ) -> DurablePoint:
+        """The point of this instant, without links. Its pages are retained; the lock must be held.
+
+        Args:
+            rings: by the names of their tables.
+            rooms: what `room_for_copy` of each made.
+            header: of the store.
+        """
+        self._number += 1
+        tables = {name: ring.copy(rooms[name]) for name, ring in rings.items()}
+        pages, words = self._store.retain_pages()
+        return DurablePoint(
+            self._number,
+            header.next_key,
+            int(header.next_episode[0]),
+            header.given,
+            tables,
+            pages,
+            words,
+            np.zeros((2, 0), np.int64),
+            np.zeros(len(pages), np.bool_),
+        )
+
+    def write(self, point: DurablePoint) -> None:
+        """Put a point on the disk, whose rows are there already; needs no lock."""
+        tables = tuple(
+            _Table(
+                name,
+                state.capacity,
+                tuple(state.ring.tolist()),
+                state.priority,
+                tuple(state.window.tolist()),
+            )
+            for name, state in point.tables.items()
+        )
+        given = tuple(sorted(point.given))
+        record = _Point(point.number, point.next_key, point.next_episode, given, tables)
+        arrays = {"pages": point.pages, "words": point.words, "links": _links_of(self._store, point)}
+        for number, state in enumerate(point.tables.values()):
+            arrays.update({f"{number}:{name}": array for name, array in state.arrays.items()})
+        write_checked_arrays(self._path, record, arrays, _FORMAT, _VERSION)
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        if self._arena is not None:
+            self._arena.close()
+
+
+def _items_of(table: _Table, number: int, arrays: Mapping[str, NDArray[Any]]) -> ItemState:
+    if len(table.ring) != RING_WORDS:
+        raise CheckpointError(f"expected {RING_WORDS} words of table {table.name!r}, got {len(table.ring)}")
+    return ItemState(
+        table.capacity,
+        np.array(table.ring, np.int64),
+        table.priority,
+        np.array(table.window, np.uint32),
+        {name: arrays[f"{number}:{name}"] for name in PER_ITEM if f"{number}:{name}" in arrays},
+        0,
+    )
+
+
+def _links_of(store: Store, point: DurablePoint) -> NDArray[np.int64]:
+    """The links to final rows of the point's rows, int64[2, m]; those that came later are left out."""
+    has_links = point.words[:, LINKED_ROWS] > 0
+    ranges = used_ranges(point.pages[has_links], point.words[has_links], store.arrays.page_rows)
+    last = flagged_rows(store.arrays.steps, ranges, LINKED)
+    final = store.arrays.links[last].astype(np.int64) - 1
+    used = np.zeros(store.num_pages, np.int64)
+    used[point.pages] = point.words[:, USED] * point.words[:, LANES]
+    page, in_page = np.divmod(final, store.arrays.page_rows)
+    kept = in_page < used[np.clip(page, 0, store.num_pages - 1)]
+    return np.stack([last[kept], final[kept]])

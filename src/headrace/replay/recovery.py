@@ -1,0 +1,170 @@
+"""Puts a store back to its durable point, after the machine has failed.
+
+It may be interrupted and begun again: nothing here changes the point.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from headrace.errors import CheckpointError
+from headrace.replay.durable_point import DurablePoint
+from headrace.replay.durable_ring import JOURNAL_WORDS
+from headrace.replay.generations import Generations
+from headrace.replay.item_memory import ItemMemory, new_items, shape_for
+from headrace.replay.item_state import ItemState, finish_items, memory_arrays, segments
+from headrace.replay.items import (
+    DEAD,
+    DELETES,
+    FIRST,
+    LIVE,
+    LOOKAHEAD,
+    REAL,
+    SPAN,
+    STREAM,
+    Items,
+    kept_rows,
+    slot_at,
+    window_of,
+)
+from headrace.replay.table import Table, kernel_selectors
+from headrace.store.jit import Bool, Int, kernel, kernel_apart
+from headrace.store.layout import ENDED, FINAL, LANES, LINKED, USED, StoreArrays
+from headrace.store.mending import EMPTY_PAGE, PageMender
+from headrace.store.ranges import flagged_rows, used_ranges
+from headrace.store.seams import row_after
+from headrace.store.store import Store
+from headrace.store.window import follow, page_of
+
+
+def restore_rows(store: Store, point: DurablePoint) -> StoreArrays:
+    """Make the words of pages, and what may have changed of the point's rows, what they were.
+
+    Returns:
+        The store's arrays with pages that lead nowhere astray (`PageMender`), to follow rows in.
+
+    Raises:
+        StoreFull: no room on the disk.
+    """
+    arrays = store.arrays
+    used = np.flatnonzero(arrays.pages.any(axis=1))
+    in_use = max(int(used[-1]) + 1 if len(used) else 0, int(point.pages.max(initial=-1)) + 1)
+    _clear_versions_from(store, in_use)
+    pages, words = point.pages[~point.is_lost], point.words[~point.is_lost]
+    arrays.pages[:in_use] = EMPTY_PAGE
+    arrays.pages[pages] = words
+    linked = flagged_rows(arrays.steps, used_ranges(pages, words, arrays.page_rows), LINKED)
+    last, final = point.links
+    arrays.steps[linked[~np.isin(linked, last)]] &= ~np.uint32(LINKED)
+    kept = np.isin(last // arrays.page_rows, pages) & np.isin(final // arrays.page_rows, pages)
+    arrays.links[last[kept]] = final[kept] + 1
+    arrays.links[final[kept]] = last[kept] + 1
+    # The room that was taken may be gone, too.
+    store.reserve_pages(in_use)
+    return PageMender(arrays, in_use).arrays
+
+
+def _clear_versions_from(store: Store, page: int) -> None:
+    """Versions of pages that were never used, as far as is known, are zeros."""
+    offset, _, _ = store.layout.places["versions"]
+    begin, end = offset + 4 * page * store.arrays.page_rows, offset + store.versions.nbytes
+    while begin < end:
+        try:
+            begin = os.lseek(store.arena.descriptor, begin, os.SEEK_DATA)
+        except OSError:
+            return
+        hole = min(os.lseek(store.arena.descriptor, begin, os.SEEK_HOLE), end)
+        versions = store.versions[(begin - offset) // 4 : (hole - offset) // 4]
+        # Only where there are some: a hole would be filled.
+        versions[np.flatnonzero(versions)] = 0
+        begin = max(hole, begin + 4096)
+
+
+def restored_items(
+    state: ItemState, table: Table, files: Generations, rows: StoreArrays, *, has_lost: bool
+) -> ItemMemory:
+    """The items of a table as they were, in the file of a new generation that counts from here on.
+
+    Args:
+        state: of the point.
+        table: description, whose selectors may be others than then.
+        files: of the table.
+        rows: what `restore_rows` returned.
+        has_lost: whether pages were given up: their items had been removed, and stay away.
+
+    Raises:
+        CheckpointError: the rows of an item are not all there.
+        StoreFull: no room on the disk.
+    """
+    sampler, remover = kernel_selectors(table)
+    names = set(state.arrays)
+    shape = shape_for(
+        sampler,
+        remover,
+        state.capacity,
+        with_windows="windows" in names,
+        with_priorities="priorities" in names,
+    )
+    memory = new_items(shape._replace(journal=JOURNAL_WORDS), sampler, remover, files.new)
+    items, (first, span) = memory.items, state.ring[[FIRST, SPAN]].tolist()
+    for name, array in memory_arrays(memory).items():
+        if name in names:
+            done = 0
+            for part in segments(array, first, span):
+                part[:] = state.arrays[name][done : done + len(part)]
+                done += len(part)
+    finish_items(items, state, names)
+    lost = remove_broken(rows, items)
+    if lost and not has_lost:
+        raise CheckpointError(
+            f"{files.path.parent}: expected the rows of all items of table {table.name!r}, as they were at the last "
+            f"durable flush, got {lost} items without; the rows are damaged. Load a checkpoint that is whole"
+        )
+    files.turn()
+    return memory
+
+
+@kernel_apart
+def remove_broken(store: StoreArrays, items: Items) -> Int:
+    """Take out items of which not all rows are there; returns how many. Indexes and references are left as they are."""
+    ring, removed = items.ring, 0
+    for place in range(ring[SPAN]):
+        slot = slot_at(items, place)
+        row = np.int64(items.rows[slot])
+        if row == DEAD:
+            continue
+        if not _is_whole(store, row, window_of(items, slot, REAL), window_of(items, slot, LOOKAHEAD)):
+            items.rows[slot] = DEAD
+            removed += 1
+    ring[LIVE] -= removed
+    ring[DELETES] += removed
+    while ring[SPAN] > 0 and items.rows[ring[FIRST]] == DEAD:
+        ring[FIRST] = slot_at(items, 1)
+        ring[SPAN] -= 1
+    while ring[SPAN] > 0 and items.rows[slot_at(items, ring[SPAN] - 1)] == DEAD:
+        ring[SPAN] -= 1
+    return removed
+
+
+@kernel
+def _is_whole(store: StoreArrays, row: Int, real: Int, lookahead: Int) -> Bool:
+    """Whether all rows are there that an item holds: its own, and its lookahead up to the end of the episode."""
+    page = page_of(store, row)
+    if page >= store.pages.shape[0]:
+        return False
+    if row - page * store.page_rows >= store.pages[page, USED] * store.pages[page, LANES]:
+        return False
+    if lookahead == STREAM:
+        for _ in range(real - 1):
+            row = row_after(store, row)
+            if row < 0:
+                return False
+        return True
+    if follow(store, row, real - 1) < 0:
+        return False
+    kept = kept_rows(store, row, real, lookahead)
+    # Of an episode that goes on an item holds its whole lookahead.
+    last = np.int64(store.steps[follow(store, row, kept - 1)])
+    return kept == real + lookahead or last & (FINAL | ENDED) != 0
