@@ -12,6 +12,7 @@ from click.testing import CliRunner
 
 import headrace as hr
 from headrace.cli import main
+from headrace.replay import stored as stored_replay
 from headrace.replay.stored import StoredReplay
 
 STEP = {"observation": np.zeros(2), "action": 0, "reward": 1.0, "terminated": False, "truncated": False}
@@ -98,6 +99,35 @@ def test_a_store_whose_process_was_killed(tmp_path):
     with StoredReplay(tmp_path / "store") as stored:
         assert lengths(hr.datasets.episodes(stored)) == [1, 2, 3, 4, 5, 6]
     assert contents(tmp_path / "store") == before
+
+
+def test_a_store_that_has_to_go_back_is_opened_first(tmp_path, monkeypatch):
+    """D3: after the machine failed its files hold some changes and not others."""
+    replay = filled(tmp_path / "store")
+    with replay.writer() as writer:
+        writer.flush(durable=True)
+    replay.close()
+    with monkeypatch.context() as other_boot:
+        other_boot.setattr(stored_replay, "boot_id", lambda: 7)
+        with StoredReplay(tmp_path / "store") as stored:  # It was closed orderly.
+            assert lengths(hr.datasets.episodes(stored)) == [1, 2, 3, 4, 5, 6]
+        (tmp_path / "store" / "closed.json").unlink()
+        with pytest.raises(hr.CheckpointError, match="open it once with hr.Replay"):
+            StoredReplay(tmp_path / "store")
+    with StoredReplay(tmp_path / "store") as stored:  # Its process was killed.
+        assert lengths(hr.datasets.episodes(stored)) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_flipped_bit_of_a_closed_store_is_noticed(tmp_path):
+    filled(tmp_path / "store").close()
+    [items] = (tmp_path / "store").glob("items-0-*")
+    with items.open("r+b") as file:
+        content = file.read()
+        place = content.index(np.float64(3.0).tobytes())
+        file.seek(place)
+        file.write(np.float64(6.0).tobytes())
+    with pytest.raises(hr.CheckpointError, match="items-0-"):
+        StoredReplay(tmp_path / "store")
 
 
 def test_a_store_in_use_is_refused_and_left_alone(tmp_path):

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.errors import CheckpointError, Closed
+from headrace.replay.checksums import pages_in_use
+from headrace.replay.closed_store import HASHES, is_as_closed, read_closed, refuse_damage
 from headrace.replay.disk import HEADER, ROWS, check_arrays, is_store, read_store_manifest
 from headrace.replay.disk_header import DiskHeader
+from headrace.replay.durable_point import DURABLE
 from headrace.replay.generations import Generations
 from headrace.replay.items import LIVE
 from headrace.replay.mending import mend
 from headrace.spec import Signature
 from headrace.store.arena import Arena
+from headrace.store.boot import boot_id
 from headrace.store.store import Store
 
 __all__ = ["StoredReplay", "is_store"]
@@ -64,20 +70,37 @@ class StoredReplay:
                 open_arena=Arena.copy_on_write,
             )
             self.final_columns = header.given
-            self.tables = self._mended(folder, header, manifest.tables)
+            files = {
+                name: Generations(folder, header, number, Arena.copy_on_write)
+                for number, name in enumerate(manifest.tables)
+            }
+            self._check_state(folder, header, files)
+            self.tables = self._mended(header, files)
         except BaseException:
             os.close(self._descriptor)
             raise
 
-    def _mended(self, folder: Path, header: DiskHeader, names: tuple[str, ...]) -> dict[str, int]:
+    def _check_state(self, folder: Path, header: DiskHeader, files: Mapping[str, Generations]) -> None:
+        """Refuses a store that is damaged, and one that opening would put back to its last durable flush."""
+        closed = read_closed(folder)
+        self.store.page_hashes = _hashes(folder, self.store.num_pages)
+        # The same cases as in `Disk`, which goes back.
+        if header.boot != boot_id() and (folder / DURABLE).exists():
+            if closed is None or not is_as_closed(closed, self.store, header, files):
+                raise CheckpointError(
+                    f"{folder}: the machine failed, or was started anew, while the store was open; open it once with "
+                    "hr.Replay(signature, tables, path=folder), which puts it back to its last durable flush"
+                )
+        if closed is not None:
+            refuse_damage(folder, closed, self.store, header, files)
+
+    def _mended(self, header: DiskHeader, files: Mapping[str, Generations]) -> dict[str, int]:
         """Recovers the pages that the items of all tables hold; returns the number of items of each table."""
-        found = []
-        for number in range(len(names)):
-            files = Generations(folder, header, number, Arena.copy_on_write)
-            found.append(files.described(files.found(header.next_key), header.next_key))
-        in_use = np.flatnonzero(self.store.arrays.pages.any(axis=1))
-        mend(self.store, int(in_use[-1]) + 1 if len(in_use) else 0, found)
-        return {name: int(each.items.ring[LIVE]) for name, each in zip(names, found, strict=True)}
+        found = {
+            name: each.described(each.found(header.next_key), header.next_key) for name, each in files.items()
+        }
+        mend(self.store, pages_in_use(self.store), list(found.values()))
+        return {name: int(each.items.ring[LIVE]) for name, each in found.items()}
 
     def check_open(self) -> None:
         """Refuses a closed object.
@@ -127,3 +150,12 @@ def _rows(folder: Path, nbytes: int) -> Arena:
     if size != nbytes:
         raise CheckpointError(f"{folder / ROWS}: expected {nbytes} bytes, got {size}; the file is damaged")
     return Arena.copy_on_write(folder / ROWS, nbytes)
+
+
+def _hashes(folder: Path, num_pages: int) -> NDArray[np.uint64]:
+    """The hashes of pages; zeros, which stand for none, where the file is another one."""
+    path, nbytes = folder / HASHES, 8 * num_pages
+    if not path.is_file() or path.stat().st_size != nbytes:
+        return np.zeros(num_pages, np.uint64)
+    arena = Arena.copy_on_write(path, nbytes)
+    return arena.array(0, (num_pages,), np.uint64)  # type: ignore[return-value]
