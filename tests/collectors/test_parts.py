@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.collectors.channel import Channel, Proceed, Rows, Stop
 from headrace.collectors.grants import Grants
+from headrace.collectors.landlord import Landlord
 from headrace.collectors.rollout import EpisodeLedger, rollout_layout
 from headrace.collectors.statistics import Tally
 
@@ -144,3 +145,38 @@ def test_messages_travel_whole():
     with pytest.raises(hr.Disconnected):
         other.send(Proceed(slot=0))
     other.close()
+
+
+def test_what_comes_while_a_collector_is_shut_down_is_not_taken(monkeypatch):
+    """CX6, CX8: its pages may be another writer's by then."""
+    table = hr.Table("t", sampler=hr.selectors.Fifo(), remover=hr.selectors.Fifo(), max_size=9)
+    with hr.Replay(hr.Signature.like({"observation": 0}), [table]) as replay:
+        leases = []
+        landlord = Landlord(
+            replay, [hr.ItemRule("t", 1)], 1, leases.append, all_applied=lambda: None, may_wait=lambda: False
+        )
+        landlord.begin(["observation"])
+        check = landlord._check
+
+        def check_and_close(rows):
+            check(rows)
+            landlord.close()
+
+        monkeypatch.setattr(landlord, "_check", check_and_close)
+        rows = Rows(
+            page=leases[0].page,
+            steps=1,
+            finals=0,
+            ends=0,
+            frames=1,
+            episodes=[],
+            stamps={},
+            page_full=False,
+            closes_rollout=False,
+            cuts=0,
+            seconds=(0.0, 0.0, 0.0),
+        )
+        with pytest.raises(hr.Closed, match="shut down"):
+            landlord.commit(rows)
+        assert len(replay.table("t")) == 0
+        assert replay.statistics().store.rows == 0

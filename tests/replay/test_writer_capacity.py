@@ -1,5 +1,7 @@
 """A table as large as its store, with every number of lanes (replay C2, C4)."""
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -112,3 +114,21 @@ def test_an_episode_that_fills_the_store_can_be_dropped():
             writer.append({"number": 7})
             writer.create_item("t", 1)
             assert replay.sample("t", 1).data["number"].tolist() == [7]
+
+
+def test_a_forgotten_writer_waits_for_nobody():
+    """replay I8: a finalizer runs anywhere, also where another thread that holds the lock waits for this one."""
+    table = hr.Table("t", sampler=hr.selectors.Fifo(), remover=hr.selectors.Fifo(), max_size=9)
+    with hr.Replay(hr.Signature.like({"n": 0}), [table], capacity=4000) as replay:
+        writers = [replay.writer(lanes=1000, items=[hr.ItemRule("t", 1)])]
+        allowed = replay.store._row_budget
+        writers[0].append({"n": np.zeros(1000, np.int64)})
+        assert replay.statistics().store.pages > 1, "the lanes stand in several blocks"
+        forgotten = threading.Thread(target=writers.clear, daemon=True)
+        with replay.lock:
+            forgotten.start()
+            forgotten.join(10)
+            assert not forgotten.is_alive()
+        replay.reset("t")
+        assert replay.statistics().store.pages == 0
+        assert replay.store._row_budget < allowed

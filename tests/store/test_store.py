@@ -565,3 +565,60 @@ def test_a_full_store_waits_for_a_batch_that_is_being_copied():
         store.release(pages[1])
         with pytest.raises(StoreFull):
             store.acquire(1)
+
+
+# ---- readers that never end ------------------------------------------------------------------------------------------
+
+
+def filled_store():
+    store, pages = make_store(capacity=8, page_rows=4), []
+    while True:
+        try:
+            pages.append(store.acquire(1))
+        except StoreFull:
+            return store, pages
+
+
+def test_the_reader_of_a_dead_thread_holds_nobody_up():
+    """replay L12: what a thread left behind may be kept, in a traceback; the thread copies no more."""
+    store, pages = filled_store()
+    kept = []
+
+    def read():
+        with store.lock:
+            kept.append(store.begin_reading())
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    reader.join(10)
+    assert kept
+    store.release(pages[0])
+    taken: list[int] = []
+    writer = threading.Thread(target=lambda: taken.append(store.acquire(1)), daemon=True)
+    writer.start()
+    writer.join(10)
+    assert taken == [pages[0]]
+
+
+def test_a_reader_that_nobody_was_given_has_ended():
+    """Ctrl-C may come in place of what `begin_reading` returns."""
+    store, pages = filled_store()
+    with store.lock:
+        store.begin_reading()
+    store.release(pages[0])
+    assert store.acquire(1) == pages[0]
+
+
+def test_an_interrupt_as_a_reader_begins_leaves_none(monkeypatch):
+    store, pages = filled_store()
+    begin = store.begin_reading
+
+    def begin_and_interrupt():
+        begin()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(store, "begin_reading", begin_and_interrupt)
+    with pytest.raises(KeyboardInterrupt), store.reading():
+        pass
+    store.release(pages[0])
+    assert store.acquire(1) == pages[0]

@@ -384,6 +384,24 @@ def test_o8_leaving_it_through_an_error_makes_the_same_items_and_waits_for_none(
 
 
 @both
+def test_o8_a_full_store_replaces_no_exception(make, monkeypatch):
+    def refuse(writer):
+        raise hr.StoreFull("the store is full")
+
+    with new_replay() as replay:
+        with pytest.raises(KeyError, match="mine") as caught:  # noqa: PT012
+            with make(replay) as observer:
+                observer(frame(100, FIRST))
+                observer(frame(101, MID))
+                monkeypatch.setattr(observer, "_end_run", refuse)
+                raise KeyError("mine")
+        (note,) = caught.value.__notes__
+        assert "the store is full" in note
+        with pytest.raises(hr.Closed):
+            observer(frame())
+
+
+@both
 def test_a_closed_replay(make):
     replay = new_replay()
     observer = make(replay)

@@ -693,6 +693,27 @@ def test_leaving_through_an_exception_waits_for_nothing():
         assert replay.sample("q", 1).data["observation"].tolist() == [[3, 0]]
 
 
+def test_a_full_store_replaces_no_exception(monkeypatch):
+    """O8: the writer's end finds no room for what the exception cut short."""
+
+    def refuse(writer, lanes):
+        raise hr.StoreFull("the store is full")
+
+    with new_replay() as replay:
+        with pytest.raises(KeyError, match="mine") as caught:  # noqa: PT012
+            with hr.TransitionWriter(replay, "t") as writer:
+                play(writer, 3, end="none")
+                monkeypatch.setattr(writer._taker, "cut", refuse)
+                raise KeyError("mine")
+        (note,) = caught.value.__notes__
+        assert "3 steps" in note
+        assert "the store is full" in note
+        with pytest.raises(hr.Closed):
+            writer.add_first(np.float32(0))
+        replay.reset("t")
+        assert replay.statistics().store.pages == 0
+
+
 def test_a_forgotten_writer_warns():
     """U3."""
     with new_replay() as replay:

@@ -205,7 +205,7 @@ class Landlord:
         """
         self._check(rows)
         with self._replay.lock:
-            self._replay.check_open()
+            self._check_open()
             finals = self._take_finals(rows.finals)
             if rows.steps:
                 self._commit_steps(rows)
@@ -343,18 +343,20 @@ class Landlord:
         """The steps committed since the last call as a batch, copied out."""
         segments, self._segments = self._segments, []
         store, arrays = self._store, self._store.arrays
-        with self._replay.lock:
-            rows = np.concatenate([self._rows_of(segment) for segment in segments])
-            after = self._rows_after(rows)
-            words = arrays.steps[rows].astype(np.int64)
-            versions = np.concatenate([self._versions_of(segment) for segment in segments])
-            reader = store.begin_reading()
+        reader = None
         try:
+            with self._replay.lock:
+                rows = np.concatenate([self._rows_of(segment) for segment in segments])
+                after = self._rows_after(rows)
+                words = arrays.steps[rows].astype(np.int64)
+                versions = np.concatenate([self._versions_of(segment) for segment in segments])
+                reader = store.begin_reading()
             columns = {name: by_env(store.columns[name][rows]) for name in store.signature.columns}
             following = {name: by_env(store.columns[name][after]) for name in observed if name in columns}
             store.check_rows_were_ours()
         finally:
-            store.end_reading(reader)
+            if reader is not None:
+                store.end_reading(reader)
         masked = (words & FINAL) != 0
         starts = ((words & STEP_MASK) == 0) & ~masked
         return make_batch(store.signature, columns, following, masked, starts, versions, ledger, 0)

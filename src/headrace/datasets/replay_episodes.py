@@ -111,7 +111,7 @@ class ReplayEpisodes(Iterator[Episode]):
     def _copy(self, begin: _Begin) -> Episode | None:
         """The episode, in arrays of its own; None if it is not complete."""
         store, replay = self._store, self._replay
-        reader = -1
+        reader = None
         try:
             with replay.lock:
                 replay.check_open()
@@ -125,7 +125,7 @@ class ReplayEpisodes(Iterator[Episode]):
             columns = {name: column[rows] for name, column in store.columns.items()}
             store.check_rows_were_ours()
         finally:
-            if reader >= 0:
+            if reader is not None:
                 store.end_reading(reader)
         return self._make(columns, final_columns)
 

@@ -36,6 +36,7 @@ class LaneRows:
     Attributes:
         blocks: the lanes, in as few blocks as pages have room for.
         staged: see `Writer.staged`.
+        extra_pages: how many pages the lanes may take beyond what the capacity needs (`Store.allow`).
     """
 
     def __init__(self, replay: Replay, lanes: int, history: int, items: ItemMaker) -> None:
@@ -53,8 +54,8 @@ class LaneRows:
         self._spans = _spans(self.blocks)
         items.note_blocks({block: span.start for block, span in self._spans})
         # Each block beside the first fills pages of its own, and may have ended in the middle of others.
-        self._extra_pages = 2 * (len(self.blocks) - 1)
-        self._store.allow(self._extra_pages)
+        self.extra_pages = 2 * (len(self.blocks) - 1)
+        self._store.allow(self.extra_pages)
         self._columns = list(columns.items())
         self._puts = {
             block: _put(columns, self._specs, block.lanes, stage)
@@ -65,8 +66,7 @@ class LaneRows:
         self.staged: Mapping[str, NDArray[Any]] = alone[0].arrays if alone else {}
 
     def release(self) -> list[int]:
-        """Forget all pages; returns those that are to be given back."""
-        self._store.allow(-self._extra_pages)
+        """Forget all pages; returns those that are to be given back. `extra_pages` are to be allowed no longer."""
         return [page for block in self.blocks for page in block.release()]
 
     # ---- steps -----------------------------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ class Sampling:
             raise ValueError(f"batch_size: expected at most {MAX_ROWS}, got {batch_size}")
         store = self._store
         plan = self.plan(views)
-        reader = -1
+        reader = None
         try:
             with store.lock:
                 if store.is_closed:
@@ -83,7 +83,7 @@ class Sampling:
                     reader = store.begin_reading()
                 quick = self._draw_quick(plan, live, batch_size)
                 if quick is None:
-                    if reader < 0:
+                    if reader is None:
                         reader = store.begin_reading()
                     drawn = live.draw(batch_size)
                     located, mask = self._locate(plan, drawn)
@@ -91,7 +91,7 @@ class Sampling:
             if quick is not None:
                 batches, out, missing = quick
                 batch = batches.present(out, missing)
-                if reader >= 0:
+                if reader is not None:
                     store.check_rows_were_ours()
                 return batch
             data = plan.present(located)
@@ -103,7 +103,7 @@ class Sampling:
                 f"batch_size: no memory for a batch of {batch_size} items of table {live.name!r}; ask for fewer"
             ) from error
         finally:
-            if reader >= 0:
+            if reader is not None:
                 store.end_reading(reader)
         plan.finish(located, data)
         length = located.rows.shape[1] if located.rows.ndim > 1 else None

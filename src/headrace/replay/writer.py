@@ -416,6 +416,7 @@ class Writer:
         self._closed = True
         self._replay.writer_closed(self)
         with self._lock:
+            self._store.allow(-self._rows.extra_pages)
             for page in self._rows.release():
                 self._store.release(page)
 
@@ -479,7 +480,8 @@ class Writer:
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):
             self._warn_pending()
-            self._store.drop(self._rows.release())
+            # No lock here: another thread may hold it, which waits for this one.
+            self._store.drop(self._rows.release(), self._rows.extra_pages)
 
     def __repr__(self) -> str:
         rules = ", ".join(repr(rule) for rule in self._items.rules)

@@ -135,13 +135,14 @@ class Store:
         self._never_used = 0
         self._free: list[int] = []
         self._limbo: deque[tuple[int, int]] = deque()
-        self._readers: dict[int, int] = {}
+        self._readers: dict[int, threading.Thread] = {}
         self._reader_ended = threading.Condition(self.lock)
         self._waits_for_readers = 0
         self._next_reader = 0
         self._dropped: deque[int] = deque()
         self.retained: RetainedPages | None = None
         self.page_hashes: NDArray[np.uint64] | None = None
+        self._no_longer_allowed: deque[int] = deque()
         self.next_episode = np.zeros(1, np.int64)
         self._at_fork: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
@@ -222,8 +223,15 @@ class Store:
             if not self.is_closed:
                 pin_page(self.arrays, page, -1)
 
-    def drop(self, pages: Sequence[int]) -> None:
-        """Give references back from a finalizer, which may run anywhere, also under the lock: they go a turn later."""
+    def drop(self, pages: Sequence[int], allowed: int = 0) -> None:
+        """Give references back from a finalizer, which may run anywhere, also under the lock: they go a turn later.
+
+        Args:
+            pages: one reference to each.
+            allowed: so many pages fewer may be taken from then on, as with `allow(-allowed)`.
+        """
+        if allowed:
+            self._no_longer_allowed.append(allowed)
         self._dropped.extend(pages)
 
     @property
@@ -241,7 +249,10 @@ class Store:
 
         A reader copies one batch, so that is a matter of milliseconds. tests/store/test_store.py shows it.
         """
-        if not self._limbo or not self._readers or threading.get_ident() in self._readers.values():
+        if not self._limbo or not self._readers:
+            return False
+        self._forget_dead_readers()
+        if threading.current_thread() in self._readers.values():
             return False
         self._waits_for_readers += 1
         try:
@@ -249,6 +260,12 @@ class Store:
         finally:
             self._waits_for_readers -= 1
         return True
+
+    def _forget_dead_readers(self) -> None:
+        """Close the guards of threads that have ended: something may still keep what they were doing."""
+        for number, thread in list(self._readers.items()):
+            if not thread.is_alive():
+                self._readers.pop(number, None)
 
     def _entries_of_page(self) -> dict[int, int]:
         """How many entries a page has in an array of so many; `freed`, which is no array by page, is not among them."""
@@ -304,8 +321,10 @@ class Store:
         has begun; it waits for all of them. tests/store/test_store.py::test_page_waits_for_its_readers shows it.
         """
         freed = self.arrays.freed
-        if self.is_closed or not (freed[-1] or self._limbo or self._dropped):
+        if self.is_closed or not (freed[-1] or self._limbo or self._dropped or self._no_longer_allowed):
             return
+        while self._no_longer_allowed:
+            self.allow(-self._no_longer_allowed.popleft())
         while self._dropped:
             pin_page(self.arrays, self._dropped.popleft(), -1)
         take_freed(self.arrays)
@@ -369,28 +388,29 @@ class Store:
     @contextmanager
     def reading(self) -> Iterator[None]:
         """While this is open, no page that was held at its beginning is used again. Needs no lock while open."""
-        with self.lock:
-            reader = self.begin_reading()
+        reader = None
         try:
+            with self.lock:
+                reader = self.begin_reading()
             yield
         finally:
-            self.end_reading(reader)
+            if reader is not None:
+                self.end_reading(reader)
 
-    def begin_reading(self) -> int:
-        """Open a guard as `reading` does; give its number to `end_reading`. The lock must be held.
+    def begin_reading(self) -> Reader:
+        """Open a guard as `reading` does; give it to `end_reading`. The lock must be held.
 
         Pages that were freed before are out of sight from here on; those freed later stay whole until the lock is given
         back and taken again: an item may be removed first and looked up afterwards.
         """
         self.reclaim()
-        reader = self._next_reader
-        self._next_reader = reader + 1
-        self._readers[reader] = threading.get_ident()
-        return reader
+        number = self._next_reader
+        self._next_reader = number + 1
+        return Reader(self._readers, number)
 
-    def end_reading(self, reader: int) -> None:
+    def end_reading(self, reader: Reader) -> None:
         """Close a guard; needs no lock, but where somebody waits for it."""
-        del self._readers[reader]
+        reader.end()
         if self._waits_for_readers:
             with self.lock:
                 self._reader_ended.notify_all()
@@ -507,6 +527,27 @@ class Store:
         """
         self.is_closed = True
         self.arena.close()
+
+
+class Reader:
+    """A guard (`Store.begin_reading`). It ends with this object, wherever an error or Ctrl-C comes.
+
+    Args:
+        readers: number of each guard that is open to the thread that opened it.
+        number: of this one.
+    """
+
+    __slots__ = ("_number", "_readers")
+
+    def __init__(self, readers: dict[int, threading.Thread], number: int) -> None:
+        self._readers, self._number = readers, number
+        readers[number] = threading.current_thread()
+
+    def end(self) -> None:
+        """Close it. Needs no lock; a second call does nothing."""
+        self._readers.pop(self._number, None)
+
+    __del__ = end
 
 
 class _Hold:

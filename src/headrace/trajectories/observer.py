@@ -20,6 +20,7 @@ from headrace.errors import Closed, DeadlineExceeded, SpecError
 from headrace.replay.rules import check_priority
 from headrace.statistics import StepStatistics
 from headrace.trajectories.frames import StepType
+from headrace.trajectories.leaving import note_failure
 from headrace.trajectories.observer_frames import FIRST, LAST, MID, Columns, FrameReader
 from headrace.trajectories.replay_interface import check_replay
 
@@ -252,7 +253,13 @@ class Observer(ABC):
             writer = self._writer
             if writer is None:
                 return
-            warning = "" if self._replay.is_closed else self._end_run(writer)
+            warning = ""
+            if not self._replay.is_closed:
+                cached = self._cached
+                try:
+                    warning = self._end_run(writer)
+                except Exception as failure:
+                    note_failure(error, cached, failure)
             self._forget_writer()
             # Waits for nothing, and tells what is pending (replay I6).
             writer.__exit__(kind, error, trace)

@@ -20,6 +20,7 @@ from headrace.trajectories.episode import Episode
 from headrace.trajectories.episode_limits import EpisodeLimits
 from headrace.trajectories.episode_steps import EpisodeSteps
 from headrace.trajectories.lane_states import autoreset_mode, checked_mask
+from headrace.trajectories.leaving import note_failure
 from headrace.trajectories.made_items import MadeItems
 from headrace.trajectories.replay_interface import check_replay
 from headrace.trajectories.step_rules import StepRule, advice, checked_step_rules, writer_rule
@@ -291,8 +292,11 @@ class StepWriter:
             self._writer = None
             warning = ""
             if not self._replay.is_closed:
-                warning = self._end(writer)
-                self._made.note(writer)
+                try:
+                    warning = self._end(writer)
+                    self._made.note(writer)
+                except Exception as failure:
+                    note_failure(error, self._taker.states.cached, failure)
             # Waits for nothing, and tells what is pending (replay I6).
             writer.__exit__(kind, error, trace)
             _warn(warning, 3)
