@@ -361,7 +361,7 @@ def test_a_file_that_is_closed_while_a_batch_is_copied_gives_no_batch(
         append_wide(writer, 1)
     monkeypatch.setattr(quick, "gather", closing(replay, quick.gather))
     monkeypatch.setattr(copier, "gather", closing(replay, copier.gather))
-    with pytest.raises(hr.Closed, match="closed while a batch was copied"):
+    with pytest.raises(hr.Closed, match="closed while rows were copied"):
         replay.sample("t", 4)
 
 
