@@ -358,12 +358,22 @@ def test_info_columns(kind):
 
 
 def test_a_missing_info_entry():
-    """CE5: a missing entry is an error."""
+    """CE5: a missing entry is an error that names environment, step and name."""
     legal = {"legal": ArraySpec(2, np.int8)}
-    with pytest.raises(SpecError, match=r"environment 0: legal: expected int8\[2\].*empty info"):
+    with pytest.raises(
+        SpecError, match=r"environment 0: legal: expected int8\[2\] in info at step 0.*empty info"
+    ):
         first_step(make_stepper(Faulty, num_envs=2, info_columns=legal))
     stepper = make_stepper(SyncVectorEnv([Faulty, Faulty]), info_columns=legal)
-    with pytest.raises(SpecError, match=r"environments \[0, 1\]: legal: expected int8\[2\]"):
+    with pytest.raises(
+        SpecError, match=r"environments \[0, 1\]: legal: expected int8\[2\] in info at step 0"
+    ):
+        first_step(stepper)
+    stepper = make_stepper(lambda: CounterEnv(3), info_columns=legal)
+    with pytest.raises(SpecError, match=r"environment 0: legal: expected int8\[2\] in info at reset"):
+        first_step(stepper)
+    stepper = make_stepper(counter_vector_env([3], "next_step"), info_columns=legal)
+    with pytest.raises(SpecError, match=r"environments \[0\]: legal: expected int8\[2\] in info at reset"):
         first_step(stepper)
 
 

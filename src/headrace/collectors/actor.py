@@ -53,7 +53,7 @@ class Actor:
         self._acted = acted
         self._leading = (num_envs,)
         self._specs = acted.columns
-        self._bare_observation = list(observed.columns) == ["observation"]
+        self._bare_observation = "observation" in observed.columns
         self._bare_action = list(acted.columns) == ["action"]
         self._tuple_action = isinstance(acted.tree["action"], tuple)
         self._names: tuple[str, ...] | None = None
@@ -109,6 +109,8 @@ class Actor:
 
     def _learn(self, extras: Mapping[str, Any]) -> None:
         for name, value in extras.items():
+            if name in self._observed.tree:
+                raise SpecError(f"policy: the column {name!r} is an info column; give it another name")
             if name in BASE_COLUMNS:
                 raise SpecError(f"policy: the column {name!r} is the collector's own; give it another name")
             array = np.asarray(value)

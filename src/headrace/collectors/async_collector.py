@@ -18,12 +18,14 @@ from headrace.collectors.channel import Pause, Seed
 from headrace.collectors.collector import number_of_batches
 from headrace.collectors.options import CollectorOptions
 from headrace.collectors.publisher import Publisher
+from headrace.collectors.replay_columns import warn_not_stored
 from headrace.collectors.session import Session
 from headrace.collectors.sources import given_weights
 from headrace.collectors.statistics import CollectorStatistics
 from headrace.collectors.worker import ReplayPlace, Task
 from headrace.envs import environment_factory, environment_seeds
 from headrace.replay.rules import ItemRule
+from headrace.spec import ArraySpec
 
 _SHUTDOWN_SECONDS = 10.0
 _PAUSE_SECONDS = 30.0
@@ -67,6 +69,7 @@ class AsyncCollector:
         replay_buffer: Any = None,
         items: Sequence[ItemRule] | None = None,
         num_envs: int = 1,
+        info_columns: Mapping[str, ArraySpec] | None = None,
         seed: int | None = None,
         start_timeout: float = 60.0,
     ) -> None:
@@ -82,6 +85,7 @@ class AsyncCollector:
             replay_buffer=replay_buffer,
             items=items,
             num_envs=num_envs,
+            info_columns=info_columns,
             seed=seed,
         )
         task = self._task()
@@ -89,6 +93,8 @@ class AsyncCollector:
         try:
             self._ready = self._session.launch(task, start_timeout)
             self._options.warn_of_rounding(self._ready.num_envs, stacklevel=2)
+            if self._session.not_stored:
+                warn_not_stored(self._session.not_stored, stacklevel=2)
         except BaseException:
             self._session.abandon()
             raise
@@ -111,6 +117,7 @@ class AsyncCollector:
         task = Task(
             create_env_fn=environment_factory(options.create_env_fn, options.create_env_kwargs),
             num_envs=options.num_envs,
+            info_columns=options.info_columns,
             policy=options.policy,
             policy_factory=options.policy_factory,
             frames_per_batch=options.frames_per_batch,
@@ -252,7 +259,8 @@ class AsyncCollector:
     # ---- about -----------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        return number_of_batches(self._options.total_frames, self._ready.steps * self._ready.num_envs)
+        ready = self._ready
+        return number_of_batches(self._options.total_frames, ready.steps * ready.num_envs, ready.autoreset)
 
     def __bool__(self) -> bool:
         return True

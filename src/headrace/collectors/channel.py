@@ -38,6 +38,7 @@ class Ready(Message):
         num_envs, steps: n and T.
         policy: name of the policy's type.
         weights: cloudpickle of the layout of the policy's weights; empty if it has none.
+        autoreset: the mode of the environments.
     """
 
     observed: list[str]
@@ -45,6 +46,17 @@ class Ready(Message):
     steps: int
     policy: str
     weights: bytes
+    autoreset: str
+
+
+class NotStored(Message):
+    """Worker to collector: the policy adds columns that the replay has no place for.
+
+    Attributes:
+        names: of these columns.
+    """
+
+    names: list[str]
 
 
 class Slots(Message):
@@ -186,6 +198,7 @@ class Stopped(Message):
 AnyMessage = (
     Start
     | Ready
+    | NotStored
     | Slots
     | Failed
     | Rollout

@@ -13,12 +13,13 @@ import numpy as np
 from headrace.collectors.batch import Batch
 from headrace.collectors.loop import CollectingLoop
 from headrace.collectors.options import CollectorOptions
-from headrace.collectors.replay_columns import check_columns, check_filled
+from headrace.collectors.replay_columns import check_columns, check_filled, not_stored, warn_not_stored
 from headrace.collectors.replay_rows import ReplayRows
 from headrace.collectors.rollout import EpisodeLedger, RolloutBuffer, rollout_layout, rollout_signature
 from headrace.collectors.sources import WeightCheck, given_weights
 from headrace.collectors.statistics import CollectorStatistics, Tally
 from headrace.envs import environment_seeds, is_environment, make_stepper, new_columns
+from headrace.envs.protocol import Autoreset
 from headrace.errors import Closed, StoreFull
 from headrace.replay.rules import ItemRule
 from headrace.spec import ArraySpec
@@ -45,6 +46,9 @@ class Collector:
         items: which items they become; by default every transition one in each table, once its next observation is
             stored (`ItemRule(table, length=1, lookahead=1)`).
         num_envs: copies of a single environment.
+        info_columns: entries of `info` to keep as columns, and what they look like, such as
+            `{"action_mask": hr.ArraySpec(2, "int8")}`. Each must come with every reset and step, and stands in the row
+            of the observation that it came with.
         seed: see `set_seed`.
 
     Raises:
@@ -71,6 +75,7 @@ class Collector:
         replay_buffer: Any = None,
         items: Sequence[ItemRule] | None = None,
         num_envs: int = 1,
+        info_columns: Mapping[str, ArraySpec] | None = None,
         seed: int | None = None,
     ) -> None:
         self._options = CollectorOptions(
@@ -85,6 +90,7 @@ class Collector:
             replay_buffer=replay_buffer,
             items=items,
             num_envs=num_envs,
+            info_columns=info_columns,
             seed=seed,
         )
         self._closed = False
@@ -92,7 +98,9 @@ class Collector:
         self._policy = policy_factory() if policy_factory is not None else policy
         self._version = 0
         self._begun = 0
-        self._stepper = make_stepper(create_env_fn, create_env_kwargs=create_env_kwargs, num_envs=num_envs)
+        self._stepper = make_stepper(
+            create_env_fn, create_env_kwargs=create_env_kwargs, num_envs=num_envs, info_columns=info_columns
+        )
         try:
             self._options.warn_of_rounding(self._stepper.num_envs, stacklevel=2)
             self._prepare()
@@ -214,8 +222,10 @@ class Collector:
         signature = self._signature(self._extras or {})
         replay = self._options.replay_buffer
         if replay is not None and self._extras is not None:
-            check_columns(replay.signature, signature)
+            check_columns(replay.signature, signature, self._extras)
             check_filled(replay.signature, signature)
+            if names := not_stored(replay.signature, self._extras):
+                warn_not_stored(names, stacklevel=4)
         num_envs = self._stepper.num_envs
         layout = rollout_layout(signature, self._observed, self._steps, num_envs)
         return RolloutBuffer(Arena.private(layout.nbytes), signature, self._observed, self._steps, num_envs)
@@ -266,7 +276,11 @@ class Collector:
     # ---- about -----------------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
-        return number_of_batches(self._options.total_frames, self._steps * self._stepper.num_envs)
+        return number_of_batches(
+            self._options.total_frames,
+            self._steps * self._stepper.num_envs,
+            self._stepper.autoreset,
+        )
 
     def __bool__(self) -> bool:
         return True
@@ -335,13 +349,19 @@ class Collector:
         return f"<Collector of {self._stepper.num_envs} environments, {self._tally.frames} frames>"
 
 
-def number_of_batches(total_frames: int, frames: int) -> int:
+def number_of_batches(total_frames: int, frames: int, autoreset: str) -> int:
     """Returns the total number of batches of `frames_per_batch` frames.
 
     Raises:
-        TypeError: `total_frames` is -1, so there is no last batch.
+        TypeError: `total_frames` is -1, so there is no last batch; or the autoreset mode is NEXT_STEP, so the number
+            depends on the lengths of the episodes.
     """
     # Rules: collectors CB10
     if total_frames < 0:
         raise TypeError("this collector has no end: total_frames is -1")
+    if autoreset == Autoreset.NEXT_STEP:
+        raise TypeError(
+            "the number of batches is not known before the end: with autoreset NEXT_STEP a reset takes a step, which "
+            "does not count towards total_frames"
+        )
     return -(-total_frames // frames)

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.envs import environment_seeds
+from headrace.envs.columns import check_info_columns
 from headrace.envs.make import check_num_envs
 from headrace.replay.rules import ItemRule, checked_rules
+from headrace.spec import ArraySpec
 from headrace.trajectories.replay_interface import check_replay
 
 
@@ -30,6 +32,7 @@ class CollectorOptions:
     replay_buffer: Any
     items: Sequence[ItemRule] | None
     num_envs: int
+    info_columns: Mapping[str, ArraySpec] | None
     seed: int | None
 
     def __post_init__(self) -> None:
@@ -48,6 +51,7 @@ class CollectorOptions:
             if value is not None and not _is_int(value):
                 raise ValueError(f"{name}: expected an int or None, got {value!r}")
         check_num_envs(self.num_envs)
+        check_info_columns(self.info_columns or {})
         if self.seed is not None:
             environment_seeds(self.seed, self.num_envs)
         if self.replay_buffer is not None:

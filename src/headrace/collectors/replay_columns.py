@@ -4,30 +4,30 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterable
+
 from headrace.errors import SpecError
 from headrace.spec import Signature
 
-_BASE_COLUMNS = frozenset(("observation", "action", "reward", "terminated", "truncated"))
 
-
-def check_columns(wanted: Signature, given: Signature) -> None:
+def check_columns(wanted: Signature, given: Signature, extras: Iterable[str] = ()) -> None:
     """Refuse a replay that lacks columns of the environments, or has them otherwise.
 
     Args:
         wanted: the replay's.
-        given: the collector's; its extras may be missing in the replay.
+        given: the collector's.
+        extras: names of the columns that the policy adds; they may be missing in the replay.
 
     Raises:
         SpecError: with the columns.
     """
     # Rules: collectors CF1
-    missing = [
-        name for name in given.columns if name.split("/")[0] in _BASE_COLUMNS and name not in wanted.columns
-    ]
+    missing = [name for name in given.columns if name not in wanted.columns and name not in extras]
     if missing:
         raise SpecError(
             f"replay_buffer: expected the columns {', '.join(given.columns)}; missing: {', '.join(missing)} "
-            "(hr.collectors.signature makes the right one)"
+            "(hr.collectors.signature makes the right one from the same environments and info_columns)"
         )
     for name, spec in wanted.columns.items():
         if name in given.columns and spec != given.columns[name]:
@@ -45,3 +45,21 @@ def check_filled(wanted: Signature, given: Signature) -> None:
         raise SpecError(
             f"replay_buffer: expected only the columns {', '.join(given.columns)}; nobody gives {', '.join(unknown)}"
         )
+
+
+def not_stored(wanted: Signature, extras: Iterable[str]) -> list[str]:
+    """Names the columns that the policy adds and the replay has no place for."""
+    return [name for name in extras if name not in wanted.columns]
+
+
+def warn_not_stored(names: Iterable[str], *, stacklevel: int) -> None:
+    """Warns of columns that the policy adds and the replay has no place for."""
+    warnings.warn(not_stored_text(names), UserWarning, stacklevel=stacklevel + 1)
+
+
+def not_stored_text(names: Iterable[str]) -> str:
+    """The text of the warning of columns that are not stored."""
+    return (
+        f"replay_buffer: columns that the policy returns are not stored, because the replay's signature lacks them: "
+        f"{', '.join(names)}. Make the replay with hr.collectors.signature(create_env_fn, policy) to keep them"
+    )

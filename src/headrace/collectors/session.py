@@ -16,6 +16,7 @@ from headrace.collectors.batch import Batch
 from headrace.collectors.channel import (
     Failed,
     Message,
+    NotStored,
     Paused,
     Proceed,
     Ready,
@@ -32,6 +33,7 @@ from headrace.collectors.grants import Grants
 from headrace.collectors.landlord import Landlord
 from headrace.collectors.options import CollectorOptions
 from headrace.collectors.process import WorkerProcess, describe_exit
+from headrace.collectors.replay_columns import not_stored_text
 from headrace.collectors.rollout import EpisodeLedger, RolloutBuffer
 from headrace.collectors.rollouts import CopiedOut, InSlot
 from headrace.collectors.statistics import CollectorStatistics, Tally, WorkerStatistics
@@ -64,6 +66,7 @@ class Session:
         tally: what was collected.
         ready: n, T and what the worker's policy is; None before the worker is ready.
         newest: the version of weights published last.
+        not_stored: columns that the policy adds and the replay has no place for, as far as is known.
         ledger: numbers the trajectories.
         is_running: collecting freely into a replay.
         is_paused: the worker stands still between two steps.
@@ -76,6 +79,7 @@ class Session:
         self.tally = Tally()
         self.ready: Ready | None = None
         self.newest = 0
+        self.not_stored: list[str] = []
         self.is_running = self.is_iterating = self.is_closed = False
         # Whether a thread is about to hand out a rollout.
         self._hands_out = False
@@ -189,6 +193,8 @@ class Session:
                 self.ledger = EpisodeLedger(message.num_envs)
                 self.observed = frozenset(message.observed)
                 self.ready = message
+            case NotStored(names=names):
+                self._note_not_stored(names)
             case Slots():
                 self._take_slots(message, descriptors[0])
             case Rollout(slot=slot, finals=finals):
@@ -200,6 +206,11 @@ class Session:
                 self._paused_at = number
             case Stopped():
                 self._has_stopped = True
+
+    def _note_not_stored(self, names: list[str]) -> None:
+        self.not_stored = names
+        if self.ready is not None:  # Else the constructor warns.
+            _log.warning("%s", not_stored_text(names))
 
     def _take_slots(self, slots: Slots, descriptor: int) -> None:
         arena = Arena.attach(descriptor, slots.nbytes)

@@ -10,13 +10,14 @@ from typing import Any
 from headrace.collectors.actor import Actor
 from headrace.collectors.rollout import rollout_signature
 from headrace.envs import is_environment, make_stepper, new_columns
-from headrace.spec import Signature
+from headrace.spec import ArraySpec, Signature
 
 
 def signature(
     create_env_fn: Any,
     policy: Callable[..., Any] | None = None,
     create_env_kwargs: Mapping[str, Any] | None = None,
+    info_columns: Mapping[str, ArraySpec] | None = None,
 ) -> Signature:
     """The columns that a collector over these environments writes.
 
@@ -24,12 +25,12 @@ def signature(
     environment stays open: it is the caller's. It is reset where there is a policy, which has to see an observation.
 
     Args:
-        create_env_fn, policy, create_env_kwargs: as for `Collector`.
+        create_env_fn, policy, create_env_kwargs, info_columns: as for `Collector`.
 
     >>> sorted(signature("CartPole-v1").columns)
     ['action', 'observation', 'reward', 'terminated', 'truncated']
     """
-    stepper = make_stepper(create_env_fn, create_env_kwargs=create_env_kwargs)
+    stepper = make_stepper(create_env_fn, create_env_kwargs=create_env_kwargs, info_columns=info_columns)
     try:
         extras: Mapping[str, Any] = {}
         if policy is not None:

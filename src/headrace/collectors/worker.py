@@ -20,12 +20,12 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from headrace.collectors.channel import Channel, Paused, Ready, Rollout, Slots, Start, Stopped
+from headrace.collectors.channel import Channel, NotStored, Paused, Ready, Rollout, Slots, Start, Stopped
 from headrace.collectors.failures import failed
 from headrace.collectors.leased_rows import LeasedRows
 from headrace.collectors.loop import CollectingLoop
 from headrace.collectors.orders import Ending, Orders
-from headrace.collectors.replay_columns import check_columns, check_filled
+from headrace.collectors.replay_columns import check_columns, check_filled, not_stored
 from headrace.collectors.rollout import RolloutBuffer, rollout_layout, rollout_signature
 from headrace.collectors.sources import WeightCheck
 from headrace.envs import make_stepper, new_columns
@@ -54,6 +54,7 @@ class Task:
 
     Attributes:
         create_env_fn, num_envs: the environments.
+        info_columns: entries of `info` to keep as columns.
         policy, policy_factory: who acts; both None act at random.
         frames_per_batch: of all copies, before it is rounded up to whole steps.
         random_frames: frames begun before which actions are random.
@@ -65,6 +66,7 @@ class Task:
 
     create_env_fn: Callable[[], Any]
     num_envs: int
+    info_columns: Mapping[str, ArraySpec] | None
     policy: Any
     policy_factory: Callable[[], Any] | None
     frames_per_batch: int
@@ -85,7 +87,9 @@ class Worker:
         self._version = 0
         self._begun = 0
         self._policy = task.policy if task.policy_factory is None else task.policy_factory()
-        self.stepper = make_stepper(task.create_env_fn, num_envs=task.num_envs)
+        self.stepper = make_stepper(
+            task.create_env_fn, num_envs=task.num_envs, info_columns=task.info_columns
+        )
         try:
             self._prepare(task, replay_descriptor)
         except BaseException:
@@ -132,6 +136,8 @@ class Worker:
             self._make_room(self._extras)
             if self._task.replay is not None:
                 check_filled(self._task.replay.signature, self._signature(self._extras))
+                if names := not_stored(self._task.replay.signature, self._extras):
+                    self._channel.send(NotStored(names=names))
 
     def _signature(self, extras: Mapping[str, ArraySpec]) -> Signature:
         return rollout_signature(self.stepper.observation_signature, self.stepper.action_signature, extras)
@@ -141,7 +147,7 @@ class Worker:
         if self._task.replay is None:
             self._make_buffers(signature)
         else:
-            check_columns(self._task.replay.signature, signature)
+            check_columns(self._task.replay.signature, signature, extras)
 
     def _make_buffers(self, signature: Signature) -> None:
         num_envs = self.stepper.num_envs
@@ -171,6 +177,7 @@ class Worker:
                 steps=self._steps,
                 policy=type(self._policy).__name__,
                 weights=b"" if layout is None else cloudpickle.dumps(layout),
+                autoreset=self.stepper.autoreset,
             )
         )
 

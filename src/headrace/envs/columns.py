@@ -19,6 +19,10 @@ _RESERVED = frozenset(
 ) | {"episode_id", "t", "policy_version"}
 
 
+# In the place of a step's number.
+AT_RESET = -1
+
+
 class EnvironmentColumns:
     """The signatures of an environment's data, made once from its spaces.
 
@@ -41,7 +45,7 @@ class EnvironmentColumns:
         self, observation_space: Any, action_space: Any, info_columns: Mapping[str, ArraySpec] | None = None
     ) -> None:
         self.info = dict(info_columns or {})
-        _check_info_columns(self.info)
+        check_info_columns(self.info)
         space_tree = Signature.of_space(observation_space).tree
         self.observation = Signature({"observation": space_tree})
         self.observed = Signature({"observation": space_tree, **self.info})
@@ -75,11 +79,18 @@ class EnvironmentColumns:
         check_array(terminated, _FLAG, "terminated", leading)
         check_array(truncated, _FLAG, "truncated", leading)
 
-    def missing_info(self, name: str, info: Mapping[str, Any]) -> SpecError:
-        """The error for an info column that did not come."""
+    def missing_info(self, name: str, info: Mapping[str, Any], step: int) -> SpecError:
+        """The error for an info column that did not come.
+
+        Args:
+            name: of the column.
+            info: what came.
+            step: the number of the step; AT_RESET.
+        """
+        place = "reset" if step == AT_RESET else f"step {step}"
         return SpecError(
-            f"{name}: expected {self.info[name]} in info at each reset and step (info_columns), got "
-            f"{', '.join(map(str, info)) or 'an empty info'}"
+            f"{name}: expected {self.info[name]} in info at {place} (info_columns: at each reset and step), "
+            f"got {', '.join(map(str, info)) or 'an empty info'}"
         )
 
 
@@ -87,7 +98,16 @@ _REWARD = ArraySpec((), np.float32)
 _FLAG = ArraySpec((), np.bool_)
 
 
-def _check_info_columns(info: Mapping[str, ArraySpec]) -> None:
+def check_info_columns(info: Mapping[str, ArraySpec]) -> None:
+    """Refuses names that are taken, and what is not a mapping of names to specs.
+
+    Raises:
+        TypeError, SpecError: with the name.
+    """
+    if not isinstance(info, Mapping):
+        raise TypeError(
+            f"info_columns: expected a mapping of names to hr.ArraySpec, got {type(info).__name__}"
+        )
     for name, spec in info.items():
         if not isinstance(spec, ArraySpec):
             raise SpecError(f"info_columns: {name}: expected an ArraySpec, got {type(spec).__name__}")

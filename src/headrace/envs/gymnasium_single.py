@@ -13,7 +13,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.envs.columns import EnvironmentColumns
+from headrace.envs.columns import AT_RESET, EnvironmentColumns
 from headrace.envs.old_gym import reset_values, step_values
 from headrace.envs.protocol import NO_COPIES, Autoreset, Columns, Indices, StepResult
 from headrace.errors import SpecError
@@ -98,7 +98,7 @@ class SingleEnvStepper:
                     leaf = self._checked_leaf(i, name, leaf)
                 out[name][i] = leaf
             if self._columns.info:
-                self._write_info(i, info, out)
+                self._write_info(i, info, out, AT_RESET)
             self._began_at[i] = self._calls
 
     def step(self, actions: Columns, out: Columns, active: Indices | None = None) -> StepResult:
@@ -142,7 +142,7 @@ class SingleEnvStepper:
                     terminated[i], truncated[i] = is_terminated, is_truncated
                     ended.append(i)
                 if info_columns:
-                    self._write_info(i, info, out)
+                    self._write_info(i, info, out, self._calls - self._began_at[i])
         except Exception as error:
             step = self._calls - self._began_at[i]
             error.add_note(f"raised by environment {i} at step {step} of its episode, action {action!r}")
@@ -184,10 +184,10 @@ class SingleEnvStepper:
         """Checks a leaf of an observation that is not an array of the space's size: nested lists are allowed."""
         return check_array(leaf, self._columns.observed.columns[name], f"environment {i}: {name}")
 
-    def _write_info(self, i: int, info: Mapping[str, Any], out: Columns) -> None:
+    def _write_info(self, i: int, info: Mapping[str, Any], out: Columns, step: int) -> None:
         for name, spec in self._columns.info.items():
             if name not in info:
-                raise SpecError(f"environment {i}: {self._columns.missing_info(name, info)}")
+                raise SpecError(f"environment {i}: {self._columns.missing_info(name, info, step)}")
             value = info[name]
             # Infos are small and less reliable than observations: they come and go, so each is checked.
             out[name][i] = check_array(value, spec, f"environment {i}: {name}")

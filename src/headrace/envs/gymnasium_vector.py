@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
-from headrace.envs.columns import EnvironmentColumns, new_columns
+from headrace.envs.columns import AT_RESET, EnvironmentColumns, new_columns
 from headrace.envs.old_gym import reset_values, step_values
 from headrace.envs.protocol import NO_COPIES, Autoreset, Columns, Indices, StepResult
 from headrace.errors import SpecError
@@ -95,7 +95,7 @@ class VectorEnvStepper:
         """
         if copies is None or copies.size:
             observation, info = self._reset_env(copies, seeds)
-            self._write(observation, info, out, copies)
+            self._write(observation, info, out, copies, AT_RESET)
 
     def step(self, actions: Columns, out: Columns, active: Indices | None = None) -> StepResult:
         """Steps the environment once; see `VectorStepper.step`.
@@ -120,7 +120,7 @@ class VectorEnvStepper:
         if self._calls == 0 or shapes != self._outcome_shapes:
             self._check_outcome(reward, terminated, truncated)
         self._calls += 1
-        self._write(observation, info, out, active)
+        self._write(observation, info, out, active, self._calls - 1)
         result = self._result
         # "unsafe" because rewards are often float64; what they are was checked on the first step.
         np.copyto(result.reward, reward, casting="unsafe")
@@ -186,7 +186,9 @@ class VectorEnvStepper:
         self._ended[slice(None) if copies is None else copies] = False
         return observation, info
 
-    def _write(self, observation: Any, info: Mapping[str, Any], out: Columns, copies: Indices | None) -> None:
+    def _write(
+        self, observation: Any, info: Mapping[str, Any], out: Columns, copies: Indices | None, step: int
+    ) -> None:
         if self._calls <= 1:
             try:
                 self._columns.check_observation(observation, (self.num_envs,))
@@ -194,7 +196,7 @@ class VectorEnvStepper:
                 raise SpecError(f"environments 0 to {self.num_envs - 1}: {error}") from error
         arrays = self._columns.observation.flatten({"observation": observation})
         for name in self._columns.info:
-            arrays[name] = self._info_column(name, info, copies)
+            arrays[name] = self._info_column(name, info, copies, step)
         for name, array in arrays.items():
             if array.shape != self._shapes[name]:  # NumPy would broadcast it.
                 raise SpecError(
@@ -206,12 +208,16 @@ class VectorEnvStepper:
             else:
                 out[name][copies] = array[copies]
 
-    def _info_column(self, name: str, info: Mapping[str, Any], copies: Indices | None) -> NDArray[Any]:
+    def _info_column(
+        self, name: str, info: Mapping[str, Any], copies: Indices | None, step: int
+    ) -> NDArray[Any]:
         wanted = slice(None) if copies is None else copies
         present = self._present(name, info)
         if not present[wanted].all():
             lacking = np.arange(self.num_envs)[wanted][~present[wanted]]
-            raise SpecError(f"environments {lacking.tolist()}: {self._columns.missing_info(name, info)}")
+            raise SpecError(
+                f"environments {lacking.tolist()}: {self._columns.missing_info(name, info, step)}"
+            )
         return check_array(info[name], self._columns.info[name], name, (self.num_envs,))
 
     def _present(self, name: str, info: Mapping[str, Any]) -> NDArray[np.bool_]:
@@ -267,7 +273,8 @@ class VectorEnvStepper:
             for name, array in self._checked(signature, whole, (self.num_envs,), where).items():
                 self._final[name][ended] = array[ended]
         for name in self._columns.info:
-            self._final[name][ended] = self._info_column(name, info.get("final_info", {}), ended)[ended]
+            given = info.get("final_info", {})
+            self._final[name][ended] = self._info_column(name, given, ended, self._calls - 1)[ended]
 
     @staticmethod
     def _checked(
