@@ -113,9 +113,17 @@ class SingleEnvStepper:
             copies = active.tolist()
         steps, unchecked, info_columns = self._steps, self._never_stepped, self._columns.info
         sizes = self._columns.sizes
-        targets = [(out[name], keys, sizes[name], name) for name, keys in self._columns.leaf_keys]
         # An observation without a tree, as most are, is written without a loop over its leaves.
-        bare, _, bare_size, _ = targets[0] if self._columns.observation_is_bare else (None, (), 0, "")
+        is_bare = self._columns.observation_is_bare
+        bare, bare_size = (out["observation"], sizes["observation"]) if is_bare else (None, 0)
+        targets = (
+            []
+            if is_bare
+            else [
+                (out[name], first, rest, sizes[name], name)
+                for name, (first, *rest) in self._columns.leaf_keys
+            ]
+        )
         ended = []
         i, action = 0, None
         try:
@@ -130,10 +138,11 @@ class SingleEnvStepper:
                         observation = self._checked_leaf(i, "observation", observation)
                     bare[i] = observation
                 else:
-                    for column, keys, size, name in targets:
-                        leaf = observation
-                        for key in keys:
-                            leaf = leaf[key]
+                    for column, first, rest, size, name in targets:
+                        leaf = observation[first]
+                        if rest:
+                            for key in rest:
+                                leaf = leaf[key]
                         if getattr(leaf, "size", 1) != size:
                             leaf = self._checked_leaf(i, name, leaf)
                         column[i] = leaf
