@@ -336,3 +336,39 @@ def test_stopping_a_worker_that_waits_for_room(make_replay, tmp_path):
             assert time.monotonic() < end
     assert path.stat().st_size > committed
     assert len(replay.table("t")) == path.stat().st_size
+
+
+@pytest.mark.parametrize("stays_full", [False, True])
+@pytest.mark.parametrize("iterated", [False, True])
+def test_a_worker_has_no_room_for_the_final_rows(replay, stays_full, iterated):
+    # The last batch is handed out, and the run ends; shutdown tries again.
+    collector = hr.AsyncCollector(
+        in_turn(counter_env_fns([50, 50])),
+        frames_per_batch=10,
+        num_envs=2,
+        total_frames=10,
+        replay_buffer=replay,
+        items=[hr.ItemRule("t", 1, lookahead=1)],
+    )
+    landlord, full = collector._session._landlord, [True]
+    end_trajectories = landlord.end_trajectories
+
+    def refuse():
+        if full:
+            raise hr.StoreFull("no page is free")
+        end_trajectories()
+
+    landlord.end_trajectories = refuse
+    if iterated:
+        assert sum(batch.frames for batch in collector) == 10
+    else:
+        collect_all(collector)
+    assert len(replay.table("t")) == 8
+    if stays_full:
+        with pytest.raises(hr.StoreFull):
+            collector.shutdown()
+    else:
+        full.clear()
+        collector.shutdown()
+        check_items(replay, 10, 1, [50, 50])
+    nothing_is_held_but_items(replay)

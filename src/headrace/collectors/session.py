@@ -258,7 +258,8 @@ class Session:
     def _end_trajectories(self) -> None:
         """Store the final rows of the open trajectories, as the worker has reported its last step."""
         if self._landlord is not None:
-            self._landlord.end_trajectories()
+            with suppress(StoreFull):  # What was collected is complete; `shutdown` tries again, and raises.
+                self._landlord.end_trajectories()
 
     def _note_end(self) -> None:
         """The connection has ended: in order, or because the worker is gone."""
