@@ -309,14 +309,75 @@ def test_a_hung_environment_is_killed_in_time(capfd):
     # CQ7: asked, terminated, killed; then WorkerDied.
     collector = hr.AsyncCollector(lambda: Failing(8, "hang"), frames_per_batch=5)
     collector.next(timeout=20)
-    errors = ""
-    while "hangs" not in errors:
-        errors += capfd.readouterr().err
+    wait_until_it_hangs(capfd)
     begin = time.monotonic()
     with pytest.raises(hr.WorkerDied, match="in time"):
         collector.shutdown(timeout=1.0)
     assert time.monotonic() - begin < 1.5
     assert is_gone(collector.worker_pid, 0.1)
+
+
+def wait_until_it_hangs(capfd):
+    errors = ""
+    while "hangs" not in errors:
+        errors += capfd.readouterr().err
+
+
+def test_leaving_by_ctrl_c_waits_two_seconds_for_the_worker(capfd, caplog):
+    # CX7: for a step that takes longer leaving does not wait; the exception stays the user's.
+    with pytest.raises(KeyboardInterrupt, match="mine"):  # noqa: PT012 - the context is what is tested
+        with hr.AsyncCollector(lambda: Failing(8, "hang"), frames_per_batch=5) as collector:
+            collector.next(timeout=20)
+            wait_until_it_hangs(capfd)
+            begin = time.monotonic()
+            raise KeyboardInterrupt("mine")
+    assert time.monotonic() - begin < 2.5
+    assert is_gone(collector.worker_pid, 0.1)
+    assert "in time" in caplog.text
+
+
+def test_leaving_by_ctrl_c_lets_a_worker_end_in_order(caplog):
+    # CX7: where no step takes long, nothing is killed.
+    with (  # noqa: PT012 - left by the last line
+        pytest.raises(KeyboardInterrupt),
+        hr.AsyncCollector(lambda: CounterEnv(3), frames_per_batch=5) as collector,
+    ):
+        collector.next(timeout=20)
+        raise KeyboardInterrupt
+    assert collector._session._process.exitcode == 0
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("leave", ["shutdown", "with"])
+def test_ctrl_c_while_leaving_kills_at_once(capfd, leave):
+    # CX7, CQ7: and everything is released.
+    collector = hr.AsyncCollector(lambda: Failing(8, "hang"), frames_per_batch=5)
+    collector.next(timeout=20)
+    wait_until_it_hangs(capfd)
+    process, waits = collector._session._process, threading.Event()
+    end = process.end
+    process.end = lambda timeout: waits.set() or end(timeout)
+
+    def press():
+        assert waits.wait(20)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    presser = threading.Thread(target=press)
+    presser.start()
+    begin = time.monotonic()
+    if leave == "shutdown":
+        with pytest.raises(KeyboardInterrupt):
+            collector.shutdown(timeout=100)
+    else:
+        with pytest.raises(KeyboardInterrupt), collector:
+            raise KeyboardInterrupt
+    presser.join()
+    assert time.monotonic() - begin < 1.2
+    assert process.exitcode == -signal.SIGKILL
+    assert process.channel.fileno() == -1
+    assert not collector._finalizer.alive
+    with pytest.raises(hr.Closed):
+        collector.next()
 
 
 def test_shutdown_ends_a_wait_in_another_thread():

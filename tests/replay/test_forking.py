@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import headrace as hr
-from headrace.replay.forking import ForkFollowers, HomeProcess, reading_copies
+from headrace.forking import ForkFollowers, HomeProcess, reading_copies
 from headrace.testing import FakeClock, in_forked_child
 
 ROWS = 3000

@@ -28,6 +28,7 @@ from headrace.replay.rules import ItemRule
 from headrace.spec import ArraySpec
 
 _SHUTDOWN_SECONDS = 10.0
+_INTERRUPTED_SECONDS = 2.0
 _PAUSE_SECONDS = 30.0
 
 
@@ -217,6 +218,7 @@ class AsyncCollector:
     @property
     def policy_version(self) -> int:
         """The number of the newest set of weights: 0 at the start, one more with every update."""
+        self._session.home.check()
         return self._session.newest
 
     def update_policy_weights_(
@@ -289,7 +291,9 @@ class AsyncCollector:
     def shutdown(
         self, timeout: float | None = None, close_env: bool = True, raise_on_error: bool = True
     ) -> None:
-        """End the worker and release everything. More calls do nothing.
+        """End the worker and release everything. More calls do nothing, nor does one in a forked child.
+
+        Ctrl-C kills the worker at once. Leaving a `with` block by Ctrl-C waits 2 s for the worker.
 
         Each open trajectory gets a final row with its newest observation in the replay, so its last transitions become
         items too.
@@ -303,15 +307,19 @@ class AsyncCollector:
         Raises:
             WorkerDied: after all is released.
         """
-        self._finalizer.detach()
+        session = self._session
+        if session.home.is_elsewhere:
+            return
         try:
-            self._session.shutdown(
+            session.shutdown(
                 _SHUTDOWN_SECONDS if timeout is None else timeout,
                 close_env=close_env,
                 raise_on_error=raise_on_error,
             )
         finally:
-            self._publisher.close()
+            if session.is_closed:
+                self._finalizer.detach()
+                self._publisher.close()
 
     def __enter__(self) -> Self:
         return self
@@ -319,7 +327,8 @@ class AsyncCollector:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.shutdown(raise_on_error=kind is None)
+        is_interrupted = kind is not None and issubclass(kind, KeyboardInterrupt)
+        self.shutdown(_INTERRUPTED_SECONDS if is_interrupted else None, raise_on_error=kind is None)
 
     def __repr__(self) -> str:
         state = "shut down" if self._session.is_closed else f"worker {self._session.pid}"
@@ -329,6 +338,8 @@ class AsyncCollector:
 def _forgotten(session: Session, publisher: Publisher) -> None:
     """A collector became garbage, or the interpreter ends, and nobody has shut it down."""
     # Rules: collectors CX9
+    if session.home.is_elsewhere:
+        return
     try:
         session.shutdown(2.0, close_env=True, raise_on_error=False)
         publisher.close()

@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from headrace.collectors.batch import Batch
+from headrace.collectors.failures import collector_home
 from headrace.collectors.loop import CollectingLoop
 from headrace.collectors.options import CollectorOptions
 from headrace.collectors.replay_columns import check_columns, check_filled, not_stored, warn_not_stored
@@ -93,6 +94,7 @@ class Collector:
             info_columns=info_columns,
             seed=seed,
         )
+        self._home = collector_home()
         self._closed = False
         self._tally = Tally()
         self._policy = policy_factory() if policy_factory is not None else policy
@@ -154,8 +156,7 @@ class Collector:
             Exception: what the environment or the policy raised, and StoreFull of a replay. The rollout under way is
                 lost; the next call resets all copies.
         """
-        if self._closed:
-            raise Closed("the collector is shut down")
+        self._check_open()
         if self._is_complete():
             self._end_trajectories()
             return None
@@ -180,6 +181,11 @@ class Collector:
             with suppress(StoreFull):  # The batch is complete; the next call tries again, and raises.
                 self._end_trajectories()
         return batch
+
+    def _check_open(self) -> None:
+        self._home.check()
+        if self._closed:
+            raise Closed("the collector is shut down")
 
     def _is_complete(self) -> bool:
         """Whether `total_frames` were handed out."""
@@ -235,6 +241,7 @@ class Collector:
     @property
     def policy_version(self) -> int:
         """The number of the newest set of weights: 0 at the start, one more with every update."""
+        self._home.check()
         return self._version
 
     def update_policy_weights_(
@@ -253,8 +260,7 @@ class Collector:
             TypeError: a policy without `state_dict` and `load_state_dict`.
             Closed: after `shutdown`.
         """
-        if self._closed:
-            raise Closed("the collector is shut down")
+        self._check_open()
         values = given_weights(policy_or_weights, weights, policy, self._options.policy)
         if self._weight_check is None:
             self._weight_check = WeightCheck.of(self._policy)
@@ -269,6 +275,7 @@ class Collector:
             The seed of the last copy.
         """
         # Rules: collectors CS1, CS2
+        self._home.check()
         self._seeds = environment_seeds(seed, self._stepper.num_envs, static_seed=static_seed)
         self._must_reset = True
         return self._seeds[-1]
@@ -302,6 +309,7 @@ class Collector:
 
     def statistics(self) -> CollectorStatistics:
         """A frozen record of what was done."""
+        self._home.check()
         return self._tally.record(running=False, paused=False)
 
     def shutdown(
@@ -323,7 +331,7 @@ class Collector:
         Raises:
             StoreFull: no free page for the final rows; after all is released.
         """
-        if self._closed:
+        if self._closed or self._home.is_elsewhere:
             return
         self._closed = True
         try:

@@ -1,4 +1,4 @@
-"""How an exception gets from a worker to the collector."""
+"""How an exception gets from a worker to the collector, and where a collector may be used at all."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ import traceback
 import cloudpickle
 
 from headrace.collectors.channel import Failed
+from headrace.forking import HomeProcess
+
+
+def collector_home() -> HomeProcess:
+    """This process, for a collector that is made now."""
+    return HomeProcess("this collector", "Make a collector in the process that uses it, after the fork")
 
 
 def failed(error: BaseException) -> Failed:

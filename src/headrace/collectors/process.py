@@ -30,6 +30,11 @@ sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))
 """
 
 
+_LONGEST_SLEEP = 0.5
+# A process that is stuck in the system, on a broken disk for example, does not even end when it is killed.
+_KILLED_SECONDS = 5.0
+
+
 class WorkerProcess:
     """A Python that runs `headrace.collectors.worker.main` at one end of a channel.
 
@@ -87,18 +92,30 @@ class WorkerProcess:
     def end(self, timeout: float) -> bool:
         """Wait for its end; after 80 % of the time terminate it, after 95 % kill it. Whether it ended by itself."""
         begin = time.monotonic()
-        if self._ended.wait(0.8 * timeout):
+        if self._ends_before(begin + 0.8 * timeout):
             return True
         self._process.terminate()
-        if not self._ended.wait(max(0.0, 0.95 * timeout - (time.monotonic() - begin))):
+        if not self._ends_before(begin + 0.95 * timeout):
             self.kill()
         return False
+
+    def _ends_before(self, end: float) -> bool:
+        # In turns: a signal that comes just before the thread sleeps, such as Ctrl-C, does not wake it.
+        while not self._ended.wait(max(0.0, min(_LONGEST_SLEEP, end - time.monotonic()))):
+            if time.monotonic() >= end:
+                return False
+        return True
 
     def kill(self) -> None:
         """End it at once, if it still runs."""
         if self.is_alive:
             self._process.kill()
-            self._ended.wait()
+            self._ended.wait(_KILLED_SECONDS)
+
+    def disown(self) -> None:
+        """In a forked child, whose parent's worker it is: close this process's copy of the connection."""
+        self.channel.close()
+        self._process.returncode = 0  # Else a warning says that a child is still running.
 
 
 def describe_exit(exitcode: int | None) -> str:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,9 +26,8 @@ from headrace.collectors.channel import (
     Slots,
     Start,
     Stop,
-    Stopped,
 )
-from headrace.collectors.failures import rebuilt
+from headrace.collectors.failures import collector_home, rebuilt
 from headrace.collectors.grants import Grants
 from headrace.collectors.landlord import Landlord
 from headrace.collectors.options import CollectorOptions
@@ -39,6 +38,7 @@ from headrace.collectors.rollouts import CopiedOut, InSlot
 from headrace.collectors.statistics import CollectorStatistics, Tally, WorkerStatistics
 from headrace.collectors.worker import SLOTS
 from headrace.errors import Closed, DeadlineExceeded, Disconnected, StoreFull, WorkerDied
+from headrace.forking import ForkFollowers
 from headrace.replay.pending import wait_on
 from headrace.spec import Signature
 from headrace.store.arena import Arena
@@ -46,6 +46,7 @@ from headrace.store.arena import Arena
 _log = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 0.05
+_SESSIONS = ForkFollowers()
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,11 @@ class Session:
         is_running: collecting freely into a replay.
         is_paused: the worker stands still between two steps.
         is_closed: shut down, or never started.
+        home: the process whose collector this is.
     """
 
     def __init__(self, options: CollectorOptions) -> None:
+        self.home = collector_home()
         self._options = options
         self._replay = options.replay_buffer
         self.tally = Tally()
@@ -88,13 +91,13 @@ class Session:
         self._buffers: list[RolloutBuffer] = []
         self._landlord: Landlord | None = None
         self._paused_at: int | None = None
-        self._has_stopped = False
         self._cause: BaseException | None = None
         self._death: _Death | None = None
         self._failure: BaseException | None = None
         self._failure_told = False
         self._process = WorkerProcess()
         self._listener = threading.Thread(target=self._listen, daemon=True, name="headrace-collector")
+        _SESSIONS.add(self)
 
     # ---- starting --------------------------------------------------------------------------------------------------
 
@@ -204,8 +207,6 @@ class Session:
                 self._cause = rebuilt(message)
             case Paused(number=number):
                 self._paused_at = number
-            case Stopped():
-                self._has_stopped = True
 
     def _note_not_stored(self, names: list[str]) -> None:
         self.not_stored = names
@@ -265,12 +266,11 @@ class Session:
         """The connection has ended: in order, or because the worker is gone."""
         exitcode = self._process.wait(2.0)
         with self._changed:
-            if not self._has_stopped and not self.is_closed:
+            if not self.is_closed:
                 self._death = _Death(exitcode, time.monotonic())
                 self.is_running = False
                 if self.ready is not None:
                     _log_end(self._died())
-            self._has_stopped = True
             self._changed.notify_all()
         if self._death is not None:
             self._end_waits(self._died())
@@ -281,7 +281,6 @@ class Session:
             if not self.is_closed:
                 _log_end(error)
                 self._failure = error
-            self._has_stopped = True
             self.is_running = False
             self._changed.notify_all()
         self._process.channel.shutdown()
@@ -330,7 +329,13 @@ class Session:
             wait_on(self._changed, SYSTEM_CLOCK, left)
 
     def check_open(self) -> None:
-        """Raise `Closed` after `shutdown`."""
+        """Raise if the collector cannot be used.
+
+        Raises:
+            Closed: after `shutdown`.
+            RuntimeError: in a process that was forked from the collector's.
+        """
+        self.home.check()
         if self.is_closed:
             raise Closed("the collector is shut down")
 
@@ -402,13 +407,20 @@ class Session:
         self.wait(lambda: self._paused_at == number, timeout, what)
 
     def resume(self) -> None:
-        """Let the worker go on."""
+        """Let the worker go on. In a forked child that leaves `pause` too, the worker is the parent's."""
+        if self.home.is_elsewhere:
+            return
         with self._changed:
             self._paused_at = None
         self._send_quietly(Resume())
 
     def statistics(self) -> CollectorStatistics:
-        """The record of now."""
+        """The record of now.
+
+        Raises:
+            RuntimeError: in a process that was forked from the collector's.
+        """
+        self.home.check()
         failure = self._failure or self._cause or (self._died() if self._death is not None else None)
         worker = WorkerStatistics(
             worker_idx=0,
@@ -429,43 +441,64 @@ class Session:
     # ---- ending ----------------------------------------------------------------------------------------------------
 
     def shutdown(self, timeout: float, *, close_env: bool, raise_on_error: bool) -> None:
-        """End the worker and release everything. More calls do nothing.
+        """End the worker and release everything. More calls do nothing, nor does one in a forked child.
 
         Raises:
             WorkerDied: it had failed unreported, or had to be killed; after all is released.
         """
-        with self._changed:
-            if self.is_closed:
-                return
-            self.is_closed = True
-            self.is_running = False
-            self._changed.notify_all()
-        if self._landlord is not None:
-            self._landlord.stop_leasing()
-        self._send_quietly(Stop(close_env=close_env))
-        in_order = False
+        if self.home.is_elsewhere:
+            return
+        is_first = in_order = False
         try:
+            with self._changed:
+                if self.is_closed:
+                    return
+                is_first = True
+                self._close()
+            if self._landlord is not None:
+                self._landlord.stop_leasing()
+            self._send_quietly(Stop(close_env=close_env))
             in_order = self._process.end(timeout)
         finally:
-            self._process.kill()
-            self._release()
+            if is_first:
+                self._release()
         self._report(in_order, raise_on_error)
 
+    def _close(self) -> None:
+        self.is_closed = True
+        self.is_running = False
+        self._changed.notify_all()
+
     def _release(self) -> None:
+        """Kill the worker if it still runs, and give everything back."""
+        # Each step runs also where Ctrl-C ends another one. The last one comes first.
+        with ExitStack() as steps:
+            steps.callback(self._close_landlord)
+            steps.callback(self._discard_rollouts)
+            steps.callback(self._process.channel.close)
+            steps.callback(self._join_listener)
+            steps.callback(self._process.kill)
+            self.is_closed = True
+
+    def _join_listener(self) -> None:
         if self._listener is not threading.current_thread() and self._listener.ident is not None:
             self._listener.join(5.0)
-        self._process.channel.close()
+
+    def _discard_rollouts(self) -> None:
         with self._changed:
             self.tally.frames_discarded += sum(rollout.frames for rollout in self._rollouts)
             self._rollouts.clear()
             self._buffers = []
-        if self._landlord is not None:
-            try:
-                self._landlord.end_trajectories()
-            except StoreFull as error:
-                self._failure = self._failure or error
-            finally:
-                self._landlord.close()
+
+    def _close_landlord(self) -> None:
+        if self._landlord is None:
+            return
+        try:
+            self._landlord.end_trajectories()
+        except StoreFull as error:
+            self._failure = self._failure or error
+        finally:
+            self._landlord.close()
 
     def _report(self, in_order: bool, raise_on_error: bool) -> None:
         failure = self._failure
@@ -482,6 +515,20 @@ class Session:
         if raise_on_error:
             raise failure
         _log.error("%s", str(failure))
+
+    # ---- forks -----------------------------------------------------------------------------------------------------
+
+    def before_fork(self) -> None:
+        """Nothing comes to rest: the child uses none of it."""
+
+    def after_fork_in_parent(self) -> None:
+        """Nothing was halted."""
+
+    def after_fork_in_child(self) -> None:
+        """Give back this process's copies of socket and memory; those of the parent are untouched."""
+        self._process.disown()
+        self._buffers = []
+        self._rollouts.clear()
 
     def abandon(self) -> None:
         """Shut down at once after a failure that is being raised."""

@@ -12,9 +12,9 @@ from collections import deque
 from functools import partial
 from typing import Any
 
+from headrace.forking import reading_copies
 from headrace.loaders.drawing import Draw, Drawn
 from headrace.loaders.stream import Stream
-from headrace.replay.forking import reading_copies
 
 # Seconds that a fork waits for the draw in progress. A turn ends sooner, unless `sample` does not heed its timeout.
 _LONGEST_DRAW = 10.0

@@ -40,7 +40,7 @@ _YOUR_TURN = object()
 
 
 class Stream:
-    """Batches in the order of their draws. Thread-safe, and told of forks (`replay.forking.Forked`).
+    """Batches in the order of their draws. Thread-safe, and told of forks (`forking.Forked`).
 
     Args:
         draw: gives a sample.

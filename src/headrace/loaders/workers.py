@@ -10,7 +10,7 @@ from typing import Any
 
 import cloudpickle
 
-from headrace.replay.forking import ForkFollowers
+from headrace.forking import ForkFollowers
 
 IN_PROCESS = (
     "this loader's replay lives in another process; a copy of it here would be frozen: what is collected later, and "

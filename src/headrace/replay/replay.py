@@ -23,7 +23,7 @@ from headrace.replay.batch import SampledBatch
 from headrace.replay.custom_ring import new_ring
 from headrace.replay.disk import Disk
 from headrace.replay.distribution import SkippedKeys
-from headrace.replay.forking import REPLAYS, HomeProcess, may_read_copies
+from headrace.forking import REPLAYS, HomeProcess, may_read_copies
 from headrace.replay.item_ring import ItemRing
 from headrace.replay.item_state import ItemState, LoadedItems
 from headrace.replay.items import unpin_items

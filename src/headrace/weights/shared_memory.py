@@ -23,12 +23,14 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import Closed, DeadlineExceeded
+from headrace.forking import HomeProcess
 from headrace.weights.descriptor import anonymous_memory, portable
 from headrace.weights.layout import WeightLayout
 
@@ -68,6 +70,7 @@ class SharedMemory:
         self._publications = 0
         self._last_version = 0
         self._closed = False
+        self._home = HomeProcess("this publishing end", "Publish there; `receiver()` works here too")
         self._lock = threading.Lock()
         arrays = self._layout.arrays(weights)
         self._write(arrays, 0)
@@ -77,6 +80,7 @@ class SharedMemory:
     @property
     def version(self) -> int:
         """The number of the newest set."""
+        self._home.check()
         return self._last_version
 
     def publish(self, weights: Any, *, version: int | None = None) -> int:
@@ -93,9 +97,11 @@ class SharedMemory:
             SpecError: with the path, where names, shapes or dtypes differ; nothing is published.
             ValueError: a number that is not larger than the last.
             Closed: after `close`.
+            RuntimeError: in a process that was forked from the publisher's.
         """
+        self._home.check()
         arrays = self._layout.arrays(weights)
-        with self._lock:
+        with self._alone():
             if self._closed:
                 raise Closed("these weights are closed: expected publish before close")
             if version is None:
@@ -113,14 +119,14 @@ class SharedMemory:
         Raises:
             Closed: after `close`.
         """
-        with self._lock:
+        with self._alone():
             if self._closed:
                 raise Closed("these weights are closed: expected receiver before close")
             return SharedMemoryReceiver.from_fd(os.dup(self._descriptor), self._layout)
 
     def close(self) -> None:
         """Gives the memory back. Receivers that exist can still read the last set."""
-        with self._lock:
+        with self._alone():
             if self._closed:
                 return
             self._closed = True
@@ -128,6 +134,10 @@ class SharedMemory:
             self._header.release()
             self._mapping.close()
             os.close(self._descriptor)
+
+    def _alone(self) -> AbstractContextManager[object]:
+        """The lock; in a forked child nothing, as a thread of the parent may have held it."""
+        return nullcontext() if self._home.is_elsewhere else self._lock
 
     def __enter__(self) -> SharedMemory:
         return self
@@ -257,6 +267,15 @@ class SharedMemoryReceiver:
 
 
 _FENCE = threading.Lock()
+
+
+def _renew_fence() -> None:
+    global _FENCE
+    _FENCE = threading.Lock()
+
+
+# In a forked child another thread of the parent may have held it.
+os.register_at_fork(after_in_child=_renew_fence)
 
 
 def memory_fence() -> None:
