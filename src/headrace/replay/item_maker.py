@@ -147,6 +147,10 @@ class ItemMaker:
             self._replay.check_open()
         for table in self._customs:
             table.ring.check()
+        self.commit_then_make(block)
+
+    def commit_then_make(self, block: LaneBlock) -> None:
+        """As `commit_and_make`, of a step that is stored in any case: items that cannot go in are refused."""
         block.commit()
         self.make(block)
 

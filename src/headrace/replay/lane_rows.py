@@ -98,11 +98,15 @@ class LaneRows:
         """Does the same as `append`, of columns that are known to fit."""
         for block in self.blocks:
             block.make_room()
+        items = self._items
         with self._lock:
             self._replay.check_open()
-            for block, lanes in self._spans:
-                self._fill(block, values, lanes)
-                self._items.commit_and_make(block)
+            self._store_blocks(
+                self._spans,
+                values,
+                lambda block, _: items.commit_and_make(block),
+                lambda block, _: items.commit_then_make(block),
+            )
 
     def append_marked(
         self, step: Any, final: NDArray[np.bool_], idle: NDArray[np.bool_], given: Sequence[str]
@@ -111,12 +115,14 @@ class LaneRows:
         values = _cleared(self._checked(step), final, given)
         for block in self.blocks:
             block.make_room()
+
+        def commit(block: LaneBlock, lanes: slice) -> None:
+            block.commit_marked(final[lanes], idle[lanes])
+            self._items.make_marked(block, int(np.count_nonzero(final[lanes])))
+
         with self._lock:
             self._replay.check_open()
-            for block, lanes in self._spans:
-                self._fill(block, values, lanes)
-                block.commit_marked(final[lanes], idle[lanes])
-                self._items.make_marked(block, int(np.count_nonzero(final[lanes])))
+            self._store_blocks(self._spans, values, commit, commit)
 
     def append_seam(
         self,
@@ -126,30 +132,91 @@ class LaneRows:
         finals: Mapping[str, NDArray[Any]],
     ) -> None:
         """See `Writer.append_seam`."""
-        written = []
-        for block, lanes in self._spans:
-            waiting = np.count_nonzero(idle[lanes])
-            if waiting < block.lanes:
-                block.make_room()
-                written.append((block, lanes, waiting))
+        if len(self.blocks) > 1:
+            self._append_seam_to_blocks(step, idle, ended, finals)
+            return
+        block, waiting, done = self.blocks[0], np.count_nonzero(idle), 0
+        if waiting < block.lanes:
+            block.make_room()
         with self._lock:
-            self._replay.check_open()
-            done = 0
+            if self._replay.is_closed:
+                self._replay.check_open()
             if len(ended):
                 self._require_finals(ended, 1)
-            for block, lanes, waiting in written:
-                self._fill(block, step, lanes)
-                if len(self.blocks) == 1 and 0 < len(ended) < self._lanes:
+            if waiting < block.lanes:
+                self._fill(block, step, slice(0, block.lanes))
+                if 0 < len(ended) < block.lanes:
                     first, room = block.make_room_for_finals()
                     done = min(room, len(ended))
                     self._fill_finals(first, done, finals, 0)
                     self._items.commit_and_make_seam(block, Seam(idle, ended[:done], first))
                 elif waiting:
-                    self._items.commit_and_make_seam(block, block.no_seam._replace(idle=idle[lanes]))
+                    self._items.commit_and_make_seam(block, block.no_seam._replace(idle=idle))
                 else:
                     self._items.commit_and_make(block)
             if done < len(ended):
                 self._end(ended[done:], {name: value[done:] for name, value in finals.items()})
+
+    def _append_seam_to_blocks(
+        self,
+        step: Mapping[str, Any],
+        idle: NDArray[np.bool_],
+        ended: NDArray[np.int64],
+        finals: Mapping[str, NDArray[Any]],
+    ) -> None:
+        items = self._items
+
+        def commit(block: LaneBlock, lanes: slice) -> None:
+            if np.count_nonzero(idle[lanes]):
+                items.commit_and_make_seam(block, block.no_seam._replace(idle=idle[lanes]))
+            else:
+                items.commit_and_make(block)
+
+        def commit_rest(block: LaneBlock, lanes: slice) -> None:
+            block.commit_idle(idle[lanes])
+            items.make_marked(block, 0)
+
+        written = [(block, lanes) for block, lanes in self._spans if not idle[lanes].all()]
+        for block, _ in written:
+            block.make_room()
+        with self._lock:
+            self._replay.check_open()
+            self._require_finals(ended, 1)
+            self._store_blocks(written, step, commit, commit_rest)
+            if len(ended):
+                self._end(ended, finals)
+
+    def _store_blocks(
+        self,
+        blocks: Sequence[tuple[LaneBlock, slice]],
+        values: Mapping[str, NDArray[Any]],
+        commit: Callable[[LaneBlock, slice], None],
+        commit_rest: Callable[[LaneBlock, slice], None],
+    ) -> None:
+        """Write a step block by block. Once one block is stored all are: a step that is sent again would double lanes.
+
+        Args:
+            blocks: with their lanes.
+            values: of all lanes, known to fit.
+            commit: takes in the step of a block and makes its items; raises if there is no room for these.
+            commit_rest: as `commit`, after an error; items for which there is no room are refused (`raise_refused`).
+        """
+        for number, (block, lanes) in enumerate(blocks):
+            row = block.row
+            try:
+                self._fill(block, values, lanes)
+                commit(block, lanes)
+            except BaseException as error:
+                is_stored = block.row != row
+                if number == 0 and not is_stored:
+                    raise
+                for other, its_lanes in blocks[number + is_stored :]:
+                    self._fill(other, values, its_lanes)
+                    commit_rest(other, its_lanes)
+                # Items that were without room are told as refused; Ctrl-C goes on.
+                if is_stored or not isinstance(error, Exception):
+                    raise
+                return
 
     def _checked(self, step: Any) -> dict[str, NDArray[Any]]:
         specs = self._specs

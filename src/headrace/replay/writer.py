@@ -84,7 +84,8 @@ class Writer:
 
         Raises:
             SpecError: the step does not fit; nothing is stored and the writer goes on.
-            StoreFull: no free page; nothing is stored and the writer goes on when items leave.
+            StoreFull: no free page; nothing is stored and the writer goes on when items leave. Or no memory for the
+                step's items: then the message says that the step was stored.
             DeadlineExceeded: `max_pending` items wait already and none went in within the writer's timeout.
             Closed: the writer or the replay is closed.
         """

@@ -192,7 +192,9 @@ class Store:
             return page
 
     def require(self, lanes: Sequence[int]) -> None:
-        """See to it that pages for blocks of these lanes can be taken. The lock must be held, and held on until then.
+        """See to it that pages for blocks of these lanes can be taken, on a disk that is full meanwhile too.
+
+        The lock must be held, and held on until they are taken.
 
         Raises:
             StoreFull: they cannot; nothing changed.
@@ -206,6 +208,8 @@ class Store:
             if not self._wait_for_readers():
                 raise StoreFull(self._full_message())
             self.reclaim()
+        for page in range(self._never_used, self._never_used + len(lanes) - len(self._free)):
+            self._reserve(page)
 
     def allow(self, pages: int) -> None:
         """Raises (or, negative, lowers again) the number of pages that may be taken beyond the capacity.

@@ -1,0 +1,155 @@
+"""A disk that is full in the middle of a vector step: the step is stored whole or not at all (replay C3)."""
+
+import os
+
+import numpy as np
+import pytest
+
+import headrace as hr
+from headrace.store.arena import Arena
+
+SIGNATURE = hr.Signature.like({"x": 0, "y": np.float32(0)})
+# Two blocks of lanes, of 125 and 23. The first file of items has room for 1024: after six steps for the items of the
+# first block and not for those of the second.
+LANES, BEFORE = 148, 6
+
+
+def table(name):
+    return hr.Table(name, sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=5000)
+
+
+@pytest.fixture
+def replay(tmp_path):
+    with hr.Replay(SIGNATURE, [table("t"), table("u")], path=tmp_path / "store", capacity=4000) as replay:
+        assert replay.store.arrays.page_rows == 125
+        yield replay
+
+
+def step(t):
+    return {"x": 1000 * t + np.arange(LANES), "y": np.full(LANES, t, np.float32)}
+
+
+def kept(replay, name="t"):
+    live = replay.live_table(name)
+    return replay.store.columns["x"][live.ring.arrays.rows[live.ring._live_slots()]].tolist()
+
+
+def refuse(*arguments):
+    raise OSError(28, "No space left on device")
+
+
+def none():
+    return np.zeros(LANES, np.bool_)
+
+
+APPENDS = {
+    "append": lambda writer, t: writer.append(step(t)),
+    "append_checked": lambda writer, t: writer.append_checked(step(t)),
+    "append_marked": lambda writer, t: writer.append_marked(step(t), none(), none(), ["y"]),
+    "append_seam": lambda writer, t: writer.append_seam(step(t), none(), np.zeros(0, np.int64), {}),
+}
+
+
+def rows_of_lanes(replay, writer):
+    """How many rows each lane has, and whether they hold its steps in order."""
+    store, found = replay.store, []
+    for block in writer._blocks:
+        for lane in range(block.lanes):
+            newest = block.last + lane
+            found.append((int(block.lane_steps[lane]), int(store.columns["x"][newest]) // 1000))
+    return found
+
+
+@pytest.mark.parametrize("rules", [["t 1"], ["t 2"], ["t 1", "u 1"], ["u 1", "t 2"]], ids=str)
+@pytest.mark.parametrize("call", APPENDS)
+def test_items_that_find_no_room_leave_no_half_step(replay, monkeypatch, call, rules):
+    """A retry of a step that is partly stored would double these lanes: what is stored in part is stored whole."""
+    lengths = [int(rule[2:]) for rule in rules]
+    writer = replay.writer(
+        lanes=LANES, items=[hr.ItemRule(rule[0], length) for rule, length in zip(rules, lengths, strict=True)]
+    )
+    append, before = APPENDS[call], BEFORE + max(lengths) - 1
+    for t in range(before):
+        append(writer, t)
+    with monkeypatch.context() as patched:
+        patched.setattr(Arena, "file", refuse)
+        with pytest.raises(hr.StoreFull, match="The step itself was stored: do not send it again"):
+            append(writer, before)
+    assert rows_of_lanes(replay, writer) == [(before + 1, before)] * LANES
+    append(writer, before + 1)
+    assert rows_of_lanes(replay, writer) == [(before + 2, before + 1)] * LANES
+    for rule, length in zip(rules, lengths, strict=True):
+        found = kept(replay, rule[0])
+        assert len(found) == len(set(found))
+        newest = {1000 * (before + 2 - length) + lane for lane in range(LANES)}
+        assert newest <= set(found)
+    writer.close()
+
+
+@pytest.mark.parametrize("call", ["append", "append_checked"])
+def test_a_step_whose_first_items_find_no_room_is_not_stored(replay, monkeypatch, call):
+    writer = replay.writer(lanes=LANES, items=[hr.ItemRule("t", 1)])
+    append = APPENDS[call]
+    for t in range(BEFORE):
+        append(writer, t)
+    with replay.writer(items=[hr.ItemRule("t", 1)]) as other:
+        for x in range(100):
+            other.append({"x": -x, "y": 0.0})
+    with monkeypatch.context() as patched:
+        patched.setattr(Arena, "file", refuse)
+        with pytest.raises(hr.StoreFull, match="Nothing that was stored is lost") as caught:
+            append(writer, BEFORE)
+    assert "was stored: do not" not in str(caught.value)
+    assert rows_of_lanes(replay, writer) == [(BEFORE, BEFORE - 1)] * LANES
+    append(writer, BEFORE)
+    assert rows_of_lanes(replay, writer) == [(BEFORE + 1, BEFORE)] * LANES
+    writer.close()
+
+
+def test_ctrl_c_between_two_blocks_leaves_no_half_step(replay):
+    writer = replay.writer(lanes=LANES, items=[hr.ItemRule("t", 1)])
+    writer.append(step(0))
+    second, make = writer._blocks[1], writer._items.commit_and_make
+
+    def interrupted(block):
+        if block is second:
+            raise KeyboardInterrupt
+        make(block)
+
+    writer._items.commit_and_make = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        writer.append(step(1))
+    assert rows_of_lanes(replay, writer) == [(2, 1)] * LANES
+    writer._items.commit_and_make = make
+    writer.append(step(2))
+    assert sorted(kept(replay)) == [1000 * t + lane for t in range(3) for lane in range(LANES)]
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    "ended", [[0, 1], [0, LANES - 1], list(range(LANES))], ids=["one block", "two", "all"]
+)
+def test_final_rows_that_find_no_room_leave_the_step_out(replay, monkeypatch, ended):
+    """The room for them is taken before the step is committed."""
+    writer = replay.writer(lanes=LANES, items=[hr.ItemRule("t", 1)])
+    writer.append(step(0))
+    store, lanes = replay.store, np.array(ended)
+    finals = {"y": np.full(len(lanes), -1, np.float32)}
+    # One page more, for the step itself: of the first block a page holds one.
+    stop, fallocate = store.rows_in_pages // store.arrays.page_rows + 1, os.posix_fallocate
+    first = store.layout.places["steps"][0] + 4 * stop * store.arrays.page_rows
+
+    def only_one_page(descriptor, offset, nbytes):
+        if offset == first:
+            refuse()
+        fallocate(descriptor, offset, nbytes)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "posix_fallocate", only_one_page)
+        with pytest.raises(hr.StoreFull, match="No space"):
+            writer.append_seam(step(1), none(), lanes, finals)
+    assert rows_of_lanes(replay, writer) == [(1, 0)] * LANES
+    writer.append_seam(step(1), none(), lanes, finals)
+    expected = [0 if lane in set(ended) else 2 for lane in range(LANES)]
+    assert [steps for steps, _ in rows_of_lanes(replay, writer)] == expected
+    writer.close()
