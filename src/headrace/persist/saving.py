@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -26,6 +26,7 @@ from headrace.replay.item_memory import RECORD_ROW
 from headrace.replay.item_state import RECORDS, ItemState
 from headrace.replay.replay import Replay
 from headrace.replay.states import ReplayState, TableState
+from headrace.store.held_pages import HeldPages
 from headrace.store.layout import (
     FINAL,
     LANES,
@@ -53,10 +54,9 @@ def save(replay: Replay, directory: str | os.PathLike[str], keep: int | None) ->
     place = Path(directory)
     place.mkdir(parents=True, exist_ok=True)
     with new_folder(place) as folder:
-        state, pages, words = replay.copy_state()
         with _Files(folder) as files:
-            with _released(replay.store, pages) as held:
-                manifest = _write(files, replay.store, state, held, words)
+            with HeldPages(replay.store) as held:
+                manifest = _write(files, replay.store, replay.copy_state(held), held)
             files.sync()
         write_manifest(folder, manifest)
         path = publish(folder, place)
@@ -74,32 +74,6 @@ def _refuse_what_cannot_be_written_down(replay: Replay) -> None:
                 f"save: table {name!r}: {error}. Nothing was written. Make the replay that is saved with one of "
                 f"Headrace's own in its place, and give yours when it comes back: Replay.load(path, tables=[...])"
             ) from error
-
-
-class _HeldPages:
-    """Pages that are given back from the first on, as they are written."""
-
-    def __init__(self, store: Store, pages: NDArray[np.int64]) -> None:
-        self._store = store
-        self.numbers = pages
-        self._released = 0
-
-    def release(self, count: int) -> None:
-        """Give back those before the first `count`."""
-        with self._store.lock:
-            for page in self.numbers[self._released : count].tolist():
-                self._store.release(page)
-        self._released = max(self._released, count)
-
-
-@contextmanager
-def _released(store: Store, pages: NDArray[np.int64]) -> Iterator[_HeldPages]:
-    held = _HeldPages(store, pages)
-    try:
-        yield held
-    finally:
-        held.release(len(pages))
-        store.allow(-len(pages))
 
 
 class _Files:
@@ -145,11 +119,11 @@ class _Files:
 
 
 def _write(
-    files: _Files, store: Store, state: ReplayState[ItemState], held: _HeldPages, words: NDArray[np.int64]
+    files: _Files, store: Store, state: ReplayState[ItemState], held: HeldPages
 ) -> Manifest:
     renumber = _Renumbering(held.numbers, store.num_pages, store.arrays.page_rows)
-    records, index = _write_rows(files, store, held, words, renumber)
-    index = {"pages": renumber.words(words), **index}
+    records, index = _write_rows(files, store, held, renumber)
+    index = {"pages": renumber.words(held.words), **index}
     records.append(files.write_arrays("index.bin", index))
     tables = []
     for number, table in enumerate(state.tables):
@@ -203,9 +177,10 @@ class _Renumbering:
 
 
 def _write_rows(
-    files: _Files, store: Store, held: _HeldPages, words: NDArray[np.int64], renumber: _Renumbering
+    files: _Files, store: Store, held: HeldPages, renumber: _Renumbering
 ) -> tuple[list[FileRecord], dict[str, NDArray[Any]]]:
     """Write the values of all rows, page after page, and their words; returns what else is known of them."""
+    words = held.words
     arrays = [("steps", store.arrays.steps), *store.row_arrays.items()]
     total = int((words[:, USED] * words[:, LANES]).sum())
     links = _Links(store, held.numbers, words)

@@ -37,6 +37,7 @@ from headrace.replay.table_handle import TableHandle
 from headrace.replay.writer import Writer
 from headrace.spec import Signature, maker_for
 from headrace.statistics import FrozenDict, ReplayStatistics
+from headrace.store.held_pages import HeldPages
 from headrace.store.store import Store
 from headrace.views.view import View
 
@@ -481,17 +482,18 @@ class Replay:
         loaded: Self = _checkpoints().load(path, None if tables is None else _checked_tables(tables))
         return loaded
 
-    def copy_state(self) -> tuple[ReplayState[ItemState], NDArray[np.int64], NDArray[np.int64]]:
-        """All of this instant but the rows themselves: the state, the pages in use, and their words.
+    def copy_state(self, held: HeldPages) -> ReplayState[ItemState]:
+        """All of this instant but the rows themselves.
 
-        The pages are held (`Store.keep_pages`): each is to be released.
+        Args:
+            held: is to hold the pages in use, and has a copy of their words then.
         """
         rooms = {name: live.ring.room_for_copy() for name, live in self._tables.items()}
         with self.lock:
             self.check_open()
             tables = [live.copy(rooms[name]) for name, live in self._tables.items()]
-            pages, words = self.store.keep_pages()
-            state = ReplayState(
+            held.hold_all()
+            return ReplayState(
                 self.signature,
                 self.store.capacity,
                 tables,
@@ -502,7 +504,6 @@ class Replay:
                 self._random.bit_generator.state,
                 self.skipped_keys,
             )
-        return state, pages, words
 
     @classmethod
     def of_state(cls, state: ReplayState[LoadedItems], store: Store) -> Self:

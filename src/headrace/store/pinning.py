@@ -8,6 +8,7 @@ neighbours at the next turn, and `Store` uses it again once no reader can still 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.store.intrinsics import in_order
 from headrace.store.jit import Bool, Int, kernel
@@ -36,6 +37,13 @@ def pin_page(store: StoreArrays, page: Int, change: Int) -> None:
         height = store.freed[-1]
         store.freed[height] = page
         store.freed[-1] = height + 1
+
+
+@kernel
+def pin_pages(store: StoreArrays, pages: NDArray[np.int64], change: Int) -> None:
+    """`pin_page` for each of these."""
+    for number in range(pages.shape[0]):
+        pin_page(store, pages[number], change)
 
 
 @kernel

@@ -8,7 +8,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,9 @@ from headrace.store.pinning import pin_page, take_freed
 from headrace.store.records import stored_nbytes
 from headrace.store.retained import RetainedPages
 from headrace.store.room import no_room
+
+if TYPE_CHECKING:
+    from headrace.store.held_pages import HeldPages
 
 # A reader may end between a look at it and the wait for it: then the next look is so far away.
 _LOOK_SECONDS = 0.05
@@ -143,6 +146,7 @@ class Store:
         self.retained: RetainedPages | None = None
         self.page_hashes: NDArray[np.uint64] | None = None
         self._no_longer_allowed: deque[int] = deque()
+        self._holders: weakref.WeakSet[HeldPages] = weakref.WeakSet()
         self.next_episode = np.zeros(1, np.int64)
         self._at_fork: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
@@ -244,7 +248,8 @@ class Store:
         return bool(self._dropped)
 
     def _has_room(self, charge: int, pages: int = 1) -> bool:
-        within = self._charged + charge <= self._row_budget
+        extra = sum(held.extra_rows for held in self._holders) if self._holders else 0
+        within = self._charged + charge <= self._row_budget + extra
         waiting = 0 if self.retained is None else len(self.retained)
         return within and len(self._free) + waiting + self.num_pages - self._never_used >= pages
 
@@ -329,18 +334,25 @@ class Store:
             return
         while self._no_longer_allowed:
             self.allow(-self._no_longer_allowed.popleft())
+        # Ctrl-C may come after any call, so there is none between the two halves of a change.
         while self._dropped:
-            pin_page(self.arrays, self._dropped.popleft(), -1)
+            page, arrays = self._dropped[0], self.arrays
+            del self._dropped[0]
+            pin_page(arrays, page, -1)
         take_freed(self.arrays)
-        for place in range(int(freed[-1])):
-            self._limbo.append((self._next_reader, int(freed[place])))
+        taken = [(self._next_reader, page) for page in freed[: freed[-1]].tolist()]
+        self._limbo += taken
         freed[-1] = 0
         # A copy, in one step: readers end without the lock.
         oldest_reader = min(list(self._readers), default=self._next_reader)
         while self._limbo and self._limbo[0][0] <= oldest_reader:
-            page = self._limbo.popleft()[1]
-            self._charged -= int(self._charges[page])
-            if self.retained is None or not self.retained.takes(page):
+            page = self._limbo[0][1]
+            charge = int(self._charges[page])
+            del self._limbo[0]
+            self._charged -= charge
+            if self.retained is None:
+                self._free += [page]
+            elif not self.retained.takes(page):
                 self._free.append(page)
 
     def _full_message(self) -> str:
@@ -371,21 +383,14 @@ class Store:
         assert self.retained is not None
         self._free += self.retained.retain_only(pages)
 
-    def keep_pages(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Hold every page that is in use; each is to be released again, and `allow` told when all are.
+    @property
+    def pages_taken(self) -> int:
+        """Pages with a number below this were in use at some time."""
+        return self._never_used
 
-        Room for as many others is allowed meanwhile, so that no writer has to wait for these to be released.
-
-        Returns:
-            The pages, rising, and a copy of their words.
-        """
-        with self.lock:
-            self.reclaim()
-            words = self.arrays.pages[: self._never_used]
-            pages = np.flatnonzero((words[:, REFERENCES] > 0) & (words[:, USED] > 0))
-            words[pages, REFERENCES] += 1
-            self.allow(len(pages))
-            return pages, words[pages]
+    def note_holder(self, held: HeldPages) -> None:
+        """Allow more rows than the capacity as long as `held` says so. The lock must be held."""
+        self._holders.add(held)
 
     # ---- readers ---------------------------------------------------------------------------------------------------
 
