@@ -117,6 +117,8 @@ class LiveTable:
         self._waiting: deque[_Waiting] = deque()
         self._changed = threading.Condition(lock)
         self.failure: BaseException | None = None
+        # Whether it was said that samples showed rows of which nothing is known ahead.
+        self.has_warned_of_newest = False
         self._told: list[Pending] = []
 
     # ---- inserting -------------------------------------------------------------------------------------------------

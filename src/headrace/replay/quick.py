@@ -85,7 +85,9 @@ class QuickBatches:
     def sample(
         self, table: NDArray[np.int64], numbers: tuple[int, int]
     ) -> tuple[NDArray[np.uint8], int] | None:
-        """A batch's stretch of memory, and at how many places nothing is known. The lock must be held.
+        """A batch's stretch of memory, and at how many places nothing is known, as `quick_kernel.sample` returns it.
+
+        The lock must be held.
 
         Args:
             table: handles of the table (`table_handles`).
@@ -102,6 +104,11 @@ class QuickBatches:
             self._store.reclaim()
             missing = sample(table, *numbers, *self._how, out)  # type: ignore[call-arg]
         return None if missing < 0 else (out, missing)
+
+    def rows(self, out: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """Returns the numbers of the items' rows, int64[B * L], of a stretch."""
+        begin = int(self._quick.sizes[FOUND])
+        return out[begin : begin + 8 * self.batch * self.length].view(np.int64)
 
     def present(self, out: NDArray[np.uint8], missing: int) -> SampledBatch:
         """The stretch as a batch. With views of wide columns a guard must be open since before it was drawn."""

@@ -45,7 +45,11 @@ SIZES = 18
 OTHER_WINDOWS, PAGES_FREED = -1, -2
 
 # The columns of `windows`.
-BEGIN, OFFSETS, ACTING_GIVES, PLACE, STARTS = range(5)
+BEGIN, OFFSETS, ACTING_GIVES, PLACE, STARTS, LOOKS_AHEAD = range(6)
+WINDOW_COLUMNS = 6
+
+AHEAD_SHIFT = 32
+"""What `sample` returns has, from this bit on, at how many of the places nothing is known of what comes after a row."""
 
 
 @kernel
@@ -66,8 +70,9 @@ def sample(
         numbers: see `quick_layout.Quick`.
 
     Returns:
-        At how many places nothing is known; or, with nothing drawn: OTHER_WINDOWS, if the items have others than
-        `numbers` says; PAGES_FREED, if windows might still lead into pages that were given back.
+        At how many places nothing is known, and at how many of them (AHEAD_SHIFT) of what comes after a row; or, with
+        nothing drawn: OTHER_WINDOWS, if the items have others than `numbers` says; PAGES_FREED, if windows might still
+        lead into pages that were given back.
     """
     sizes = numbers[:SIZES]
     items, store = open_items_of(table), open_store_of(table)
@@ -76,7 +81,7 @@ def sample(
     if not _fits(items, sizes):
         return OTHER_WINDOWS
     batch, length = sizes[BATCH], sizes[LENGTH]
-    windows = numbers[SIZES : sizes[OFFSETS_AT]].reshape((sizes[WINDOWS], 5))
+    windows = numbers[SIZES : sizes[OFFSETS_AT]].reshape((sizes[WINDOWS], WINDOW_COLUMNS))
     offsets = numbers[sizes[OFFSETS_AT] : sizes[TABLE_AT]]
     fields = numbers[sizes[TABLE_AT] :].reshape(
         ((numbers.shape[0] - sizes[TABLE_AT]) // FIELD_WORDS, FIELD_WORDS)
@@ -90,13 +95,13 @@ def sample(
     rows = found[: batch * length]
     first_rows = out[32 * batch : 40 * batch].view(np.int64)
     rows_of_one_length(store, first_rows, length, rows)
-    missing = 0
+    missing = ahead = 0
     if sizes[N_STEP]:
-        missing += _sum_up(store, sizes, gamma, records, record_nbytes, found, out)
+        missing = ahead = _sum_up(store, sizes, gamma, records, record_nbytes, found, out)
     for window in range(windows.shape[0]):
         begin, count, place = windows[window, BEGIN], windows[window, OFFSETS], windows[window, PLACE]
         stop = place + count * rows.shape[0]
-        missing += resolve(
+        absent = resolve(
             store,
             found[windows[window, STARTS] : windows[window, STARTS] + rows.shape[0]],
             offsets[begin : begin + count],
@@ -104,8 +109,10 @@ def sample(
             found[place:stop].reshape((rows.shape[0], count)),
             known[place:stop].reshape((rows.shape[0], count)),
         )
+        missing += absent
+        ahead += absent * windows[window, LOOKS_AHEAD]
     copy_fields(records, record_nbytes, found[: sizes[COPIED]], fields, out)
-    return missing
+    return missing + (ahead << AHEAD_SHIFT)
 
 
 @kernel

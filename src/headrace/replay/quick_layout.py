@@ -30,6 +30,7 @@ from headrace.replay.quick_kernel import (
     SIZES,
     TABLE_AT,
     TERMINATED,
+    WINDOW_COLUMNS,
     WINDOWS,
 )
 from headrace.store.records import COUNT, ROWS, TO, by_rows, fields, record_layout
@@ -49,8 +50,8 @@ class Quick(NamedTuple):
         numbers: int64[...], for the kernel, in one array: `sizes`, `windows`, the offsets of all windows, and the table
             for `copy_fields`.
         sizes: int64[SIZES].
-        windows: int64[W, 5]: BEGIN and number of OFFSETS among the offsets, ACTING_GIVES, PLACE of its first row
-            number, and that of the first row from which it looks, STARTS.
+        windows: int64[W, WINDOW_COLUMNS]: BEGIN and number of OFFSETS among the offsets, ACTING_GIVES, PLACE of its
+            first row number, that of the first row from which it looks, STARTS, and whether it LOOKS_AHEAD of it.
     """
 
     nbytes: int
@@ -126,11 +127,12 @@ class _Fields:
 
 def _windows(views: QuickViews, rows: int, place: int) -> tuple[NDArray[np.int64], int]:
     """The table of windows whose row numbers begin at `place`, and how many row numbers there are in all."""
-    table = np.zeros((len(views.windows), 5), np.int64)
+    table = np.zeros((len(views.windows), WINDOW_COLUMNS), np.int64)
     begin = 0
     for number, window in enumerate(views.windows):
         starts = 0 if window.next_of is None else 2 * rows
-        table[number] = begin, len(window.offsets), window.acting_gives, place, starts
+        looks_ahead = max(window.offsets) > 0
+        table[number] = begin, len(window.offsets), window.acting_gives, place, starts, looks_ahead
         begin += len(window.offsets)
         place += rows * len(window.offsets)
     return table, place

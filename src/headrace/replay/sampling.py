@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
@@ -11,14 +12,16 @@ from numpy.typing import NDArray
 from headrace.errors import Closed
 from headrace.replay import drawing
 from headrace.replay.batch import SampledBatch, SampleInfo
-from headrace.replay.items import INVENTED, REAL
+from headrace.replay.items import INVENTED, LOOKAHEAD, REAL, STREAM
 from headrace.replay.live_table import Draw, LiveTable
 from headrace.replay.packing import BatchLayout
 from headrace.replay.padding import fill_padding
 from headrace.replay.quick import QuickBatches, may_be_small
+from headrace.replay.quick_kernel import AHEAD_SHIFT
 from headrace.store.gather import Pool, window_rows_in
 from headrace.store.layout import MAX_ROWS
 from headrace.store.store import Store
+from headrace.views.ahead import count_newest, knows_too_little
 from headrace.views.located import Located
 from headrace.views.sampling import SamplingPlan
 from headrace.views.view import View
@@ -70,7 +73,7 @@ class Sampling:
             raise ValueError(f"batch_size: expected at most {MAX_ROWS}, got {batch_size}")
         store = self._store
         plan = self.plan(views)
-        reader = None
+        reader, newest = None, 0
         try:
             with store.lock:
                 if store.is_closed:
@@ -88,11 +91,17 @@ class Sampling:
                     drawn = live.draw(batch_size)
                     located, mask = self._locate(plan, drawn)
                     padding = self.paddings.get(live.name)
+                    if plan.ahead.rows and knows_too_little(located):
+                        newest = self._count_newest(live, plan, located.rows)
+                elif quick[2] >> AHEAD_SHIFT:
+                    newest = self._count_newest(live, plan, quick[0].rows(quick[1]))
             if quick is not None:
                 batches, out, missing = quick
                 batch = batches.present(out, missing)
                 if reader is not None:
                     store.check_rows_were_ours()
+                if newest:
+                    _warn_of_newest(live, plan, newest, len(batches.rows(out)))
                 return batch
             data = plan.present(located)
             store.check_rows_were_ours()
@@ -106,8 +115,20 @@ class Sampling:
             if reader is not None:
                 store.end_reading(reader)
         plan.finish(located, data)
+        if newest:
+            _warn_of_newest(live, plan, newest, int(np.count_nonzero(located.rows >= 0)))
         length = located.rows.shape[1] if located.rows.ndim > 1 else None
         return SampledBatch(data, _info_of(drawn), mask, BatchLayout(length, plan.every))
+
+    def _count_newest(self, live: LiveTable, plan: SamplingPlan, rows: NDArray[np.int64]) -> int:
+        """Counts the rows of a batch that are the newest of their lanes, if that is still to be said. Needs the lock."""
+        if live.has_warned_of_newest:
+            return 0
+        if rows.ndim > 1:
+            rows = rows[:, :: plan.ahead.every]
+        newest = count_newest(self._store, rows.reshape(-1))
+        live.has_warned_of_newest = newest > 0
+        return newest
 
     def _draw_quick(self, plan: SamplingPlan, live: LiveTable, batch_size: int) -> _Drawn | None:
         """A batch drawn in one call, or None where that is not the way for it (`replay.quick`)."""
@@ -178,6 +199,21 @@ class Sampling:
             plan = self._plans[key] = SamplingPlan(self._store, views, given)
         self._latest_plan = (views, None if views is None else dict(views), plan)
         return plan
+
+
+def _warn_of_newest(live: LiveTable, plan: SamplingPlan, newest: int, rows: int) -> None:
+    """Say once of a table that its items do not wait for what the views look at. The lock must not be held."""
+    ring = live.ring
+    length = "length" if ring.has_windows else int(ring.window[REAL])
+    remedy = f"hr.ItemRule({live.name!r}, {length}, lookahead={plan.ahead.rows}) makes items that wait for it"
+    if ring.window[LOOKAHEAD] == STREAM:
+        remedy = "items over the ends of episodes cannot wait for it, so leave these rows out of the loss"
+    warnings.warn(
+        f"table {live.name!r}: {newest} of the {rows} rows of this batch are the newest of their lanes, and the views "
+        f"look ahead: what comes after these rows is not stored yet and was filled (n = 0 of views.transition); "
+        f"{remedy}. Each table says this once",
+        stacklevel=4,
+    )
 
 
 def _info_of(drawn: Draw) -> SampleInfo:

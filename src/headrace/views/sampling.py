@@ -19,6 +19,7 @@ from headrace.store.gather import Pool
 from headrace.store.layout import LANES, STEP_MASK
 from headrace.store.store import Store
 from headrace.store.window import KNOWN, resolve_in
+from headrace.views.ahead import Ahead
 from headrace.views.copies import Copies
 from headrace.views.hindsight import RelabelledView, one_rule
 from headrace.views.located import Found, Located, Sums, places_of, shape_of
@@ -37,6 +38,7 @@ class SamplingPlan:
         is_copied_later: whether something is copied when the lock was given back, so that a guard is needed.
         every: names and k of the views, and their masks, that present rows 0, k, 2k, ... of an item only.
         given_at_the_end: the columns with which it was planned.
+        ahead: how far the views look ahead.
 
     Args:
         store: where the rows are.
@@ -101,6 +103,7 @@ class SamplingPlan:
             for name in (source.name, f"{source.name}_mask")
             if source.window.every > 1 and name in self._names
         )
+        self.ahead = Ahead.of(names.values())
         rule = one_rule(names)
         self._relabelling = (
             None if rule is None else Relabelling(store, self._pool, rule, sources, given_at_the_end)

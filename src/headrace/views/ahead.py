@@ -1,0 +1,74 @@
+"""Rows that are the newest of their lanes: views that look ahead know nothing of what comes after them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.store.layout import ENDED, FINAL, LINKED
+from headrace.store.store import Store
+from headrace.store.window import resolve_in
+from headrace.views.hindsight import RelabelledView
+from headrace.views.located import Located
+from headrace.views.transition import TransitionView
+from headrace.views.view import View
+
+_NEXT = np.ones(1, np.int64)
+
+
+class Ahead(NamedTuple):
+    """How far some views look ahead.
+
+    Attributes:
+        rows: how many rows of an episode they show, or use, after the row itself; 0 if they look at none.
+        every: they are presented for rows 0, k, 2k, ... of each item.
+    """
+
+    rows: int
+    every: int
+
+    @classmethod
+    def of(cls, views: Iterable[View]) -> Ahead:
+        """Returns that of the view that looks furthest, and the smallest k of those that look ahead."""
+        looking = [(rows, view.every) for view in views if (rows := _rows_ahead(view)) > 0]
+        return cls(max((rows for rows, _ in looking), default=0), min((k for _, k in looking), default=1))
+
+
+def _rows_ahead(view: View) -> int:
+    if isinstance(view, RelabelledView):
+        return 0
+    furthest = max(0, *view.offsets)
+    if isinstance(view, TransitionView):
+        return view.n_step + furthest
+    return furthest
+
+
+def knows_too_little(located: Located) -> bool:
+    """Whether something is missing where views look ahead, be it at the end of an episode or in padding."""
+    for sums in located.sums.values():
+        if sums.missing:
+            return True
+    return any(found.missing and max(window.offsets) > 0 for window, found in located.found.items())
+
+
+def count_newest(store: Store, rows: NDArray[np.int64]) -> int:
+    """Counts the rows after which their episodes go on, but nothing is stored. The store's lock must be held.
+
+    Args:
+        store: of the rows.
+        rows: int64[M], -1 where a row is invented.
+    """
+    rows = rows[rows >= 0]
+    is_open = (store.arrays.steps[rows] & np.uint32(FINAL | ENDED | LINKED)) == 0
+    spec = store.signature.columns.get("terminated")
+    if spec is not None and spec.shape == ():
+        # Nothing comes after it, whether or not the end was told already.
+        is_open &= store.columns["terminated"][rows] == 0
+    rows = rows[is_open]
+    found, known = np.empty((len(rows), 1), np.int64), np.empty((len(rows), 1), np.uint8)
+    return int(
+        resolve_in(store.memory, store.places, store.arrays.page_rows, rows, _NEXT, False, found, known)
+    )
