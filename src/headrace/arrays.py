@@ -194,7 +194,7 @@ def _as_shape(shape: SupportsIndex | Iterable[SupportsIndex]) -> tuple[int, ...]
     except (AttributeError, TypeError) as error:
         raise SpecError(f"shape: expected integers, got {shape!r}") from error
     if any(size < 0 for size in sizes):
-        raise SpecError(f"shape: expected sizes of 0 or more, got {shape!r}")
+        raise SpecError(f"shape: expected sizes of 0 or more, got {sizes}")
     return sizes
 
 

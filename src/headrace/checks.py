@@ -6,6 +6,27 @@ import math
 import operator
 from typing import Any
 
+import numpy as np
+
+
+def shown(value: Any) -> str:
+    """Returns a value as a message shows it: numbers of NumPy as plain ones.
+
+    >>> shown(np.int64(4)), shown([np.float64(0.5)]), shown("4")
+    ('4', '[0.5]', "'4'")
+    """
+    return repr(_plain(value))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    if type(value) in (list, tuple):
+        return type(value)(map(_plain, value))
+    if type(value) is dict:
+        return {key: _plain(each) for key, each in value.items()}
+    return value
+
 
 def check_count(name: str, value: Any, least: int) -> int:
     """An integer of at least `least`, as a Python int.
@@ -20,7 +41,7 @@ def check_count(name: str, value: Any, least: int) -> int:
     if type(value) is int and value >= least:
         return value
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name}: expected an integer >= {least}, got {value!r}")
+        raise TypeError(f"{name}: expected an integer >= {least}, got {shown(value)}")
     number = operator.index(value)
     if number < least:
         raise ValueError(f"{name}: expected an integer >= {least}, got {number}")
@@ -39,7 +60,7 @@ def check_timeout(timeout: Any) -> float | None:
     """
     seconds = check_seconds(timeout)
     if seconds is not None and seconds < 0:
-        raise ValueError(f"timeout: expected seconds >= 0 or None, got {timeout!r}")
+        raise ValueError(f"timeout: expected seconds >= 0 or None, got {shown(timeout)}")
     return seconds
 
 
@@ -56,8 +77,8 @@ def check_seconds(timeout: Any) -> float | None:
     if timeout is None:
         return None
     if isinstance(timeout, bool) or not hasattr(timeout, "__float__"):
-        raise TypeError(f"timeout: expected seconds or None, got {timeout!r}")
+        raise TypeError(f"timeout: expected seconds or None, got {shown(timeout)}")
     seconds = float(timeout)
     if math.isnan(seconds):
-        raise ValueError(f"timeout: expected seconds or None, got {timeout!r}")
+        raise ValueError(f"timeout: expected seconds or None, got {shown(timeout)}")
     return seconds

@@ -231,6 +231,7 @@ def test_q2_a_save_does_not_hold_a_full_store_up(tmp_path, monkeypatch):
         assert sorted(set(replay.sample("t", 5000).data["x"].tolist())) == list(range(1180, 1500))
 
 
+@pytest.mark.filterwarnings("ignore:.* newest of their lanes")
 def test_q2_an_episode_that_ends_during_the_save_is_saved_as_it_was(tmp_path, monkeypatch):
     from headrace.persist import files
 

@@ -137,6 +137,7 @@ def test_rows_of_a_stream_stay_as_long_as_its_items(lanes: int):
             assert {tuple(int(value) % 1000 for value in window) for window in data.tolist()} <= ends
 
 
+@pytest.mark.filterwarnings("ignore:.* newest of their lanes")
 def test_views_stop_at_the_seam():
     # A10: the window follows the lane past the end, views do not
     with queue() as replay, replay.writer(items=[hr.ItemRule("t", 4, 4, CONTINUE)]) as writer:

@@ -720,6 +720,7 @@ def test_what_can_be_served_is_served_also_after_a_failure(scene):
 # ---- what comes between planning a batch and drawing it ------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:.* newest of their lanes")
 @pytest.mark.parametrize("cached", [False, True])
 def test_the_first_final_row_comes_while_a_sample_waits(cached):
     # views V2, V16: a column that final rows are given is known before acting, for the batch that waited too.

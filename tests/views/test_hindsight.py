@@ -172,6 +172,7 @@ VIEWS = {
 BACK = View("observation/achieved", shift="-60:-1", mask=True)
 
 
+@pytest.mark.filterwarnings("ignore:.* newest of their lanes")
 @settings(max_examples=60)
 @given(
     seed=st.integers(0, 10_000),

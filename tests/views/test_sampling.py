@@ -231,6 +231,7 @@ def test_windows_reach_outside_the_item_inside_the_episode():
         assert (data["ahead_mask"][2:5] == (data["ahead"][2:5] > 0)).all()
 
 
+@pytest.mark.filterwarnings("ignore:.* newest of their lanes")
 def test_rows_not_yet_written_are_unknown():
     """V17: the newest rows of an unfinished episode."""
     with Feed(hr.ItemRule("t", 1)) as feed:

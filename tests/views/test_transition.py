@@ -66,6 +66,7 @@ def sample(replay: hr.Replay, count: int, views: dict[str, hr.View], skip: int =
     return replay.sample("t", count, views=views, timeout=0).data
 
 
+@pytest.mark.filterwarnings("ignore:.* newest of their lanes")
 @pytest.mark.parametrize(
     ("end", "reward", "discount", "n"),
     [
@@ -118,6 +119,7 @@ def closed_form(
     }
 
 
+@pytest.mark.filterwarnings("ignore:.* newest of their lanes")
 @settings(max_examples=60)
 @given(
     st.lists(st.integers(0, 9), min_size=1, max_size=9),
@@ -164,6 +166,7 @@ def test_terminal_step_without_a_final_observation_counts():
             assert data["next_observation"][0] == 2
 
 
+@pytest.mark.filterwarnings("ignore:.* newest of their lanes")
 @pytest.mark.parametrize("lanes", [2, 3])
 def test_lanes_with_final_rows_beside(lanes: int):
     """V18: the final row of a lane that ends alone is the next observation of its last transition."""

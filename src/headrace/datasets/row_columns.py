@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import trees
+from headrace.checks import shown
 from headrace.errors import SpecError
 from headrace.spec import ArraySpec, Signature
 from headrace.trajectories.episode import Episode
@@ -67,7 +68,7 @@ def episode_maker(signature: Signature) -> EpisodeMaker:
 def _check_single(tree: Mapping[str, Any], names: Collection[str]) -> None:
     for name in names:
         if not isinstance(tree[name], ArraySpec) or tree[name].shape:
-            raise SpecError(f"{name}: expected one number a step, got {tree[name]!r}")
+            raise SpecError(f"{name}: expected one number a step, got {shown(tree[name])}")
 
 
 class _Steps:

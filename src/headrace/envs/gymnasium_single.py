@@ -13,6 +13,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.checks import shown
 from headrace.envs.columns import AT_RESET, EnvironmentColumns
 from headrace.envs.old_gym import reset_values, step_values
 from headrace.envs.protocol import NO_COPIES, Autoreset, Columns, Indices, StepResult
@@ -154,7 +155,7 @@ class SingleEnvStepper:
                     self._write_info(i, info, out, self._calls - self._began_at[i])
         except Exception as error:
             step = self._calls - self._began_at[i]
-            error.add_note(f"raised by environment {i} at step {step} of its episode, action {action!r}")
+            error.add_note(f"raised by environment {i} at step {step} of its episode, action {shown(action)}")
             raise
         self._calls += 1
         result.ended = np.array(ended, np.intp) if ended else NO_COPIES

@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 from numpy.typing import NDArray
 
+from headrace.checks import shown
 from headrace.envs.columns import AT_RESET, EnvironmentColumns, new_columns
 from headrace.envs.old_gym import reset_values, step_values
 from headrace.envs.protocol import NO_COPIES, Autoreset, Columns, Indices, StepResult
@@ -114,7 +115,9 @@ class VectorEnvStepper:
                 step_values(returned)
             observation, reward, terminated, truncated, info = returned
         except Exception as error:
-            error.add_note(f"raised by the vector environment at its step {self._calls}, actions {actions!r}")
+            error.add_note(
+                f"raised by the vector environment at its step {self._calls}, actions {shown(actions)}"
+            )
             raise
         shapes = [getattr(value, "shape", None) for value in (reward, terminated, truncated)]
         if self._calls == 0 or shapes != self._outcome_shapes:

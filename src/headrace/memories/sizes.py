@@ -6,6 +6,8 @@ import math
 import operator
 from typing import Any
 
+from headrace.checks import shown
+
 _SPACES = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict", "Tuple")
 
 
@@ -17,11 +19,11 @@ def positive_integer(value: Any, name: str) -> int:
         ValueError: it is less than 1.
     """
     if isinstance(value, bool):
-        raise TypeError(f"{name}: expected an integer, got {value!r}")
+        raise TypeError(f"{name}: expected an integer, got {shown(value)}")
     try:
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"{name}: expected an integer, got {value!r}") from None
+        raise TypeError(f"{name}: expected an integer, got {shown(value)}") from None
     if number < 1:
         raise ValueError(f"{name}: expected at least 1, got {number}")
     return number
@@ -85,11 +87,11 @@ def _integers(size: Any) -> tuple[int, ...]:
     except TypeError:
         raise ValueError(
             "size: expected an int, a sequence of ints, or a Box, Discrete, MultiDiscrete, MultiBinary, "
-            f"Dict or Tuple space, got {size!r}"
+            f"Dict or Tuple space, got {shown(size)}"
         ) from None
 
 
 def _at_least_one(length: int, size: Any) -> int:
     if length < 1:
-        raise ValueError(f"size: expected at least 1 element, got {size!r}")
+        raise ValueError(f"size: expected at least 1 element, got {shown(size)}")
     return length

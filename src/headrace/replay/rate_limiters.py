@@ -19,6 +19,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from headrace.checks import check_count
 
 _INFINITE = math.inf
@@ -268,4 +270,4 @@ class SampleToInsertRatio(RateLimiter):
 def _fill(limiter: RateLimiter, spi: float, min_size: int, min_diff: float, max_diff: float) -> None:
     numbers = {"samples_per_insert": spi, "min_size": min_size, "min_diff": min_diff, "max_diff": max_diff}
     for name, value in numbers.items():
-        object.__setattr__(limiter, name, value)
+        object.__setattr__(limiter, name, value.item() if isinstance(value, np.generic) else value)

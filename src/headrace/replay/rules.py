@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.checks import shown
 from headrace.ends import EndOfEpisode
 from headrace.replay.chosen import CHOSEN
 from headrace.replay.cutting import END_NUMBERS, WHOLE, Cut
@@ -61,7 +63,7 @@ class ItemRule:
     ) -> None:
         for name, number in (("length", length), ("stride", stride), ("lookahead", lookahead)):
             if isinstance(number, bool) or not hasattr(number, "__index__"):
-                raise TypeError(f"ItemRule: {name}: expected an integer, got {number!r}")
+                raise TypeError(f"ItemRule: {name}: expected an integer, got {shown(number)}")
         if length < 1 or stride < 1:
             raise ValueError(f"ItemRule: expected length >= 1 and stride >= 1, got {length} and {stride}")
         if lookahead < 0:
@@ -76,6 +78,7 @@ class ItemRule:
                 "would hold no real row. Use a smaller stride, or DROP, LAST or TILE"
             )
         priority = checked_priority(priority)
+        length, stride, lookahead = map(operator.index, (length, stride, lookahead))
         for name, value in zip(
             self.__dataclass_fields__, (table, length, stride, end, priority, lookahead), strict=True
         ):
@@ -222,4 +225,4 @@ def check_priority(priority: float) -> None:
     """
     # Rules: replay P1
     if not (priority >= 0 and math.isfinite(priority)):
-        raise ValueError(f"priority: expected a finite number >= 0, got {priority!r}")
+        raise ValueError(f"priority: expected a finite number >= 0, got {shown(priority)}")

@@ -119,6 +119,7 @@ class Prioritized(Selector):
             raise ValueError(
                 f"priority_exponent: expected a finite number >= 0, got {self.priority_exponent}"
             )
+        object.__setattr__(self, "priority_exponent", float(self.priority_exponent))
 
     @property
     def exponent(self) -> float:

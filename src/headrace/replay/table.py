@@ -61,7 +61,7 @@ class Table:
             "name": name,
             "sampler": sampler,
             "remover": remover,
-            "max_size": max_size,
+            "max_size": int(max_size),
             "rate_limiter": rate_limiter,
             "max_times_sampled": max_times_sampled,
         }

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from headrace.checks import check_seconds
+from headrace.checks import check_seconds, shown
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.errors import Closed, DeadlineExceeded
 from headrace.server.batch_buffers import BatchBuffer, BatchBuffers, Lease
@@ -378,7 +378,7 @@ class BatchQueue:
 
 def _integer(name: str, value: object, least: int) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name}: expected an integer >= {least}, got {value!r}")
+        raise TypeError(f"{name}: expected an integer >= {least}, got {shown(value)}")
     number = operator.index(value)
     if number < least:
         raise ValueError(f"{name}: expected an integer >= {least}, got {number}")

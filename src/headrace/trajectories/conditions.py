@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.checks import check_count
+from headrace.checks import check_count, shown
 
 Holds = NDArray[np.bool_]
 
@@ -71,7 +71,7 @@ class _Column:
         if found.dtype != np.bool_ or found.shape != expected:
             wanted = f"bool[{count}], one for each lane," if moment.has_lanes else "a bool"
             raise ValueError(
-                f"the condition on column {self.name!r}: expected {wanted} from the function, got {given!r}"
+                f"the condition on column {self.name!r}: expected {wanted} from the function, got {shown(given)}"
             )
         return found.reshape(count)
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.checks import shown
 from headrace.ends import EndOfEpisode
 from headrace.replay.chosen import Chosen
 from headrace.replay.rules import ChosenWindows, ItemRule, Rule, WholeEpisodes, check_priority
@@ -169,7 +170,7 @@ class ItemPriorities:
             check_priority(priority)
         except (TypeError, ValueError) as error:
             raise ValueError(
-                f"table {rule.table!r}: priority: expected a finite number >= 0 from the function, got {given!r}; "
+                f"table {rule.table!r}: priority: expected a finite number >= 0 from the function, got {shown(given)}; "
                 "nothing was stored"
             ) from error
         return priority

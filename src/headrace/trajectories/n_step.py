@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.checks import shown
 from headrace.trees import BARE, Leaf, Node, build, collect, compile_tree, leaves
 
 Array = np.ndarray[Any, Any]
@@ -168,16 +169,16 @@ def _real_steps(mask: Any, length: int) -> int:
 
 def _checked_n(n: Any) -> int:
     if isinstance(n, bool) or not hasattr(n, "__index__"):
-        raise TypeError(f"n: expected an integer >= 1, got {n!r}")
+        raise TypeError(f"n: expected an integer >= 1, got {shown(n)}")
     if operator.index(n) < 1:
-        raise ValueError(f"n: expected an integer >= 1, got {n!r}")
+        raise ValueError(f"n: expected an integer >= 1, got {shown(n)}")
     return operator.index(n)
 
 
 def _checked_gamma(gamma: Any) -> float:
     if isinstance(gamma, bool) or not isinstance(gamma, int | float | np.integer | np.floating):
-        raise TypeError(f"gamma: expected a number from 0 to 1, got {gamma!r}")
+        raise TypeError(f"gamma: expected a number from 0 to 1, got {shown(gamma)}")
     factor = float(gamma)
     if not 0 <= factor <= 1:
-        raise ValueError(f"gamma: expected a number from 0 to 1, got {gamma!r}")
+        raise ValueError(f"gamma: expected a number from 0 to 1, got {shown(gamma)}")
     return factor

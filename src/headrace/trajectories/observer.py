@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from headrace.checks import check_timeout
+from headrace.checks import check_timeout, shown
 from headrace.errors import Closed, DeadlineExceeded, SpecError
 from headrace.replay.rules import check_priority
 from headrace.statistics import StepStatistics
@@ -291,7 +291,7 @@ class Observer(ABC):
 
     def _describe(self, **settings: Any) -> str:
         tables = ", ".join(map(repr, self._tables))
-        numbers = ", ".join(f"{name}={value!r}" for name, value in settings.items())
+        numbers = ", ".join(f"{name}={shown(value)}" for name, value in settings.items())
         state = "closed" if self._writer is None else f"open, {self._cached} frames cached"
         return f"<{type(self).__name__} for {tables}: {numbers}, {state}>"
 
@@ -374,7 +374,7 @@ def checked_priority(priority: float) -> float:
         ValueError: negative or not finite.
     """
     if isinstance(priority, bool) or not hasattr(priority, "__float__"):
-        raise TypeError(f"priority: expected a finite number >= 0, got {priority!r}")
+        raise TypeError(f"priority: expected a finite number >= 0, got {shown(priority)}")
     check_priority(float(priority))
     return float(priority)
 

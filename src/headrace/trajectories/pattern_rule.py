@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.checks import shown
 from headrace.replay.rules import ChosenWindows, PriorityFunction, checked_priority
 from headrace.trajectories.conditions import Condition
 from headrace.views.view import View
@@ -111,7 +112,7 @@ class PatternRule:
 
 def _read(where: str, given: Any) -> tuple[str, int | tuple[int, ...]]:
     if not (isinstance(given, tuple | list) and len(given) == 2 and isinstance(given[0], str)):
-        raise TypeError(f"{where}: expected (column, offsets), got {given!r}")
+        raise TypeError(f"{where}: expected (column, offsets), got {shown(given)}")
     column, offsets = given
     if _is_integer(offsets):
         return column, _checked(where, [offsets])[0]
@@ -119,10 +120,10 @@ def _read(where: str, given: Any) -> tuple[str, int | tuple[int, ...]]:
         offsets = _of_slice(where, offsets)
     if isinstance(offsets, str) or not isinstance(offsets, Sequence | np.ndarray):
         raise TypeError(
-            f"{where}: offsets: expected an int, a slice, a range or a list of ints, got {offsets!r}"
+            f"{where}: offsets: expected an int, a slice, a range or a list of ints, got {shown(offsets)}"
         )
     if len(offsets) == 0:
-        raise ValueError(f"{where}: offsets: expected at least one, got {given[1]!r}")
+        raise ValueError(f"{where}: offsets: expected at least one, got {shown(given[1])}")
     return column, _checked(where, offsets)
 
 
@@ -130,11 +131,11 @@ def _of_slice(where: str, offsets: slice) -> range:
     start, stop, step = offsets.start, offsets.stop, 1 if offsets.step is None else offsets.step
     if not all(_is_integer(each) for each in (start, step)) or not (stop is None or _is_integer(stop)):
         raise ValueError(
-            f"{where}: offsets: expected a slice of integers with a start, such as np.s_[-3:], got {offsets!r}"
+            f"{where}: offsets: expected a slice of integers with a start, such as np.s_[-3:], got {shown(offsets)}"
         )
     if start >= 0 or step < 1 or (stop is not None and stop >= 0):
         raise ValueError(
-            f"{where}: offsets: expected a slice from and to negative offsets, oldest first, got {offsets!r}"
+            f"{where}: offsets: expected a slice from and to negative offsets, oldest first, got {shown(offsets)}"
         )
     return range(int(start), 0 if stop is None else int(stop), int(step))
 
@@ -142,9 +143,9 @@ def _of_slice(where: str, offsets: slice) -> range:
 def _checked(where: str, offsets: Iterable[Any]) -> tuple[int, ...]:
     for each in offsets:
         if not _is_integer(each):
-            raise TypeError(f"{where}: offsets: expected integers, got {each!r}")
+            raise TypeError(f"{where}: offsets: expected integers, got {shown(each)}")
         if each >= 0:
-            raise ValueError(f"{where}: offsets: expected at most -1, the newest row, got {each!r}")
+            raise ValueError(f"{where}: offsets: expected at most -1, the newest row, got {shown(each)}")
     return tuple(int(each) for each in offsets)
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.checks import check_count
+from headrace.checks import check_count, shown
 from headrace.ends import EndOfEpisode
 from headrace.replay.rules import ItemRule, PriorityFunction, Rule, WholeEpisodes, checked_priority
 from headrace.trajectories.pattern_rule import PatternRule
@@ -45,9 +45,9 @@ class NStepRule:
     def __post_init__(self) -> None:
         gamma = self.gamma
         if isinstance(gamma, bool) or not hasattr(gamma, "__float__"):
-            raise TypeError(f"gamma: expected a number from 0 to 1, got {gamma!r}")
+            raise TypeError(f"gamma: expected a number from 0 to 1, got {shown(gamma)}")
         if math.isnan(gamma) or not 0 <= gamma <= 1:
-            raise ValueError(f"gamma: expected a number from 0 to 1, got {gamma!r}")
+            raise ValueError(f"gamma: expected a number from 0 to 1, got {shown(gamma)}")
         object.__setattr__(self, "n_step", check_count("n_step", self.n_step, 1))
         object.__setattr__(self, "gamma", float(gamma))
         object.__setattr__(self, "priority", checked_priority(self.priority))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import operator
 
+from headrace.checks import shown
 from headrace.ends import EndOfEpisode as EndOfEpisode
 
 Window = tuple[int, int, int]
@@ -118,7 +119,7 @@ def _checked(num_rows: int, length: int, stride: int) -> tuple[int, int, int]:
 def _integer(name: str, value: object, least: int) -> int:
     # numpy's bool has no __index__, Python's has one.
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name}: expected an integer >= {least}, got {value!r}")
+        raise TypeError(f"{name}: expected an integer >= {least}, got {shown(value)}")
     number = operator.index(value)
     if number < least:
         raise ValueError(f"{name}: expected an integer >= {least}, got {number}")

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.checks import shown
+
 STRATEGIES = ("future", "final", "episode")
 """Their places are the numbers that kernels know them by."""
 
@@ -40,4 +42,4 @@ class Hindsight:
                 f"hindsight: strategy: expected one of {', '.join(map(repr, STRATEGIES))}, got {self.strategy!r}"
             )
         if not 0 <= self.ratio <= 1:
-            raise ValueError(f"hindsight: ratio: expected a number in [0, 1], got {self.ratio!r}")
+            raise ValueError(f"hindsight: ratio: expected a number in [0, 1], got {shown(self.ratio)}")

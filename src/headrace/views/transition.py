@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.checks import check_count
 from headrace.store.intrinsics import AHEAD, prefetch
 from headrace.store.jit import Float, Int, kernel
 from headrace.store.layout import FINAL, StoreArrays
@@ -62,11 +63,8 @@ def transition(n_step: int = 1, gamma: float = 0.99, frame_stack: int = 1) -> di
     Source: R. Sutton, "Learning to Predict by the Methods of Temporal Differences" (1988), for n-step returns.
     """
     # Rules: views V18
-    for name, count in (("n_step", n_step), ("frame_stack", frame_stack)):
-        if type(count) is not int:
-            raise TypeError(f"{name}: expected an integer >= 1, got {count!r}")
-        if count < 1:
-            raise ValueError(f"{name}: expected an integer >= 1, got {count}")
+    n_step = check_count("n_step", n_step, 1)
+    frame_stack = check_count("frame_stack", frame_stack, 1)
     if not 0 <= gamma <= 1:
         raise ValueError(f"gamma: expected a number in [0, 1], got {gamma}")
     shift: int | str = 0 if frame_stack == 1 else f"{1 - frame_stack}:0"

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from headrace.checks import shown
 from headrace.arrays import as_array
 from headrace.errors import SpecError
 from headrace.views.goals import Hindsight
@@ -66,9 +67,9 @@ class View:
             plain = int(self.shift) if _is_integer(self.shift) else self.offsets  # type: ignore[arg-type]
             object.__setattr__(self, "shift", plain)
         if not _is_integer(self.every):
-            raise TypeError(f"every: expected an integer >= 1, got {self.every!r}")
+            raise TypeError(f"every: expected an integer >= 1, got {shown(self.every)}")
         if self.every < 1:
-            raise ValueError(f"every: expected an integer >= 1, got {self.every!r}")
+            raise ValueError(f"every: expected an integer >= 1, got {shown(self.every)}")
         object.__setattr__(self, "every", int(self.every))
 
     @property
@@ -103,12 +104,12 @@ class View:
         return hash((self.data_col, self.offsets, self.every, self.mask, self.used_for_training))
 
     def __repr__(self) -> str:
-        shown = [] if self.data_col is None else [repr(self.data_col)]
+        parts = [] if self.data_col is None else [repr(self.data_col)]
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if field.init and field.name not in ("data_col", "_") and not _same(value, field.default):
-                shown.append(f"{field.name}={value!r}")
-        return f"{type(self).__name__}({', '.join(shown)})"
+                parts.append(f"{field.name}={shown(value)}")
+        return f"{type(self).__name__}({', '.join(parts)})"
 
 
 def _offsets(shift: Shift) -> tuple[int, ...]:
@@ -119,11 +120,11 @@ def _offsets(shift: Shift) -> tuple[int, ...]:
     if isinstance(shift, Sequence | np.ndarray):
         for offset in shift:
             if not _is_integer(offset):
-                raise TypeError(f"shift: expected integers, got {offset!r} in {shift!r}")
+                raise TypeError(f"shift: expected integers, got {shown(offset)} in {shown(shift)}")
         if len(shift) == 0:
             raise ValueError("shift: expected at least one offset, got an empty list")
         return tuple(int(offset) for offset in shift)
-    raise TypeError(f"shift: expected an int, a list of ints or 'from:to[:step]', got {shift!r}")
+    raise TypeError(f"shift: expected an int, a list of ints or 'from:to[:step]', got {shown(shift)}")
 
 
 def _is_integer(value: object) -> bool:
@@ -168,10 +169,10 @@ def fill_value(
     else:
         same = np.array_equal(given, stored)
     if not same:
-        raise SpecError(f"view {view_name!r}: fill: {dtype} cannot hold {fill!r}")
+        raise SpecError(f"view {view_name!r}: fill: {dtype} cannot hold {shown(fill)}")
     try:
         return np.broadcast_to(stored, shape).copy()
     except ValueError as error:
         raise SpecError(
-            f"view {view_name!r}: fill: expected a value of {dtype}{list(shape)}, got {fill!r}"
+            f"view {view_name!r}: fill: expected a value of {dtype}{list(shape)}, got {shown(fill)}"
         ) from error

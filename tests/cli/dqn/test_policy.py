@@ -68,7 +68,6 @@ def test_stacks_when_acting_are_those_of_training():
                 for lane in np.flatnonzero(ends[t]):
                     writer.end_episode({"observation": frames[t + 1, lane]}, lane=int(lane))
                 first = ends[t].astype(np.int8)
-        trained = replay.sample("t", steps * lanes, views=hr.views.transition(frame_stack=size)).data[
-            "observation"
-        ]
+        views = {"observation": hr.views.transition(frame_stack=size)["observation"]}
+        trained = replay.sample("t", steps * lanes, views=views)["observation"]
     np.testing.assert_array_equal(trained, np.concatenate(acted))
