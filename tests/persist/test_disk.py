@@ -137,6 +137,48 @@ def test_d1_settings_given_on_reopening_win(place, other):
         assert len(back.table("t")) == min(20, other.max_size)
 
 
+def drawn_until_empty(replay):
+    drawn = []
+    while len(replay.table("t")):
+        batch = replay.sample("t", 1)
+        drawn.append(int(batch.data["x"][0]))
+        replay.delete("t", batch.info.keys)
+    return drawn
+
+
+@pytest.mark.parametrize("is_loaded", [False, True])
+@pytest.mark.parametrize(
+    ("lives", "expected"),
+    [
+        ([{"sampler": MinHeap()}, {"sampler": MinHeap()}], [2, 3, 4, 1, 0]),
+        ([{"sampler": MaxHeap()}, {"sampler": MinHeap()}], [2, 3, 4, 1, 0]),
+        ([{"remover": MinHeap()}, {"sampler": MinHeap()}], [2, 3, 4, 1, 0]),
+        ([{}, {"sampler": MinHeap()}], [0, 1, 2, 3, 4]),
+        ([{"sampler": MinHeap()}, {}, {"sampler": MinHeap()}], [0, 1, 2, 3, 4]),
+    ],
+)
+def test_s5_ties_of_heaps_keep_the_order_of_touch_while_every_life_has_a_heap(
+    place, tmp_path, lives, expected, is_loaded
+):
+    """Replay S5, P3, D1: a life without a heap forgets it, and the next one begins with the order of insertion."""
+    replay = hr.Replay(SIGNATURE, [table(**lives[0])], path=place, capacity=100)
+    fill(replay, 5)
+    keys = replay.live_table("t").ring.arrays.keys[:5].copy()
+    for touched in (1, 0):
+        replay.update_priorities("t", [keys[touched]], [1.0])
+    for settings in lives[1:]:
+        if is_loaded:
+            replay.save(tmp_path / "checkpoints")
+        replay.close()
+        replay = (
+            hr.Replay.load(tmp_path / "checkpoints", tables=[table(**settings)])
+            if is_loaded
+            else hr.Replay(SIGNATURE, [table(**settings)], path=place)
+        )
+    assert drawn_until_empty(replay) == expected
+    replay.close()
+
+
 def test_k1_keys_go_on_after_reopening_and_after_a_kill(place, tmp_path):
     used = []
     for life in range(3):

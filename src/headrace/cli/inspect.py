@@ -15,7 +15,12 @@ import click
     type=click.Path(dir_okay=False, path_type=Path),
     help="Draw the returns to this file and, for images, a contact sheet.",
 )
-def command(source: str, as_json: bool, png: Path | None) -> None:
+@click.option(
+    "--verify",
+    is_flag=True,
+    help="Compare all rows of a replay on disk with their checksums, and print only the result.",
+)
+def command(source: str, as_json: bool, png: Path | None, verify: bool) -> None:
     """Show what is in a dataset: its episodes, their returns and lengths, what a step holds.
 
     PATH is an npz or Parquet file, the folder or the id of a Minari dataset, a folder of headrace collect or
@@ -25,7 +30,11 @@ def command(source: str, as_json: bool, png: Path | None) -> None:
       headrace inspect out/cartpole
       headrace inspect expert.parquet
       headrace inspect cartpole/expert-v0 --png expert.png
+      headrace inspect runs/store --verify
     """  # noqa: D301 - click reads this backspace
-    from headrace.cli import inspecting
+    from headrace.cli import inspecting, verifying
 
+    if verify:
+        verifying.run(source, as_json=as_json)
+        return
     inspecting.run(source, as_json=as_json, png=png)

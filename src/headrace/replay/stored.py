@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import CheckpointError, Closed
-from headrace.replay.checksums import pages_in_use
+from headrace.replay.checksums import hash_of_page, pages_in_use
 from headrace.replay.closed_store import HASHES, is_as_closed, read_closed, refuse_damage
 from headrace.replay.disk import HEADER, ROWS, check_arrays, is_store, read_store_manifest
 from headrace.replay.disk_header import DiskHeader
@@ -24,6 +24,7 @@ from headrace.replay.mending import mend
 from headrace.spec import Signature
 from headrace.store.arena import Arena
 from headrace.store.boot import boot_id
+from headrace.store.layout import REFERENCES
 from headrace.store.store import Store
 
 __all__ = ["StoredReplay", "is_store"]
@@ -74,6 +75,7 @@ class StoredReplay:
                 name: Generations(folder, header, number, Arena.copy_on_write)
                 for number, name in enumerate(manifest.tables)
             }
+            self._folder = folder
             self._check_state(folder, header, files)
             self.tables = self._mended(header, files)
         except BaseException:
@@ -101,6 +103,30 @@ class StoredReplay:
         }
         mend(self.store, pages_in_use(self.store), list(found.values()))
         return {name: int(each.items.ring[LIVE]) for name, each in found.items()}
+
+    def verify_rows(self) -> tuple[int, int]:
+        """Compares each page of rows that items hold with its hash, made by the first orderly close after it was taken.
+
+        Returns:
+            The number of pages that were compared, and of those without a hash: they were taken since that close.
+
+        Raises:
+            CheckpointError: a page differs.
+        """
+        store = self.store
+        self.check_open()
+        assert store.page_hashes is not None
+        held = store.arrays.pages[: pages_in_use(store), REFERENCES] > 0
+        hashes = store.page_hashes[: len(held)]
+        for page in np.flatnonzero(held & (hashes != 0)).tolist():
+            if hash_of_page(store, page) != int(hashes[page]):
+                first = page * store.arrays.page_rows
+                raise CheckpointError(
+                    f"{self._folder / ROWS}: expected rows {first} to {first + store.arrays.page_rows - 1} (page {page}) "
+                    "as they were when the store was closed, got others; the file is damaged. Load a checkpoint that is "
+                    "whole"
+                )
+        return int((held & (hashes != 0)).sum()), int((held & (hashes == 0)).sum())
 
     def check_open(self) -> None:
         """Refuses a closed object.
