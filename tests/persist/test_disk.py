@@ -595,6 +595,27 @@ def test_d5_a_store_is_in_use_as_long_as_a_worker_may_write_into_it(place):
     hr.Replay(signature, tables, path=place).close()
 
 
+def test_a_large_batch_does_not_write_the_items_of_a_large_table_anew(place):
+    """The journal has grown with the table, so nobody waits for that under the lock."""
+    with hr.Replay(SIGNATURE, [table(max_size=40_000)], path=place) as replay:
+        lanes = 100
+        with replay.writer(lanes=lanes, items=[hr.ItemRule("t", 1)]) as writer:
+            for _ in range(400):
+                writer.append({"x": np.zeros(lanes, np.int64), "y": np.zeros((lanes, 3), np.float32)})
+        replay.update_priorities("t", [1], [2.0])
+        files = {path.name for path in place.glob("items-*")}
+        for count in (513, 1000, 1250):
+            batch = replay.sample("t", count)
+            replay.update_priorities("t", batch.info.keys, np.ones(count))
+        assert {path.name for path in place.glob("items-*")} == files
+    with hr.Replay(SIGNATURE, [table(max_size=40_000)], path=place) as again:
+        assert {path.name for path in place.glob("items-*")} == files
+        again.sample("t", 1250)
+        assert {path.name for path in place.glob("items-*")} == files
+        again.sample("t", 5000)
+        assert {path.name for path in place.glob("items-*")} != files
+
+
 class _Full:
     """A disk on which no new file can be made."""
 

@@ -48,6 +48,10 @@ if TYPE_CHECKING:
 JOURNAL_WORDS = journal.words_for(1024)
 """Of a journal to begin with."""
 
+# A change of more slots than the journal has room for writes the file of items anew. So a large table has a longer
+# journal: then that costs at most 32 items of the file for each item of a batch.
+_SLOTS_OF_AN_ENTRY, _MOST_ENTRIES = 16, 1 << 16
+
 T = TypeVar("T")
 
 
@@ -86,7 +90,7 @@ class DurableRing(ItemRing):
             found.shape.capacity,
             with_windows=found.shape.with_windows,
             with_priorities=found.shape.with_priorities,
-        )
+        )._replace(journal=found.shape.journal)
         if shape == found.shape:
             self._go_on_with(with_selectors(found, self._sampler, self._remover))
         else:
@@ -97,7 +101,8 @@ class DurableRing(ItemRing):
 
     def _shape(self, capacity: int, *, with_windows: bool, with_priorities: bool) -> ItemShape:
         shape = super()._shape(capacity, with_windows=with_windows, with_priorities=with_priorities)
-        return shape._replace(journal=self._journal_words)
+        entries = min(capacity // _SLOTS_OF_AN_ENTRY, _MOST_ENTRIES)
+        return shape._replace(journal=max(self._journal_words, journal.words_for(entries)))
 
     def _new(self, capacity: int, *, with_windows: bool, with_priorities: bool) -> ItemMemory:
         shape = self._shape(capacity, with_windows=with_windows, with_priorities=with_priorities)
@@ -118,6 +123,7 @@ class DurableRing(ItemRing):
 
     def _go_on_with(self, memory: ItemMemory) -> None:
         super()._use(memory)
+        self._journal_words = memory.shape.journal
         # Together with what goes in from now on it is the table's count of inserts.
         self._inserts_before = memory.items.ring[INSERTS] - self._told[INSERTED]
         self._samples_before = memory.items.ring[SAMPLES] - self._told[SAMPLED]
