@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import headrace as hr
+from headrace.replay.public import core_of
 from headrace.store.layout import FINAL, LANES, LINKED, STEP_MASK, USED
 from headrace.testing import CounterEnv, counter_env_fns, counter_transitions, counter_vector_env, in_turn
 
@@ -72,7 +73,7 @@ def check_transitions(data, lengths, limit=None):
 
 def stored_rows(replay):
     """Every committed row: words, versions, columns."""
-    store, arrays = replay.store, replay.store.arrays
+    store, arrays = core_of(replay).store, core_of(replay).store.arrays
     rows, versions = [], []
     for page in np.flatnonzero(arrays.pages[:, USED]):
         first = page * arrays.page_rows
@@ -433,8 +434,8 @@ def test_pause(make_replay):
                 assert replay.table("t").statistics().inserts == inserts
                 raise KeyError("mine")
             assert not collector.statistics().paused
-            with replay.lock:
-                live = replay.live_table("t")
+            with core_of(replay).lock:
+                live = core_of(replay).live_table("t")
             replay.sample("t", len(replay.table("t")) + 10, timeout=20)
             assert live.inserts > inserts
         collector.async_shutdown()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import headrace as hr
+from headrace.replay.public import core_of
 from headrace.testing import CounterEnv
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -266,9 +267,9 @@ def test_stamps_of_rows_in_a_replay(make_replay):
             for version in range(1, 5):
                 collector.update_policy_weights_({"number": np.array(float(version))})
                 until_stamp(collector, version)
-            arrays, store = replay.store.arrays, replay.store
+            arrays, store = core_of(replay).store.arrays, core_of(replay).store
             seen = set()
-            with replay.lock:
+            with core_of(replay).lock:
                 for page in np.flatnonzero(arrays.pages[:, 1]):
                     first, used = page * arrays.page_rows, int(arrays.pages[page, 1])
                     rows = slice(first, first + used)

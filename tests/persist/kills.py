@@ -26,6 +26,8 @@ from headrace.replay import selectors
 from headrace.replay.durable_ring import DurableRing
 from headrace.replay.items import LIVE, REAL
 from headrace.replay.mending import pin_items
+from headrace.replay.public import core_of
+from headrace.replay.public_writer import rows_of
 from headrace.store.gather import window_rows_in
 from headrace.store.layout import LANES, LINKED_ROWS, REFERENCES
 from headrace.store.mending import PageMender
@@ -70,9 +72,9 @@ def open_replay(path, size=6):
 def dump(replay):
     """Everything that must survive, in plain numbers."""
     found = {}
-    store = replay.store
+    store = core_of(replay).store
     for name in replay.table_names:
-        live = replay._tables[name]  # Of a replay that is closed, too.
+        live = core_of(replay)._tables[name]  # Of a replay that is closed, too.
         items, slots = live.ring.arrays, live.ring._live_slots()
         windows = (
             items.windows[slots]
@@ -111,13 +113,13 @@ def check_rows(found):
 
 def check_references(replay):
     """Without writers, pages are held by items and links, as often as they should be."""
-    store = replay.store
+    store = core_of(replay).store
     with store.lock:
         store.reclaim()
         used = store._never_used
         mender = PageMender(store.arrays, used)
         for name in replay.table_names:
-            pin_items(mender.arrays, replay.live_table(name).ring.arrays, 1)
+            pin_items(mender.arrays, core_of(replay).live_table(name).ring.arrays, 1)
         mender._count_links()
         for word in (REFERENCES, LINKED_ROWS):
             expected = mender.arrays.pages[:, word]
@@ -126,7 +128,7 @@ def check_references(replay):
         free = len(store._free) + len(store._limbo)
         assert free == int((store.arrays.pages[:used, REFERENCES] == 0).sum())
         for name in replay.table_names:
-            live = replay.live_table(name)
+            live = core_of(replay).live_table(name)
             assert live.inserts - live.deletes == live.ring.arrays.ring[LIVE] == len(live.ring)
 
 
@@ -170,7 +172,7 @@ class Moments:
         """The counts of a table are in its ring before the table itself knows them."""
         state = dump(self.replay)
         for name in self.replay.table_names:
-            ring = self.replay.live_table(name).ring
+            ring = core_of(self.replay).live_table(name).ring
             if ring is changed:
                 words = ring.arrays.ring
                 state[name]["counts"] = [int(words[8]), int(words[9]), int(words[10]), ring.unique]
@@ -332,7 +334,7 @@ def states_around(folder, seed, calls):
     with Moments(replay) as moments:
         history.call()
     moments.states.append(dump(replay))
-    history.writer._closed = True
+    rows_of(history.writer)._closed = True
     replay.close()
     return moments.states
 
@@ -368,9 +370,11 @@ def filled(folder):
 
 
 def keys(history, name):
-    return history.replay.live_table(name).ring.arrays.keys[
-        history.replay.live_table(name).ring._live_slots()
-    ]
+    return (
+        core_of(history.replay)
+        .live_table(name)
+        .ring.arrays.keys[core_of(history.replay).live_table(name).ring._live_slots()]
+    )
 
 
 def update(history, name):
@@ -402,7 +406,7 @@ OPERATIONS = {
     "reset": lambda history: history.replay.reset("few"),
     "shrink": lambda history: history.replay.table("distinct").configure(max_size=2),
     "grow": lambda history: (history.replay.table("uniform").configure(max_size=20), many_steps(history)),
-    "flush": lambda history: history.replay.sync(),
+    "flush": lambda history: core_of(history.replay).sync(),
     "close": lambda history: history.replay.close(),
 }
 

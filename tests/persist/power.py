@@ -26,6 +26,7 @@ from headrace.store import retained
 
 sys.path.insert(0, str(Path(__file__).parent))
 import kills
+from headrace.replay.public import core_of
 
 BLOCK = 4096
 
@@ -190,13 +191,13 @@ class Round:
                 if durable is not None:
                     durable = durable[0], still_there(durable[1], replay)
                 if self.random.random() < 0.02:
-                    replay.sync()
+                    core_of(replay).sync()
                     state = kills.dump(replay)
                     durable = state, items_of(state)
                 if durable is not None and number in failures:
                     self.fail(disk, durable)
             history.writer._closed = True
-            arena = replay._disk._points._arena
+            arena = core_of(replay)._disk._points._arena
             if arena is not None:
                 self.found["pages given up"] += int(
                     (arena.array(0, (arena.nbytes // 8,), np.int64) > 0).sum()
@@ -205,7 +206,7 @@ class Round:
                 replay.close()
                 self.fail(disk, (kills.dump(replay), items_of(kills.dump(replay))))
             else:
-                replay._disk.abandon()
+                core_of(replay)._disk.abandon()
 
     def fail(self, disk, durable):
         """The machine fails, and perhaps once more soon after."""
@@ -226,12 +227,12 @@ class Round:
                     items = still_there(items, replay)
                 kills.check_rows(kills.dump(replay))
                 history.writer._closed = True
-                replay._disk.abandon()
+                core_of(replay)._disk.abandon()
                 again = disk_of_next.compose(self.folder / "again", self.random)
             with next_boot(3):
                 replay = kills.open_replay(again, 64)
                 self.compare(replay, state, items)
-                replay._disk.abandon()
+                core_of(replay)._disk.abandon()
             self.found["failures"] += 2
         finally:
             for name in ("failed", "again"):

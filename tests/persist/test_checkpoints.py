@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.replay.description import record_of, table_of
+from headrace.replay.public import core_of
 from headrace.replay.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
 from headrace.replay.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
 
@@ -105,9 +106,9 @@ def test_q8_what_final_rows_are_given_is_known_again(tmp_path, tools):
             writer.append({"observation": 1.0, "reward": 1.0})
             writer.end_episode({"observation": 2.0})
         with hr.Replay.load(replay.save(tmp_path)) as loaded:
-            loaded.note_given(["observation"])
+            core_of(loaded).note_given(["observation"])
             with pytest.raises(hr.SpecError, match="as in earlier final rows"):
-                loaded.note_given(["reward"])
+                core_of(loaded).note_given(["reward"])
 
 
 def test_q8_pending_inserts_and_writers_are_not_restored(tmp_path):
@@ -185,7 +186,7 @@ def test_q2_one_instant_while_writers_write(tmp_path):
             for thread in writers:
                 thread.join()
         assert not failures
-        assert replay.statistics().store.pages <= 512 // replay.store.arrays.page_rows + 2
+        assert replay.statistics().store.pages <= 512 // core_of(replay).store.arrays.page_rows + 2
     for path in paths:
         with hr.Replay.load(path) as loaded:
             values = []

@@ -6,6 +6,8 @@ import pytest
 import headrace as hr
 from headrace.datasets import episodes
 from headrace.persist import saving
+from headrace.replay.public import core_of
+from headrace.replay.public_writer import rows_of
 
 STEP = {"observation": 0.0, "action": 0, "reward": 0.0, "terminated": False, "truncated": False}
 SIGNATURE = hr.Signature.like(STEP)
@@ -148,23 +150,23 @@ def none_of(lanes):
 FINAL = {"observation": np.zeros(1)}
 CALLS = {
     "append": lambda writer, lanes: writer.append(step_of(lanes, 7)),
-    "append_checked": lambda writer, lanes: writer.append_checked(step_of(lanes, 7)),
-    "append_marked": lambda writer, lanes: writer.append_marked(
+    "append_checked": lambda writer, lanes: rows_of(writer).append_checked(step_of(lanes, 7)),
+    "append_marked": lambda writer, lanes: rows_of(writer).append_marked(
         {name: np.full(lanes, 7, spec.dtype) for name, spec in SIGNATURE.columns.items()},
         none_of(lanes),
         none_of(lanes),
         ["observation"],
     ),
-    "append_seam": lambda writer, lanes: writer.append_seam(
+    "append_seam": lambda writer, lanes: rows_of(writer).append_seam(
         {name: np.full(lanes, 7, spec.dtype) for name, spec in SIGNATURE.columns.items()},
         none_of(lanes),
         np.array([0]),
         FINAL,
     ),
-    "end_lanes": lambda writer, lanes: writer.end_lanes(np.array([0]), FINAL),
+    "end_lanes": lambda writer, lanes: rows_of(writer).end_lanes(np.array([0]), FINAL),
     "end_episode": lambda writer, lanes: writer.end_episode(lane=0),
-    "cut_open_lanes": lambda writer, lanes: writer.cut_open_lanes(),
-    "drop_open_lanes": lambda writer, lanes: writer.drop_open_lanes(),
+    "cut_open_lanes": lambda writer, lanes: rows_of(writer).cut_open_lanes(),
+    "drop_open_lanes": lambda writer, lanes: rows_of(writer).drop_open_lanes(),
     "create_item": lambda writer, lanes: writer.create_item("t", 1),
 }
 
@@ -185,9 +187,9 @@ def test_a_writer_that_is_overtaken_is_refused(replay, take_over, place, moment,
             files.append((place / "rows").read_bytes())
 
     if moment == "before a row is written":
-        block = writer._rows.blocks[0]
+        block = rows_of(writer)._rows.blocks[0]
         block.make_room = Before(overtake, block.make_room)
-    for holder in (writer, writer._rows):
+    for holder in (rows_of(writer), rows_of(writer)._rows):
         holder._lock = Before(overtake, holder._lock)
     with pytest.raises(hr.Closed):
         CALLS[call](writer, lanes)
@@ -197,7 +199,7 @@ def test_a_writer_that_is_overtaken_is_refused(replay, take_over, place, moment,
 
 def test_a_page_is_not_taken_from_the_next_owner(replay, take_over, place):
     writer = replay.writer(lanes=3)
-    writer._rows.blocks[0]._store = store = writer._store
+    rows_of(writer)._rows.blocks[0]._store = store = rows_of(writer)._store
     take_over()
     content = (place / "rows").read_bytes()
     with pytest.raises(hr.Closed):
@@ -208,7 +210,7 @@ def test_a_page_is_not_taken_from_the_next_owner(replay, take_over, place):
 def test_episodes_of_the_next_owner_are_not_given(replay, take_over):
     """They are copied without the lock, as batches are."""
     found = episodes(replay)
-    replay.store.columns = Overtaking(take_over, replay.store.columns)
+    core_of(replay).store.columns = Overtaking(take_over, core_of(replay).store.columns)
     with pytest.raises(hr.Closed):
         next(found)
 

@@ -11,6 +11,7 @@ import headrace as hr
 from headrace.cli import main
 from headrace.replay.selectors import Fifo, MaxHeap, MinHeap, Prioritized, Uniform
 from headrace.replay.stored import StoredReplay
+from headrace.replay.public import core_of
 
 SIGNATURE = hr.Signature.like({"x": 0, "wide": np.zeros(300, np.float32)})
 RULES = [hr.ItemRule("t", 1, lookahead=1), hr.ItemRule("heap", 2)]
@@ -56,16 +57,16 @@ def everything(replay):
     """All that a user can see of the items and their rows."""
     found = {}
     for name in ("t", "heap"):
-        ring = replay.live_table(name).ring
+        ring = core_of(replay).live_table(name).ring
         items, slots = ring.arrays, ring._live_slots()
         rows = items.rows[slots].astype(np.int64)
         touches = items.touches[slots].tolist() if len(items.touches) else []
         found[name] = [
             items.keys[slots].tolist(), items.times[slots].tolist(), items.priorities[slots].tolist(), touches,
-            [column[rows].tolist() for column in replay.store.columns.values()],
+            [column[rows].tolist() for column in core_of(replay).store.columns.values()],
             items.ring[[0, 1, 2, 3, 4, 8, 9, 10]].tolist(),
         ]  # fmt: skip
-    found["next_key"], found["episodes"] = replay.next_key, int(replay.store.next_episode[0])
+    found["next_key"], found["episodes"] = core_of(replay).next_key, int(core_of(replay).store.next_episode[0])
     return found
 
 
@@ -185,8 +186,8 @@ def test_pages_of_a_killed_process_are_told_apart(closed, tmp_path):
 
 def test_verify_names_the_rows_and_refuses_what_is_no_store(closed, tmp_path):
     with opened(closed) as replay:
-        offset = replay.store.layout.places["column:wide"][0]
-        row = int(replay.live_table("t").ring.arrays.rows[replay.live_table("t").ring._live_slots()[5]])
+        offset = core_of(replay).store.layout.places["column:wide"][0]
+        row = int(core_of(replay).live_table("t").ring.arrays.rows[core_of(replay).live_table("t").ring._live_slots()[5]])
     with open(closed / "rows", "r+b") as file:
         file.seek(offset + row * 1200)
         file.write(b"\x01")

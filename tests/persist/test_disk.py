@@ -17,6 +17,7 @@ import xxhash
 import headrace as hr
 from headrace.replay.item_memory import found_items
 from headrace.replay.items import FIRST, LIVE, SPAN
+from headrace.replay.public import core_of
 from headrace.replay.rate_limiters import MinSize
 from headrace.replay.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
 from headrace.store.arena import Arena
@@ -41,9 +42,9 @@ def fill(replay, count, start=0, **writer):
 
 
 def kept(replay, name="t"):
-    ring = replay.live_table(name).ring
+    ring = core_of(replay).live_table(name).ring
     rows = ring.arrays.rows[ring._live_slots()]
-    return replay.store.columns["x"][rows].tolist()
+    return core_of(replay).store.columns["x"][rows].tolist()
 
 
 @pytest.fixture
@@ -57,10 +58,10 @@ def test_d1_a_store_is_made_and_opened_again(place, tools):
         past.go(150)
         past.writer.close()
         before = tools.counts(replay)
-        assert replay.is_on_disk
+        assert core_of(replay).is_on_disk
     with hr.Replay(tools.SIGNATURE, tools.every_kind_of_table(), path=str(place)) as again:
         assert tools.counts(again) == before
-        assert again.store.capacity == 600
+        assert core_of(again).store.capacity == 600
 
 
 def test_d1_an_empty_folder_that_is_there_and_folders_above_it(tmp_path):
@@ -106,7 +107,7 @@ def test_a_checkpoint_of_a_store_on_disk_is_like_any_other(place, tmp_path, tool
     with hr.Replay(SIGNATURE, [table()], path=place, seed=1) as replay:
         fill(replay, 30)
         with hr.Replay.load(replay.save(tmp_path)) as loaded:
-            assert not loaded.is_on_disk
+            assert not core_of(loaded).is_on_disk
             assert kept(loaded) == kept(replay) == list(range(10, 30))
             with pytest.raises(ValueError, match="lives in memory"):
                 loaded.writer().flush(durable=True)
@@ -124,7 +125,7 @@ def test_a_checkpoint_of_a_store_on_disk_is_like_any_other(place, tmp_path, tool
 def test_d1_settings_given_on_reopening_win(place, other):
     with hr.Replay(SIGNATURE, [table()], path=place) as replay:
         fill(replay, 20)
-        replay.update_priorities("t", replay.live_table("t").ring.arrays.keys[:20], np.arange(20.0))
+        replay.update_priorities("t", core_of(replay).live_table("t").ring.arrays.keys[:20], np.arange(20.0))
     with hr.Replay(SIGNATURE, [other], path=place) as again:
         statistics = again.statistics().tables["t"]
         assert statistics.max_size == other.max_size
@@ -163,7 +164,7 @@ def test_s5_ties_of_heaps_keep_the_order_of_touch_while_every_life_has_a_heap(
     """Replay S5, P3, D1: a life without a heap forgets it, and the next one begins with the order of insertion."""
     replay = hr.Replay(SIGNATURE, [table(**lives[0])], path=place, capacity=100)
     fill(replay, 5)
-    keys = replay.live_table("t").ring.arrays.keys[:5].copy()
+    keys = core_of(replay).live_table("t").ring.arrays.keys[:5].copy()
     for touched in (1, 0):
         replay.update_priorities("t", [keys[touched]], [1.0])
     for settings in lives[1:]:
@@ -236,7 +237,7 @@ def test_d3_a_flush_that_is_closed_meanwhile_says_so(place):
     replay = hr.Replay(SIGNATURE, [table()], path=place)
     replay.close()
     with pytest.raises(hr.Closed):
-        replay.sync()
+        core_of(replay).sync()
 
 
 def test_d5_a_second_opener_is_refused_in_this_process_and_in_another(place):
@@ -296,16 +297,16 @@ def test_d5_a_forked_child_of_a_killed_owner_holds_no_lock(place):
 def test_d5_a_view_that_is_still_held_does_not_hold_the_lock(place):
     replay = hr.Replay(SIGNATURE, [table()], path=place)
     fill(replay, 3)
-    view = replay.store.block(0, "x")
+    view = core_of(replay).store.block(0, "x")
     replay.close()
     with hr.Replay(SIGNATURE, [table()], path=place) as again:
         assert kept(again) == [0, 1, 2]
         # The old one writes nothing any more.
         replay.close()
-        replay.store.statistics()
-        words = again.store.arrays.pages.copy()
-        replay.store.release(0)
-        np.testing.assert_array_equal(again.store.arrays.pages, words)
+        core_of(replay).store.statistics()
+        words = core_of(again).store.arrays.pages.copy()
+        core_of(replay).store.release(0)
+        np.testing.assert_array_equal(core_of(again).store.arrays.pages, words)
     assert view[:, 0].tolist() == [0, 1, 2]
 
 
@@ -462,9 +463,13 @@ def test_d8_a_journal_that_cannot_be(damaged, word, value):
 def test_d8_words_of_pages_that_cannot_be(damaged, word, value):
     """Items in such a page have no rows any more."""
     with hr.Replay(SIGNATURE, [table(sampler=Prioritized())], path=damaged) as replay:
-        starts = replay.live_table("t").ring.arrays.rows[replay.live_table("t").ring._live_slots()]
-        rows, page_rows = starts.astype(int), replay.store.arrays.page_rows
-        offset = replay.store.layout.places["pages"][0]
+        starts = (
+            core_of(replay)
+            .live_table("t")
+            .ring.arrays.rows[core_of(replay).live_table("t").ring._live_slots()]
+        )
+        rows, page_rows = starts.astype(int), core_of(replay).store.arrays.page_rows
+        offset = core_of(replay).store.layout.places["pages"][0]
         # One over whose end a window goes.
         page = next(row // page_rows for row in rows[-12:] if row // page_rows != (row + 2) // page_rows)
     with open(damaged / "rows", "r+b") as file:
@@ -544,13 +549,13 @@ def test_a_disk_without_room_is_a_full_store(place, monkeypatch):
 
         with monkeypatch.context() as patched:
             patched.setattr(Arena, "reserve", full)
-            for x in range(1, replay.store.arrays.page_rows):
+            for x in range(1, core_of(replay).store.arrays.page_rows):
                 writer.append(step(x))
             with pytest.raises(hr.StoreFull, match="expected room for another page.*No space left") as caught:
                 writer.append(step(500))
             assert isinstance(caught.value.__cause__, OSError)
         stored = len(replay.table("t"))
-        assert stored == replay.store.arrays.page_rows
+        assert stored == core_of(replay).store.arrays.page_rows
         writer.append(step(stored))
         assert kept(replay) == list(range(stored + 1))
 
@@ -643,7 +648,7 @@ def many(place):
 
 def test_a_journal_that_could_not_grow_is_as_long_as_it_was(many, monkeypatch):
     """Replay P1, D2: the call changes nothing, and the table serves on."""
-    ring = many.live_table("t").ring
+    ring = core_of(many).live_table("t").ring
     first = int(ring.arrays.keys[ring._live_slots()[0]])
     every = np.arange(first + 1, first + 1501)
     for _ in range(2):
@@ -657,7 +662,9 @@ def test_a_journal_that_could_not_grow_is_as_long_as_it_was(many, monkeypatch):
 
 def test_holes_that_cannot_be_closed_are_no_error_of_the_call(many, monkeypatch):
     """Replay T7, L7: what was asked for is done and counted; tidying waits."""
-    first = int(many.live_table("t").ring.arrays.keys[many.live_table("t").ring._live_slots()[0]])
+    first = int(
+        core_of(many).live_table("t").ring.arrays.keys[core_of(many).live_table("t").ring._live_slots()[0]]
+    )
     with _Full(monkeypatch):
         for begin in range(1, 2600, 400):
             assert many.delete("t", np.arange(first + begin, first + begin + 400)) == 400
@@ -673,7 +680,7 @@ def test_c3_a_disk_without_room_for_items_is_a_full_store_and_nothing_is_lost(pl
     """Replay C3: the step is not stored, and the writer goes on when there is room."""
     with hr.Replay(SIGNATURE, [table(max_size=5000)], path=place) as replay:
         writer = replay.writer(items=[hr.ItemRule("t", 1)])
-        capacity = len(replay.live_table("t").ring.arrays.rows)
+        capacity = len(core_of(replay).live_table("t").ring.arrays.rows)
         for x in range(capacity):
             writer.append(step(x))
 

@@ -7,6 +7,8 @@ import pytest
 
 import headrace as hr
 from headrace.store.arena import Arena
+from headrace.replay.public import core_of
+from headrace.replay.public_writer import rows_of
 
 SIGNATURE = hr.Signature.like({"x": 0, "y": np.float32(0)})
 # Two blocks of lanes, of 125 and 23. The first file of items has room for 1024: after six steps for the items of the
@@ -21,7 +23,7 @@ def table(name):
 @pytest.fixture
 def replay(tmp_path):
     with hr.Replay(SIGNATURE, [table("t"), table("u")], path=tmp_path / "store", capacity=4000) as replay:
-        assert replay.store.arrays.page_rows == 125
+        assert core_of(replay).store.arrays.page_rows == 125
         yield replay
 
 
@@ -30,8 +32,8 @@ def step(t):
 
 
 def kept(replay, name="t"):
-    live = replay.live_table(name)
-    return replay.store.columns["x"][live.ring.arrays.rows[live.ring._live_slots()]].tolist()
+    live = core_of(replay).live_table(name)
+    return core_of(replay).store.columns["x"][live.ring.arrays.rows[live.ring._live_slots()]].tolist()
 
 
 def refuse(*arguments):
@@ -44,16 +46,16 @@ def none():
 
 APPENDS = {
     "append": lambda writer, t: writer.append(step(t)),
-    "append_checked": lambda writer, t: writer.append_checked(step(t)),
-    "append_marked": lambda writer, t: writer.append_marked(step(t), none(), none(), ["y"]),
-    "append_seam": lambda writer, t: writer.append_seam(step(t), none(), np.zeros(0, np.int64), {}),
+    "append_checked": lambda writer, t: rows_of(writer).append_checked(step(t)),
+    "append_marked": lambda writer, t: rows_of(writer).append_marked(step(t), none(), none(), ["y"]),
+    "append_seam": lambda writer, t: rows_of(writer).append_seam(step(t), none(), np.zeros(0, np.int64), {}),
 }
 
 
 def rows_of_lanes(replay, writer):
     """How many rows each lane has, and whether they hold its steps in order."""
-    store, found = replay.store, []
-    for block in writer._blocks:
+    store, found = core_of(replay).store, []
+    for block in rows_of(writer)._blocks:
         for lane in range(block.lanes):
             newest = block.last + lane
             found.append((int(block.lane_steps[lane]), int(store.columns["x"][newest]) // 1000))
@@ -109,7 +111,7 @@ def test_a_step_whose_first_items_find_no_room_is_not_stored(replay, monkeypatch
 def test_ctrl_c_between_two_blocks_leaves_no_half_step(replay):
     writer = replay.writer(lanes=LANES, items=[hr.ItemRule("t", 1)])
     writer.append(step(0))
-    second, make = writer._blocks[1], writer._items.commit_and_make
+    second, make = rows_of(writer)._blocks[1], writer._items.commit_and_make
 
     def interrupted(block):
         if block is second:
@@ -133,7 +135,7 @@ def test_final_rows_that_find_no_room_leave_the_step_out(replay, monkeypatch, en
     """The room for them is taken before the step is committed."""
     writer = replay.writer(lanes=LANES, items=[hr.ItemRule("t", 1)])
     writer.append(step(0))
-    store, lanes = replay.store, np.array(ended)
+    store, lanes = core_of(replay).store, np.array(ended)
     finals = {"y": np.full(len(lanes), -1, np.float32)}
     # One page more, for the step itself: of the first block a page holds one.
     stop, fallocate = store.rows_in_pages // store.arrays.page_rows + 1, os.posix_fallocate
@@ -147,9 +149,9 @@ def test_final_rows_that_find_no_room_leave_the_step_out(replay, monkeypatch, en
     with monkeypatch.context() as patched:
         patched.setattr(os, "posix_fallocate", only_one_page)
         with pytest.raises(hr.StoreFull, match="No space"):
-            writer.append_seam(step(1), none(), lanes, finals)
+            rows_of(writer).append_seam(step(1), none(), lanes, finals)
     assert rows_of_lanes(replay, writer) == [(1, 0)] * LANES
-    writer.append_seam(step(1), none(), lanes, finals)
+    rows_of(writer).append_seam(step(1), none(), lanes, finals)
     expected = [0 if lane in set(ended) else 2 for lane in range(LANES)]
     assert [steps for steps, _ in rows_of_lanes(replay, writer)] == expected
     writer.close()

@@ -17,6 +17,7 @@ import pytest
 import headrace as hr
 from headrace.replay.selectors import Fifo, MaxHeap, Uniform
 from headrace.store import checked_arrays, retained
+from headrace.replay.public import core_of
 
 SCRIPT = Path(__file__).with_name("power.py")
 ROUNDS = os.environ.get("HEADRACE_POWER_ROUNDS", "6")
@@ -64,8 +65,8 @@ def append(replay, numbers, durable=False):
 
 
 def kept(replay):
-    ring = replay.live_table("t").ring
-    return replay.store.columns["x"][ring.arrays.rows[ring._live_slots()]].tolist()
+    ring = core_of(replay).live_table("t").ring
+    return core_of(replay).store.columns["x"][ring.arrays.rows[ring._live_slots()]].tolist()
 
 
 def copied(place, target):
@@ -111,7 +112,7 @@ def test_d3_who_never_asks_for_it_pays_nothing(place, tmp_path, monkeypatch):
             replay.reset("t")
             append(replay, range(20))
         assert not synced
-        assert replay.store.retained is None
+        assert core_of(replay).store.retained is None
         left = copied(place, tmp_path / "left")
     with on_machine(monkeypatch, 6), hr.Replay(SIGNATURE, [table()], path=left) as again:
         # Everything had come to the disk, as it happens.
@@ -128,7 +129,7 @@ def test_k1_keys_that_may_have_been_used_before_a_failure_are_not_used_again(pla
     # What came later of the header did not come to the disk.
     (left / "header").write_bytes(durable)
     with on_machine(monkeypatch, 6), hr.Replay(SIGNATURE, [table()], path=left) as again:
-        assert again.next_key > used
+        assert core_of(again).next_key > used
 
 
 def test_d3_pages_of_the_durable_point_are_used_again_many_at_a_time(place, tmp_path, monkeypatch):
@@ -136,14 +137,14 @@ def test_d3_pages_of_the_durable_point_are_used_again_many_at_a_time(place, tmp_
     with on_machine(monkeypatch, 5):
         replay = hr.Replay(SIGNATURE, [table(max_size=640)], path=place, capacity=640)
         append(replay, range(640), durable=True)
-        pages = replay.store._never_used
+        pages = core_of(replay).store._never_used
         synced, sync = [], os.fsync
         with monkeypatch.context() as patched:
             patched.setattr(os, "fsync", lambda descriptor: (synced.append(descriptor), sync(descriptor)))
             append(replay, range(640, 940))
         assert 0 < len(synced) <= 300 // 20 // retained._FEWEST + 1
         append(replay, range(940, 10_000))
-        assert replay.store._never_used <= pages + retained._FEWEST
+        assert core_of(replay).store._never_used <= pages + retained._FEWEST
         assert replay.statistics().store.rows <= 640 + 4 * 20
         left = copied(place, tmp_path / "left")
         replay.close()
@@ -166,10 +167,10 @@ def test_d3_a_flush_that_fails_leaves_the_last_point(place, tmp_path, monkeypatc
         with monkeypatch.context() as patched:
             patched.setattr(checked_arrays.os, "rename", full)
             with pytest.raises(OSError, match="No space"):
-                replay.sync()
+                core_of(replay).sync()
         append(replay, range(200, 400))
         left = copied(place, tmp_path / "left")
-        replay.sync()
+        core_of(replay).sync()
         later = copied(place, tmp_path / "later")
     for folder, rows in ((left, None), (later, list(range(380, 400)))):
         with on_machine(monkeypatch, 6), hr.Replay(SIGNATURE, [table()], path=folder) as again:
@@ -191,9 +192,9 @@ def test_d8_a_damaged_point_is_refused(place, tmp_path, monkeypatch, place_in_fi
 def test_d1_other_settings_may_be_given_after_a_failure(place, tmp_path, monkeypatch):
     with on_machine(monkeypatch, 5), made(place) as replay:
         append(replay, range(10))
-        keys = replay.live_table("t").ring.arrays.keys[:10]
+        keys = core_of(replay).live_table("t").ring.arrays.keys[:10]
         replay.update_priorities("t", keys, np.arange(10.0))
-        replay.sync()
+        core_of(replay).sync()
         left = copied(place, tmp_path / "left")
     other = table(sampler=MaxHeap(), max_size=5)
     with on_machine(monkeypatch, 6), hr.Replay(SIGNATURE, [other], path=left) as again:

@@ -5,6 +5,7 @@ import pytest
 
 import headrace as hr
 from headrace.replay.live_table import LiveTable
+from headrace.replay.public import core_of
 from headrace.replay.quick import may_be_small
 from headrace.replay.selectors import Fifo, Lifo, Uniform
 
@@ -177,7 +178,7 @@ def test_two_batches_share_no_memory():
         for name in SIGNATURE.columns:
             a, b = SIGNATURE.flatten(one.data)[name], SIGNATURE.flatten(other.data)[name]
             assert not np.shares_memory(a, b)
-            assert not np.shares_memory(a, replay.store.columns[name])
+            assert not np.shares_memory(a, core_of(replay).store.columns[name])
             assert a.flags.writeable
 
 
@@ -285,7 +286,7 @@ def test_large_batches_need_no_description_of_their_memory():
         with replay.writer(items=[hr.ItemRule("t", 1)]) as writer:
             writer.append({"x": [3]})
         views = {"x": hr.View(shift=[0] * 5000)}
-        plan = replay._sampling.plan(views)
+        plan = core_of(replay).sampling.plan(views)
         assert not may_be_small(plan.quick, 2**40, 1)
         assert may_be_small(plan.quick, 1, 1)
         assert replay.sample("t", 2**19)["x"].shape == (2**19, 1)

@@ -12,6 +12,7 @@ import pytest
 
 import headrace as hr
 from headrace.replay.item_ring import ItemRing
+from headrace.replay.public import core_of
 from headrace.replay.rate_limiters import CustomRateLimiter, MinSize, Queue
 from headrace.replay.selectors import CustomSelector, Fifo, Lifo, Prioritized, SelectorIndex, Uniform
 from headrace.testing import FakeClock, RankBased
@@ -141,9 +142,9 @@ def test_tables_without_one_have_the_ring_of_before():
         hr.Table("own", sampler=RankBased(), remover=Fifo(), max_size=9),
     ]
     with hr.Replay(SIGNATURE, tables) as replay:
-        assert type(replay.live_table("plain").ring) is ItemRing
-        assert replay.live_table("plain").is_quick
-        assert not replay.live_table("own").is_quick
+        assert type(core_of(replay).live_table("plain").ring) is ItemRing
+        assert core_of(replay).live_table("plain").is_quick
+        assert not core_of(replay).live_table("own").is_quick
 
 
 def test_a_checkpoint_is_loaded_into_a_selector_of_ones_own(tmp_path):

@@ -11,6 +11,7 @@ import headrace as hr
 from headrace.ends import EndOfEpisode
 from headrace.replay.cutting import END_NUMBERS, Cut, cut_block, cut_finals, new_windows, room_for
 from headrace.replay.items import kept_rows
+from headrace.replay.public_writer import rows_of as inside_of
 from headrace.spec import ArraySpec, Signature
 from headrace.store.arena import Arena
 from headrace.store.block import LaneBlock
@@ -164,7 +165,7 @@ def test_marked_steps_make_the_windows_of_the_closed_form(
         marks[0, list(final)] = True
         marks[1, list(idle)] = True
         step = {"number": numbers, "observation": numbers}
-        writer.append_marked(step, marks[0], marks[1], ("number", "observation"))
+        inside_of(writer).append_marked(step, marks[0], marks[1], ("number", "observation"))
         due = []
         for lane in range(lanes):
             if lane in idle:

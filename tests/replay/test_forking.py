@@ -12,6 +12,8 @@ import pytest
 
 import headrace as hr
 from headrace.forking import ForkFollowers, HomeProcess, reading_copies
+from headrace.replay.public import core_of
+from headrace.replay.public_writer import rows_of
 from headrace.testing import FakeClock, in_forked_child
 
 ROWS = 3000
@@ -81,9 +83,9 @@ def assert_all_refused(uses):
 
 
 def files_of(replay):
-    if replay._disk is None:
+    if core_of(replay)._disk is None:
         return {}
-    return {path.name: path.read_bytes() for path in replay._disk.folder.iterdir()}
+    return {path.name: path.read_bytes() for path in core_of(replay)._disk.folder.iterdir()}
 
 
 def test_every_use_in_a_child_raises(replay, tmp_path):
@@ -95,8 +97,10 @@ def test_every_use_in_a_child_raises(replay, tmp_path):
     two = {"x": np.zeros(2, np.int64), "image": np.zeros((2, 2000), np.uint8)}
     uses = {
         "append": lambda: writer.append(row(1)),
-        "append_checked": lambda: writer.append_checked(row(1)),
-        "append_marked": lambda: lanes.append_marked(two, np.ones(2, np.bool_), np.zeros(2, np.bool_), ["x"]),
+        "append_checked": lambda: rows_of(writer).append_checked(row(1)),
+        "append_marked": lambda: rows_of(lanes).append_marked(
+            two, np.ones(2, np.bool_), np.zeros(2, np.bool_), ["x"]
+        ),
         "append of lanes": lambda: lanes.append(two),
         "create_item": lambda: writer.create_item("t", 1),
         "end_episode": writer.end_episode,
@@ -117,7 +121,7 @@ def test_every_use_in_a_child_raises(replay, tmp_path):
         "distribution": table.distribution,
         "configure": lambda: table.configure(max_size=10),
     }
-    if replay.is_on_disk:
+    if core_of(replay).is_on_disk:
         uses["durable flush"] = lambda: writer.flush(durable=True)
     assert_all_refused(uses)
     assert not (tmp_path / "checkpoints").exists()
@@ -241,7 +245,7 @@ def test_fork_waits_for_the_lock(replay):
             forking.set()
 
     def hold():
-        with replay.lock:
+        with core_of(replay).lock:
             halves.append(1)
             held.set()
             forking.wait()
@@ -262,7 +266,7 @@ def test_nobody_waits_behind_a_thread_of_the_parent(replay):
     replay.sample("q", 999)
     thread = threading.Thread(target=lambda: replay.sample("q", 2))
     thread.start()
-    replay.clock.wait_for_waiters(1)
+    core_of(replay).clock.wait_for_waiters(1)
 
     def sample():
         with reading_copies():
@@ -277,7 +281,7 @@ def test_nobody_waits_behind_a_thread_of_the_parent(replay):
 def test_a_pools_lock_is_not_taken_over(replay):
     """LP6: threads of the parent may be copying rows."""
     replay.sample("t", 100)
-    pool = replay._sampling.plan(None)._pool
+    pool = core_of(replay).sampling.plan(None)._pool
 
     def shape_of_a_batch():
         with reading_copies():

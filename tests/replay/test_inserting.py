@@ -5,6 +5,7 @@ import pytest
 
 import headrace as hr
 from headrace.replay.items import FIRST, LIVE, SPAN
+from headrace.replay.public import core_of
 from headrace.store.layout import LANES, REFERENCES
 
 SIGNATURE = hr.Signature.like({"n": np.int64(0)})
@@ -25,7 +26,7 @@ def contents(live):
 
 
 def references(replay):
-    pages = replay.store.arrays.pages
+    pages = core_of(replay).store.arrays.pages
     return np.where(pages[:, LANES] > 0, pages[:, REFERENCES], 0).tolist()
 
 
@@ -50,7 +51,7 @@ def test_a_run_is_what_its_items_are_one_by_one(max_size, lanes, lookahead):
                 # A hole; until it is at an end of the ring there is no run.
                 keys = plain.sample("t", 1).info.keys
                 assert [replay.delete("t", keys) for replay in replays] == [1, 1]
-            tables = [replay.live_table("t") for replay in replays]
+            tables = [core_of(replay).live_table("t") for replay in replays]
             assert contents(tables[0]) == contents(tables[1])
             assert references(plain) == references(other)
             assert tables[0].inserts == tables[1].inserts
@@ -70,10 +71,10 @@ def test_the_table_is_made_smaller_and_larger():
             for _ in range(30):
                 writer.append({"n": number + np.arange(8)})
                 number += 8
-            live = replay.live_table("t")
+            live = core_of(replay).live_table("t")
             words = live.ring.arrays.ring
             assert words[LIVE] == words[SPAN] == max_size
             assert 0 <= words[FIRST] < len(live.ring.arrays.rows)
             rows = live.ring.arrays.rows[live.ring._live_slots()]
-            assert replay.store.columns["n"][rows].tolist() == list(range(number - max_size, number))
+            assert core_of(replay).store.columns["n"][rows].tolist() == list(range(number - max_size, number))
             assert live.inserts - live.deletes == max_size

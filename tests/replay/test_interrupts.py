@@ -16,6 +16,7 @@ import pytest
 import headrace as hr
 from headrace.persist import saving
 from headrace.store.layout import REFERENCES
+from headrace.replay.public import core_of
 
 SOURCES = str(Path(hr.__file__).parent)
 SIGNATURE = hr.Signature.like({"n": np.int64(0)})
@@ -93,13 +94,13 @@ class Steps:
 
 def check(replay, steps):
     """What is in the table, by the numbers in its rows."""
-    live = replay.live_table("t")
+    live = core_of(replay).live_table("t")
     items, slots = live.ring.arrays, live.ring._live_slots()
     keys = items.keys[slots].astype(np.int64)
     assert live.inserts - live.deletes == len(live.ring) == len(slots)
     assert (np.diff(keys) > 0).all()
-    assert replay.next_key > keys.max(initial=-1)
-    first = replay.store.columns["n"][items.rows[slots].astype(np.int64)]
+    assert core_of(replay).next_key > keys.max(initial=-1)
+    first = core_of(replay).store.columns["n"][items.rows[slots].astype(np.int64)]
     by_lane = [first[first % 100 == lane] for lane in range(steps.lanes)]
     assert sum(map(len, by_lane)) == len(first)
     for found in by_lane:
@@ -218,7 +219,7 @@ def test_what_an_interrupted_draw_took_is_counted(sampler, k, on_disk, tmp_path)
         replay, writer = filled(sampler, k, path)
         with replay:
             goes_on = draw_interrupted(number, replay)
-            live = replay.live_table("t")
+            live = core_of(replay).live_table("t")
             times = live.ring.arrays.times[live.ring._live_slots()].astype(int)
             found = replay.statistics().tables["t"]
             assert found.samples in (0, 1, 2)
@@ -266,7 +267,7 @@ def test_a_queue_that_interrupted_draws_have_emptied_takes_as_many_as_before():
         writer = replay.writer(items=[hr.ItemRule("t", 1)])
         for n in range(3):
             writer.append({"n": n})
-        ring = replay.live_table("t").ring
+        ring = core_of(replay).live_table("t").ring
         draw = ring.draw
 
         def draw_and_interrupt(*arguments):
@@ -313,7 +314,7 @@ def test_a_save(tmp_path, monkeypatch):
     with new_replay() as replay:
         steps = Steps(replay, hr.ItemRule("t", 1), 3)
         steps.append(600)
-        before, number, goes_on = references(replay.store), 1, True
+        before, number, goes_on = references(core_of(replay).store), 1, True
         assert len(before) > 5
         while goes_on:
             goes_on = False
@@ -323,8 +324,8 @@ def test_a_save(tmp_path, monkeypatch):
             except KeyboardInterrupt:
                 goes_on = True
             gc.collect()  # What leads in a circle to what the interrupt has passed.
-            assert references(replay.store) == before
-            assert not any(held.extra_rows for held in replay.store._holders)
+            assert references(core_of(replay).store) == before
+            assert not any(held.extra_rows for held in core_of(replay).store._holders)
             number += 1
         steps.append(5)
         check(replay, steps)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.replay.items import DEAD, FIRST, SPAN
 from headrace.replay.mending import first_wrong, pin_found, pin_items
+from headrace.replay.public import core_of
 from headrace.store.layout import PADDING, REFERENCES
 from headrace.store.ranges import flags_of_pages
 
@@ -35,16 +36,16 @@ def filled(lookahead: int, sampler: Any, length: int = 1, max_times: int = 0) ->
 
 def references_of(replay: hr.Replay, pin: Any) -> Any:
     """What pages are held by after `pin`, which is given the store's arrays and the items."""
-    arrays = replay.store.arrays
+    arrays = core_of(replay).store.arrays
     pages = arrays.pages.copy()
     pages[:, REFERENCES] = 1  # None is freed.
-    told = pin(arrays._replace(pages=pages), replay.live_table("t").ring.arrays)
+    told = pin(arrays._replace(pages=pages), core_of(replay).live_table("t").ring.arrays)
     return told, pages[:, REFERENCES]
 
 
 def found_in(replay: hr.Replay, next_key: int, max_times: int = 0) -> Any:
     """What `pin_found` tells, and what pages are held by after it."""
-    arrays = replay.store.arrays
+    arrays = core_of(replay).store.arrays
     padded = (flags_of_pages(arrays.steps, arrays.pages, arrays.page_rows) & np.uint32(PADDING)) != 0
     return references_of(replay, lambda s, i: pin_found(s, padded, i, np.uint64(next_key), max_times))
 
@@ -71,7 +72,7 @@ def test_pages_are_held_by_as_many_items_as_one_after_the_other(
 def test_a_page_in_which_a_lane_waited_holds_its_items_as_others_do() -> None:
     """Where nothing was written in some row of a page, each item's own row is looked at."""
     with filled(0, hr.selectors.Uniform()) as replay:
-        arrays, items = replay.store.arrays, replay.live_table("t").ring.arrays
+        arrays, items = core_of(replay).store.arrays, core_of(replay).live_table("t").ring.arrays
         oldest = items.ring[FIRST]
         row = items.rows[oldest]
         replay.delete("t", items.keys[oldest : oldest + 1].copy())
@@ -114,7 +115,7 @@ def test_whatever_is_wrong_is_found_where_it_is(wrong: str, place: int, lookahea
         if isinstance(sampler, hr.selectors.Prioritized):
             batch = replay.sample("t", 2)
             replay.update_priorities("t", batch.info.keys, np.array([2.0, 3.0]))
-        items, steps = replay.live_table("t").ring.arrays, replay.store.arrays.steps
+        items, steps = core_of(replay).live_table("t").ring.arrays, core_of(replay).store.arrays.steps
         assert items.ring[SPAN] == ITEMS
         slot = (items.ring[FIRST] + place) % len(items.rows)
         before = (slot - 1) % len(items.rows)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import headrace as hr
+from headrace.replay.public import core_of
 from headrace.replay.rate_limiters import Queue
 from headrace.replay.selectors import Fifo, Uniform
 
@@ -33,16 +34,16 @@ def make(**options):
 
 
 def stored(replay):
-    live = replay.live_table("t")
+    live = core_of(replay).live_table("t")
     rows = live.ring.arrays.rows[live.ring._live_slots()]
-    return replay.store.columns["x"][rows].tolist()
+    return core_of(replay).store.columns["x"][rows].tolist()
 
 
 @pytest.mark.parametrize("lanes", [1, 7])
 def test_c3_steps_whose_items_find_no_memory(refuse, lanes):
     """The items that went in before are counted, the others are not there, and the writer goes on."""
     with make() as replay:
-        capacity = len(replay.live_table("t").ring.arrays.rows)
+        capacity = len(core_of(replay).live_table("t").ring.arrays.rows)
         writer = replay.writer(lanes=lanes, items=[hr.ItemRule("t", 1)])
         values = np.arange(capacity // lanes * lanes).reshape(-1, lanes)
         for row in values:
@@ -68,7 +69,7 @@ def test_c3_windows_that_find_no_memory_hold_no_pages(refuse, ends):
     step = {"observation": 0, "action": 0, "reward": 0.0, "terminated": False, "truncated": False}
     table = hr.Table("t", sampler=Uniform(), remover=Fifo(), max_size=5000)
     with hr.Replay(hr.Signature.like(step), [table], seed=0) as replay:
-        capacity = len(replay.live_table("t").ring.arrays.rows)
+        capacity = len(core_of(replay).live_table("t").ring.arrays.rows)
         rule = hr.ItemRule("t", length=2, stride=1, end=hr.EndOfEpisode.TRUNCATE)
         writer = hr.StepWriter(replay, [rule], lanes=3, autoreset="disabled")
         writer.add_first(np.zeros(3, np.int64))
@@ -112,7 +113,7 @@ def test_c3_a_step_writer_goes_on_after_the_step_that_is_stored(refuse, rules, e
     """The next row begins with the observation that followed that step, and each key is told that has an item."""
     columns = {"observation": 0, "action": 0, "reward": 0.0, "terminated": False, "truncated": False}
     with two_tables(columns) as replay:
-        capacity = len(replay.live_table("t").ring.arrays.rows)
+        capacity = len(core_of(replay).live_table("t").ring.arrays.rows)
         mode = {} if lanes is None else {"lanes": lanes, "autoreset": "same_step"}
         writer = hr.StepWriter(replay, item_rules(rules), **mode)
         told, number = [], 0
@@ -138,10 +139,14 @@ def test_c3_a_step_writer_goes_on_after_the_step_that_is_stored(refuse, rules, e
         if ends and lanes is None:
             writer.add_first(every(number))
         add()
-        rows = replay.live_table("t").ring.arrays.rows[replay.live_table("t").ring._live_slots()]
+        rows = (
+            core_of(replay)
+            .live_table("t")
+            .ring.arrays.rows[core_of(replay).live_table("t").ring._live_slots()]
+        )
         last = rows[-(lanes or 1) :]
-        assert replay.store.columns["observation"][last].tolist() == [number - 1] * (lanes or 1)
-        assert replay.store.columns["action"][last].tolist() == [number] * (lanes or 1)
+        assert core_of(replay).store.columns["observation"][last].tolist() == [number - 1] * (lanes or 1)
+        assert core_of(replay).store.columns["action"][last].tolist() == [number] * (lanes or 1)
         counts = [replay.table(rule.table).statistics() for rule in item_rules(rules)]
         assert len(set(told)) == len(told) == sum(each.inserts for each in counts)
         assert writer.statistics().items_written == len(told)
@@ -156,7 +161,7 @@ def test_c3_an_observer_goes_on_after_the_frame_that_is_stored(refuse, tables):
     """O6: the frame that comes next continues it; a frame that was sent again would not."""
     frame = hr.Trajectory(0, 0.0, 0, (), 1, np.float32(0), np.float32(1))
     with two_tables(frame) as replay:
-        capacity = len(replay.live_table("t").ring.arrays.rows)
+        capacity = len(core_of(replay).live_table("t").ring.arrays.rows)
         observer = hr.AddTrajectoryObserver(replay, tables, sequence_length=1)
         told = []
 
@@ -181,7 +186,7 @@ def test_c3_an_episode_that_finds_no_memory_is_over(refuse, tables):
     """E1: the next episode is recorded whole, and its frames stand in no other."""
     frame = hr.Trajectory(0, 0.0, 0, (), 2, np.float32(0), np.float32(1))
     with two_tables(frame) as replay:
-        capacity = len(replay.live_table("t").ring.arrays.rows)
+        capacity = len(core_of(replay).live_table("t").ring.arrays.rows)
         observer = hr.AddEpisodeObserver(replay, tables, max_sequence_length=2)
         told = []
 
@@ -197,12 +202,12 @@ def test_c3_an_episode_that_finds_no_memory_is_over(refuse, tables):
         end()
         see(capacity + 1)
         for name in ("t", "u")[: len(tables)]:
-            ring = replay.live_table(name).ring
+            ring = core_of(replay).live_table(name).ring
             assert ring.window.tolist() == [2, 0, 0]
             assert not ring.has_windows
             rows = ring.arrays.rows[ring._live_slots()]
             expected = [*range(capacity), capacity + 1]
-            assert replay.store.columns["observation"][rows].tolist() == expected
+            assert core_of(replay).store.columns["observation"][rows].tolist() == expected
         assert len(set(told)) == len(told) == (capacity + 1) * len(tables)
         observer.close()
 
@@ -210,16 +215,16 @@ def test_c3_an_episode_that_finds_no_memory_is_over(refuse, tables):
 def test_c3_an_item_that_is_made_by_hand_is_refused_and_holds_nothing(refuse):
     with make() as replay:
         writer = replay.writer()
-        capacity = len(replay.live_table("t").ring.arrays.rows)
+        capacity = len(core_of(replay).live_table("t").ring.arrays.rows)
         for x in range(capacity):
             writer.append({"x": x})
             writer.create_item("t", 1)
-        held = replay.store.arrays.pages.copy()
+        held = core_of(replay).store.arrays.pages.copy()
         end = refuse()
         for _ in range(3):
             with pytest.raises(hr.StoreFull, match="Cannot allocate"):
                 writer.create_item("t", 1)
-        np.testing.assert_array_equal(replay.store.arrays.pages, held)
+        np.testing.assert_array_equal(core_of(replay).store.arrays.pages, held)
         end()
         writer.create_item("t", 1)
         assert len(replay.table("t")) == replay.table("t").statistics().inserts == capacity + 1
@@ -232,7 +237,7 @@ def test_c3_pending_items_stay_pending(refuse):
         writer = replay.writer(items=[hr.ItemRule("t", 1)], max_pending=5000)
         for x in range(2000):
             writer.append({"x": x})
-        live = replay.live_table("t")
+        live = core_of(replay).live_table("t")
         assert (len(replay.table("t")), writer.pending) == (1024, 976)
         end = refuse()
         assert len(replay.sample("t", 500).info.keys) == 500
@@ -240,7 +245,7 @@ def test_c3_pending_items_stay_pending(refuse):
         assert counts.size == counts.inserts == 2000 - writer.pending
         assert counts.pending_inserts == writer.pending > 0
         end()
-        with replay.lock:
+        with core_of(replay).lock:
             live.settle()
         replay.sample("t", 1000)
         assert (len(replay.table("t")), writer.pending) == (2000, 0)

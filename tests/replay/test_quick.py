@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.replay import quick
 from headrace.replay.items import FIRST
+from headrace.replay.public import core_of
 from headrace.replay.sampling import Sampling
 from headrace.store import copier
 from headrace.views import View, transition
@@ -181,7 +182,7 @@ def test_pages_of_a_writer_that_is_garbage_are_out_of_sight_either_way() -> None
             if general:
                 patch.setattr(Sampling, "_draw_quick", lambda *_: None)
             with filled(0, 4, [1], 1, 0, hr.selectors.Uniform(), 500) as replay:
-                assert replay.store.has_dropped
+                assert core_of(replay).store.has_dropped
                 found.append(replay.sample("t", 100, views=views))
     assert_equal(*found)
 
@@ -189,13 +190,13 @@ def test_pages_of_a_writer_that_is_garbage_are_out_of_sight_either_way() -> None
 @pytest.mark.parametrize("views", QUICK_VIEWS)
 def test_views_of_columns_are_one_call(views: dict[str, View] | None) -> None:
     with filled(0, 2, [0, 0, 1], 1, 0, hr.selectors.Uniform(), None) as replay:
-        assert replay._sampling.plan(views).quick is not None
+        assert core_of(replay).sampling.plan(views).quick is not None
 
 
 @pytest.mark.parametrize("views", OTHER_VIEWS)
 def test_other_views_take_the_general_way(views: dict[str, View]) -> None:
     with filled(0, 2, [0, 0, 1], 1, 0, hr.selectors.Uniform(), None) as replay:
-        assert replay._sampling.plan(views).quick is None
+        assert core_of(replay).sampling.plan(views).quick is None
         assert len(replay.sample("t", 5, views=views).info.keys) == 5
 
 
@@ -204,7 +205,7 @@ def test_items_that_leave_or_differ_take_the_general_way() -> None:
         with hr.Replay(SIGNATURE, [table]) as replay, replay.writer(items=rules) as writer:
             for _ in range(5):
                 writer.append(SIGNATURE.zeros())
-            return replay.live_table("t").is_quick
+            return core_of(replay).live_table("t").is_quick
 
     def table(**changes: Any) -> hr.Table:
         settings: dict[str, Any] = {
@@ -229,7 +230,9 @@ def test_a_batch_is_a_copy_and_its_arrays_are_each_others_no_neighbours() -> Non
         batch.data["a"][:] = -1
         assert (batch.data["b"] == again["b"]).all()
         assert (batch.data["c"] == again["c"]).all()
-        assert (replay.store.columns["observation"][: replay.store.rows_in_pages] >= 0).all()
+        assert (
+            core_of(replay).store.columns["observation"][: core_of(replay).store.rows_in_pages] >= 0
+        ).all()
         later = [replay.sample("t", 16, views=views) for _ in range(3)]
         assert (batch.data["b"] == again["b"]).all()
         assert later[0].data["a"].base is not later[1].data["a"].base
@@ -265,22 +268,22 @@ def test_random_numbers_are_those_of_the_generator() -> None:
     """Kernels ask NumPy's generator itself, so its state tells all (replay S10)."""
     with filled(3, 1, [0], 1, 1, hr.selectors.Uniform(), None) as replay:
         random = np.random.default_rng()
-        random.bit_generator.state = replay._random.bit_generator.state
+        random.bit_generator.state = core_of(replay)._random.bit_generator.state
         expected = random.random(40)
         size = len(replay.table("t"))
         keys = replay.sample("t", 40, views=PLAIN).info.keys
-        items = replay.live_table("t").ring.arrays
+        items = core_of(replay).live_table("t").ring.arrays
         oldest = items.keys[items.ring[FIRST]]
         assert (keys == oldest + (expected * size).astype(np.uint64)).all()
-        assert random.bit_generator.state == replay._random.bit_generator.state
+        assert random.bit_generator.state == core_of(replay)._random.bit_generator.state
 
 
 def test_large_batches_are_not_copied_under_the_lock() -> None:
     with filled(3, 1, [0], 1, 1, hr.selectors.Uniform(), None) as replay:
-        plan, live = replay._sampling.plan(PLAIN), replay.live_table("t")
+        plan, live = core_of(replay).sampling.plan(PLAIN), core_of(replay).live_table("t")
         assert plan.quick is not None
-        assert replay._sampling._draw_quick(plan, live, 256) is not None
-        assert replay._sampling._draw_quick(plan, live, 100_000) is None
+        assert core_of(replay).sampling._draw_quick(plan, live, 256) is not None
+        assert core_of(replay).sampling._draw_quick(plan, live, 100_000) is None
         assert len(replay.sample("t", 100_000, views=PLAIN).info.keys) == 100_000
 
 
@@ -345,7 +348,7 @@ def test_a_copy_that_finds_no_memory_gives_its_guard_back(monkeypatch: pytest.Mo
         monkeypatch.setattr(quick, "gather", refuse)
         with pytest.raises(MemoryError):
             replay.sample("t", 4)
-        assert not replay.store._readers
+        assert not core_of(replay).store._readers
 
 
 @pytest.mark.parametrize("way", ["quick", "general"])
@@ -387,7 +390,7 @@ def test_a_tree_is_put_together_from_a_batch_in_one_call() -> None:
     table = hr.Table("t", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=9)
     with hr.Replay(signature, [table]) as replay, replay.writer(items=[hr.ItemRule("t", 1)]) as writer:
         writer.append({"observation": {"frame": np.full(100, 3, np.uint8), "speed": np.float32(0.5)}})
-        assert replay._sampling.plan(None).quick is not None
+        assert core_of(replay).sampling.plan(None).quick is not None
         observation = replay.sample("t", 2).data["observation"]
         assert observation["frame"].tolist() == [[3] * 100] * 2
         assert observation["speed"].tolist() == [0.5, 0.5]

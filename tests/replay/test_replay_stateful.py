@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import headrace as hr
 from headrace.replay.items import DEAD, FIRST, SPAN
+from headrace.replay.public import core_of
 from headrace.replay.rate_limiters import CustomRateLimiter, MinSize, Queue, SampleToInsertRatio
 from headrace.replay.selectors import (
     CustomSelector,
@@ -201,7 +202,7 @@ class Model:
 
 def keys_in_order(replay, table):
     """The keys of all items in the order of insertion, read where they lie."""
-    arrays = replay.live_table(table).ring.arrays
+    arrays = core_of(replay).live_table(table).ring.arrays
     slots = (arrays.ring[FIRST] + np.arange(arrays.ring[SPAN])) % len(arrays.rows)
     return arrays.keys[slots[arrays.rows[slots] != DEAD]].tolist()
 
@@ -248,7 +249,7 @@ class ReplayAgainstLists(RuleBasedStateMachine):
         """The replay comes back as it was (replay Q8, D1, D7), apart from its writers."""
         self.writer.close()
         self.replay = self.next_life()
-        self.next_key = self.replay.next_key
+        self.next_key = core_of(self.replay).next_key
         self.begin_writing()
 
     def next_life(self):
@@ -547,7 +548,7 @@ class StoreOnDiskAgainstLists(ReplayAgainstLists):
         return hr.Replay(SIGNATURE, tables, path=self.folder.name, capacity=4000, **settings)
 
     def next_life(self):
-        tables = [self.replay.live_table(name).description() for name in self.models]
+        tables = [core_of(self.replay).live_table(name).description() for name in self.models]
         self.replay.close()
         return hr.Replay(SIGNATURE, tables, path=self.folder.name, clock=self.clock)
 

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
+from headrace.replay.public_writer import rows_of
 from headrace.replay.selectors import Fifo
 from headrace.spec import ArraySpec, Signature
 from headrace.trajectories.windows import windows
@@ -79,7 +80,7 @@ def test_random_streams(length: int, stride: int, lanes: int, capacity: int | No
         final = np.array([since_end[lane] > 0 and data.draw(st.integers(0, 4)) == 0 for lane in range(lanes)])
         given = ("number", "observation")
         if lanes > 1 and (idle.any() or final.any()):
-            writer.append_marked(step(numbers, lanes), final, idle, given)
+            rows_of(writer).append_marked(step(numbers, lanes), final, idle, given)
         else:
             idle[:] = final[:] = False
             writer.append(step(numbers if lanes > 1 else int(numbers[0])))
@@ -107,7 +108,7 @@ def test_random_streams(length: int, stride: int, lanes: int, capacity: int | No
                 since_end[lane] = 0
                 assert take_all(replay) == due()
         if data.draw(st.integers(0, 9)) == 0:
-            writer.cut_open_lanes()
+            rows_of(writer).cut_open_lanes()
             for lane in range(lanes):
                 if since_end[lane]:
                     streams[lane], made[lane], since_end[lane], waiting[lane] = [], 0, 0, True

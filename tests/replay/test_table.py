@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import headrace as hr
+from headrace.replay.public import core_of
 from headrace.replay.rate_limiters import MinSize, Queue, SampleToInsertRatio, Stack
 from headrace.replay.selectors import Fifo, Lifo, MaxHeap, Prioritized, Uniform
 
@@ -300,7 +301,7 @@ def test_configure_with_a_random_remover_keeps_the_size():
         drawn = replay.sample("t", 500)
         assert len(set(drawn.data["n"].tolist())) == 5
         assert (drawn.info.table_size == 5).all()
-        ring = replay.live_table("t").ring.arrays.ring
+        ring = core_of(replay).live_table("t").ring.arrays.ring
         assert ring[1] <= 2 * 5 + 64
 
 

@@ -14,6 +14,8 @@ import pytest
 
 import headrace as hr
 import headrace.replay.sampling as sampling_module
+from headrace.replay.public import core_of
+from headrace.replay.public_writer import rows_of
 from headrace.replay.rate_limiters import MinSize, Queue
 from headrace.replay.selectors import Fifo, Lifo, Prioritized, Uniform
 from headrace.testing import FakeClock
@@ -424,8 +426,8 @@ def test_after_close_every_call_raises(scene):
         lambda: play.replay.can_sample("t"),
         play.replay.statistics,
         lambda: play.replay.table("t"),
-        lambda: play.replay.note_given(["n"]),
-        lambda: play.replay.note_padding("t", {"n": 1}),
+        lambda: core_of(play.replay).note_given(["n"]),
+        lambda: core_of(play.replay).note_padding("t", {"n": 1}),
         lambda: len(handle),
         handle.statistics,
         handle.distribution,
@@ -435,11 +437,11 @@ def test_after_close_every_call_raises(scene):
         lambda: writer.create_item("t", 1),
         writer.end_episode,
         writer.flush,
-        lambda: writer.end_lanes(np.array([0]), None),
-        lambda: writer.end_lanes(np.array([0]), {"n": np.array([1])}),
-        writer.cut_open_lanes,
-        writer.drop_open_lanes,
-        writer.end_streams,
+        lambda: rows_of(writer).end_lanes(np.array([0]), None),
+        lambda: rows_of(writer).end_lanes(np.array([0]), {"n": np.array([1])}),
+        rows_of(writer).cut_open_lanes,
+        rows_of(writer).drop_open_lanes,
+        rows_of(writer).end_streams,
     ):
         with pytest.raises(hr.Closed):
             call()
@@ -456,7 +458,7 @@ def test_a_replay_that_is_closed_in_the_middle_of_an_append_takes_nothing_more(s
     play = scene(table())
     writer = play.replay.writer(items=[hr.ItemRule("t", length) for length in lengths])
     writer.append({"n": 0})
-    lock = play.replay.lock
+    lock = core_of(play.replay).lock
     about_to_append, lock_is_held = threading.Event(), threading.Event()
 
     class Handing:
@@ -470,14 +472,14 @@ def test_a_replay_that_is_closed_in_the_middle_of_an_append_takes_nothing_more(s
         def __exit__(self, *error):
             return lock.__exit__(*error)
 
-    writer._lock = Handing()
+    rows_of(writer)._lock = Handing()
     appending = play.threads.submit(writer.append, {"n": 1})
     assert about_to_append.wait(10)
     play.replay.close()
     lock_is_held.set()
     with pytest.raises(hr.Closed):
         appending.result(10)
-    writer._lock = lock
+    rows_of(writer)._lock = lock
     writer.close()
 
 
@@ -683,7 +685,7 @@ def test_when_the_last_writer_has_failed_a_waiting_sample_ends_with_its_error(sc
         play.put(writer, 1)
     play.replay.reset("t")
     waiter = play.start(play.replay.sample, "t", 1)
-    play.replay.writer_failed(Gone(), hr.WorkerDied("worker 3 died", worker_idx=3))
+    core_of(play.replay).writer_failed(Gone(), hr.WorkerDied("worker 3 died", worker_idx=3))
     with pytest.raises(hr.WorkerDied, match="worker 3"):
         waiter.result(10)
     with pytest.raises(hr.WorkerDied):
@@ -695,7 +697,7 @@ def test_while_another_can_write_a_failure_ends_no_wait(scene):
     play = scene(table())
     writer = play.writer()
     waiter = play.start(play.replay.sample, "t", 1)
-    play.replay.writer_failed(Gone(), hr.WorkerDied("worker 3 died", worker_idx=3))
+    core_of(play.replay).writer_failed(Gone(), hr.WorkerDied("worker 3 died", worker_idx=3))
     assert not waiter.done()
     play.put(writer, 5)
     assert waiter.result(10).data["n"].tolist() == [5]
@@ -707,7 +709,7 @@ def test_what_can_be_served_is_served_also_after_a_failure(scene):
     play = scene(hr.Table.queue("t", 5))
     with play.writer() as writer:
         play.put(writer, 1, 2)
-    play.replay.writer_failed(Gone(), hr.WorkerDied("worker 3 died", worker_idx=3))
+    core_of(play.replay).writer_failed(Gone(), hr.WorkerDied("worker 3 died", worker_idx=3))
     assert play.replay.sample("t", 2).data["n"].tolist() == [1, 2]
     with pytest.raises(hr.WorkerDied):
         play.replay.sample("t", 1)
@@ -741,7 +743,7 @@ def test_the_first_final_row_comes_while_a_sample_waits(cached):
             replay.reset("t")
             waiting = threads.submit(replay.sample, "t", 2, views=views)
             clock.wait_for_waiters(1)
-            with replay.lock:  # The sample is drawn when both are there.
+            with core_of(replay).lock:  # The sample is drawn when both are there.
                 writer.append({"n": 2, "goal": 7})
                 writer.create_item("t", 1)
                 writer.end_episode({"goal": 8})
@@ -777,7 +779,7 @@ def test_the_first_padded_item_comes_while_a_sample_waits(scene, views):
     play = scene(table(sampler=Lifo(), rate_limiter=MinSize(2)))
     with play.replay.writer(items=[hr.ItemRule("t", 3, stride=3, end=hr.EndOfEpisode.PAD)]) as writer:
         waiter = play.start(play.replay.sample, "t", 2, views=views)
-        play.replay.note_padding("t", {"n": -1})
+        core_of(play.replay).note_padding("t", {"n": -1})
         for number in range(4):
             writer.append({"n": number})
         writer.end_episode()

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import headrace as hr
+from headrace.replay.public import core_of
+from headrace.replay.public_writer import rows_of
 from headrace.replay.selectors import Fifo, Lifo
 
 SIGNATURE = hr.Signature.like(
@@ -61,7 +63,7 @@ def test_many_lanes_are_appended_together(lanes):
 def test_more_lanes_than_a_page_has_rows():
     # Several blocks: pages of 4 rows and 10 lanes
     with new_replay(capacity=4 * 32) as replay:
-        assert replay.store.arrays.page_rows == 4
+        assert core_of(replay).store.arrays.page_rows == 4
         with replay.writer(lanes=10, items=[hr.ItemRule("t", 3)], history=5) as writer:
             for number in range(1, 5):
                 writer.append(step(np.arange(10) * 100 + number, 10))
@@ -168,24 +170,24 @@ def test_a_step_written_while_the_rows_move_is_whole(lanes, monkeypatch):
     """A collector shares the rows between a writer's copy and its lock: what was copied may have stayed behind."""
     with new_replay() as replay, replay.writer(lanes=lanes, items=[hr.ItemRule("t", 1)]) as writer:
         writer.append(step(np.arange(lanes) if lanes > 1 else 1, lanes if lanes > 1 else None))
-        write, written = writer._write, []
+        write, written = rows_of(writer)._write, []
 
         def write_and_move(row, values):
             write(row, values)
             written.append(row)
             if len(written) == 1:
-                replay.store.share()
-                for column in replay.store.columns.values():
+                core_of(replay).store.share()
+                for column in core_of(replay).store.columns.values():
                     column[row : row + lanes] = 0
 
-        monkeypatch.setattr(writer, "_write", write_and_move)
+        monkeypatch.setattr(rows_of(writer), "_write", write_and_move)
         numbers = 7 + np.arange(lanes)
         writer.append(step(numbers if lanes > 1 else 7, lanes if lanes > 1 else None))
         writer.append(step(numbers if lanes > 1 else 7, lanes if lanes > 1 else None))
         assert written[0] == written[1] != written[2]
         for row in {written[0], written[2]}:
-            assert replay.store.columns["n"][row : row + lanes].tolist() == numbers.tolist()
-            assert replay.store.columns["observation"][row, 0] == 7
+            assert core_of(replay).store.columns["n"][row : row + lanes].tolist() == numbers.tolist()
+            assert core_of(replay).store.columns["observation"][row, 0] == 7
 
 
 @pytest.mark.parametrize("lanes", [1, 3])
@@ -206,8 +208,8 @@ def test_a_checked_step_written_while_the_rows_move_is_whole(lanes, monkeypatch)
             write(row, values)
             written.append(row)
             if len(written) == 1:
-                replay.store.share()
-                for column in replay.store.columns.values():
+                core_of(replay).store.share()
+                for column in core_of(replay).store.columns.values():
                     column[row : row + lanes] = 0
 
         monkeypatch.setattr(rows, "write_checked", write_and_move)
@@ -342,7 +344,7 @@ def test_a_row_is_stored_once_and_lives_as_long_as_it_is_held():
         assert replay.statistics().store.rows == 20
         replay.reset("a")
         assert replay.statistics().store.rows == 20
-        view = replay.store.block(0, "n")
+        view = core_of(replay).store.block(0, "n")
         replay.reset("b")
         held = replay.statistics().store
         assert (held.rows, held.pages) == (20, 1)
@@ -446,18 +448,18 @@ def test_a_final_step_that_does_not_fit_changes_nothing(final):
 def test_append_marked_holds_final_rows_and_lanes_that_wait():
     with new_replay() as replay, replay.writer(lanes=3, items=[hr.ItemRule("t", 2)], history=4) as writer:
         no = np.zeros(3, bool)
-        writer.append_marked(step(np.array([1, 101, 201]), 3), no, no, ["observation"])
+        rows_of(writer).append_marked(step(np.array([1, 101, 201]), 3), no, no, ["observation"])
         # Lane 1 ends with this row, of which only the observation is kept; lane 2 goes on.
         marks = np.array([False, True, False])
         final = step(np.array([2, 9, 202]), 3)
-        writer.append_marked(final, marks, no, ["observation"])
+        rows_of(writer).append_marked(final, marks, no, ["observation"])
         assert all_items(replay) == [[1, 2], [101, 9000], [201, 202]]
         # Lane 1 waits: nothing is stored of it.
-        writer.append_marked(step(np.array([3, 77, 203]), 3), no, marks, ["observation"])
+        rows_of(writer).append_marked(step(np.array([3, 77, 203]), 3), no, marks, ["observation"])
         assert all_items(replay) == [[2, 3], [202, 203]]
         writer.create_item("t", 2, lane=1)
         assert all_items(replay) == [[101, 9000]]
-        writer.append_marked(step(np.array([4, 110, 204]), 3), no, no, ["observation"])
+        rows_of(writer).append_marked(step(np.array([4, 110, 204]), 3), no, no, ["observation"])
         writer.append(step(np.array([5, 111, 205]), 3))
         assert all_items(replay) == [[3, 4], [203, 204], [4, 5], [110, 111], [204, 205]]
 
@@ -470,7 +472,7 @@ def test_capacity_rows_are_storable_and_hardly_more(capacity):
     # C2, C3
     table = hr.Table("t", sampler=Fifo(), remover=Fifo(), max_size=10**6)
     with new_replay(table, capacity=capacity) as replay:
-        assert replay.store.arrays.page_rows <= max(1, capacity / 32)
+        assert core_of(replay).store.arrays.page_rows <= max(1, capacity / 32)
         writer = replay.writer(items=[hr.ItemRule("t", 1)])
 
         def fill():
@@ -542,7 +544,7 @@ def test_without_capacity_freed_pages_are_used_again():
     # C1
     table = hr.Table("t", sampler=Fifo(), remover=Fifo(), max_size=100)
     with new_replay(table) as replay, replay.writer(items=[hr.ItemRule("t", 1)]) as writer:
-        page_rows = replay.store.arrays.page_rows
+        page_rows = core_of(replay).store.arrays.page_rows
         for number in range(6 * page_rows):
             writer.append(step(number))
         store = replay.statistics().store
@@ -562,7 +564,9 @@ def test_a_closed_writer_takes_no_more_calls():
             lambda: writer.append(step(2)),
             lambda: writer.create_item("t", 1),
             writer.end_episode,
-            lambda: writer.append_marked(step(np.zeros(1), 1), np.zeros(1, bool), np.zeros(1, bool), []),
+            lambda: rows_of(writer).append_marked(
+                step(np.zeros(1), 1), np.zeros(1, bool), np.zeros(1, bool), []
+            ),
         ):
             with pytest.raises(hr.Closed):
                 call()

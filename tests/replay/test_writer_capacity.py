@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import headrace as hr
+from headrace.replay.public_writer import rows_of
+from headrace.replay.public import core_of
 
 
 @pytest.mark.parametrize(("capacity", "lanes"), [(1000, 1), (1000, 64), (200, 8), (100, 4), (640, 7)])
@@ -95,10 +97,10 @@ def test_room_may_be_asked_for_before_something_else_is_changed():
         with replay.writer(history=100_000) as writer:
             with pytest.raises(hr.StoreFull):  # noqa: PT012
                 while True:
-                    writer.make_room()
+                    rows_of(writer).make_room()
                     writer.append({"number": 1})
         with pytest.raises(hr.Closed):
-            writer.make_room()
+            rows_of(writer).make_room()
 
 
 def test_an_episode_that_fills_the_store_can_be_dropped():
@@ -108,7 +110,7 @@ def test_an_episode_that_fills_the_store_can_be_dropped():
                 with pytest.raises(hr.StoreFull):  # noqa: PT012
                     while True:
                         writer.append({"number": 1})
-                writer.drop_open_lanes()
+                rows_of(writer).drop_open_lanes()
                 with pytest.raises(ValueError, match="the last 1 rows"):
                     writer.create_item("t", 1)
             writer.append({"number": 7})
@@ -121,14 +123,14 @@ def test_a_forgotten_writer_waits_for_nobody():
     table = hr.Table("t", sampler=hr.selectors.Fifo(), remover=hr.selectors.Fifo(), max_size=9)
     with hr.Replay(hr.Signature.like({"n": 0}), [table], capacity=4000) as replay:
         writers = [replay.writer(lanes=1000, items=[hr.ItemRule("t", 1)])]
-        allowed = replay.store._row_budget
+        allowed = core_of(replay).store._row_budget
         writers[0].append({"n": np.zeros(1000, np.int64)})
         assert replay.statistics().store.pages > 1, "the lanes stand in several blocks"
         forgotten = threading.Thread(target=writers.clear, daemon=True)
-        with replay.lock:
+        with core_of(replay).lock:
             forgotten.start()
             forgotten.join(10)
             assert not forgotten.is_alive()
         replay.reset("t")
         assert replay.statistics().store.pages == 0
-        assert replay.store._row_budget < allowed
+        assert core_of(replay).store._row_budget < allowed

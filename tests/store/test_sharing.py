@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import headrace as hr
+from headrace.replay.public import core_of
 from headrace.replay.selectors import Fifo
 from headrace.spec import ArraySpec, Signature
 from headrace.store import arena as arena_module
@@ -221,6 +222,6 @@ def test_a_worker_process_writes_into_a_loaded_replay(tmp_path):
             make_env, frames_per_batch=8, total_frames=40, replay_buffer=loaded, items=[hr.ItemRule("t", 1)]
         ) as collector:
             assert sum(batch.frames for batch in collector) == 40
-        assert loaded.store.arena.is_shareable
+        assert core_of(loaded).store.arena.is_shareable
         assert len(loaded.table("t")) == 80
         assert loaded.sample("t", 80).info.times_sampled.tolist() == list(range(1, 81))

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.errors import StoreFull
+from headrace.replay.public import core_of
 from headrace.spec import ArraySpec, Signature
 from headrace.store.arena import Arena
 from headrace.store.block import LaneBlock
@@ -235,7 +236,7 @@ def test_wide_rows_take_little_more_than_what_is_held():
             for _ in range(40):
                 writer.append({"x": row})
         store = replay.statistics().store
-        used = (store.pages + store.free_pages) * replay.store.arrays.page_rows * store.row_bytes
+        used = (store.pages + store.free_pages) * core_of(replay).store.arrays.page_rows * store.row_bytes
         assert used <= 4 * 5 * store.row_bytes
 
 

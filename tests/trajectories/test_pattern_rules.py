@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
+from headrace.replay.public import core_of
 from headrace.replay.selectors import Fifo
 from headrace.trajectories import Condition, PatternRule
 
@@ -258,7 +259,7 @@ def test_more_lanes_than_a_page_has_rows():
         conditions=[Condition.column("observation", lambda o: o % 2 == 1)],
     )
     with new_replay(capacity=4 * 32) as replay:
-        assert replay.store.arrays.page_rows == 4
+        assert core_of(replay).store.arrays.page_rows == 4
         with hr.StepWriter(replay, [rule], lanes=10, autoreset="next_step") as writer:
             lanes, none = np.arange(10), np.zeros(10, bool)
             writer.add_first(lanes * 10)

@@ -8,6 +8,7 @@ import pytest
 
 import headrace as hr
 from headrace.checks import check_timeout
+from headrace.replay.public import core_of
 from headrace.replay.selectors import Fifo
 from headrace.store.block import LaneBlock
 from headrace.testing import RankBased
@@ -152,7 +153,7 @@ def test_a_row_that_was_idle_is_zeros():
                 writer.add(np.full(2, 7), np.full(2, 7.0, np.float32), ends, no, observe([7, 7], np.ones(2)))
                 if call % 2:
                     row = int(writer._writer._blocks[0].newest_rows[0])
-                    stored = {name: column[row] for name, column in replay.store.columns.items()}
+                    stored = {name: column[row] for name, column in core_of(replay).store.columns.items()}
                     assert not any(np.any(value) for value in stored.values())
 
 
@@ -190,7 +191,7 @@ def test_an_interrupt_while_all_lanes_end_mixes_no_observations(mode, monkeypatc
                 with pytest.raises(KeyboardInterrupt):
                     writer.add(np.full(2, 2), reward, ~no, no, observation(2), None, *final)
             writer.add(np.full(2, 3), reward, no, no, observation(3))
-            columns = replay.store.columns
+            columns = core_of(replay).store.columns
             rows = columns["action"] == 3
             assert rows.sum() == 2
             assert (columns["observation/wide"][rows] == columns["observation/small"][rows][:, None]).all()
@@ -204,4 +205,4 @@ def test_a_refused_signature_leaves_no_writer_behind():
         with pytest.raises(hr.errors.SpecError, match="missing: truncated") as caught:
             hr.TransitionWriter(replay, "nowhere", lanes=300, autoreset="disabled")
         # The error is still at hand, and with its traceback whatever the call had made.
-        assert not replay._open_writers, caught
+        assert not core_of(replay)._open_writers, caught

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.errors import SpecError
+from headrace.replay.public import core_of
 from headrace.views import View, hindsight, transition
 
 END = hr.EndOfEpisode
@@ -207,7 +208,9 @@ def test_goals_against_lists_of_episodes(
         if not replay.can_sample("t", 1):
             return
         before = {
-            name: column.copy() for name, column in replay.store.row_arrays.items() if column.size < 1e6
+            name: column.copy()
+            for name, column in core_of(replay).store.row_arrays.items()
+            if column.size < 1e6
         }
         views = {
             **relabel({**VIEWS, **transition(n_step, GAMMA)}, strategy=strategy, ratio=ratio),
@@ -215,9 +218,9 @@ def test_goals_against_lists_of_episodes(
         }
         uniforms = np.random.default_rng(seed).random((2, 1000))
         injected = Uniforms(uniforms)
-        replay._sampling.random, stored = injected, replay._sampling.random  # type: ignore[assignment]
+        core_of(replay).sampling.random, stored = injected, core_of(replay).sampling.random  # type: ignore[assignment]
         batch = replay.sample("t", 12, views=views)
-        replay._sampling.random = stored
+        core_of(replay).sampling.random = stored
         data = {
             name: column if length > 1 else column[:, None]
             for name, column in batch.data.items()
@@ -264,7 +267,7 @@ def test_goals_against_lists_of_episodes(
                 assert data["previous"][at] == rewarded(t - 1)
             assert data["reward"][at] == sum(GAMMA**k * rewarded(t + k) for k in range(m))
         for name, column in before.items():
-            np.testing.assert_array_equal(replay.store.row_arrays[name], column)
+            np.testing.assert_array_equal(core_of(replay).store.row_arrays[name], column)
 
 
 # ---- the draw ------------------------------------------------------------------------------------------------------
@@ -298,13 +301,13 @@ def test_each_candidate_is_equally_likely(strategy: str, candidates: list[int]):
         with one_episode(6) as replay:
             replay.sample("t", 1)
             uniform = (part + 0.5) / (60 * len(candidates))
-            replay._sampling.random = Uniforms([[0.0], [uniform]])  # type: ignore[assignment]
+            core_of(replay).sampling.random = Uniforms([[0.0], [uniform]])  # type: ignore[assignment]
             (goal,) = replay.sample("t", 1, views=views).data["goal"]
             assert goal == candidates[part // 60]
     with one_episode(6) as replay:
         replay.sample("t", 1)
         # The ends of the range are rows as well.
-        replay._sampling.random = Uniforms([[0.0] * 2, [0.0, np.nextafter(1.0, 0.0)]])  # type: ignore[assignment]
+        core_of(replay).sampling.random = Uniforms([[0.0] * 2, [0.0, np.nextafter(1.0, 0.0)]])  # type: ignore[assignment]
         goals = replay.sample("t", 2, views=views).data["goal"]
         assert goals.tolist() == [candidates[0], 7]
 
@@ -314,7 +317,7 @@ def test_the_ratio_is_the_probability():
     views = relabel({"goal": View("observation/desired")}, ratio=0.25, strategy="final")
     numbers = (np.arange(8) + 0.5) / 8
     with one_episode(8) as replay:
-        replay._sampling.random = Uniforms([numbers, numbers])  # type: ignore[assignment]
+        core_of(replay).sampling.random = Uniforms([numbers, numbers])  # type: ignore[assignment]
         data = replay.sample("t", 8, views=views).data
         assert data["relabelled"].tolist() == [True, True, *[False] * 6]
         assert data["goal"].tolist() == [9, 9, -3, -4, -5, -6, -7, -8]
@@ -344,15 +347,15 @@ def test_sampling_without_hindsight_is_as_it_was():
     replay, _ = filled(5, 1, 60, 9, hr.ItemRule("t", 1, lookahead=1))
     with replay:
         flat = {"goal": View("observation/desired"), "reward": View("reward")}
-        assert replay._sampling.plan(flat).quick is not None
-        assert replay._sampling.plan(relabel(flat)).quick is None
+        assert core_of(replay).sampling.plan(flat).quick is not None
+        assert core_of(replay).sampling.plan(relabel(flat)).quick is None
         for views in (plain, flat, relabel(plain)):
             # A uniform table without holes draws one number an item; hindsight two more.
             expected = np.random.default_rng()
-            expected.bit_generator.state = replay._sampling.random.bit_generator.state
+            expected.bit_generator.state = core_of(replay).sampling.random.bit_generator.state
             expected.random(24 if "relabelled" in views else 8)
             replay.sample("t", 8, views=views)
-            assert replay._sampling.random.bit_generator.state == expected.bit_generator.state
+            assert core_of(replay).sampling.random.bit_generator.state == expected.bit_generator.state
     pair = []
     for views in (plain, relabel(plain, ratio=0.0)):
         replay, _ = filled(5, 1, 60, 9, hr.ItemRule("t", 1, lookahead=1))
@@ -409,7 +412,7 @@ def test_terminated_and_discount_follow_the_goal_if_asked():
     )
     with one_episode(4) as replay:
         # Goals: 2 (reached at once), 5, its own, 5 (reached at once).
-        replay._sampling.random = Uniforms([[0, 0, 1, 0], [0, 0.99, 0, 0.5]])  # type: ignore[assignment]
+        core_of(replay).sampling.random = Uniforms([[0, 0, 1, 0], [0, 0.99, 0, 0.5]])  # type: ignore[assignment]
         data = replay.sample("t", 4, views=views).data
     assert data["observation"]["desired"].tolist() == [2, 5, -3, 5]
     assert data["terminated"].tolist() == data["flag"].tolist() == [True, False, False, True]
@@ -481,7 +484,7 @@ def test_achieved_goals_that_final_rows_were_not_given(strategy: str):
                 reward=lambda achieved, goal, info: achieved - goal,
             )  # fmt: skip
             # The last of the rows that can be drawn.
-            replay._sampling.random = Uniforms([[0.0] * 4, [np.nextafter(1.0, 0.0)] * 4])  # type: ignore[assignment]
+            core_of(replay).sampling.random = Uniforms([[0.0] * 4, [np.nextafter(1.0, 0.0)] * 4])  # type: ignore[assignment]
             assert replay.sample("t", 4, views=views).data["goal"].tolist() == goals
 
 
@@ -517,7 +520,7 @@ def test_chunks_of_recurrent_learners_have_one_goal():
     """Windows with a burn-in: one goal for all of it, later than the row where learning begins."""
     views = relabel(hr.views.recurrent(2, burn_in=2, columns=["observation/desired", "reward"]), ratio=1.0)
     with one_episode(6, stride=2, lookahead=1) as replay:
-        replay._sampling.random = Uniforms([[0.0] * 3, [0.0] * 3])  # type: ignore[assignment]
+        core_of(replay).sampling.random = Uniforms([[0.0] * 3, [0.0] * 3])  # type: ignore[assignment]
         data = replay.sample("t", 3, views=views).data
     assert data["observation/desired"].tolist() == [[0, 0, 2, 2], [4] * 4, [6] * 4]
     assert data["reward"][1].tolist() == [1_000_000.0 * row + 4000 for row in (2, 3, 4, 5)]
@@ -530,7 +533,7 @@ def test_the_functions_run_outside_the_lock_and_the_guard():
         seen = []
 
         def curious(achieved: Any, goal: Any, info: Any) -> Any:
-            assert not replay.store._readers
+            assert not core_of(replay).store._readers
             seen.append(replay.statistics().tables["t"].size)
             raise ZeroDivisionError("mine")
 
@@ -640,8 +643,8 @@ def test_plans_of_views_made_anew_for_each_batch_are_not_kept_for_ever():
     with one_episode(3) as replay:
         for _ in range(250):
             views = relabel({"goal": View("observation/desired")}, reward=lambda achieved, goal, info: 0)
-            replay._sampling.plan(views)
-        assert len(replay._sampling._plans) <= 100
+            core_of(replay).sampling.plan(views)
+        assert len(core_of(replay).sampling._plans) <= 100
 
 
 def test_equality_and_text():

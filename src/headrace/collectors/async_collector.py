@@ -24,6 +24,7 @@ from headrace.collectors.sources import given_weights
 from headrace.collectors.statistics import CollectorStatistics
 from headrace.collectors.worker import ReplayPlace, Task
 from headrace.envs import environment_factory, environment_seeds
+from headrace.replay.public import core_of
 from headrace.replay.rules import ItemRule
 from headrace.spec import ArraySpec
 
@@ -108,7 +109,7 @@ class AsyncCollector:
         options, replay = self._options, self._options.replay_buffer
         place = None
         if replay is not None:
-            store = replay.store
+            store = core_of(replay).store
             place = ReplayPlace(
                 signature=store.signature,
                 nbytes=store.arena.nbytes,

@@ -17,6 +17,7 @@ from headrace.collectors.rollout import EpisodeLedger, by_env, make_batch
 from headrace.errors import Closed, StoreFull
 from headrace.replay.cutting import CONTINUE, cut_block, cut_finals, new_windows, room_for
 from headrace.replay.pending import NewItems, Pending
+from headrace.replay.replay import ReplayCore
 from headrace.replay.rules import ItemRule, checked_rules
 from headrace.store.commit import commit_steps, note_finals
 from headrace.store.layout import FINAL, LINKED, NEXT, STEP_MASK, USED, VERSIONED
@@ -57,7 +58,7 @@ class Landlord:
 
     def __init__(
         self,
-        replay: Any,
+        replay: ReplayCore,
         rules: Sequence[ItemRule],
         num_envs: int,
         send: Callable[[Lease], None],

@@ -77,7 +77,7 @@ class CollectorOptions:
         for rule in checked_rules(self.items):
             if not isinstance(rule, ItemRule):
                 raise TypeError(f"items: expected ItemRule, got {type(rule).__name__}")
-            self.replay_buffer.live_table(rule.table)
+            self.replay_buffer.table(rule.table)
 
     @property
     def random_frames(self) -> int:

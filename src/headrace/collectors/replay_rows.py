@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from headrace.collectors.rollout import RolloutBuffer
 from headrace.envs.protocol import Columns
 from headrace.errors import Closed, DeadlineExceeded
+from headrace.replay.public import core_of
 from headrace.replay.rules import ItemRule
 from headrace.spec import Signature
 
@@ -40,7 +41,7 @@ class ReplayRows:
         }
         self._open = np.zeros(num_envs, np.bool_)
         self._followed = True
-        self._writer = replay.writer(lanes=num_envs, items=rules)
+        self._writer = core_of(replay).writer(lanes=num_envs, items=rules)
 
     def write(self, buffer: RolloutBuffer) -> int:
         """Append every step of a full rollout.
@@ -115,7 +116,7 @@ class ReplayRows:
     def _close_writer(self) -> None:
         try:
             self._writer.close(timeout=0)
-        except DeadlineExceeded as deadline:
+        except DeadlineExceeded:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ResourceWarning)
-                self._writer.__exit__(type(deadline), deadline, None)
+                self._writer.abandon()

@@ -40,6 +40,8 @@ from headrace.collectors.worker import SLOTS
 from headrace.errors import Closed, DeadlineExceeded, Disconnected, StoreFull, WorkerDied
 from headrace.forking import ForkFollowers
 from headrace.replay.pending import wait_on
+from headrace.replay.public import core_of
+from headrace.replay.replay import ReplayCore
 from headrace.spec import Signature
 from headrace.store.arena import Arena
 
@@ -78,7 +80,7 @@ class Session:
     def __init__(self, options: CollectorOptions) -> None:
         self.home = collector_home()
         self._options = options
-        self._replay = options.replay_buffer
+        self._replay = None if options.replay_buffer is None else core_of(options.replay_buffer)
         self.tally = Tally()
         self.ready: Ready | None = None
         self.newest = 0
@@ -126,12 +128,12 @@ class Session:
             self.is_iterating = True
             self._grants.owe(SLOTS)
         else:
-            self._begin_leasing(ready)
+            self._begin_leasing(self._replay, ready)
         return ready
 
-    def _begin_leasing(self, ready: Ready) -> None:
+    def _begin_leasing(self, replay: ReplayCore, ready: Ready) -> None:
         self._landlord = Landlord(
-            self._replay,
+            replay,
             self._options.rules(),
             ready.num_envs,
             self._send_quietly,
@@ -289,7 +291,7 @@ class Session:
     def _end_waits(self, failure: BaseException) -> None:
         """End the waits of learners for rows that only this collector could write."""
         # Rules: collectors CF8
-        if self._landlord is not None:
+        if self._landlord is not None and self._replay is not None:
             self._replay.writer_failed(self._landlord, failure)
 
     def _died(self) -> WorkerDied:

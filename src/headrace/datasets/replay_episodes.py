@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from headrace.datasets.row_columns import episode_maker
 from headrace.replay import Replay
+from headrace.replay.public import core_of
 from headrace.spec import Signature
 from headrace.store.gather import window_rows_in
 from headrace.store.layout import FINAL, LANES, PREVIOUS, STARTS, STEP_MASK
@@ -54,11 +55,11 @@ def episodes(replay: Replay | StoredSteps) -> ReplayEpisodes:
     ([array([0., 1.])], 1)
     >>> replay.close()
     """
-    return ReplayEpisodes(replay)
+    return ReplayEpisodes(core_of(replay) if isinstance(replay, Replay) else replay)
 
 
 class StoredSteps(Protocol):
-    """Stored steps to read episodes from: a `Replay`, or a store on disk that is only looked at."""
+    """Stored steps to read episodes from: those of a `Replay`, or of a store on disk that is only looked at."""
 
     @property
     def signature(self) -> Signature:

@@ -24,7 +24,7 @@ from headrace.loaders.workers import (
     place_among_workers,
     replay_of_this_process,
 )
-from headrace.replay.replay import Replay
+from headrace.replay import Replay
 
 
 class Loader:

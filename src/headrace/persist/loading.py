@@ -41,7 +41,7 @@ from headrace.replay.item_state import (
 )
 from headrace.replay.items import FIRST, RING_WORDS, SPAN, WINDOW_WORDS
 from headrace.replay.mending import FoundItems, Where, mend
-from headrace.replay.replay import Replay
+from headrace.replay.replay import ReplayCore
 from headrace.replay.states import COUNTS, ReplayState, TableState
 from headrace.replay.table import Table
 from headrace.spec import Signature
@@ -79,7 +79,7 @@ class _OtherTables(CheckpointError):
     """Not the checkpoint's fault, so no older one is tried."""
 
 
-def load(path: str | os.PathLike[str], tables: Sequence[Table] | None) -> Replay:
+def load(path: str | os.PathLike[str], tables: Sequence[Table] | None) -> ReplayCore:
     """See `Replay.load`."""
     place = Path(path)
     if is_checkpoint(place):
@@ -96,7 +96,7 @@ def load(path: str | os.PathLike[str], tables: Sequence[Table] | None) -> Replay
     )
 
 
-def _load_one(folder: Path, tables: Sequence[Table] | None) -> Replay:
+def _load_one(folder: Path, tables: Sequence[Table] | None) -> ReplayCore:
     manifest = read_manifest(folder)
     with _damage_in(folder / MANIFEST):
         return _Checkpoint(folder, manifest).replay(tables)
@@ -123,7 +123,7 @@ class _Checkpoint:
                 raise ValueError(f"expected files of this folder, got {record.name!r}")
             os.close(open_file(folder, record))  # Missing and cut files are told before anything is read.
 
-    def replay(self, tables: Sequence[Table] | None) -> Replay:
+    def replay(self, tables: Sequence[Table] | None) -> ReplayCore:
         """The replay, with other settings if `tables` has them."""
         manifest = self._manifest
         saved = [table_of(entry.table) for entry in manifest.tables]
@@ -150,7 +150,7 @@ class _Checkpoint:
         index: Mapping[str, NDArray[Any]],
         saved: Sequence[Table],
         states: list[TableState[LoadedItems]],
-    ) -> Replay:
+    ) -> ReplayCore:
         """Items and words of rows are read first, and looked at while the values of rows are still on their way."""
         steps = self._plan_rows(store, index["pages"])
         self._finish(*(entry.file for entry in self._manifest.tables))
@@ -162,12 +162,12 @@ class _Checkpoint:
 
     def _replay_of(
         self, store: Store, saved: Sequence[Table], states: list[TableState[LoadedItems]]
-    ) -> tuple[Replay, list[FoundItems]]:
+    ) -> tuple[ReplayCore, list[FoundItems]]:
         """A replay whose rows and pages are still to come, and its items, which nobody has looked at yet."""
         manifest = self._manifest
         for entry, state in zip(manifest.tables, states, strict=True):
             finish_items(state.items.memory.items, _head_of(entry), self._names_in(entry))
-        replay = Replay.of_state(self._state(store.signature, states), store)
+        replay = ReplayCore.of_state(self._state(store.signature, states), store)
         found = [
             FoundItems(
                 replay.live_table(table.name).ring.arrays,

@@ -24,7 +24,7 @@ from headrace.replay.description import record_of
 from headrace.replay.generator import generator_record
 from headrace.replay.item_memory import RECORD_ROW
 from headrace.replay.item_state import RECORDS, ItemState
-from headrace.replay.replay import Replay
+from headrace.replay.replay import ReplayCore
 from headrace.replay.states import ReplayState, TableState
 from headrace.store.held_pages import HeldPages
 from headrace.store.layout import (
@@ -47,7 +47,7 @@ from headrace.store.store import Store
 _GROUP_BYTES = 32 << 20
 
 
-def save(replay: Replay, directory: str | os.PathLike[str], keep: int | None) -> Path:
+def save(replay: ReplayCore, directory: str | os.PathLike[str], keep: int | None) -> Path:
     """See `Replay.save`."""
     keep = None if keep is None else check_count("keep", keep, 1)
     _refuse_what_cannot_be_written_down(replay)
@@ -65,7 +65,7 @@ def save(replay: Replay, directory: str | os.PathLike[str], keep: int | None) ->
     return path
 
 
-def _refuse_what_cannot_be_written_down(replay: Replay) -> None:
+def _refuse_what_cannot_be_written_down(replay: ReplayCore) -> None:
     for name in replay.table_names:
         try:
             record_of(replay.live_table(name).description())

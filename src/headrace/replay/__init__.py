@@ -4,11 +4,11 @@ from headrace.replay import rate_limiters, selectors
 from headrace.replay.batch import SampledBatch, SampleInfo
 from headrace.replay.estimate import estimate_bytes
 from headrace.replay.packing import PackedBatch
-from headrace.replay.replay import Replay
+from headrace.replay.public import Replay
+from headrace.replay.public_writer import Writer
 from headrace.replay.rules import ItemRule
 from headrace.replay.table import Table
 from headrace.replay.table_handle import TableHandle
-from headrace.replay.writer import Writer
 
 __all__ = [
     "ItemRule",

@@ -31,7 +31,7 @@ from headrace.store.layout import FINAL, LINKED, PADDING
 from headrace.store.room import stored_without_items
 
 if TYPE_CHECKING:
-    from headrace.replay.replay import Replay
+    from headrace.replay.replay import ReplayCore
 
 
 Made: TypeAlias = tuple[int, range]
@@ -81,7 +81,7 @@ class ItemMaker:
             stored too, and whoever writes has noted that.
     """
 
-    def __init__(self, replay: Replay, rules: Sequence[Rule], pending: Pending) -> None:
+    def __init__(self, replay: ReplayCore, rules: Sequence[Rule], pending: Pending) -> None:
         self._replay = replay
         store = replay.store
         self._arrays = store.arrays

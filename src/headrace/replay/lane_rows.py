@@ -21,7 +21,7 @@ from headrace.store.staging import Stage
 from headrace.store.store import Store
 
 if TYPE_CHECKING:
-    from headrace.replay.replay import Replay
+    from headrace.replay.replay import ReplayCore
 
 
 class LaneRows:
@@ -39,7 +39,7 @@ class LaneRows:
         extra_pages: how many pages the lanes may take beyond what the capacity needs (`Store.allow`).
     """
 
-    def __init__(self, replay: Replay, lanes: int, history: int, items: ItemMaker) -> None:
+    def __init__(self, replay: ReplayCore, lanes: int, history: int, items: ItemMaker) -> None:
         self._replay = replay
         self._store = replay.store
         self._lock = replay.lock

@@ -1,25 +1,21 @@
-"""A store of steps with its tables: what writers write to and learners sample from."""
+"""The inner state of a replay, which writers, observers, collectors and checkpoints work on."""
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from headrace.checks import check_count
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.errors import Closed, SpecError
-from headrace.replay.batch import SampledBatch
 from headrace.replay.custom_ring import new_ring
 from headrace.replay.disk import Disk
 from headrace.replay.distribution import SkippedKeys
@@ -33,13 +29,11 @@ from headrace.replay.rules import Rule
 from headrace.replay.sampling import Sampling
 from headrace.replay.states import ReplayState
 from headrace.replay.table import Table, kernel_selectors
-from headrace.replay.table_handle import TableHandle
-from headrace.replay.writer import Writer
+from headrace.replay.writer import RowWriter
 from headrace.spec import Signature, maker_for
 from headrace.statistics import FrozenDict, ReplayStatistics
 from headrace.store.held_pages import HeldPages
 from headrace.store.store import Store
-from headrace.views.view import View
 
 _REMEDY = (
     "Use it in the process that made it: collect in another process with hr.AsyncCollector, which writes into this "
@@ -47,36 +41,16 @@ _REMEDY = (
     "hr.loaders.Loader(..., snapshot=True), or save a checkpoint and call hr.Replay.load(path) in each worker"
 )
 
+STAYS_HERE = (
+    "a Replay lives in the process that made it and cannot be pickled or copied; for a copy in another process "
+    "save a checkpoint with replay.save(folder), and read it there with Replay.load(folder)"
+)
 
-class Replay:
-    """Steps, each stored once, and tables of items over them. Thread-safe.
 
-    What a call has done when it returns is *queued* (gone with the process), *applied* (kept by a replay with a `path`
-    when the process is killed) or *durable* (kept when the machine fails): see docs/durability.md.
+class ReplayCore:
+    """The inner state of a replay: its store, its tables, and what writers, observers and collectors need of them.
 
-    Args:
-        signature: of one step.
-        tables: at least one, with different names.
-        capacity: number of steps that can be stored at least; None grows as they come, bounded by what items and
-            writers hold.
-        path: a folder, where rows and items then live, in files mapped into memory. They survive the process: a folder
-            that holds a store is opened again, with all items that were applied. None keeps them in memory.
-        seed: of the generator that draws; None takes one from the system. A store that was closed goes on as it was.
-        clock: tells the time to deadlines; tests give one that they move.
-
-    Raises:
-        ValueError: no table, two of one name, capacity < 1; `path`, and a table with a `CustomSelector`.
-        CheckpointError: `path` is in use, holds something else or another store, or is damaged; it was not changed.
-
-    >>> import headrace as hr
-    >>> table = hr.Table("t", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=100)
-    >>> replay = hr.Replay(hr.Signature.like({"observation": np.zeros(3, np.float32)}), [table], seed=0)
-    >>> with replay.writer(items=[hr.ItemRule("t", length=1)]) as writer:
-    ...     for _ in range(5):
-    ...         writer.append({"observation": np.ones(3, np.float32)})
-    >>> replay.sample("t", batch_size=2).data["observation"].shape
-    (2, 3)
-    >>> replay.close()
+    Args: as `Replay`, which is what users see of it.
     """
 
     def __init__(
@@ -94,7 +68,7 @@ class Replay:
                 f"signature: expected a Signature, got {type(signature).__name__}; {maker_for(signature)} makes one"
             )
         capacity = None if capacity is None else check_count("capacity", capacity, 1)
-        descriptions = _checked_tables(tables)
+        descriptions = checked_tables(tables)
         random = np.random.default_rng(seed)
         if path is None:
             self._begin(Store(signature, capacity), random, clock)
@@ -128,7 +102,7 @@ class Replay:
         self.lock: threading.RLock = self.store.lock
         self.clock = clock
         self._random = random
-        self._sampling = Sampling(store, random, frozenset() if disk is None else disk.header.given)
+        self.sampling = Sampling(store, random, frozenset() if disk is None else disk.header.given)
         self._disk = disk
         self.next_key = 1 if disk is None else disk.header.next_key
         # A store on disk has written down that keys up to here may have been used.
@@ -158,7 +132,7 @@ class Replay:
     @property
     def final_columns(self) -> frozenset[str]:
         """The columns that final rows are given values of, all the same ones; empty before the first final row."""
-        return self._sampling.given
+        return self.sampling.given
 
     # ---- writing ---------------------------------------------------------------------------------------------------
 
@@ -169,55 +143,13 @@ class Replay:
         history: int | None = None,
         max_pending: int = 1000,
         timeout: float | None = None,
-    ) -> Writer:
-        """A writer for `lanes` environments side by side.
-
-        Args:
-            lanes: steps of N environments are appended together, with a leading axis N, if it is above 1.
-            items: rules for the windows that become items of tables automatically.
-            history: how many of its newest rows each lane keeps in reach of `create_item`; by default what the item
-                rules need, else the smaller of 1000 and a quarter of the capacity over the lanes.
-            max_pending: items that may wait for a rate limiter; the next call that makes one waits.
-            timeout: seconds of that wait; None waits for ever.
-
-        Raises:
-            KeyError: a rule names a table that is not there.
-            ValueError: a number is too small.
-        """
+    ) -> RowWriter:
+        """A writer of rows; see `Replay.writer`."""
         # Rules: replay I2
         self.check_open()
-        return Writer(self, lanes, items, history, max_pending, timeout)
+        return RowWriter(self, lanes, items, history, max_pending, timeout)
 
     # ---- sampling --------------------------------------------------------------------------------------------------
-
-    def sample(
-        self,
-        table: str,
-        batch_size: int,
-        *,
-        views: Mapping[str, View] | None = None,
-        timeout: float | None = None,
-    ) -> SampledBatch:
-        """Draw a batch, whole and in one instant, and copy its rows out.
-
-        What the batch counts and removes is applied before it is handed out: a replay with a `path` keeps it when the
-        process is killed.
-
-        Args:
-            table: its name.
-            batch_size: how many items.
-            views: what to present; None presents the signature's tree as it is stored. A function of
-                `views.hindsight` is called last, outside the lock; what it raises comes from here, after the draw.
-            timeout: seconds to wait for the rate limiter: None for ever, 0 not at all.
-
-        Raises:
-            DeadlineExceeded: the rate limiter did not open in time; nothing was taken or counted.
-            ValueError: a batch_size < 1, or one that no insert could ever admit.
-            KeyError: no such table.
-            Closed: the replay is closed.
-        """
-        live = self.live_table(table)
-        return self._sampling.sample(live, check_count("batch_size", batch_size, 1), views, timeout)
 
     def note_given(self, columns: Iterable[str]) -> None:
         """Final rows are given values of these columns: they are known before acting.
@@ -230,11 +162,11 @@ class Replay:
         """
         # Rules: views V2
         given = frozenset(columns)
-        if given == self._sampling.given:
+        if given == self.sampling.given:
             return
         with self.lock:
             self.check_open()
-            before = self._sampling.given
+            before = self.sampling.given
             if before:
                 raise SpecError(
                     f"final: expected the columns {', '.join(sorted(before))}, as in earlier final rows of this "
@@ -242,7 +174,7 @@ class Replay:
                 )
             if self._disk is not None:
                 self._disk.header.given = given
-            self._sampling.know_given(given)
+            self.sampling.know_given(given)
 
     def note_padding(self, table: str, values: Mapping[str, Any]) -> None:
         """Invented rows of this table's items hold these values, and zeros in the other columns.
@@ -260,93 +192,18 @@ class Replay:
         checked = read_padding(self.signature, values)
         with self.lock:
             self.check_open()
-            self._sampling.paddings[table] = checked
+            self.sampling.paddings[table] = checked
             if self._disk is not None:
-                self._disk.note_paddings(plain_paddings(self._sampling.paddings))
+                self._disk.note_paddings(plain_paddings(self.sampling.paddings))
 
     def _take_paddings(self, noted: Mapping[str, Mapping[str, Any]]) -> None:
-        self._sampling.paddings = {
+        self.sampling.paddings = {
             table: read_padding(self.signature, values)
             for table, values in noted.items()
             if table in self._tables
         }
 
-    # ---- items -----------------------------------------------------------------------------------------------------
-
-    def update_priorities(self, table: str, keys: ArrayLike, priorities: ArrayLike) -> int:
-        """Set the priorities of items; of two entries for one key the last wins. Applied, when it returns.
-
-        Args:
-            table: its name.
-            keys: [n]; keys of items that are gone are ignored and counted.
-            priorities: [n], finite and >= 0.
-
-        Returns:
-            How many entries named an item that is there.
-
-        Raises:
-            ValueError: arrays of different lengths, a priority that is negative or not finite; nothing changes.
-        """
-        live = self.live_table(table)
-        wanted = _keys(keys)
-        values = np.ascontiguousarray(priorities, np.float64).reshape(-1)
-        if len(wanted) != len(values):
-            raise ValueError(
-                f"update_priorities: expected as many priorities as keys, got {len(values)} and {len(wanted)}"
-            )
-        with self.lock:
-            self.check_open()
-            applied = live.update(wanted, values)
-        if applied < 0:
-            bad = values[~(np.isfinite(values) & (values >= 0))][0]
-            raise ValueError(
-                f"update_priorities: expected finite priorities >= 0, got {bad}; nothing was changed"
-            )
-        return applied
-
-    def delete(self, table: str, keys: ArrayLike) -> int:
-        """Remove items; keys that are gone are ignored and counted. Returns how many there were; applied by then."""
-        live = self.live_table(table)
-        wanted = _keys(keys)
-        with self.lock:
-            self.check_open()
-            return live.delete(wanted)
-
-    def reset(self, table: str) -> None:
-        """Remove all items of a table and set its counts to 0; pending inserts go in by the fresh counts.
-
-        Applied, when it returns.
-        """
-        live = self.live_table(table)
-        with self.lock:
-            self.check_open()
-            live.reset()
-
-    def can_insert(self, table: str, n: int = 1) -> bool:
-        """Whether n more items would be applied now, behind those already pending. Changes nothing."""
-        live = self.live_table(table)
-        with self.lock:
-            self.check_open()
-            return live.can_insert(n)
-
-    def can_sample(self, table: str, n: int = 1) -> bool:
-        """Whether a batch of n would be served now. Changes nothing."""
-        live = self.live_table(table)
-        with self.lock:
-            self.check_open()
-            return live.can_sample(n)
-
     # ---- tables ----------------------------------------------------------------------------------------------------
-
-    def table(self, name: str) -> TableHandle:
-        """A live table: its length, statistics and settings.
-
-        Raises:
-            KeyError: no such table, with the names of those there are.
-            Closed: the replay is closed; so is what its tables are asked from then on.
-        """
-        # Not kept: it leads back here, and memory in a circle stays until the collector of garbage comes by.
-        return TableHandle(self, self.live_table(name))
 
     @property
     def table_names(self) -> tuple[str, ...]:
@@ -386,7 +243,7 @@ class Replay:
         return self.next_key
 
     def statistics(self) -> ReplayStatistics:
-        """One frozen record of all tables and the store, taken at one instant."""
+        """See `Replay.statistics`."""
         with self.lock:
             self.check_open()
             return ReplayStatistics(
@@ -435,53 +292,6 @@ class Replay:
 
     # ---- checkpoints -----------------------------------------------------------------------------------------------
 
-    def save(self, directory: str | os.PathLike[str], *, keep: int | None = None) -> Path:
-        """Write a checkpoint: rows, items, counts and the random generator, as they are at one instant.
-
-        Writers and samples wait for the copy of the index, not for the disk. What is pending is not saved.
-
-        Args:
-            directory: a new folder is made in it. It is there complete or not at all, whenever the process dies.
-            keep: remove older checkpoints that this function made beyond the newest `keep`; None removes none.
-
-        Returns:
-            The new folder. The names sort in the order of making.
-
-        Raises:
-            OSError: it could not be written; nothing is left behind and the replay goes on.
-            ValueError: keep < 1.
-            Closed: the replay is closed; or it has a `path` and was closed meanwhile, then nothing is left behind.
-
-        >>> import tempfile, headrace as hr
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     with hr.Replay(hr.Signature.like({"x": 0}), [hr.Table.queue("q", 9)]) as replay:
-        ...         with replay.writer(items=[hr.ItemRule("q", 1)]) as writer:
-        ...             writer.append({"x": 7})
-        ...         path = replay.save(folder)
-        ...     with hr.Replay.load(folder) as restored:
-        ...         path.name, restored.sample("q", 1).data["x"]
-        ('checkpoint-000000000001', array([7]))
-        """
-        saved: Path = _checkpoints().save(self, directory, keep)
-        return saved
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str], *, tables: Iterable[Table] | None = None) -> Self:
-        """The replay of a checkpoint, in memory; the same calls give the same batches as the saved one would have.
-
-        Writers are not restored. Keys of new items are above all that the saved replay can have used meanwhile.
-
-        Args:
-            path: a checkpoint's folder, or a directory of them: then the newest that is whole is taken, with a
-                UserWarning for each newer one that is damaged.
-            tables: tables of the same names, whose settings win over those saved; None takes the saved ones.
-
-        Raises:
-            CheckpointError: there is none, or it is damaged: names the file; or `tables` has other names.
-        """
-        loaded: Self = _checkpoints().load(path, None if tables is None else _checked_tables(tables))
-        return loaded
-
     def copy_state(self, held: HeldPages) -> ReplayState[ItemState]:
         """All of this instant but the rows themselves.
 
@@ -499,28 +309,26 @@ class Replay:
                 tables,
                 self.next_key,
                 int(self.store.next_episode[0]),
-                self._sampling.given,
-                plain_paddings(self._sampling.paddings),
+                self.sampling.given,
+                plain_paddings(self.sampling.paddings),
                 self._random.bit_generator.state,
                 self.skipped_keys,
             )
 
     @classmethod
-    def of_state(cls, state: ReplayState[LoadedItems], store: Store) -> Self:
+    def of_state(cls, state: ReplayState[LoadedItems], store: Store) -> ReplayCore:
         """A replay that goes on from a state; pages of `store` are still to be mended (`mending.mend`)."""
-        replay = cls.__new__(cls)
+        core = cls.__new__(cls)
         random = np.random.default_rng(0)
         random.bit_generator.state = state.generator
-        replay._begin(store, random, SYSTEM_CLOCK)
-        replay._use(
-            (each.table, replay._new_ring(each.table, each.items), each.counts) for each in state.tables
-        )
-        replay.next_key = state.next_key
-        replay.skipped_keys = state.skipped_keys
-        replay._sampling.know_given(state.given)
-        replay._take_paddings(state.paddings)
+        core._begin(store, random, SYSTEM_CLOCK)
+        core._use((each.table, core._new_ring(each.table, each.items), each.counts) for each in state.tables)
+        core.next_key = state.next_key
+        core.skipped_keys = state.skipped_keys
+        core.sampling.know_given(state.given)
+        core._take_paddings(state.paddings)
         store.next_episode[0] = state.next_episode
-        return replay
+        return core
 
     # ---- on disk ---------------------------------------------------------------------------------------------------
 
@@ -558,11 +366,7 @@ class Replay:
             self._home.check()
 
     def close(self) -> None:
-        """End every wait with `Closed`, refuse pending inserts, give the memory back. A second call does nothing.
-
-        Every later call that asks for what it held or changes it raises `Closed`, those of its tables and writers too.
-        In a forked child, which has a copy of the replay, nothing is to be done.
-        """
+        """See `Replay.close`."""
         # A durable flush takes these two in the same order.
         with nullcontext() if self._disk is None else self._disk.syncing, self.lock:
             if self.is_closed:
@@ -598,24 +402,13 @@ class Replay:
             live.forget_waiting()
             live.ring.memory.arena.make_private()
         # Their pools have locks, too.
-        self._sampling.forget_plans()
+        self.sampling.forget_plans()
         if not self.is_closed:
             self.is_closed = self.is_inherited = True
         self.lock.release()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        raise TypeError(
-            "a Replay lives in the process that made it and cannot be pickled or copied; for a copy in another process "
-            "save a checkpoint with replay.save(folder), and read it there with Replay.load(folder)"
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        raise TypeError(STAYS_HERE)
 
     def __repr__(self) -> str:
         if self.is_closed:
@@ -627,23 +420,8 @@ class Replay:
         return f"<Replay of {self.signature!r}: {tables}>"
 
 
-def _forgetful(method: Callable[[], str]) -> Callable[[], str]:
-    """The same, without keeping the object alive that it is a method of."""
-    weak = weakref.WeakMethod(method)
-
-    def call() -> str:
-        found = weak()
-        return "" if found is None else found()
-
-    return call
-
-
-def _checkpoints() -> Any:
-    """The module of checkpoints. It stands above this one, for it knows what a replay is; so it is looked up here."""
-    return importlib.import_module("headrace.persist")
-
-
-def _checked_tables(tables: Iterable[Table]) -> list[Table]:
+def checked_tables(tables: Iterable[Table]) -> list[Table]:
+    """The tables of a replay, after checking their names."""
     if isinstance(tables, Table):
         raise TypeError("tables: expected a list of Table, got one; put it into a list")
     descriptions = list(tables)
@@ -656,8 +434,12 @@ def _checked_tables(tables: Iterable[Table]) -> list[Table]:
     return descriptions
 
 
-def _keys(keys: ArrayLike) -> NDArray[np.uint64]:
-    array = np.asarray(keys)
-    if array.size and array.dtype.kind not in "iu":
-        raise ValueError(f"keys: expected integers, got {array.dtype}")
-    return np.ascontiguousarray(array, np.uint64).reshape(-1)
+def _forgetful(method: Callable[[], str]) -> Callable[[], str]:
+    """The same, without keeping the object alive that it is a method of."""
+    weak = weakref.WeakMethod(method)
+
+    def call() -> str:
+        found = weak()
+        return "" if found is None else found()
+
+    return call

@@ -87,12 +87,12 @@ class StoredReplay:
         closed = read_closed(folder)
         self.store.page_hashes = _hashes(folder, self.store.num_pages)
         # The same cases as in `Disk`, which goes back.
-        if header.boot != boot_id() and (folder / DURABLE).exists():
-            if closed is None or not is_as_closed(closed, self.store, header, files):
-                raise CheckpointError(
-                    f"{folder}: the machine failed, or was started anew, while the store was open; open it once with "
-                    "hr.Replay(signature, tables, path=folder), which puts it back to its last durable flush"
-                )
+        may_go_back = header.boot != boot_id() and (folder / DURABLE).exists()
+        if may_go_back and (closed is None or not is_as_closed(closed, self.store, header, files)):
+            raise CheckpointError(
+                f"{folder}: the machine failed, or was started anew, while the store was open; open it once with "
+                "hr.Replay(signature, tables, path=folder), which puts it back to its last durable flush"
+            )
         if closed is not None:
             refuse_damage(folder, closed, self.store, header, files)
 

@@ -9,13 +9,13 @@ from headrace.statistics import TableDistribution, TableStatistics
 
 if TYPE_CHECKING:
     from headrace.replay.live_table import LiveTable
-    from headrace.replay.replay import Replay
+    from headrace.replay.replay import ReplayCore
 
 
 class TableHandle:
     """A live table of a replay; made by `Replay.table`."""
 
-    def __init__(self, replay: Replay, live: LiveTable) -> None:
+    def __init__(self, replay: ReplayCore, live: LiveTable) -> None:
         self._replay = replay
         self._live = live
 

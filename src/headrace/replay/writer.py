@@ -1,11 +1,10 @@
-"""Steps in, rows and items out."""
+"""Steps in, rows and items out: the inside of every writer."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,28 +22,18 @@ from headrace.store.room import stored_without_items
 from headrace.store.window import follow
 
 if TYPE_CHECKING:
-    from headrace.replay.replay import Replay
+    from headrace.replay.replay import ReplayCore
 
 
-class Writer:
-    """Appends the steps of one or more lanes and makes items of them. Made by `Replay.writer`; one thread uses it.
+class RowWriter:
+    """Writes rows and makes items of them: what a `Writer`, observers, step writers and collectors work with.
 
-    A step is visible once an item refers to it. `append` and `create_item` return when the item is queued; it is in
-    its table as soon as the rate limiter lets it in, and `flush` waits for that. A writer is a context manager: leaving
-    it flushes and closes.
-
-    >>> import headrace as hr
-    >>> table = hr.Table("t", sampler=hr.selectors.Fifo(), remover=hr.selectors.Fifo(), max_size=10)
-    >>> with hr.Replay(hr.Signature.like({"reward": np.float32(0)}), [table]) as replay:
-    ...     with replay.writer(items=[hr.ItemRule("t", length=1)]) as writer:
-    ...         writer.append({"reward": 0.5})
-    ...     len(replay.table("t"))
-    1
+    Args: as `Replay.writer`.
     """
 
     def __init__(
         self,
-        replay: Replay,
+        replay: ReplayCore,
         lanes: int,
         items: Sequence[Rule],
         history: int | None,
@@ -76,19 +65,7 @@ class Writer:
     # ---- steps -----------------------------------------------------------------------------------------------------
 
     def append(self, step: Any) -> None:
-        """Store one step of every lane, and make the items whose windows it completes: queued, when it returns.
-
-        Args:
-            step: a tree of the signature, or a dict of its columns: one step for one lane; every leaf with a leading
-                axis for several.
-
-        Raises:
-            SpecError: the step does not fit; nothing is stored and the writer goes on.
-            StoreFull: no free page; nothing is stored and the writer goes on when items leave. Or no memory for the
-                step's items: then the message says that the step was stored.
-            DeadlineExceeded: `max_pending` items wait already and none went in within the writer's timeout.
-            Closed: the writer or the replay is closed.
-        """
+        """See `Writer.append`."""
         if self._closed or self._replay.is_closed or self._pending.count >= self._max_pending:
             self._wait_to_append()
         block = self._only
@@ -199,17 +176,7 @@ class Writer:
         self._tell_refused()
 
     def end_episode(self, final: Any = None, lane: int | None = None) -> None:
-        """The episode of a lane is over; the next step appended to it begins another.
-
-        Args:
-            final: the last observation: a partial step such as `{"observation": ...}`, stored as the final row with
-                zeros in the other columns; or the observation alone. None: it is not known.
-            lane: which; None ends the only lane's, or those of all lanes (then leaves have a leading axis).
-
-        Raises:
-            ValueError: no such lane, or one that has no step since its last end.
-            SpecError: `final` does not fit; nothing changed.
-        """
+        """See `Writer.end_episode`."""
         self._check_open()
         self._rows.end_episode(final, lane)
         self._tell_refused()
@@ -263,15 +230,7 @@ class Writer:
     # ---- items -----------------------------------------------------------------------------------------------------
 
     def create_item(self, table: str, length: int, priority: float = 1.0, lane: int = 0) -> int:
-        """Make an item of the last `length` rows of a lane: queued, when it returns.
-
-        Returns:
-            Its key, at once; the item is in its table when the rate limiter has let it in (`flush` waits for that).
-
-        Raises:
-            ValueError: fewer rows in reach, a window across the end of an episode, or a bad priority; nothing is made.
-            DeadlineExceeded: `max_pending` items wait already and none went in within the writer's timeout.
-        """
+        """See `Writer.create_item`."""
         self._check_open()
         live = self._replay.live_table(table)
         check_priority(priority)
@@ -358,19 +317,7 @@ class Writer:
         return self._pending.count
 
     def flush(self, timeout: float | None = None, durable: bool = False) -> None:
-        """Return when every item is applied: in its table. A replay with a `path` keeps it when the process is killed.
-
-        Args:
-            timeout: in seconds; None waits for ever.
-            durable: also wait until everything that was applied is on the disk, where it survives the machine. A replay
-                in memory cannot: ValueError.
-
-        Raises:
-            DeadlineExceeded: tells how many items wait for which table; they stay pending.
-            Closed: the replay is closed; tells how many items were refused.
-            RuntimeError: a selector or rate limiter of your own failed when items of this writer were to go in; those
-                that are not in stay pending.
-        """
+        """See `Writer.flush`."""
         if durable and not self._replay.is_on_disk:
             raise ValueError("durable=True: this replay lives in memory, which does not survive the machine")
         self._flush(timeout)
@@ -398,12 +345,7 @@ class Writer:
             self._check_open()
 
     def close(self, timeout: float | None = None) -> None:
-        """Flush (so every item is applied), then give up what only this writer holds. A second call does nothing.
-
-        Raises:
-            DeadlineExceeded: tells how many items were not inserted.
-            Closed: the replay was closed before all items were in.
-        """
+        """See `Writer.close`."""
         if self._closed:
             return
         try:
@@ -458,15 +400,9 @@ class Writer:
             "queued; sample from the table, raise its rate limiter's bound, or wait longer"
         )
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-        elif not self._closed:
+    def abandon(self) -> None:
+        """Closes without waiting, and warns of the items that are pending."""
+        if not self._closed:
             self._release()
             self._warn_pending()
 
@@ -475,7 +411,7 @@ class Writer:
             warnings.warn(
                 f"a writer was left with {self._pending.count} items pending; they go in when their tables open",
                 ResourceWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
     def __del__(self) -> None:

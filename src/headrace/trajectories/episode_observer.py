@@ -12,8 +12,8 @@ from headrace.trajectories.observer import AFTER, Observer, checked_priority
 from headrace.trajectories.observer_frames import FIRST, Columns
 
 if TYPE_CHECKING:
-    from headrace.replay.replay import Replay
-    from headrace.replay.writer import Writer
+    from headrace.replay.public import Replay
+    from headrace.replay.writer import RowWriter
 
 
 class AddEpisodeObserver(Observer):
@@ -81,10 +81,10 @@ class AddEpisodeObserver(Observer):
         """
         self._priority = checked_priority(priority)
 
-    def _new_writer(self) -> Writer:
+    def _new_writer(self) -> RowWriter:
         return self._writer_of(history=self._most)
 
-    def _take(self, writer: Writer, columns: Columns, next_step_type: int) -> None:
+    def _take(self, writer: RowWriter, columns: Columns, next_step_type: int) -> None:
         is_boundary = next_step_type == FIRST
         if self._ignores or self._cached == self._most:
             self._frames.check(columns)
@@ -101,7 +101,7 @@ class AddEpisodeObserver(Observer):
         if is_boundary:
             self._end_run(writer)
 
-    def _give_up(self, writer: Writer, next_step_type: int) -> None:
+    def _give_up(self, writer: RowWriter, next_step_type: int) -> None:
         """The frame that was given is one too many: write nothing of this episode."""
         # Rules: trajectories E2
         self._drop_run(writer)
@@ -116,7 +116,7 @@ class AddEpisodeObserver(Observer):
             raise ValueError(message)
         warnings.warn(message, stacklevel=4)
 
-    def _end_run(self, writer: Writer) -> str:
+    def _end_run(self, writer: RowWriter) -> str:
         self._ignores = False
         if self._cached:
             for table in self._tables:
@@ -129,13 +129,13 @@ class AddEpisodeObserver(Observer):
             self._run_ended(0)
         return ""
 
-    def _drop_run(self, writer: Writer) -> None:
+    def _drop_run(self, writer: RowWriter) -> None:
         self._ignores = False
         if self._cached:
             writer.drop_open_lanes()
             self._run_ended(self._cached)
 
-    def _interrupt_run(self, writer: Writer) -> str:
+    def _interrupt_run(self, writer: RowWriter) -> str:
         if not self._bypasses:
             return self._end_run(writer)
         self._drop_run(writer)

@@ -12,7 +12,7 @@ from headrace.trajectories.step_writer import StepWriter
 from headrace.views.view import View
 
 if TYPE_CHECKING:
-    from headrace.replay.replay import Replay
+    from headrace.replay.public import Replay
 
 
 class TransitionWriter(StepWriter):

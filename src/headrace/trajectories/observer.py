@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from headrace.checks import check_timeout, shown
 from headrace.errors import Closed, DeadlineExceeded, SpecError
+from headrace.replay.public import core_of
 from headrace.replay.rules import check_priority
 from headrace.statistics import StepStatistics
 from headrace.trajectories.frames import StepType
@@ -25,8 +26,8 @@ from headrace.trajectories.observer_frames import FIRST, LAST, MID, Columns, Fra
 from headrace.trajectories.replay_interface import check_replay
 
 if TYPE_CHECKING:
-    from headrace.replay.replay import Replay
-    from headrace.replay.writer import Writer
+    from headrace.replay.public import Replay
+    from headrace.replay.writer import RowWriter
 
 # Items of one observer that may wait for the rate limiters of its tables, before a call waits too (replay I4).
 MAX_PENDING = 1000
@@ -52,14 +53,14 @@ class Observer(ABC):
     def __init__(
         self, py_client: Replay, table_name: str | Sequence[str], priority: float, timeout: float | None
     ) -> None:
-        self._writer: Writer | None = None
+        self._writer: RowWriter | None = None
         self._cached = 0
         check_replay("py_client", py_client)
         self._tables = _checked_tables(py_client, table_name)
         self._priority = checked_priority(priority)
         self._timeout = check_timeout(timeout)
         self._frames = FrameReader(py_client.signature)
-        self._replay = py_client
+        self._replay = core_of(py_client)
         self._in_use = threading.Lock()
         self._expected = _NO_RUN
         self._keys: list[int] = []
@@ -68,15 +69,15 @@ class Observer(ABC):
     # ---- what the observers differ in ------------------------------------------------------------------------------
 
     @abstractmethod
-    def _new_writer(self) -> Writer:
+    def _new_writer(self) -> RowWriter:
         """A writer for the items of this observer."""
 
     @abstractmethod
-    def _take(self, writer: Writer, columns: Columns, next_step_type: int) -> None:
+    def _take(self, writer: RowWriter, columns: Columns, next_step_type: int) -> None:
         """Take one frame into the current run, and end the run if it is the boundary."""
 
     @abstractmethod
-    def _end_run(self, writer: Writer) -> str:
+    def _end_run(self, writer: RowWriter) -> str:
         """End the current run here and make the items that are still to be made of it.
 
         Returns:
@@ -84,10 +85,10 @@ class Observer(ABC):
         """
 
     @abstractmethod
-    def _drop_run(self, writer: Writer) -> None:
+    def _drop_run(self, writer: RowWriter) -> None:
         """End the current run and make no further item of it."""
 
-    def _interrupt_run(self, writer: Writer) -> str:
+    def _interrupt_run(self, writer: RowWriter) -> str:
         """Another episode begins in the middle of the current run: end it, as `_end_run` does."""
         return self._end_run(writer)
 
@@ -141,7 +142,7 @@ class Observer(ABC):
         finally:
             self._in_use.release()
 
-    def _restart(self, writer: Writer, columns: Columns, step_type: int) -> None:
+    def _restart(self, writer: RowWriter, columns: Columns, step_type: int) -> None:
         """A frame that does not continue the run: the first of another, or a mistake."""
         # Rules: trajectories O6
         if step_type != FIRST:
@@ -262,7 +263,7 @@ class Observer(ABC):
                     note_failure(error, cached, failure)
             self._forget_writer()
             # Waits for nothing, and tells what is pending (replay I6).
-            writer.__exit__(kind, error, trace)
+            writer.abandon()
             _warn(warning, 3)
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
@@ -308,7 +309,7 @@ class Observer(ABC):
         finally:
             self._in_use.release()
 
-    def _open_writer(self) -> Writer:
+    def _open_writer(self) -> RowWriter:
         if self._writer is None:
             raise _closed()
         self._check_home()
@@ -323,7 +324,7 @@ class Observer(ABC):
         if self._replay.is_closed:
             raise Closed(f"the replay is closed; {self._cached} frames of this observer's run are lost")
 
-    def _writer_of(self, **settings: Any) -> Writer:
+    def _writer_of(self, **settings: Any) -> RowWriter:
         """A new writer of the replay, whose invented rows are boundary frames."""
         writer = self._replay.writer(**settings, max_pending=_NEVER_WAITS)
         for table in self._tables:
@@ -339,7 +340,7 @@ class Observer(ABC):
         self._items_written += len(keys)
         self._keys += keys
 
-    def _wait_for_room(self, writer: Writer, pending: int) -> None:
+    def _wait_for_room(self, writer: RowWriter, pending: int) -> None:
         """Wait until there was room for what this call made, which found so many items pending."""
         # Rules: replay I4
         new = writer.pending - pending

@@ -21,8 +21,8 @@ from headrace.trajectories.step_columns import Columns, StepColumns
 from headrace.trajectories.step_rules import StepRule
 
 if TYPE_CHECKING:
-    from headrace.replay.replay import Replay
-    from headrace.replay.writer import Writer
+    from headrace.replay.replay import ReplayCore
+    from headrace.replay.writer import RowWriter
     from headrace.spec import Signature
 
 _NO_LANES = np.zeros(0, np.int64)
@@ -47,7 +47,12 @@ class StepTaker:
     """
 
     def __init__(
-        self, replay: Replay, rules: Sequence[StepRule], made_of: Sequence[Rule], lanes: int | None, mode: str
+        self,
+        replay: ReplayCore,
+        rules: Sequence[StepRule],
+        made_of: Sequence[Rule],
+        lanes: int | None,
+        mode: str,
     ) -> None:
         self._replay = replay
         self._lanes = lanes
@@ -63,7 +68,7 @@ class StepTaker:
         self.steps_written = self.steps_dropped = self.episodes = 0
 
     def hold_in(self, staged: Mapping[str, NDArray[Any]]) -> None:
-        """Keep what comes in these arrays of the writer (`Writer.staged`); called once, before anything comes."""
+        """Keep what comes in these arrays of the writer (`RowWriter.staged`); called once, before anything comes."""
         self._held = HeldColumns(self.columns, self._lanes, staged)
 
     def _new_patterns(self, signature: Signature, rules: Sequence[StepRule]) -> Patterns | None:
@@ -121,7 +126,7 @@ class StepTaker:
                 (following if name in kept else row)[name] = value
         return following
 
-    def take(self, writer: Writer, following: Columns, final_observation: Any) -> bool:
+    def take(self, writer: RowWriter, following: Columns, final_observation: Any) -> bool:
         """Write the step that was read; returns whether episodes may have ended or begun.
 
         Raises:
@@ -141,7 +146,7 @@ class StepTaker:
         self._held.keep(following)
         return True
 
-    def _take_plain(self, writer: Writer, row: Columns) -> None:
+    def _take_plain(self, writer: RowWriter, row: Columns) -> None:
         """A step in the middle of every lane's episode."""
         states = self.states
         chosen = None if self._patterns is None else self._choose(writer, row, self._patterns)
@@ -152,7 +157,7 @@ class StepTaker:
         states.calls += 1
         self.steps_written += len(states.open)
 
-    def _take_seam(self, writer: Writer, row: Columns, following: Columns, final_observation: Any) -> None:
+    def _take_seam(self, writer: RowWriter, row: Columns, following: Columns, final_observation: Any) -> None:
         """A step in which some lanes end, are reset, or whose items' priorities are asked for."""
         states, columns = self.states, self.columns
         step = columns.with_lanes(row)
@@ -180,7 +185,7 @@ class StepTaker:
         if self._priorities is not None:
             self._priorities.took_step()
 
-    def _choose(self, writer: Writer, row: Columns, patterns: Patterns) -> Chosen:
+    def _choose(self, writer: RowWriter, row: Columns, patterns: Patterns) -> Chosen:
         """The items of patterns that a step makes in which no lane ends or is reset."""
         states = self.states
         step = self.columns.with_lanes({name: row[name] for name in patterns.reads})
@@ -213,7 +218,7 @@ class StepTaker:
 
     def _give_priorities(
         self,
-        writer: Writer,
+        writer: RowWriter,
         priorities: ItemPriorities,
         step: Mapping[str, NDArray[Any]],
         lanes: NDArray[np.int64],
@@ -230,7 +235,7 @@ class StepTaker:
 
     # ---- ends ------------------------------------------------------------------------------------------------------
 
-    def cut(self, writer: Writer, lanes: NDArray[np.int64]) -> int:
+    def cut(self, writer: RowWriter, lanes: NDArray[np.int64]) -> int:
         """End the episodes of these lanes here, as cut, and their streams; returns how many rows are in no item."""
         states = self.states
         unfinished = self._unfinished(lanes)
@@ -249,7 +254,7 @@ class StepTaker:
         dropped = self._dropped.end_all(unfinished, states.rows(unfinished))
         return self._close(writer, lanes, unfinished, dropped)
 
-    def drop(self, writer: Writer, lanes: NDArray[np.int64]) -> int:
+    def drop(self, writer: RowWriter, lanes: NDArray[np.int64]) -> int:
         """End the episodes of these lanes and drop what no item needs; returns how many rows are in no item."""
         unfinished = self._unfinished(lanes)
         if len(unfinished):
@@ -265,7 +270,7 @@ class StepTaker:
         return opened[states.rows(opened) > 0]
 
     def _close(
-        self, writer: Writer, lanes: NDArray[np.int64], unfinished: NDArray[np.int64], dropped: int
+        self, writer: RowWriter, lanes: NDArray[np.int64], unfinished: NDArray[np.int64], dropped: int
     ) -> int:
         writer.end_streams(lanes)
         if self._priorities is not None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from headrace.checks import check_count, check_timeout
 from headrace.errors import Closed
+from headrace.replay.public import core_of
 from headrace.statistics import StepStatistics
 from headrace.trajectories.episode import Episode
 from headrace.trajectories.episode_limits import EpisodeLimits
@@ -27,8 +28,8 @@ from headrace.trajectories.step_rules import StepRule, advice, checked_step_rule
 from headrace.trajectories.step_taker import StepTaker
 
 if TYPE_CHECKING:
-    from headrace.replay.replay import Replay
-    from headrace.replay.writer import Writer
+    from headrace.replay.public import Replay
+    from headrace.replay.writer import RowWriter
 
 # A writer of rows that never waits by itself: a step writer waits when it has taken the step (trajectories O10).
 _NEVER_WAITS = 1 << 62
@@ -81,19 +82,20 @@ class StepWriter:
         autoreset: Any = None,
         timeout: float | None = None,
     ) -> None:
-        self._writer: Writer | None = None
+        self._writer: RowWriter | None = None
         check_replay("replay", replay)
+        core = core_of(replay)
         self.rules = checked_step_rules(rules)
         self._lanes = None if lanes is None else check_count("lanes", lanes, 1)
         mode = autoreset_mode(autoreset, self._lanes)
         self._timeout = check_timeout(timeout)
-        self._replay = replay
+        self._replay = core
         made_of = [writer_rule(rule) for rule in self.rules]
-        self._taker = StepTaker(replay, self.rules, made_of, self._lanes, mode)
+        self._taker = StepTaker(core, self.rules, made_of, self._lanes, mode)
         self._limits = EpisodeLimits(self.rules, self._taker.states, self._lanes)
         self._in_use = threading.Lock()
         self._made = MadeItems()
-        self._writer = replay.writer(self._lanes or 1, items=made_of, max_pending=_NEVER_WAITS)
+        self._writer = core.writer(self._lanes or 1, items=made_of, max_pending=_NEVER_WAITS)
         self._taker.hold_in(self._writer.staged)
         self._writer.record_items()
 
@@ -221,7 +223,7 @@ class StepWriter:
             warning = self._end(writer, bool(write_cached_steps), chosen)
             return self._done(writer, pending, warning)
 
-    def _end(self, writer: Writer, writes: bool = True, mask: NDArray[np.bool_] | None = None) -> str:
+    def _end(self, writer: RowWriter, writes: bool = True, mask: NDArray[np.bool_] | None = None) -> str:
         """End the episodes of some lanes, None is all, and their streams; returns what there is to warn of."""
         taker = self._taker
         lanes = np.arange(self._lanes or 1) if mask is None else np.flatnonzero(mask)
@@ -298,7 +300,7 @@ class StepWriter:
                 except Exception as failure:
                     note_failure(error, self._taker.states.cached, failure)
             # Waits for nothing, and tells what is pending (replay I6).
-            writer.__exit__(kind, error, trace)
+            writer.abandon()
             _warn(warning, 3)
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
@@ -346,7 +348,7 @@ class StepWriter:
         finally:
             self._in_use.release()
 
-    def _open_writer(self) -> Writer:
+    def _open_writer(self) -> RowWriter:
         if self._writer is None:
             raise _closed()
         self._check_home()
@@ -357,7 +359,7 @@ class StepWriter:
         if self._replay.is_inherited:
             self._replay.check_open()
 
-    def _done(self, writer: Writer, pending: int, warning: str) -> list[int]:
+    def _done(self, writer: RowWriter, pending: int, warning: str) -> list[int]:
         """Count, warn and wait if there is reason to; returns the keys that were not told yet."""
         self._made.note(writer)
         if warning:

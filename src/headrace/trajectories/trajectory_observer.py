@@ -15,8 +15,8 @@ from headrace.trajectories.windows import closing_windows, rows_in_no_window
 
 if TYPE_CHECKING:
     from headrace.replay.item_maker import Made
-    from headrace.replay.replay import Replay
-    from headrace.replay.writer import Writer
+    from headrace.replay.public import Replay
+    from headrace.replay.writer import RowWriter
 
 
 class AddTrajectoryObserver(Observer):
@@ -81,7 +81,7 @@ class AddTrajectoryObserver(Observer):
         self._end, self._pads_short = _mode(pad_end_of_episodes, tile_end_of_episodes)
         self._writer = self._new_writer()
 
-    def _new_writer(self) -> Writer:
+    def _new_writer(self) -> RowWriter:
         rules = [
             ItemRule(table, self._length, self._stride, self._end, self._priority) for table in self._tables
         ]
@@ -89,7 +89,7 @@ class AddTrajectoryObserver(Observer):
         writer.record_items()
         return writer
 
-    def _take(self, writer: Writer, columns: Columns, next_step_type: int) -> None:
+    def _take(self, writer: RowWriter, columns: Columns, next_step_type: int) -> None:
         writer.append(columns)
         self._steps_written += 1
         self._cached += 1
@@ -103,7 +103,7 @@ class AddTrajectoryObserver(Observer):
             else:
                 self._made(_keys(made, len(self._tables)))
 
-    def _end_run(self, writer: Writer) -> str:
+    def _end_run(self, writer: RowWriter) -> str:
         if not self._cached:
             return ""
         pads = self._pads_short and self._cached < self._length
@@ -117,7 +117,7 @@ class AddTrajectoryObserver(Observer):
             f"{dropped} of {cached} frames of an unfinished episode are in no item; dropped. {self._advice()}"
         )
 
-    def _drop_run(self, writer: Writer) -> None:
+    def _drop_run(self, writer: RowWriter) -> None:
         if self._cached:
             writer.drop_open_lanes()
             self._run_ended(self._rows_in_no_window(EndOfEpisode.DROP))
