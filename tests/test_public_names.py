@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import headrace as hr
+import headrace.replay
 
 # What may be absent: the libraries of the extras. Nothing else may keep a module of ours from being imported.
 OPTIONAL = {
@@ -64,6 +65,7 @@ def test_type_checkers_see_the_same_names():
 # Each attribute is named once rightly and once wrongly.
 SNIPPET = """\
 import headrace as hr
+import headrace.replay
 
 hr.Table.queue("a", 3)
 hr.Tabel("a")
@@ -149,3 +151,53 @@ def test_every_module_can_be_imported(module):
         missing = getattr(cause, "name", None) or ""
         assert missing.partition(".")[0] in OPTIONAL, f"{module} cannot be imported: {error}"
         assert "headrace[" in str(error), f"{module}: expected the error to name the extra, got {error}"
+
+
+# What `help` shows of each class that users hold. Whatever else the parts of Headrace need
+# of each other begins with an underscore, or belongs to another object: `core_of(replay)`, `rows_of(writer)`.
+STEP_WRITER = "add add_episode add_first close flush reset statistics"
+COLLECTOR = "next policy policy_version replay_buffer set_seed shutdown statistics update_policy_weights_"
+ATTRIBUTES = {
+    hr.AddEpisodeObserver: "close flush open reset statistics update_priority",
+    hr.AddTrajectoryObserver: "close flush open reset statistics",
+    hr.ArraySpec: "dtype nbytes shape",
+    hr.AsyncCollector: f"{COLLECTOR} async_shutdown pause start worker_pid",
+    hr.Batch: "flatten frames get items jax keys numpy shape torch values",
+    hr.BatchQueue: "batches close count_senders sample send statistics tail",
+    hr.Collector: f"{COLLECTOR} env",
+    hr.Episode: "fragment return_ terminated truncated",
+    hr.EpisodeWriter: STEP_WRITER,
+    hr.FunctionalPolicy: "load_state_dict state_dict",
+    hr.Replay: (
+        "can_insert can_sample close delete final_columns is_closed load reset sample save signature statistics table "
+        "table_names update_priorities writer"
+    ),
+    hr.SequenceWriter: STEP_WRITER,
+    hr.Signature: "columns flatten from_json is_flat like nbytes of_space to_json tree unflatten validate zeros",
+    hr.StepWriter: STEP_WRITER,
+    hr.Table: "queue stack",
+    hr.TrajectoryAccumulator: "add build capacity count is_full names reset",
+    hr.TransitionWriter: f"{STEP_WRITER} views",
+    hr.loaders.Loader: "close load_state_dict state_dict",
+    headrace.replay.PackedBatch: "data info layout lengths mask offsets pad",
+    headrace.replay.SampleInfo: "keys priorities probabilities table_size times_sampled",
+    headrace.replay.SampledBatch: "data info layout mask pack",
+    headrace.replay.TableHandle: "configure distribution name statistics",
+    headrace.replay.Writer: "append close create_item end_episode flush lanes pending policy_version",
+}
+
+
+@pytest.mark.parametrize("owner", ATTRIBUTES, ids=lambda owner: owner.__name__)
+def test_a_class_shows_what_users_call(owner):
+    assert {name for name in dir(owner) if not name.startswith("_")} == set(ATTRIBUTES[owner].split())
+
+
+def test_an_instance_shows_no_more_than_its_class():
+    with (
+        hr.Replay(hr.Signature.like({"x": 0}), [hr.Table.queue("t", 9)]) as replay,
+        replay.writer() as writer,
+    ):
+        for each in (replay, writer, replay.table("t")):
+            shown = {name for name in vars(each) if not name.startswith("_")}
+            assert shown <= {name for name in dir(type(each)) if not name.startswith("_")}
+            assert type(each).__doc__

@@ -26,6 +26,7 @@ from headrace.store import retained
 
 sys.path.insert(0, str(Path(__file__).parent))
 import kills
+
 from headrace.replay.public import core_of
 
 BLOCK = 4096

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import headrace as hr
+from headrace.replay.public import core_of
 from headrace.replay.selectors import Fifo, MaxHeap, Uniform
 from headrace.store import checked_arrays, retained
-from headrace.replay.public import core_of
 
 SCRIPT = Path(__file__).with_name("power.py")
 ROUNDS = os.environ.get("HEADRACE_POWER_ROUNDS", "6")
