@@ -9,9 +9,9 @@ from click.testing import CliRunner
 
 import headrace as hr
 from headrace.cli import main
+from headrace.replay.public import core_of
 from headrace.replay.selectors import Fifo, MaxHeap, MinHeap, Prioritized, Uniform
 from headrace.replay.stored import StoredReplay
-from headrace.replay.public import core_of
 
 SIGNATURE = hr.Signature.like({"x": 0, "wide": np.zeros(300, np.float32)})
 RULES = [hr.ItemRule("t", 1, lookahead=1), hr.ItemRule("heap", 2)]
@@ -66,7 +66,10 @@ def everything(replay):
             [column[rows].tolist() for column in core_of(replay).store.columns.values()],
             items.ring[[0, 1, 2, 3, 4, 8, 9, 10]].tolist(),
         ]  # fmt: skip
-    found["next_key"], found["episodes"] = core_of(replay).next_key, int(core_of(replay).store.next_episode[0])
+    found["next_key"], found["episodes"] = (
+        core_of(replay).next_key,
+        int(core_of(replay).store.next_episode[0]),
+    )
     return found
 
 
@@ -187,7 +190,11 @@ def test_pages_of_a_killed_process_are_told_apart(closed, tmp_path):
 def test_verify_names_the_rows_and_refuses_what_is_no_store(closed, tmp_path):
     with opened(closed) as replay:
         offset = core_of(replay).store.layout.places["column:wide"][0]
-        row = int(core_of(replay).live_table("t").ring.arrays.rows[core_of(replay).live_table("t").ring._live_slots()[5]])
+        row = int(
+            core_of(replay)
+            .live_table("t")
+            .ring.arrays.rows[core_of(replay).live_table("t").ring._live_slots()[5]]
+        )
     with open(closed / "rows", "r+b") as file:
         file.seek(offset + row * 1200)
         file.write(b"\x01")

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import headrace as hr
-from headrace.store.arena import Arena
 from headrace.replay.public import core_of
 from headrace.replay.public_writer import rows_of
+from headrace.store.arena import Arena
 
 SIGNATURE = hr.Signature.like({"x": 0, "y": np.float32(0)})
 # Two blocks of lanes, of 125 and 23. The first file of items has room for 1024: after six steps for the items of the

@@ -15,8 +15,8 @@ import pytest
 
 import headrace as hr
 from headrace.persist import saving
-from headrace.store.layout import REFERENCES
 from headrace.replay.public import core_of
+from headrace.store.layout import REFERENCES
 
 SOURCES = str(Path(hr.__file__).parent)
 SIGNATURE = hr.Signature.like({"n": np.int64(0)})

@@ -118,9 +118,7 @@ class _Files:
         self._open.close()
 
 
-def _write(
-    files: _Files, store: Store, state: ReplayState[ItemState], held: HeldPages
-) -> Manifest:
+def _write(files: _Files, store: Store, state: ReplayState[ItemState], held: HeldPages) -> Manifest:
     renumber = _Renumbering(held.numbers, store.num_pages, store.arrays.page_rows)
     records, index = _write_rows(files, store, held, renumber)
     index = {"pages": renumber.words(held.words), **index}

@@ -11,15 +11,14 @@ from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headrace.checks import check_count
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.errors import Closed, SpecError
+from headrace.forking import REPLAYS, HomeProcess, may_read_copies
 from headrace.replay.custom_ring import new_ring
 from headrace.replay.disk import Disk
 from headrace.replay.distribution import SkippedKeys
-from headrace.forking import REPLAYS, HomeProcess, may_read_copies
 from headrace.replay.item_ring import ItemRing
 from headrace.replay.item_state import ItemState, LoadedItems
 from headrace.replay.items import unpin_items

@@ -121,7 +121,7 @@ class Sampling:
         return SampledBatch(data, _info_of(drawn), mask, BatchLayout(length, plan.every))
 
     def _count_newest(self, live: LiveTable, plan: SamplingPlan, rows: NDArray[np.int64]) -> int:
-        """Counts the rows of a batch that are the newest of their lanes, if that is still to be said. Needs the lock."""
+        """Counts the rows of a batch that are the newest of their lanes, until a warning was given. Needs the lock."""
         if live.has_warned_of_newest:
             return 0
         if rows.ndim > 1:

@@ -121,10 +121,10 @@ class StoredReplay:
         for page in np.flatnonzero(held & (hashes != 0)).tolist():
             if hash_of_page(store, page) != int(hashes[page]):
                 first = page * store.arrays.page_rows
+                last = first + store.arrays.page_rows - 1
                 raise CheckpointError(
-                    f"{self._folder / ROWS}: expected rows {first} to {first + store.arrays.page_rows - 1} (page {page}) "
-                    "as they were when the store was closed, got others; the file is damaged. Load a checkpoint that is "
-                    "whole"
+                    f"{self._folder / ROWS}: expected rows {first} to {last} (page {page}) as they were when the store "
+                    "was closed, got others; the file is damaged. Load a checkpoint that is whole"
                 )
         return int((held & (hashes != 0)).sum()), int((held & (hashes == 0)).sum())
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from headrace.checks import shown
 from headrace.arrays import as_array
+from headrace.checks import shown
 from headrace.errors import SpecError
 from headrace.views.goals import Hindsight
 
