@@ -11,6 +11,7 @@ from headrace.collectors.grants import Grants
 from headrace.collectors.landlord import Landlord
 from headrace.collectors.rollout import EpisodeLedger, rollout_layout
 from headrace.collectors.statistics import Tally
+from headrace.replay.public import core_of
 
 
 @st.composite
@@ -153,7 +154,12 @@ def test_what_comes_while_a_collector_is_shut_down_is_not_taken(monkeypatch):
     with hr.Replay(hr.Signature.like({"observation": 0}), [table]) as replay:
         leases = []
         landlord = Landlord(
-            replay, [hr.ItemRule("t", 1)], 1, leases.append, all_applied=lambda: None, may_wait=lambda: False
+            core_of(replay),
+            [hr.ItemRule("t", 1)],
+            1,
+            leases.append,
+            all_applied=lambda: None,
+            may_wait=lambda: False,
         )
         landlord.begin(["observation"])
         check = landlord._check
