@@ -53,3 +53,20 @@ def test_only_the_files_that_would_be_replaced_are_in_the_way(tmp_path):
             pytest.fail("it was not refused")
     with output.folder_for(tmp_path, ("x",), True) as folder:
         assert (folder / "x").read_text() == "1"
+
+
+def test_of_two_commands_at_once_the_second_is_refused(tmp_path):
+    with output.folder_for(tmp_path / "run", ("x",), False):
+        with pytest.raises(click.ClickException, match="run is being written to by another command"):
+            with output.folder_for(tmp_path / "run", ("x",), True):
+                pytest.fail("it was not refused")
+        assert (tmp_path / "run").is_dir()
+    with output.folder_for(tmp_path / "run", ("x",), False) as folder:
+        assert folder.is_dir()
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(click.ClickException, match="file/run: cannot be made .*; give another --out"):
+        with output.folder_for(tmp_path / "file" / "run", ("x",), False):
+            pytest.fail("it was not refused")

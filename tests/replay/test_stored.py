@@ -163,4 +163,6 @@ def test_inspect_and_export(tmp_path):
     out = str(tmp_path / "x.npz")
     done = CliRunner().invoke(main, ["export", str(tmp_path / "store"), "--to", "npz", "--out", out])
     assert done.exit_code == 0, done.output
-    assert lengths(hr.datasets.load_npz(out)) == [1, 2, 3, 4, 5, 6]
+    with hr.datasets.load_npz(out) as exported:
+        assert lengths(exported) == [1, 2, 3, 4, 5, 6]
+        assert exported.metadata == {}  # The sizes are those of the store's files.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ class Source:
         observation_space, action_space: where it has them.
         env_spec: of the environment, where it has it: a gymnasium EnvSpec.
         tables: of a replay: the name of each to the number of its items.
+        sizes: of a store, in bytes; they are told of it, and are not metadata of its episodes.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Source:
     action_space: Any = None
     env_spec: Any = None
     tables: Mapping[str, int] | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def left_out(self) -> int:
@@ -115,8 +117,9 @@ def _open_replay(folder: Path, name: str) -> Iterator[Source]:
                 name=name,
                 kind="store",
                 episodes=episodes(stored),
-                metadata=_sizes(folder),
+                metadata={},
                 tables=stored.tables,
+                sizes=_sizes(folder),
             )
         return
     if not is_checkpoint(folder) and not candidates(folder):

@@ -128,7 +128,7 @@ def _result(source: Source, contents: Contents) -> dict[str, Any]:
         "action_space": _space(source.action_space),
         "tables": source.tables,
         "columns": contents.columns,
-        "metadata": source.metadata,
+        "metadata": {**source.metadata, **source.sizes},
         "contents": [{name.rstrip("_"): value for name, value in asdict(row).items()} for row in rows],
     }
 
@@ -154,7 +154,7 @@ def _facts(source: Source, rows: list[EpisodeRow]) -> list[tuple[str, Any]]:
     spaces = (("observations", source.observation_space), ("actions", source.action_space))
     noted = {
         name: value
-        for name, value in source.metadata.items()
+        for name, value in (*source.metadata.items(), *source.sizes.items())
         if name not in _SHOWN_ELSEWHERE and not str(name).startswith("headrace_")
     }
     return [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import os
 import signal
@@ -49,15 +50,19 @@ def folder_for(folder: Path, names: Sequence[str], overwrite: bool) -> Iterator[
         overwrite: whether these may be there already.
 
     Raises:
-        click.ClickException: one of them is, and `overwrite` is False.
+        click.ClickException: one of them is, and `overwrite` is False; another command is writing there; the folder
+            cannot be made.
     """
-    there = [name for name in names if os.path.lexists(folder / name)]
-    if there and not overwrite:
-        raise click.ClickException(
-            f"{folder} holds {', '.join(there)} of an earlier run; --overwrite replaces, another --out keeps"
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    with _removed_if_empty(folder):
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.ClickException(f"{folder}: cannot be made ({error}); give another --out") from error
+    with _locked(folder), _removed_if_empty(folder):
+        there = [name for name in names if os.path.lexists(folder / name)]
+        if there and not overwrite:
+            raise click.ClickException(
+                f"{folder} holds {', '.join(there)} of an earlier run; --overwrite replaces, another --out keeps"
+            )
         yield folder
 
 
@@ -80,6 +85,30 @@ def new_folder(wanted: Path) -> Iterator[Path]:
         with _removed_if_empty(folder):
             yield folder
         return
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keeps other commands out of a folder: of two at once, the later end would replace the files of the earlier."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with suppress(OSError):  # A file system without locks: then nothing keeps others out.
+            _lock(descriptor, folder)
+        yield
+    finally:
+        with suppress(OSError):
+            # By hand: a worker that has not ended yet has a copy of the descriptor.
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, folder: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise click.ClickException(
+            f"{folder} is being written to by another command; wait for its end, or give another --out"
+        ) from error
 
 
 @contextmanager
