@@ -101,7 +101,17 @@ def test_the_next_write_after_a_kill_goes_on(tmp_path, exchanges):
         assert read(target) in (whole("old"), whole("new"))
         write(target, "newer")
         assert read(target) == whole("newer")
-        assert not target.with_name(".set.old").exists()
+        assert not target.with_name(".set.headrace-old").exists()
+
+
+@pytest.mark.parametrize("exchanges", [True, False])
+def test_a_copy_that_a_user_keeps_beside_the_target_is_left_alone(tmp_path, monkeypatch, exchanges):
+    if not exchanges:
+        monkeypatch.setattr(atomic, "_exchange", lambda *_: False)
+    write(tmp_path / ".set.old", "mine")
+    write(tmp_path / "set", "new")
+    write(tmp_path / "set", "newer")
+    assert read(tmp_path / ".set.old") == whole("mine")
 
 
 def test_what_was_cleared_away_does_not_come_back(tmp_path):
@@ -116,7 +126,7 @@ def test_a_minari_dataset_is_read_where_it_was_left(tmp_path, caplog):
     pytest.importorskip("h5py")
     episode = Episode([0.0, 1.0], [1], [0.5], [True], [False])
     path = save_minari([episode], "line-v0", root=tmp_path)
-    os.rename(path, path.with_name(".line-v0.old"))
+    os.rename(path, path.with_name(".line-v0.headrace-old"))
     with load_minari("line-v0", root=tmp_path) as dataset:
         assert list(dataset) == [episode]
     assert "line-v0 is missing" in caplog.text

@@ -139,7 +139,8 @@ def _step_aside(temporary: Path, target: Path) -> None:
 
 
 def _aside(target: Path) -> Path:
-    return target.with_name(f".{target.name}.old")
+    # Not ".old": a copy that a user keeps under such a name must never be taken for ours, and removed.
+    return target.with_name(f".{target.name}.headrace-old")
 
 
 def whole_folder(target: Path) -> Path:
