@@ -14,6 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+import headrace as hr
 from headrace.errors import SpecError
 from headrace.spec import Signature
 from headrace.trajectories import TrajectoryAccumulator
@@ -167,6 +168,15 @@ def test_a_class_registered_with_optree_has_no_description():
     signature = Signature.like({"arm": Arm(0, 1.0, "left")})
     with pytest.raises(SpecError, match="^arm: expected containers that can be written to a file, got Arm"):
         signature.to_json()
+
+
+def test_a_signature_without_a_description_leaves_no_folder(tmp_path):
+    signature, tables = Signature.like({"arm": Arm(0, 1.0, "left")}), [hr.Table.queue("q", 9)]
+    with hr.Replay(signature, tables) as replay, pytest.raises(SpecError, match="^arm: .* got Arm"):
+        replay.save(tmp_path / "checkpoints")
+    with pytest.raises(SpecError, match="^arm: .* got Arm"):
+        hr.Replay(signature, tables, path=tmp_path / "store")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("empty", [{}, (), None, [], {"a": ((), None)}])

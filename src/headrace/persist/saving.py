@@ -66,6 +66,7 @@ def save(replay: ReplayCore, directory: str | os.PathLike[str], keep: int | None
 
 
 def _refuse_what_cannot_be_written_down(replay: ReplayCore) -> None:
+    replay.store.signature.to_json()
     for name in replay.table_names:
         try:
             record_of(replay.live_table(name).description())

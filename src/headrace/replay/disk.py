@@ -119,6 +119,7 @@ class Disk:
     def __init__(
         self, path: str | os.PathLike[str], signature: Signature, tables: Sequence[str], capacity: int | None
     ) -> None:
+        signature.to_json()  # One that cannot be written down is refused before anything is made.
         self.folder = Path(path)
         self.folder.mkdir(parents=True, exist_ok=True)
         descriptor = self._lock()

@@ -38,8 +38,7 @@ class Episode:
 
     Raises:
         SpecError: a wrong length (with the path, the length expected and the one found), a flag before the
-        last
-            step, or a leaf that is not an array of numbers, booleans or strings.
+            last step, or a leaf that is not an array of numbers, booleans or strings.
 
     >>> episode = Episode([0.0, 1.0, 2.0], [1, 0], [0.5, 2], [False, True], [False, False])
     >>> len(episode), episode.terminated, episode.truncated, episode.return_
