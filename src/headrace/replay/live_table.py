@@ -125,7 +125,9 @@ class LiveTable:
 
     def takes_at_once(self, n: int) -> bool:
         """Whether n items would go in now."""
-        if self._pending:
+        pending = self._pending
+        # Not `if pending`: that call takes 3 % of an append.
+        if pending.count or pending.untold is not None:
             return False
         limiter = self.limiter
         return (

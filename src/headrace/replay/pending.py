@@ -119,6 +119,7 @@ class PendingQueue:
     Attributes:
         count: how many items wait.
         seconds: how long those waited that are in, summed.
+        untold: the writer that is still to be told that items of it are in; None: there is none.
     """
 
     def __init__(self, table: str, clock: Clock) -> None:
@@ -129,12 +130,11 @@ class PendingQueue:
         self.seconds = 0.0
         # How many items had been inserted into the table when those at the head began to go in; -1: none do.
         self._before = -1
-        # Whom `left` is still to be told.
-        self._writer: Pending | None = None
+        self.untold: Pending | None = None
 
     def __bool__(self) -> bool:
         # Also where a writer is still to be told that its items are in.
-        return bool(self._queue) or self._writer is not None
+        return bool(self._queue) or self.untold is not None
 
     @property
     def head(self) -> NewItems:
@@ -168,9 +168,9 @@ class PendingQueue:
         """Take off those that went in since `begin`, and tell their writer."""
         if self._before >= 0:
             self._take_off(self.head, inserted - self._before)
-        if self._writer is not None:
-            self._writer.left()
-            self._writer = None
+        if self.untold is not None:
+            self.untold.left()
+            self.untold = None
 
     def _take_off(self, head: NewItems, done: int) -> None:
         rest, writer, table = head.split(done)[1], head.writer, self._table
@@ -180,7 +180,7 @@ class PendingQueue:
         self.seconds += done * seconds
         writer.count -= done
         writer.by_table[table] -= done
-        self._writer = writer if done else None
+        self.untold = writer if done else None
         self._before = -1
         if left:
             self._queue[0] = rest
