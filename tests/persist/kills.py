@@ -125,7 +125,8 @@ def check_references(replay):
             expected = mender.arrays.pages[:, word]
             got = np.where(store.arrays.pages[:used, LANES] > 0, store.arrays.pages[:used, word], 0)
             np.testing.assert_array_equal(got, expected)
-        free = len(store._free) + len(store._limbo)
+        waiting = 0 if store.retained is None else len(store.retained)
+        free = len(store._free) + len(store._limbo) + waiting
         assert free == int((store.arrays.pages[:used, REFERENCES] == 0).sum())
         for name in replay.table_names:
             live = core_of(replay).live_table(name)

@@ -34,6 +34,7 @@ def test_d3_what_was_durable_is_there_whichever_blocks_came_to_the_disk(seed):
     found = json.loads(done.stdout)
     assert found["failures"] > 10 * int(ROUNDS)
     assert found["items kept"] > 100
+    assert found["kills"] > 0
 
 
 @pytest.fixture
@@ -101,6 +102,21 @@ def test_d3_a_close_makes_a_store_durable_that_ever_was(place, tmp_path, monkeyp
         replay.close()
     with on_machine(monkeypatch, 6), hr.Replay(SIGNATURE, [table()], path=left) as again:
         assert kept(again) == [0, 1, 2, 3, 4, 5]
+
+
+def test_d3_a_failure_after_a_kill_finds_the_rows_of_the_durable_flush(place, tmp_path, monkeypatch):
+    """The items were removed before the kill, so after it nothing but the durable point needs their pages."""
+    with on_machine(monkeypatch, 5):
+        with made(place) as replay:
+            append(replay, range(20), durable=True)
+            replay.reset("t")
+            killed = copied(place, tmp_path / "killed")
+        with hr.Replay(SIGNATURE, [table()], path=killed) as replay:
+            assert kept(replay) == []
+            append(replay, range(100, 140))
+            left = copied(killed, tmp_path / "left")
+    with on_machine(monkeypatch, 6), hr.Replay(SIGNATURE, [table()], path=left) as again:
+        assert kept(again) == list(range(20))
 
 
 def test_d3_who_never_asks_for_it_pays_nothing(place, tmp_path, monkeypatch):

@@ -161,7 +161,10 @@ class Store:
         self._charges[: len(held)] = np.where(held, lanes * (page_rows // lanes), 0)
         self._charged = int(self._charges.sum())
         self._never_used = len(held)
-        self._free = np.flatnonzero(~held)[::-1].tolist()
+        free = np.flatnonzero(~held)[::-1].tolist()
+        retained = self.retained
+        # What nothing holds now may still be rows of the durable point.
+        self._free = [page for page in free if retained is None or not retained.takes(page)]
 
     # ---- pages -----------------------------------------------------------------------------------------------------
 
