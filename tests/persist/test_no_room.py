@@ -9,6 +9,8 @@ import headrace as hr
 from headrace.replay.public import core_of
 from headrace.replay.public_writer import rows_of
 from headrace.store.arena import Arena
+from headrace.store.retained import RetainedPages
+from headrace.store.store import Store
 
 SIGNATURE = hr.Signature.like({"x": 0, "y": np.float32(0)})
 # Two blocks of lanes, of 125 and 23. The first file of items has room for 1024: after six steps for the items of the
@@ -155,3 +157,29 @@ def test_final_rows_that_find_no_room_leave_the_step_out(replay, monkeypatch, en
     expected = [0 if lane in set(ended) else 2 for lane in range(LANES)]
     assert [steps for steps, _ in rows_of_lanes(replay, writer)] == expected
     writer.close()
+
+
+@pytest.mark.parametrize("num_pages", [6, 20], ids=["all pages were used", "the disk is full"])
+def test_pages_that_wait_for_the_durable_point_are_room_for_final_rows(tmp_path, monkeypatch, num_pages):
+    path, given_up = tmp_path / "rows", []
+    store = Store(
+        SIGNATURE,
+        10_000,
+        make_arena=lambda nbytes: Arena.file(path, nbytes),
+        page_rows=1024,
+        num_pages=num_pages,
+    )
+    store.retained = RetainedPages(num_pages, given_up.extend)
+    pages, size = [store.acquire(1) for _ in range(6)], path.stat().st_size
+    store.retained.retain(np.array(pages))
+    for page in pages[:3]:
+        store.release(page)
+    if num_pages > 6:
+        monkeypatch.setattr(os, "posix_fallocate", refuse)
+    with store.lock:
+        store.require([1, 1])
+        assert {store.acquire(1), store.acquire(1)} < set(pages[:3])
+    assert set(given_up) == set(pages[:3])
+    # A file of another size would be refused when it is opened again.
+    assert path.stat().st_size == size
+    store.close()

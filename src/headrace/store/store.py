@@ -215,7 +215,9 @@ class Store:
             if not self._wait_for_readers():
                 raise StoreFull(self._full_message())
             self.reclaim()
-        for page in range(self._never_used, self._never_used + len(lanes) - len(self._free)):
+        # `_take_page` gives up the pages that wait when nothing else is left.
+        waiting = 0 if self.retained is None else len(self.retained)
+        for page in range(self._never_used, self._never_used + len(lanes) - len(self._free) - waiting):
             self._reserve(page)
 
     def allow(self, pages: int) -> None:
