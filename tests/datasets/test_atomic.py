@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.cli.export_source import open_source
 from headrace.datasets import atomic, load_minari, save_minari
 from headrace.datasets.opening import open_dataset
 from headrace.trajectories import Episode
@@ -132,6 +133,8 @@ def test_a_minari_dataset_is_read_where_it_was_left(tmp_path, caplog):
     assert "line-v0 is missing" in caplog.text
     with open_dataset(path) as dataset:
         assert len(dataset) == 1
+    with open_source(str(path)) as source:
+        assert list(source.episodes) == [episode]
     save_minari([episode, episode], "line-v0", root=tmp_path, overwrite=True)
     with load_minari("line-v0", root=tmp_path) as dataset:
         assert len(dataset) == 2

@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from headrace.datasets.atomic import whole_folder
 from headrace.datasets.dataset import EpisodeDataset
 from headrace.datasets.opening import holds_minari, open_dataset
 from headrace.errors import DatasetError
@@ -63,7 +62,7 @@ def open_source(name: str) -> Iterator[Source]:
         click.BadParameter: there is nothing of that name.
         DatasetError, CheckpointError: it cannot be read.
     """
-    path = whole_folder(Path(name))
+    path = Path(name)
     if (path / DATASET).is_file():
         path = path / DATASET
     elif path.is_dir() and not holds_minari(path):
