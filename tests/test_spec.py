@@ -96,6 +96,12 @@ def same(left, right):
     return left == right
 
 
+def test_deques_of_other_lengths_make_other_signatures():
+    leaf = ArraySpec(2, "float32")
+    longest = [Signature({"last": deque([leaf], maxlen=maxlen)}) for maxlen in (None, 1, 3)]
+    assert [[one == other for other in longest] for one in longest] == np.eye(3, dtype=bool).tolist()
+
+
 @given(TREES)
 def test_columns_are_named_by_path_in_order(tree):
     signature = Signature(tree)

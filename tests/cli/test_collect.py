@@ -2,13 +2,14 @@
 
 import csv
 import json
+import signal
 
 import gymnasium
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from headrace.cli import environments, main
+from headrace.cli import collecting, environments, main
 from headrace.datasets import load_minari, load_npz
 
 
@@ -32,6 +33,20 @@ def test_wrong_use_is_2(arguments, told):
     done = collect(*arguments)
     assert done.exit_code == 2
     assert told in done.output
+
+
+def test_ctrl_c_while_the_files_are_written_does_not_lose_them(tmp_path, monkeypatch):
+    write = collecting._write_table
+
+    def interrupted(path, log):
+        signal.raise_signal(signal.SIGINT)
+        write(path, log)
+
+    monkeypatch.setattr(collecting, "_write_table", interrupted)
+    done = collect("CartPole-v1", "--steps=64", "--workers=0", f"--out={tmp_path}")
+    assert done.exit_code == 0, done.output
+    assert "writing what was collected; Ctrl-C again gives it up" in done.output
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["episodes.csv", "episodes.npz"]
 
 
 def test_inline_into_files(tmp_path):

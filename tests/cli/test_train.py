@@ -14,7 +14,7 @@ import torch
 from click.testing import CliRunner
 
 import headrace as hr
-from headrace.cli import main
+from headrace.cli import main, train_run
 from headrace.cli.dqn import checkpoint
 
 
@@ -47,6 +47,21 @@ def test_never_more_steps_than_were_asked_for(tmp_path, steps, num_envs, frames)
     done = train("CartPole-v1", f"--steps={steps}", f"--num-envs={num_envs}", "--json", f"--out={tmp_path}")
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["frames"] == frames
+
+
+@pytest.mark.timeout(120)
+def test_ctrl_c_while_the_files_are_written_does_not_lose_them(tmp_path, monkeypatch):
+    write = train_run._write
+
+    def interrupted(*arguments):
+        signal.raise_signal(signal.SIGINT)
+        return write(*arguments)
+
+    monkeypatch.setattr(train_run, "_write", interrupted)
+    done = train("CartPole-v1", "--steps=64", "--json", f"--out={tmp_path}")
+    assert done.exit_code == 0, done.output
+    assert "writing what was learnt; Ctrl-C again gives it up" in done.stderr
+    assert {"policy.pt", "episodes.csv"} <= {path.name for path in tmp_path.iterdir()}
 
 
 @pytest.mark.timeout(120)

@@ -287,3 +287,9 @@ def test_a_value_that_cannot_be_compared_is_no_equal():
     value = Several()
     assert episode(value) == episode(value)
     assert episode(value) != episode(Several())
+
+
+def test_what_most_parts_agree_on_decides_which_part_is_wrong():
+    """Two short columns are blamed when observations, actions and the third column say otherwise."""
+    with pytest.raises(SpecError, match="^rewards: expected 3 rows, got 2"):
+        Episode(np.zeros(4), np.zeros(3), np.zeros(2), np.zeros(2, bool), np.zeros(3, bool))
