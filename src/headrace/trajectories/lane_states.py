@@ -1,4 +1,6 @@
-"""Which lanes are in an episode, and what an environment does when one ends (trajectories section 7)."""
+"""Which lanes are in an episode, and what an environment does when one ends."""
+
+# Rules: trajectories, section 7
 
 from __future__ import annotations
 
