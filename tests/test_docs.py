@@ -88,8 +88,9 @@ def parameters(function):
         return set()
 
 
-# Arguments of other libraries, and keys of a dict that a page makes.
+# Arguments of other libraries and commands, and keys of a dict that a page makes.
 FOREIGN_ARGUMENTS = {
+    "durability.md": {"sparse"},
     "loaders.md": {"multiprocessing_context"},
     "memories.md": {"memory", "models", "target", "weights_only"},
     "replay.md": {"make_arena", "p"},

@@ -413,16 +413,17 @@ OPERATIONS = {
 
 
 class Tracer:
-    """Counts the lines of the package that are run, and kills the process at one of them."""
+    """Counts the lines of the package that are run from a moment on, and kills the process at one of them."""
 
-    def __init__(self, kill_at=None):
+    def __init__(self, kill_at=None, is_begun=lambda: True):
         self.lines = 0
         self._kill_at = kill_at
+        self._is_begun = is_begun
 
     def __call__(self, frame, event, argument):
         if not frame.f_code.co_filename.startswith(PACKAGE):
             return None
-        if event == "line":
+        if event == "line" and self._is_begun():
             if self.lines == self._kill_at:
                 os.kill(os.getpid(), signal.SIGKILL)
             self.lines += 1
@@ -441,6 +442,8 @@ def line_kills(name, stride, offset=0):
         return creation_kills(stride, offset)
     if name == "reopen":
         return reopening_kills(stride, offset)
+    if name == "end of a close":
+        return closing_kills(stride, offset)
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         operation = OPERATIONS[name]
@@ -570,6 +573,29 @@ def reopening_kills(stride, offset):
             shutil.rmtree(store)
         assert len(seen) == 1
         return {"lines": lines, "seen": sorted(seen)}
+
+
+def closing_kills(stride, offset):
+    """Killed in an orderly close after its record is there: before the file of the rows is cut, and after that."""
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder)
+
+        def close(store, line=None):
+            history = filled(store)
+            tracer = Tracer(line, (store / "closed.json").exists)
+            tracer.run(history.replay.close)
+            return tracer.lines, dump(history.replay)
+
+        lines, state = pickle.loads(finished(lambda write: write(pickle.dumps(close(folder / "counted")))))
+        sizes = set()
+        for line in range(offset, lines, stride):
+            store = folder / f"killed-{line}"
+            killed(lambda write, store=store, line=line: close(store, line), line > 0.9 * lines)
+            sizes.add((store / "rows").stat().st_size)
+            for _ in range(2):
+                look(store, [state], line)
+            shutil.rmtree(store)
+        return {"lines": lines, "sizes": len(sizes)}
 
 
 if __name__ == "__main__":

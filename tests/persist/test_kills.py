@@ -73,6 +73,14 @@ def test_d2_killed_at_any_line_a_change_is_there_whole_or_not_at_all(operation):
     assert result["lines"] > 20
 
 
+@pytest.mark.timeout(0 if EVERY_LINE else 60)
+def test_d7_killed_at_any_line_of_a_close_after_its_record():
+    """The file of the rows is cut last: whole or cut, the store opens and nothing is missing."""
+    result = run("lines", "end of a close", *((1, 0) if EVERY_LINE else (2, SEED % 2)), NUMBA_DISABLE_JIT="1")
+    assert result["lines"] > 20
+    assert result["sizes"] == 2
+
+
 @pytest.mark.parametrize("seed", [0, 1])
 def test_d2_killed_at_random_moments_of_a_long_history(seed):
     """Compiled, as users run it; and the store is as good as new afterwards."""

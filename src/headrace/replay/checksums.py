@@ -59,7 +59,12 @@ def checksums_of(store: Store, header: DiskHeader, tables: Mapping[str, ItemMemo
 
 def pages_in_use(store: Store) -> int:
     """Pages before the first that was never taken, as their words in the file tell."""
-    used = np.flatnonzero(store.arrays.pages.any(axis=1))
+    return pages_told_by(store.arrays.pages)
+
+
+def pages_told_by(words: NDArray[np.int64]) -> int:
+    """Returns the number of pages before the first that was never taken; `words` are int64[pages, PAGE_WORDS]."""
+    used = np.flatnonzero(words.any(axis=1))
     return int(used[-1]) + 1 if len(used) else 0
 
 

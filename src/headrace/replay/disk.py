@@ -1,7 +1,8 @@
 """A store on disk: the files of a replay in one folder, owned by one process.
 
     manifest.json     what is stored: signature, sizes, names of tables. Written last: without it there is no store
-    rows              the arena of the store, mapped. It is locked by its owner, and by the workers that write in it
+    rows              the arena of the store, mapped. It is locked by its owner, and by the workers that write in it.
+                      Sparse; an orderly close cuts it (`rows_file.py`)
     header            counters that must never go back, and which generation of items counts; mapped
     items-T-G         the items of table T, generation G; mapped
     hashes            the hash of each page of rows that was not taken since; mapped
@@ -53,16 +54,18 @@ from headrace.replay.items import (
 )
 from headrace.replay.mending import mend
 from headrace.replay.recovery import restore_rows, restored_items
+from headrace.replay.rows_file import ROWS, cut, open_rows
 from headrace.replay.table import Table
 from headrace.spec import Signature
 from headrace.store.arena import Arena
 from headrace.store.boot import boot_id
 from headrace.store.checked_json import read_checked_json, sync_folder, write_checked_json
+from headrace.store.layout import plan
 from headrace.store.store import Store
 
 _LOGGER = logging.getLogger(__name__)
 
-ROWS, HEADER = "rows", "header"
+HEADER = "header"
 _MANIFEST = "manifest.json"
 _PADDINGS = "paddings.json"
 _STORE_FORMAT, _VERSION = "headrace store", 1
@@ -222,12 +225,10 @@ class Disk:
         manifest = self._manifest
 
         def make_arena(nbytes: int) -> Arena:
-            size = os.fstat(descriptor).st_size
-            if manifest is not None and size != nbytes:
-                raise CheckpointError(
-                    f"{self.folder / ROWS}: expected {nbytes} bytes, got {size}; the file is damaged"
-                )
-            return Arena.on_disk(os.dup(descriptor), nbytes)
+            if manifest is None:
+                return Arena.on_disk(os.dup(descriptor), nbytes)
+            layout = plan(signature, manifest.num_pages, manifest.page_rows)
+            return open_rows(self.folder / ROWS, os.dup(descriptor), layout)
 
         if manifest is None:
             return Store(signature, capacity, make_arena=make_arena)
@@ -407,6 +408,7 @@ class Disk:
             tables = {name: ring.memory for name, ring in self._rings.items()}
             generator = generator_record(random.bit_generator.state)
             write_closed(self.folder, self.store, self.header, tables, generator)
+            cut(self.store)
         finally:
             self.abandon()
 

@@ -15,16 +15,17 @@ from numpy.typing import NDArray
 from headrace.errors import CheckpointError, Closed
 from headrace.replay.checksums import hash_of_page, pages_in_use
 from headrace.replay.closed_store import HASHES, is_as_closed, read_closed, refuse_damage
-from headrace.replay.disk import HEADER, ROWS, check_arrays, is_store, read_store_manifest
+from headrace.replay.disk import HEADER, StoreManifest, check_arrays, is_store, read_store_manifest
 from headrace.replay.disk_header import DiskHeader
 from headrace.replay.durable_point import DURABLE
 from headrace.replay.generations import Generations
 from headrace.replay.items import LIVE
 from headrace.replay.mending import mend
+from headrace.replay.rows_file import ROWS, check_size
 from headrace.spec import Signature
 from headrace.store.arena import Arena
 from headrace.store.boot import boot_id
-from headrace.store.layout import REFERENCES
+from headrace.store.layout import REFERENCES, plan
 from headrace.store.store import Store
 
 __all__ = ["StoredReplay", "is_store"]
@@ -57,7 +58,7 @@ class StoredReplay:
             self.store = Store(
                 self.signature,
                 manifest.capacity,
-                make_arena=lambda nbytes: _rows(folder, nbytes),
+                make_arena=lambda nbytes: _rows(folder, self.signature, manifest),
                 page_rows=manifest.page_rows,
                 num_pages=manifest.num_pages,
             )
@@ -171,11 +172,10 @@ def _shared_lock(folder: Path) -> int:
     return descriptor
 
 
-def _rows(folder: Path, nbytes: int) -> Arena:
-    size = (folder / ROWS).stat().st_size
-    if size != nbytes:
-        raise CheckpointError(f"{folder / ROWS}: expected {nbytes} bytes, got {size}; the file is damaged")
-    return Arena.copy_on_write(folder / ROWS, nbytes)
+def _rows(folder: Path, signature: Signature, manifest: StoreManifest) -> Arena:
+    layout = plan(signature, manifest.num_pages, manifest.page_rows)
+    check_size(folder / ROWS, layout)
+    return Arena.copy_on_write(folder / ROWS, layout.nbytes)
 
 
 def _hashes(folder: Path, num_pages: int) -> NDArray[np.uint64]:

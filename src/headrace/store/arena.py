@@ -132,9 +132,14 @@ class Arena:
 
     @classmethod
     def copy_on_write(cls, path: Path, nbytes: int) -> Arena:
-        """A file on disk as it is now; what is written goes to memory of this process, never to the file."""
+        """A file on disk as it is now; what is written goes to memory of this process, never to the file.
+
+        Zeros stand behind the end of a file that is shorter.
+        """
         with path.open("rb") as file:
-            return cls(mmap.mmap(file.fileno(), nbytes, flags=mmap.MAP_PRIVATE | _NORESERVE), nbytes)
+            arena = cls.private_sparse(nbytes)
+            arena._map_over(file.fileno(), 0, min(nbytes, os.fstat(file.fileno()).st_size), mmap.MAP_PRIVATE)
+        return arena
 
     def reserve(self, offset: int, nbytes: int) -> None:
         """Take the room on the disk for these bytes: writing to a sparse file that finds none ends the process.
@@ -146,6 +151,15 @@ class Arena:
         """
         if self.is_on_disk and nbytes:
             os.posix_fallocate(self.descriptor, offset, nbytes)
+
+    def truncate(self, nbytes: int) -> None:
+        """Cut a file on disk off after `nbytes`: from here on nothing behind them may be read or written.
+
+        Raises:
+            OSError: the file system refuses.
+        """
+        if self.is_on_disk:
+            os.ftruncate(self.descriptor, nbytes)
 
     @property
     def descriptor(self) -> int:

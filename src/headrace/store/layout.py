@@ -10,6 +10,7 @@ stand once for each episode and page (`start_rows`, `start_ids`), policy version
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -85,10 +86,26 @@ def plan(signature: Signature, num_pages: int, page_rows: int) -> ArenaLayout:
     layout.add("versions", (rows,), np.int32)
     records = record_layout(signature)
     layout.add("records", (rows, records.nbytes), np.uint8)
-    for name, spec in signature.columns.items():
-        if name not in records.offsets:
-            layout.add(f"column:{name}", (rows, *spec.shape), spec.dtype)
+    wide = [(name, spec) for name, spec in signature.columns.items() if name not in records.offsets]
+    # The widest last: a file ends with the last page that was taken of the last array (`written_spans`).
+    for name, spec in sorted(wide, key=lambda each: each[1].nbytes):
+        layout.add(f"column:{name}", (rows, *spec.shape), spec.dtype)
     return layout
+
+
+def entries_of_page(layout: ArenaLayout) -> dict[int, int]:
+    """Maps the length of an array of a plan to its entries per page; `freed` is not an array by page."""
+    (num_pages, _), (rows,) = layout.places["pages"][1], layout.places["steps"][1]
+    return {num_pages: 1, rows: rows // num_pages}
+
+
+def written_spans(layout: ArenaLayout, pages: int) -> NDArray[np.int64]:
+    """Returns int64[arrays, 2]: the bytes of each array that may have been written when `pages` pages were taken."""
+    by_page, spans = entries_of_page(layout), []
+    for offset, shape, dtype in layout.places.values():
+        entries = min(shape[0], pages * by_page.get(shape[0], shape[0]))
+        spans.append((offset, offset + entries * math.prod(shape[1:]) * dtype.itemsize))
+    return np.array(spans, np.int64)
 
 
 def columns(arrays: Mapping[str, NDArray[Any]], signature: Signature) -> dict[str, NDArray[Any]]:

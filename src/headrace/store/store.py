@@ -28,9 +28,11 @@ from headrace.store.layout import (
     VERSIONED,
     StoreArrays,
     columns,
+    entries_of_page,
     plan,
     reserved_pages,
     rows_of_a_page,
+    written_spans,
 )
 from headrace.store.pinning import pin_page, take_freed
 from headrace.store.records import stored_nbytes
@@ -281,10 +283,6 @@ class Store:
             if not thread.is_alive():
                 self._readers.pop(number, None)
 
-    def _entries_of_page(self) -> dict[int, int]:
-        """How many entries a page has in an array of so many; `freed`, which is no array by page, is not among them."""
-        return {self.num_pages: 1, self.num_pages * self.arrays.page_rows: self.arrays.page_rows}
-
     def _take_page(self) -> int:
         if self._free:
             return self._free.pop()
@@ -318,7 +316,7 @@ class Store:
         """Take the room of a page on the disk; the other places have nothing to do."""
         if not self.arena.is_on_disk:
             return
-        entries = self._entries_of_page()
+        entries = entries_of_page(self.layout)
         try:
             for offset, shape, dtype in self.layout.places.values():
                 nbytes = entries.get(shape[0], 0) * math.prod(shape[1:]) * dtype.itemsize
@@ -476,11 +474,7 @@ class Store:
 
     def _written(self) -> NDArray[np.int64]:
         """int64[arrays, 2]: where in the arena something may have been written."""
-        ranges = []
-        for offset, shape, dtype in self.layout.places.values():
-            entries = min(shape[0], self._never_used * self._entries_of_page().get(shape[0], shape[0]))
-            ranges.append((offset, offset + entries * math.prod(shape[1:]) * dtype.itemsize))
-        return np.array(ranges, np.int64)
+        return written_spans(self.layout, self._never_used)
 
     def before_fork(self) -> None:
         """Copy what tells of pages: the parent may change it before the child has memory of its own. Needs the lock."""
