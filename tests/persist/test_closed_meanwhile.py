@@ -6,8 +6,13 @@ import pytest
 import headrace as hr
 from headrace.datasets import episodes
 from headrace.persist import saving
+from headrace.replay.disk import Disk
+from headrace.replay.durable_point import DurablePoints
+from headrace.replay.live_table import LiveTable
 from headrace.replay.public import core_of
 from headrace.replay.public_writer import rows_of
+from headrace.store.arena import Arena
+from headrace.store.store import Store
 
 STEP = {"observation": 0.0, "action": 0, "reward": 0.0, "terminated": False, "truncated": False}
 SIGNATURE = hr.Signature.like(STEP)
@@ -225,3 +230,36 @@ class Overtaking(dict):
     def items(self):
         self._first()
         return super().items()
+
+
+@pytest.mark.parametrize(
+    ("owner", "call"),
+    [
+        (LiveTable, "refuse_pending"),
+        (Disk, "sync"),
+        (Disk, "close"),
+        (DurablePoints, "close"),
+        (Arena, "make_private"),
+        (Store, "close"),
+    ],
+)
+def test_ctrl_c_while_a_replay_is_closed_gives_its_folder_free(replay, place, monkeypatch, owner, call):
+    with replay.writer() as writer:
+        writer.flush(durable=True)
+    calls, original = [], getattr(owner, call)
+
+    def interrupted_once(*arguments):
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, call, interrupted_once)
+        with pytest.raises(KeyboardInterrupt):
+            replay.close()
+    replay.close()
+    with pytest.raises(hr.Closed):
+        replay.sample("t", 1)
+    with open_replay(place) as again:
+        assert rewards(again) == {1.0}

@@ -419,16 +419,15 @@ class Disk:
         self.syncing = threading.RLock()
 
     def abandon(self) -> None:
-        """Give the folder free as it is."""
+        """Give the folder free as it is; a second call does what Ctrl-C has kept the first from."""
         with self.syncing:
             self._points.close()
-            if self.store.is_closed:
-                return
-            # Before the lock goes: whoever copies rows looks at this afterwards.
-            self.store.is_closed = True
             try:
-                # A writer that is overtaken may be writing a row: from here on that reaches no file.
-                self.store.arena.make_private()
+                if not self.store.is_closed:
+                    # Before the lock goes: whoever copies rows looks at this afterwards.
+                    self.store.is_closed = True
+                    # A writer that is overtaken may be writing a row: from here on that reaches no file.
+                    self.store.arena.make_private()
             finally:
                 self.store.close()
 

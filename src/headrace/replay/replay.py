@@ -370,15 +370,31 @@ class ReplayCore:
         with nullcontext() if self._disk is None else self._disk.syncing, self.lock:
             if self.is_closed:
                 return
-            self.is_closed = True
-            for live in self._tables.values():
-                live.fail(Closed("the replay is closed"))
-                for new in live.refuse_pending():
-                    unpin_items(self.store.arrays, new.rows, new.windows)
-            if self._disk is None:
-                self.store.close()
-            else:
-                self._disk.close(self._random, self.next_key)
+            try:
+                self.is_closed = True
+                self._end_waits()
+                if self._disk is None:
+                    self.store.close()
+                else:
+                    self._disk.close(self._random, self.next_key)
+            except BaseException:
+                # Ctrl-C came on the way, and a second call does nothing: nobody waits on, and the folder is free.
+                self.is_closed = True
+                self._end_waits()
+                self._let_go()
+                raise
+
+    def _end_waits(self) -> None:
+        for live in self._tables.values():
+            live.fail(Closed("the replay is closed"))
+            for new in live.refuse_pending():
+                unpin_items(self.store.arrays, new.rows, new.windows)
+
+    def _let_go(self) -> None:
+        if self._disk is None:
+            self.store.close()
+        else:
+            self._disk.abandon()
 
     # ---- other processes -------------------------------------------------------------------------------------------
 

@@ -286,10 +286,13 @@ class Arena:
 
     def close(self) -> None:
         """Give the descriptor back. The mapping itself goes with the last array over it."""
-        for descriptor in (self._descriptor, self._next_descriptor):
-            if descriptor is not None:
-                os.close(descriptor)
-        self._descriptor = self._next_descriptor = None
+        # Ctrl-C may come after a call: a descriptor that was closed must not be closed again, it may be another file's.
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+        descriptor, self._next_descriptor = self._next_descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
 
     def __del__(self) -> None:
         self.close()
