@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from headrace.errors import Closed, DeadlineExceeded, SpecError
 from headrace.server import BatchQueue
 from headrace.trajectories import TrajectoryAccumulator
+from headrace.waits import Wait
 
 
 class Pair(NamedTuple):
@@ -410,7 +411,7 @@ def test_bq10_the_tail_has_the_tree():
 def test_bq10_a_batch_that_was_opened_for_nobody_holds_nothing_up():
     # A sender that was interrupted after it had opened a batch and before it had a place.
     queue = queue_of(range(2))
-    queue._open_batch(None, None, False)
+    queue._open_batch(Wait(queue._clock, None, queue._full_message))
     queue.close()
     assert queue.tail() is None
     assert [batch.tolist() for batch in queue.batches()] == [[0, 1]]

@@ -11,7 +11,8 @@ import pytest
 from headrace.clock import SystemClock
 from headrace.errors import Closed, DeadlineExceeded
 from headrace.server import BatchQueue
-from headrace.testing import FakeClock
+from headrace.testing import FakeClock, in_forked_child
+from headrace.waits import Wait
 
 JOIN = 30.0
 
@@ -226,7 +227,7 @@ def test_bq5_a_batch_waits_for_a_sender_that_is_still_copying(clock):
 def test_bq10_close_waits_for_a_sender_that_has_its_place(clock, before):
     queue = filled(clock, 2 + before)
     if not before:
-        queue._open_batch(None, None, False)
+        queue._open_batch(Wait(queue._clock, None, queue._full_message))
     sender, slow = slow_send(queue, 9)
     queue.close()
     last = Caller(queue.tail) if not before else Caller(lambda: (queue.sample(), queue.sample())[1][0])
@@ -403,3 +404,32 @@ def test_bq12_waits_with_deadlines_among_waits_without():
     consumer.result()
     assert stored[:2] == [300, 300]
     assert [received.count(sender) for sender in range(4)] == stored
+
+
+def test_every_use_in_a_forked_child_is_refused():
+    """A child has a copy of the queue, from which nobody would take its samples."""
+    queue = BatchQueue(0, 2)
+    queue.send(1)
+
+    def use():
+        refused = []
+        for call in (
+            lambda: queue.send(2),
+            queue.sample,
+            queue.statistics,
+            queue.tail,
+            lambda: next(queue.batches()),
+        ):
+            with pytest.raises(
+                RuntimeError, match="this queue belongs to process .* queue of multiprocessing"
+            ):
+                call()
+            refused.append(True)
+        with queue:
+            pass
+        return len(refused), "of another process" in repr(queue)
+
+    with queue._lock:  # Another thread may hold it.
+        assert in_forked_child(use) == (5, True)
+    queue.send(2)
+    assert queue.sample(timeout=0)[0].tolist() == [1, 2]

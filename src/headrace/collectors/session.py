@@ -37,13 +37,13 @@ from headrace.collectors.rollout import EpisodeLedger, RolloutBuffer
 from headrace.collectors.rollouts import CopiedOut, InSlot
 from headrace.collectors.statistics import CollectorStatistics, Tally, WorkerStatistics
 from headrace.collectors.worker import SLOTS
-from headrace.errors import Closed, DeadlineExceeded, Disconnected, StoreFull, WorkerDied
+from headrace.errors import Closed, Disconnected, StoreFull, WorkerDied
 from headrace.forking import ForkFollowers
-from headrace.replay.pending import wait_on
 from headrace.replay.public import core_of
 from headrace.replay.replay import ReplayCore
 from headrace.spec import Signature
 from headrace.store.arena import Arena
+from headrace.waits import Wait
 
 _log = logging.getLogger(__name__)
 
@@ -320,15 +320,13 @@ class Session:
 
     def _wait(self, there: Callable[[], bool], timeout: float | None, what: Callable[[], str]) -> None:
         """See `wait`; the lock is held once."""
-        end = None if timeout is None else time.monotonic() + timeout
+        wait = Wait(SYSTEM_CLOCK, timeout, lambda seconds: f"waited {seconds:.3g} s for {what()}")
         while not there():
             self.check_open()
             if not self._hands_out:  # What is complete comes before the failure.
                 self.raise_failure()
-            left = None if end is None else end - time.monotonic()
-            if left is not None and left <= 0:
-                raise DeadlineExceeded(f"waited {timeout} s for {what()}")
-            wait_on(self._changed, SYSTEM_CLOCK, left)
+            wait.look()
+            wait.turn_on(self._changed)
 
     def check_open(self) -> None:
         """Raise if the collector cannot be used.

@@ -18,7 +18,7 @@ from headrace.clock import Clock
 from headrace.errors import DeadlineExceeded
 from headrace.loaders.conversion import Conversion
 from headrace.loaders.drawing import TURN, Draw, Drawn, Outcome
-from headrace.replay.pending import wait_on
+from headrace.waits import Wait, wait_on
 
 # Seconds that a learner whose time is up still waits for the draw in progress, to tell the table's reason.
 _GRACE = 1.0
@@ -27,10 +27,11 @@ _GRACE = 1.0
 class _Taker:
     """Somebody who asks for a batch."""
 
-    __slots__ = ("deadline", "refusals")
+    __slots__ = ("deadline", "refusals", "wait")
 
-    def __init__(self, deadline: float, refusals: int) -> None:
+    def __init__(self, deadline: float, refusals: int, wait: Wait) -> None:
         self.deadline = deadline
+        self.wait = wait
         # How many there had been when it asked.
         self.refusals = refusals
 
@@ -86,7 +87,8 @@ class Stream:
             StopIteration: the stream was closed, or the replay was, and every batch drawn before is delivered.
         """
         deadline = math.inf if timeout is None else self._clock.monotonic() + timeout
-        taker = _Taker(deadline, self._refusals)
+        # It has no end of its own: a learner whose time is up waits for the reason of the draw in progress.
+        taker = _Taker(deadline, self._refusals, Wait(self._clock, None, self._late_message))
         try:
             with self._changed:
                 self._takers.add(taker)
@@ -113,12 +115,16 @@ class Stream:
                 self._raise_failure(self._failure)
             if self._ended:
                 break
+            taker.wait.look()
             left = self._time_left(taker, timeout)
             if self._prefetch == 0 and self._may_draw():
                 self._drawer = threading.get_ident()
                 return _YOUR_TURN
             wait_on(self._changed, self._clock, left)
         raise StopIteration
+
+    def _late_message(self, seconds: float) -> str:
+        return f"no batch within {seconds:.3g} s: {self._refusal or '`sample` has not returned yet'}"
 
     def _ask(self) -> None:
         self._began = self._asked = True
@@ -239,11 +245,13 @@ class Stream:
         deadline = None if timeout is None else self._clock.monotonic() + timeout
         with self._changed:
             self._holds += 1
+            wait = Wait(self._clock, None, lambda _: "`sample` of the draw in progress has not returned yet")
             try:
                 while self._drawer is not None:
                     left = None if deadline is None else deadline - self._clock.monotonic()
                     if self._drawer == threading.get_ident() or (left is not None and left <= 0):
                         return False
+                    wait.look()
                     wait_on(self._changed, self._clock, left)
             except BaseException:
                 self._holds -= 1

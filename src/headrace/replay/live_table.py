@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.clock import Clock
-from headrace.errors import Closed, DeadlineExceeded, StoreFull
+from headrace.errors import Closed, StoreFull
 from headrace.replay.cutting import Cutter
 from headrace.replay.distribution import SkippedKeys, distribution_of
 from headrace.replay.item_ring import ItemRing
 from headrace.replay.item_state import ItemState
 from headrace.replay.items import INVENTED, LOOKAHEAD, ONE_ROW, STREAM, unpin_items
-from headrace.replay.pending import NewItems, Pending, PendingQueue, wait_on
+from headrace.replay.pending import NewItems, Pending, PendingQueue
 from headrace.replay.rate_limiters import RateLimiter
 from headrace.replay.selectors import CustomSelector, Uniform
 from headrace.replay.states import COUNTS, TableState
@@ -32,6 +32,7 @@ from headrace.replay.table import Table, check_size
 from headrace.statistics import TableDistribution, TableStatistics
 from headrace.store.block import LaneBlock, Seam
 from headrace.store.pinning import pin_page
+from headrace.waits import Wait
 
 if TYPE_CHECKING:
     from headrace.replay.quick import QuickBatches
@@ -351,12 +352,13 @@ class LiveTable:
 
         Raises:
             ValueError: no insert could ever admit such a batch.
-            DeadlineExceeded: not within `timeout` seconds; nothing was taken.
+            DeadlineExceeded: not within `timeout` seconds, or never (`Wait.turn`); nothing was taken.
             Closed: the replay was closed.
         """
         # Rules: replay L10
         if self.can_sample(n):
             return
+        wait = Wait(self._clock, timeout, lambda seconds: self._waiting_message(n, seconds))
         begin = self._clock.monotonic()
         ticket = _Waiting(begin)
         self._waiting.append(ticket)
@@ -364,10 +366,7 @@ class LiveTable:
             while not (self._waiting[0] is ticket and self._admits(n)) or isinstance(self.failure, Closed):
                 self._raise_failure()
                 self._refuse_impossible(n)
-                left = None if timeout is None else timeout - (self._clock.monotonic() - begin)
-                if left is not None and left <= 0:
-                    raise DeadlineExceeded(self._waiting_message(n, self._clock.monotonic() - begin))
-                wait_on(self._changed, self._clock, left)
+                wait.turn(self._changed)
         finally:
             self._waiting.remove(ticket)
             self._seconds_samples += self._clock.monotonic() - begin

@@ -1,8 +1,7 @@
-"""Items that wait for a table to take them, and waiting itself."""
+"""Items that wait for a table to take them."""
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -12,25 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.clock import Clock
-
-# Seconds. A Ctrl-C between Python's last look for signals and the moment the thread sleeps does not wake it.
-_LONGEST_WAIT = 0.5
-
-
-def wait_on(condition: threading.Condition, clock: Clock, left: float | None) -> None:
-    """Wait until the condition is notified, `left` seconds are over, or a moment has passed: then look, and wait again.
-
-    Ctrl-C ends it within a second, and the condition's lock, an RLock that is held once, is held again.
-    """
-    # Rules: replay L12
-    try:
-        clock.wait(condition, _LONGEST_WAIT if left is None else min(left, _LONGEST_WAIT))
-    except BaseException:
-        # It may hit `Condition.wait` where it has given the lock up and would not take it again.
-        with contextlib.suppress(RuntimeError):
-            condition.release()
-        condition.acquire()
-        raise
 
 
 class Pending:

@@ -11,15 +11,16 @@ from numpy.typing import NDArray
 
 from headrace.checks import check_count
 from headrace.ends import EndOfEpisode
-from headrace.errors import Closed, DeadlineExceeded, StoreFull
+from headrace.errors import Closed, StoreFull
 from headrace.replay.chosen import Chosen
 from headrace.replay.item_maker import ItemMaker, Made
 from headrace.replay.lane_rows import LaneRows
-from headrace.replay.pending import NewItems, Pending, wait_on
+from headrace.replay.pending import NewItems, Pending
 from headrace.replay.rules import Rule, check_priority, checked_rules
 from headrace.store.pinning import pin_window
 from headrace.store.room import stored_without_items
 from headrace.store.window import follow
+from headrace.waits import Wait
 
 if TYPE_CHECKING:
     from headrace.replay.replay import ReplayCore
@@ -381,22 +382,18 @@ class RowWriter:
             self._wait_for_room()
 
     def _wait_while(self, condition: Any, timeout: float | None) -> None:
-        clock = self._replay.clock
         with self._lock:
-            begin = clock.monotonic()
+            wait = Wait(self._replay.clock, timeout, self._pending_message, lambda: self._pending.count)
             while condition():
                 self._pending.raise_failure()
-                left = None if timeout is None else timeout - (clock.monotonic() - begin)
-                if left is not None and left <= 0:
-                    raise DeadlineExceeded(self._pending_message(timeout), pending=self._pending.count)
-                wait_on(self._pending.changed, clock, left)
+                wait.turn(self._pending.changed)
 
-    def _pending_message(self, timeout: float | None) -> str:
+    def _pending_message(self, seconds: float) -> str:
         waiting = ", ".join(
             f"{count} for table {name!r}" for name, count in self._pending.by_table.items() if count
         )
         return (
-            f"{self._pending.count} items of this writer are still pending after {timeout} s: {waiting}. They stay "
+            f"{self._pending.count} items of this writer are still pending after {seconds:.3g} s: {waiting}. They stay "
             "queued; sample from the table, raise its rate limiter's bound, or wait longer"
         )
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import operator
 import threading
+import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,16 +14,43 @@ import numpy as np
 
 from headrace.checks import check_seconds, shown
 from headrace.clock import SYSTEM_CLOCK, Clock
-from headrace.errors import Closed, DeadlineExceeded
+from headrace.errors import Closed
+from headrace.forking import ForkFollowers, HomeProcess
 from headrace.server.batch_buffers import BatchBuffer, BatchBuffers, Lease
 from headrace.spec import ArraySpec, Signature
 from headrace.trajectories.leaf_checks import LeafCheck, checked_reader
 from headrace.trees import build, compile_tree
+from headrace.waits import Wait
 
 Array = np.ndarray[Any, Any]
 
-# Seconds. A Ctrl-C between Python's last look for signals and the moment the thread sleeps does not wake it.
-_LONGEST_WAIT = 1.0
+
+_REMEDY = (
+    "A hr.BatchQueue serves the threads of one process: send from threads of that process, or bring samples to it "
+    "with a queue of multiprocessing"
+)
+
+
+_QUEUES = ForkFollowers()
+
+
+class _Fork:
+    """Makes every `send` in a forked child come to where it is refused: a look at each would cost 5 % of it."""
+
+    def __init__(self, queue: BatchQueue) -> None:
+        self._queue = weakref.ref(queue)
+
+    def before_fork(self) -> None:
+        """Does nothing: a child uses neither the lock nor a batch."""
+
+    def after_fork_in_parent(self) -> None:
+        """Does nothing."""
+
+    def after_fork_in_child(self) -> None:
+        """Leave no places."""
+        queue = self._queue()
+        if queue is not None:
+            queue._open = queue._no_batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +138,11 @@ class BatchQueue:
         self._tail: tuple[BatchBuffer, int] | None = None
         self._delivered = 0
         self._blocked_sends = 0
+        self._home = HomeProcess("this queue", _REMEDY)
         self._senders = 0
         self._buffers_replaced = 0
+        self._fork = _Fork(self)
+        _QUEUES.add(self._fork)
 
     def send(self, sample: Any, timeout: float | None = None) -> None:
         """Copies a sample into its place; when this returns, the sample is in the queue.
@@ -126,14 +156,16 @@ class BatchQueue:
             DeadlineExceeded: the queue was full for all of the timeout; nothing is stored.
             TypeError, ValueError: `timeout` is not a number; nothing is stored.
             Closed: the queue is closed.
+            RuntimeError: this process was forked from the queue's; so for every other call.
         """
         # Most calls give none, and asking costs a tenth of a small sample's time.
-        deadline = None if timeout is None else self._deadline(timeout)
+        timeout = None if timeout is None else check_seconds(timeout)
         values = self._read(sample)
         if not self._store(values):
-            waited = False
+            self._home.check()
+            wait = Wait(self._clock, timeout, self._full_message)
             while not self._store(values):
-                waited = self._open_batch(deadline, timeout, waited)
+                self._open_batch(wait)
 
     def sample(self, timeout: float | None = None, *, copy: bool = True) -> tuple[Any, BatchQueueInfo]:
         """Waits for the next full batch.
@@ -152,9 +184,10 @@ class BatchQueue:
             TypeError, ValueError: `timeout` is not a number.
             Closed: the queue is closed and all full batches are taken.
         """
-        deadline = self._deadline(timeout)
+        timeout = check_seconds(timeout)
+        self._home.check()
         with self._lock:
-            head = self._wait_for_batch(deadline, timeout)
+            head = self._wait_for_batch(timeout)
             # All that can fail comes first, then the batch is taken: an error or Ctrl-C loses none.
             arrays = head.writable() if copy else head.read_only()
             lease = self._buffers.lend(head, arrays)
@@ -189,11 +222,14 @@ class BatchQueue:
 
     def statistics(self) -> BatchQueueInfo:
         """The queue's state, without taking a batch."""
+        self._home.check()
         with self._lock:
             return self._info(self._batches)
 
     def close(self) -> None:
         """Ends the sending: waiting and later `send` calls raise `Closed`; full batches can still be taken."""
+        if self._home.is_elsewhere:
+            return
         with self._lock:
             if self._closed:
                 return
@@ -213,14 +249,16 @@ class BatchQueue:
         Raises:
             ValueError: the queue is not closed.
         """
+        self._home.check()
         with self._lock:
             if not self._closed:
                 raise ValueError("tail: expected a closed queue; call close() first")
+            wait = Wait(self._clock, None, lambda _: "tail: samples that were sent before close are copied")
             while self._tail is not None:
                 buffer, rows = self._tail
                 if len(buffer.done) < rows:
                     # Senders that had their places before `close` are still copying.
-                    self._wait(self._batch_full, None)
+                    wait.turn(self._batch_full)
                     continue
                 arrays = [column[:rows].copy() for column in buffer.columns]
                 self._tail = None
@@ -240,6 +278,8 @@ class BatchQueue:
         self.close()
 
     def __repr__(self) -> str:
+        if self._home.is_elsewhere:
+            return f"BatchQueue({self.signature!r}, batch_size={self._batch_size}, of another process)"
         state = "closed" if self._closed else "open"
         size = self.statistics().size
         return f"BatchQueue({self.signature!r}, batch_size={self._batch_size}, size={size}, {state})"
@@ -272,8 +312,8 @@ class BatchQueue:
             raise
         return False
 
-    def _open_batch(self, deadline: float | None, timeout: float | None, waited: bool) -> bool:
-        """Waits until the last pending batch has a place, which others may take first; returns whether it waited."""
+    def _open_batch(self, wait: Wait) -> None:
+        """Waits until the last pending batch has a place, which others may take first."""
         with self._lock:
             while not self._open.places_left:
                 if self._closed:
@@ -281,16 +321,15 @@ class BatchQueue:
                 if self._free:
                     self._start_batch()
                     break
-                remaining = self._remaining(deadline)
-                if remaining is not None and remaining <= 0:
-                    raise DeadlineExceeded(
-                        f"send: all {self._batch_size * self._slots} places were taken for {timeout} s; nothing "
-                        "was stored. Take batches faster, or give the queue more buffers"
-                    )
-                self._blocked_sends += not waited
-                waited = True
-                self._wait(self._place_free, remaining)
-        return waited
+                wait.look()
+                self._blocked_sends += not wait.turns
+                wait.turn(self._place_free)
+
+    def _full_message(self, seconds: float) -> str:
+        return (
+            f"send: all {self._batch_size * self._slots} places were taken for {seconds:.3g} s; nothing was stored. "
+            "Take batches faster, or give the queue more buffers"
+        )
 
     def _start_batch(self) -> None:
         buffer = self._buffers.get()
@@ -300,8 +339,9 @@ class BatchQueue:
         self._pending += (buffer,)
         self._open = buffer
 
-    def _wait_for_batch(self, deadline: float | None, timeout: float | None) -> BatchBuffer:
+    def _wait_for_batch(self, timeout: float | None) -> BatchBuffer:
         """Waits, with the lock held, until the first pending batch is full."""
+        wait: Wait | None = None
         while True:
             # Also after a wait: what another consumer was lent meanwhile must not keep all the memory from
             # senders.
@@ -312,23 +352,14 @@ class BatchQueue:
                 raise Closed(
                     "sample: the queue is closed and every full batch was taken; tail() has the rest"
                 )
-            remaining = self._remaining(deadline)
-            if remaining is not None and remaining <= 0:
-                raise DeadlineExceeded(
-                    f"sample: no batch of {self._batch_size} was full within {timeout} s; "
-                    f"{self._info(self._batches).size} samples wait"
-                )
-            self._wait(self._batch_full, remaining)
+            wait = wait or Wait(self._clock, timeout, self._empty_message)
+            wait.turn(self._batch_full)
 
-    def _wait(self, condition: threading.Condition, remaining: float | None) -> None:
-        try:
-            self._clock.wait(condition, _LONGEST_WAIT if remaining is None else min(remaining, _LONGEST_WAIT))
-        except BaseException:
-            # Ctrl-C may hit `Condition.wait` where it has given the lock up and would not take it again.
-            with contextlib.suppress(RuntimeError):
-                self._lock.release()
-            self._lock.acquire()
-            raise
+    def _empty_message(self, seconds: float) -> str:
+        return (
+            f"sample: no batch of {self._batch_size} was full within {seconds:.3g} s; "
+            f"{self._info(self._batches).size} samples wait"
+        )
 
     def _give_back(self) -> None:
         if self._lent is None:
@@ -367,13 +398,6 @@ class BatchQueue:
             senders=self._senders,
             buffers_replaced=self._buffers_replaced,
         )
-
-    def _deadline(self, timeout: float | None) -> float | None:
-        seconds = check_seconds(timeout)
-        return None if seconds is None else self._clock.monotonic() + max(0.0, seconds)
-
-    def _remaining(self, deadline: float | None) -> float | None:
-        return None if deadline is None else deadline - self._clock.monotonic()
 
 
 def _integer(name: str, value: object, least: int) -> int:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.clock import SYSTEM_CLOCK
 from headrace.errors import Closed, StoreFull
 from headrace.spec import Signature
 from headrace.statistics import StoreStatistics
@@ -38,6 +39,7 @@ from headrace.store.pinning import pin_page, take_freed
 from headrace.store.records import stored_nbytes
 from headrace.store.retained import RetainedPages
 from headrace.store.room import no_room
+from headrace.waits import Wait
 
 if TYPE_CHECKING:
     from headrace.store.held_pages import HeldPages
@@ -182,10 +184,7 @@ class Store:
                 raise Closed("the replay is closed")
             self.reclaim()
             charge = lanes * (self.arrays.page_rows // lanes)
-            while not self._has_room(charge):
-                if not self._wait_for_readers():
-                    raise StoreFull(self._full_message())
-                self.reclaim()
+            self._wait_for_room(charge, 1)
             page = self._take_page()
             self._charged += charge
             self._charges[page] = charge
@@ -213,10 +212,7 @@ class Store:
         rows = self.arrays.page_rows
         charge = sum(each * (rows // each) for each in lanes)
         self.reclaim()
-        while not self._has_room(charge, len(lanes)):
-            if not self._wait_for_readers():
-                raise StoreFull(self._full_message())
-            self.reclaim()
+        self._wait_for_room(charge, len(lanes))
         # `_take_page` gives up the pages that wait when nothing else is left.
         waiting = 0 if self.retained is None else len(self.retained)
         for page in range(self._never_used, self._never_used + len(lanes) - len(self._free) - waiting):
@@ -259,6 +255,22 @@ class Store:
         within = self._charged + charge <= self._row_budget + extra
         waiting = 0 if self.retained is None else len(self.retained)
         return within and len(self._free) + waiting + self.num_pages - self._never_used >= pages
+
+    def _wait_for_room(self, charge: int, pages: int) -> None:
+        wait: Wait | None = None
+        while not self._has_room(charge, pages):
+            if not self._wait_for_readers():
+                raise StoreFull(self._full_message())
+            wait = wait or Wait(SYSTEM_CLOCK, None, self._reading_message)
+            wait.look()
+            self.reclaim()
+
+    def _reading_message(self, seconds: float) -> str:
+        names = ", ".join(sorted({thread.name for thread in self._readers.values()}))
+        return (
+            f"an append has waited {seconds:.3g} s for a page of rows that other threads ({names}) are still "
+            "copying. Wait for these threads, or give the store a larger capacity"
+        )
 
     def _wait_for_readers(self) -> bool:
         """Whether pages are free but for readers in other threads, after waiting for one of these to end.
