@@ -58,7 +58,7 @@ class StoredReplay:
             self.store = Store(
                 self.signature,
                 manifest.capacity,
-                make_arena=lambda nbytes: _rows(folder, self.signature, manifest),
+                make_arena=lambda _: _rows(folder, self.signature, manifest),
                 page_rows=manifest.page_rows,
                 num_pages=manifest.num_pages,
             )
