@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import headrace as hr
+from headrace.collectors.channel import Paused
 from headrace.replay.public import core_of
 from headrace.store.layout import FINAL, LANES, LINKED, STEP_MASK, USED
 from headrace.testing import CounterEnv, counter_env_fns, counter_transitions, counter_vector_env, in_turn
@@ -557,3 +558,14 @@ def test_two_collectors_fill_one_replay(make_replay):
     assert len(unique) == 300
     assert (counts == 2).all()
     nothing_is_held_but_items(replay)
+
+
+def test_a_pause_that_was_given_up_is_not_noted_later(make_replay):
+    # CF6: the worker may answer at the moment at which the wait for it ends; no page would be leased after that.
+    replay = make_replay(SIGNATURE)
+    with hr.AsyncCollector(lambda: CounterEnv(3), frames_per_batch=5, replay_buffer=replay) as collector:
+        collector.start()
+        with collector.pause():
+            assert collector.statistics().paused
+        collector._session._take(Paused(number=0), [])
+        assert not collector.statistics().paused

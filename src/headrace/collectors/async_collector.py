@@ -14,7 +14,7 @@ from typing import Any, Self
 import cloudpickle
 
 from headrace.collectors.batch import Batch
-from headrace.collectors.channel import Pause, Seed
+from headrace.collectors.channel import Seed
 from headrace.collectors.collector import number_of_batches
 from headrace.collectors.options import CollectorOptions
 from headrace.collectors.publisher import Publisher
@@ -202,9 +202,7 @@ class AsyncCollector:
             raise RuntimeError("pause: expected a collector that runs freely and is not paused")
         self._pausing = True
         try:
-            number = next(self._pauses)
-            session.send(Pause(number=number))
-            session.wait_for_pause(number, _PAUSE_SECONDS)
+            session.pause(next(self._pauses), _PAUSE_SECONDS)
             yield
         finally:
             self._pausing = False

@@ -161,25 +161,32 @@ class Collector:
             self._end_trajectories()
             return None
         buffer = self._begin_rollout()
+        self._must_reset = True  # Unless a batch comes of the rollout: Ctrl-C may end it anywhere.
         try:
-            at_random = self._begun < self._options.random_frames
-            self._begun += buffer.steps * buffer.num_envs
-            while not buffer.is_full:
-                self._loop.step(buffer, at_random=at_random)
-            if self._writer is not None:
-                self._writer.write(buffer)
+            with self._ledger.undone_on_error():
+                batch = self._collect(buffer)
         except BaseException:
-            self._must_reset = True
             self._tally.frames_discarded += buffer.frames
             raise
-        batch = buffer.batch(self._ledger)
-        buffer.copy_last(self._first)
-        times = self._loop.times
-        self._tally.add_batch(batch, self._ledger.take_finished(), self._version)
-        self._tally.note_seconds((times.env, times.policy, times.write))
+        self._must_reset = self._seeds is not None  # The policy may have called `set_seed` meanwhile.
         if self._is_complete():
             with suppress(StoreFull):  # The batch is complete; the next call tries again, and raises.
                 self._end_trajectories()
+        return batch
+
+    def _collect(self, buffer: RolloutBuffer) -> Batch:
+        """Fills a rollout that was begun; returns its batch, and writes it into the replay."""
+        at_random = self._begun < self._options.random_frames
+        self._begun += buffer.steps * buffer.num_envs
+        while not buffer.is_full:
+            self._loop.step(buffer, at_random=at_random)
+        batch = buffer.batch(self._ledger)
+        if self._writer is not None:
+            self._writer.write(buffer)
+        buffer.copy_last(self._first)
+        times = self._loop.times
+        self._tally.note_seconds((times.env, times.policy, times.write))
+        self._tally.add_batch(batch, self._ledger.take_finished(), self._version)
         return batch
 
     def _check_open(self) -> None:
@@ -194,7 +201,7 @@ class Collector:
     def _end_trajectories(self) -> None:
         """Stores the final rows of the open trajectories, as no step will follow."""
         if self._writer is not None:
-            self._writer.cut(self._first)
+            self._writer.cut()
 
     def _begin_rollout(self) -> RolloutBuffer:
         if self._must_reset:
@@ -217,7 +224,7 @@ class Collector:
         # Rules: collectors CX1
         self._ledger.restart(np.ones(self._stepper.num_envs, np.bool_))
         if self._writer is not None:
-            self._writer.cut(self._first)
+            self._writer.cut()
         self._loop.reset(self._first, self._seeds)
         self._must_reset, self._seeds = False, None
 
@@ -336,7 +343,7 @@ class Collector:
         self._closed = True
         try:
             if self._writer is not None:
-                self._writer.close(self._first)
+                self._writer.close()
         except StoreFull as error:
             if raise_on_error:
                 raise

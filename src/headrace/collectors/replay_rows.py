@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.collectors.rollout import RolloutBuffer
-from headrace.envs.protocol import Columns
 from headrace.errors import Closed, DeadlineExceeded
 from headrace.replay.public import core_of
 from headrace.replay.rules import ItemRule
@@ -40,7 +39,8 @@ class ReplayRows:
             for name, spec in self._signature.columns.items()
         }
         self._open = np.zeros(num_envs, np.bool_)
-        self._followed = True
+        # What followed the rollout that was written last: columns [n, ...]. None while a rollout is being written.
+        self._following: dict[str, NDArray[Any]] | None = {}
         self._writer = core_of(replay).writer(lanes=num_envs, items=rules)
 
     def write(self, buffer: RolloutBuffer) -> int:
@@ -49,7 +49,7 @@ class ReplayRows:
         Raises:
             StoreFull: some steps may be stored; `cut` before the next rollout.
         """
-        self._followed = False
+        self._following = None
         finals = buffer.finals_by_step()
         given = [name for name in self._row if name in buffer.columns]
         for step in range(buffer.steps):
@@ -67,7 +67,7 @@ class ReplayRows:
                 values = {name: buffer.finals[name][places] for name in self._observed}
                 self._writer.end_lanes(copies, values)
                 self._open[copies] = False
-        self._followed = True
+        self._following = {name: buffer.rows[buffer.steps][name].copy() for name in self._observed}
         return buffer.frames
 
     def _append(self, row: Mapping[str, Any]) -> None:
@@ -82,24 +82,24 @@ class ReplayRows:
             idle = np.zeros(len(masked), np.bool_)
             self._writer.append_marked(self._signature.unflatten(row), masked, idle, self._observed)
 
-    def cut(self, observations: Columns) -> None:
+    def cut(self) -> None:
         """End the open trajectories: all copies are about to be reset, or no step will follow.
-
-        Args:
-            observations: columns `[n, ...]`: what followed the rollout that was written last.
 
         Raises:
             StoreFull: no free page for the final rows; the trajectories stay open.
         """
-        if not self._followed:
-            self._writer.cut_open_lanes()  # It was not written whole: nobody knows what followed.
+        following = self._following
+        if following is None:
+            # The last rollout was not written whole. How far it came is not known, and so not what followed either:
+            # items that look ahead of the last step would see nothing there.
+            self._writer.drop_open_lanes()
         elif self._open.any():
             copies = np.flatnonzero(self._open)
-            self._writer.end_lanes(copies, {name: observations[name][copies] for name in self._observed})
+            self._writer.end_lanes(copies, {name: column[copies] for name, column in following.items()})
         self._open[:] = False
-        self._followed = True
+        self._following = {}
 
-    def close(self, observations: Columns) -> None:
+    def close(self) -> None:
         """End the open trajectories (see `cut`) and close the writer.
 
         Items that wait for a rate limiter go in when it opens.
@@ -109,7 +109,7 @@ class ReplayRows:
         """
         with suppress(Closed):  # The replay was closed first.
             try:
-                self.cut(observations)
+                self.cut()
             finally:
                 self._close_writer()
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -247,6 +248,16 @@ class EpisodeLedger:
         self._returns = np.zeros(num_envs)
         self._starts = np.ones(num_envs, np.bool_)
         self.finished: list[tuple[float, int]] = []
+
+    @contextmanager
+    def undone_on_error(self) -> Iterator[None]:
+        """Number nothing where an exception ends the block: the rollout in it is dropped, or numbered again."""
+        before = vars(self) | {"finished": list(self.finished)}
+        try:
+            yield
+        except BaseException:
+            vars(self).update(before)
+            raise
 
     def take_finished(self) -> list[tuple[float, int]]:
         """Return and length of the trajectories that ended since the last call."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from headrace.collectors.batch import Batch
@@ -17,11 +19,13 @@ class InSlot:
     buffer: RolloutBuffer
     finals: int
 
-    def take(self, ledger: EpisodeLedger) -> tuple[Batch, Episodes]:
-        """The batch, copied out, and the episodes that ended in it."""
-        self.buffer.num_finals = self.finals
-        batch = self.buffer.batch(ledger, 0)
-        return batch, ledger.take_finished()
+    @contextmanager
+    def taken(self, ledger: EpisodeLedger) -> Iterator[tuple[Batch, Episodes]]:
+        """The batch, copied out, and the episodes that ended in it; an error in the block undoes their numbers."""
+        with ledger.undone_on_error():
+            self.buffer.num_finals = self.finals
+            batch = self.buffer.batch(ledger, 0)
+            yield batch, ledger.take_finished()
 
     @property
     def frames(self) -> int:
@@ -37,9 +41,10 @@ class CopiedOut:
     batch: Batch
     episodes: Episodes
 
-    def take(self, _: EpisodeLedger) -> tuple[Batch, Episodes]:
+    @contextmanager
+    def taken(self, _: EpisodeLedger) -> Iterator[tuple[Batch, Episodes]]:
         """The batch, and the episodes that ended in it."""
-        return self.batch, self.episodes
+        yield self.batch, self.episodes
 
     @property
     def frames(self) -> int:

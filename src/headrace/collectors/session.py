@@ -17,6 +17,7 @@ from headrace.collectors.channel import (
     Failed,
     Message,
     NotStored,
+    Pause,
     Paused,
     Proceed,
     Ready,
@@ -92,6 +93,7 @@ class Session:
         self._rollouts: deque[InSlot | CopiedOut] = deque()
         self._buffers: list[RolloutBuffer] = []
         self._landlord: Landlord | None = None
+        self._pause_wanted: int | None = None
         self._paused_at: int | None = None
         self._cause: BaseException | None = None
         self._death: _Death | None = None
@@ -207,7 +209,7 @@ class Session:
                 self._rollouts.append(InSlot(self._buffers[slot], finals))
             case Failed():
                 self._cause = rebuilt(message)
-            case Paused(number=number):
+            case Paused(number=number) if number == self._pause_wanted:  # Else it was given up meanwhile.
                 self._paused_at = number
 
     def _note_not_stored(self, names: list[str]) -> None:
@@ -375,8 +377,14 @@ class Session:
                     self._changed.notify_all()
 
     def _hand_out(self, rollout: InSlot | CopiedOut) -> Batch:
-        batch, episodes = rollout.take(self.ledger)
-        self.tally.add_batch(batch, episodes, self.newest)
+        """Copies a rollout out and frees its slot. Where Ctrl-C ends the copying, the next call begins it anew."""
+        try:
+            with rollout.taken(self.ledger) as (batch, episodes):
+                self.tally.add_batch(batch, episodes, self.newest)
+        except BaseException:
+            with self._changed:
+                self._rollouts.appendleft(rollout)
+            raise
         self._grants.owe(1)
         if self.is_complete:
             self._end_trajectories()
@@ -401,8 +409,11 @@ class Session:
         """Whether the worker stands still between two steps, as it was told."""
         return self._paused_at is not None
 
-    def wait_for_pause(self, number: int, timeout: float) -> None:
-        """Wait until the worker has obeyed this pause, and all that it collected is in."""
+    def pause(self, number: int, timeout: float) -> None:
+        """Tell the worker to pause. Wait until it has obeyed, and all that it collected is in."""
+        with self._changed:
+            self._pause_wanted = number
+        self.send(Pause(number=number))
         what = f"worker 0 (pid {self._process.pid}) to pause; a step of its environment or policy takes long"
         self.wait(lambda: self._paused_at == number, timeout, what)
 
@@ -411,7 +422,7 @@ class Session:
         if self.home.is_elsewhere:
             return
         with self._changed:
-            self._paused_at = None
+            self._pause_wanted = self._paused_at = None
         self._send_quietly(Resume())
 
     def statistics(self) -> CollectorStatistics:

@@ -1,0 +1,122 @@
+"""Ctrl-C in `next`: what is collected after it is whole, and no rollout of a worker is lost."""
+
+import sys
+
+import cloudpickle
+import numpy as np
+import pytest
+
+import headrace as hr
+from headrace.collectors.replay_rows import ReplayRows
+from headrace.collectors.rollout import EpisodeLedger, RolloutBuffer
+from headrace.collectors.statistics import Tally
+from headrace.testing import CounterEnv, counter_env_fns, in_turn
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+SIGNATURE = hr.collectors.signature(lambda: CounterEnv(3))
+COPYING = [(RolloutBuffer, "batch"), (EpisodeLedger, "starts"), (EpisodeLedger, "number"), (Tally, "add_batch")]
+INLINE = [*COPYING, (RolloutBuffer, "copy_last"), (ReplayRows, "write")]
+
+
+@pytest.fixture
+def interrupt(monkeypatch):
+    """Raises KeyboardInterrupt in the next call of a function, before or after the function did its work."""
+
+    def interrupt(owner, name, when):
+        original = getattr(owner, name)
+
+        def interrupted(*arguments):
+            monkeypatch.setattr(owner, name, original)
+            if when == "after":
+                original(*arguments)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(owner, name, interrupted)
+
+    return interrupt
+
+
+def check_batches(batches):
+    """Every row has what truly followed it, and its index in its episode."""
+    for batch in batches:
+        seen, following = batch["observation"], batch["next_observation"]
+        np.testing.assert_array_equal(following, seen + [0, 0, 1])
+        np.testing.assert_array_equal(batch["t"], seen[..., 2])
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(("owner", "name"), INLINE)
+def test_inline_the_next_call_begins_anew(make_replay, interrupt, take, owner, name, when):
+    # CX1: the rollout under way is dropped and counted. What followed the rows that are stored is known.
+    replay = make_replay(SIGNATURE, capacity=4000)
+    with hr.Collector(
+        in_turn(counter_env_fns([3, 50])), frames_per_batch=20, num_envs=2, replay_buffer=replay
+    ) as collector:
+        before = take(collector, 2)
+        interrupt(owner, name, when)
+        with pytest.raises(KeyboardInterrupt):
+            collector.next()
+        after = take(collector, 2)
+        assert collector.statistics().frames_discarded == 20
+    check_batches([*before, *after])
+    ids = [set(batch["episode_id"].ravel().tolist()) for batch in (before[-1], after[0])]
+    assert not ids[0] & ids[1]
+    count = len(replay.table("t"))
+    assert count in (80, 100)
+    data = replay.sample("t", count, views=hr.views.transition()).data
+    assert (data["n"] == 1).all()
+    np.testing.assert_array_equal(data["next_observation"], data["observation"] + [0, 0, 1])
+
+
+def test_inline_a_rollout_that_is_half_written_makes_no_item_without_its_next_observation(
+    make_replay, monkeypatch
+):
+    replay = make_replay(SIGNATURE, capacity=4000)
+    with hr.Collector(lambda: CounterEnv(50), frames_per_batch=10, replay_buffer=replay) as collector:
+        append, calls = collector._writer._writer.append, []
+
+        def interrupted(step):
+            append(step)
+            calls.append(step)
+            if len(calls) == 4:
+                raise KeyboardInterrupt
+
+        monkeypatch.setattr(collector._writer._writer, "append", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            collector.next()
+        collector.next()
+    data = replay.sample("t", len(replay.table("t")), views=hr.views.transition()).data
+    assert len(data["n"]) == 3 + 10
+    assert (data["n"] == 1).all()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(("owner", "name"), COPYING[:3])
+def test_a_rollout_of_a_worker_is_handed_out_by_the_next_call(interrupt, take, counters, owner, name, when):
+    # CV7: nothing is dropped. More interrupts than there are slots, so one that lost its slot would halt the worker.
+    lengths = [3, 50]
+    with hr.AsyncCollector(in_turn(counter_env_fns(lengths)), frames_per_batch=20, num_envs=2) as collector:
+        batches = take(collector, 2)
+        for _ in range(3):
+            interrupt(owner, name, when)
+            with pytest.raises(KeyboardInterrupt):
+                collector.next(timeout=20)
+            batches += take(collector, 1)
+        batches += take(collector, 2)
+        assert collector.statistics().frames == 20 * len(batches)
+        assert collector.statistics().frames_discarded == 0
+    counters(batches, lengths)
+
+
+def test_with_a_replay_too(make_replay, interrupt, take, counters):
+    with hr.AsyncCollector(
+        lambda: CounterEnv(50), frames_per_batch=20, replay_buffer=make_replay(SIGNATURE, capacity=4000)
+    ) as collector:
+        batches = take(collector, 1)
+        for _ in range(3):
+            interrupt(Tally, "add_batch", "before")
+            with pytest.raises(KeyboardInterrupt):
+                collector.next(timeout=20)
+        batches += take(collector, 3)
+    counters(batches, [50])
