@@ -15,7 +15,12 @@ from headrace.testing import CounterEnv, counter_env_fns, in_turn
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 SIGNATURE = hr.collectors.signature(lambda: CounterEnv(3))
-COPYING = [(RolloutBuffer, "batch"), (EpisodeLedger, "starts"), (EpisodeLedger, "number"), (Tally, "add_batch")]
+COPYING = [
+    (RolloutBuffer, "batch"),
+    (EpisodeLedger, "starts"),
+    (EpisodeLedger, "number"),
+    (Tally, "add_batch"),
+]
 INLINE = [*COPYING, (RolloutBuffer, "copy_last"), (ReplayRows, "write")]
 
 
@@ -41,7 +46,7 @@ def check_batches(batches):
     """Every row has what truly followed it, and its index in its episode."""
     for batch in batches:
         seen, following = batch["observation"], batch["next_observation"]
-        np.testing.assert_array_equal(following, seen + [0, 0, 1])
+        np.testing.assert_array_equal(following, np.add(seen, [0, 0, 1]))
         np.testing.assert_array_equal(batch["t"], seen[..., 2])
 
 
@@ -66,7 +71,7 @@ def test_inline_the_next_call_begins_anew(make_replay, interrupt, take, owner, n
     assert count in (80, 100)
     data = replay.sample("t", count, views=hr.views.transition()).data
     assert (data["n"] == 1).all()
-    np.testing.assert_array_equal(data["next_observation"], data["observation"] + [0, 0, 1])
+    np.testing.assert_array_equal(data["next_observation"], np.add(data["observation"], [0, 0, 1]))
 
 
 def test_inline_a_rollout_that_is_half_written_makes_no_item_without_its_next_observation(
