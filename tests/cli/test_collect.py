@@ -111,7 +111,9 @@ def test_equal_seeds_collect_the_same_with_and_without_a_worker(tmp_path):
 
 
 def test_what_was_collected_can_be_inspected(tmp_path):
-    done = collect("CartPole-v1", "--steps", "128", "--workers", "0", "--json", "--out", str(tmp_path))
+    done = collect(
+        "CartPole-v1", "--steps", "256", "--seed", "0", "--workers", "0", "--json", "--out", str(tmp_path)
+    )
     assert done.exit_code == 0, done.output
     shown = CliRunner().invoke(main, ["inspect", str(tmp_path / "episodes.npz"), "--json"])
     assert shown.exit_code == 0, shown.output
