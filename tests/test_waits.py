@@ -176,12 +176,36 @@ def test_a_collector_that_waits_for_its_worker_is_told(caplog, monkeypatch):
 def test_a_deadline_is_told_by_its_error_alone(caplog):
     clock = FakeClock()
     wait = Wait(clock, 5.0, lambda seconds: f"waited {seconds:g} s", lambda: 3)
-    wait.look()
+    wait.look(None)
     clock.advance(5.0)
     with pytest.raises(hr.DeadlineExceeded, match="waited 5 s") as caught:
-        wait.look()
+        wait.look(None)
     assert caught.value.pending == 3
     assert told(caplog) == []
+
+
+def test_a_handler_of_the_log_may_wait_for_what_the_lock_guards():
+    """The lock is given up while a warning is logged: no thread that holds the handler's waits for it for ever."""
+    clock = FakeClock()
+    lock = threading.RLock()
+    condition = threading.Condition(lock)
+
+    class Asking(logging.Handler):
+        def emit(self, record):
+            free.append(threads.submit(lock.acquire, timeout=5.0).result())
+            threads.submit(lock.release).result()
+
+    free = []
+    handler = Asking()
+    wait = Wait(clock, None, lambda seconds: "waits")
+    clock.advance(11.0)
+    logging.getLogger("headrace.waits").addHandler(handler)
+    with ThreadPoolExecutor(1) as threads, condition:
+        try:
+            wait.turn(condition)
+        finally:
+            logging.getLogger("headrace.waits").removeHandler(handler)
+    assert free == [True]
 
 
 # ---- waits that nothing could end ------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from headrace.clock import Clock, SystemClock
 from headrace.errors import DeadlineExceeded
@@ -30,10 +30,16 @@ def wait_on(condition: threading.Condition, clock: Clock, left: float | None) ->
 
     Ctrl-C ends it within a second, and the condition's lock, an RLock that is held once, is held again.
     """
-    try:
+    with _held_after_errors(condition):
         clock.wait(condition, _LONGEST_TURN if left is None else min(left, _LONGEST_TURN))
+
+
+@contextlib.contextmanager
+def _held_after_errors(condition: threading.Condition) -> Iterator[None]:
+    """Takes the lock again after Ctrl-C, which may come where the lock was given up and would stay so."""
+    try:
+        yield
     except BaseException:
-        # It may hit `Condition.wait` where it has given the lock up and would not take it again.
         with contextlib.suppress(RuntimeError):
             condition.release()
         condition.acquire()
@@ -84,7 +90,8 @@ class Wait:
             DeadlineExceeded: the time is over; or there is no timeout, and for a second there has been no other thread
                 in this process that could end the wait.
         """
-        self.look()
+        if self.look(condition):
+            return
         if self._timeout is None:
             self._refuse_if_alone()
         self.turn_on(condition)
@@ -106,8 +113,15 @@ class Wait:
         self.turns += 1
         wait_on(condition, self._clock, None if self._timeout is None else self._timeout - self.seconds)
 
-    def look(self) -> None:
-        """Warn if the wait has lasted long.
+    def look(self, condition: threading.Condition | None) -> bool:
+        """Warns if the wait has lasted long.
+
+        Args:
+            condition: its lock, an RLock that is held once, is given up meanwhile: a handler of the log has a lock of
+                its own, and a thread that holds that one may wait for this one. None: no lock is given up.
+
+        Returns:
+            Whether the lock was given up, so that the wait may be over.
 
         Raises:
             DeadlineExceeded: the time is over.
@@ -115,9 +129,24 @@ class Wait:
         seconds = self.seconds
         if self._timeout is not None and seconds >= self._timeout:
             raise DeadlineExceeded(self._message(round(seconds, 3)), pending=self._pending())
-        if seconds >= self._told_at:
-            self._told_at = seconds + TOLD_AGAIN
-            _LOGGER.warning("still waiting after %.0f s: %s", seconds, self._message(seconds))
+        if seconds < self._told_at:
+            return False
+        self._told_at = seconds + TOLD_AGAIN
+        message = self._message(seconds)
+        if condition is None:
+            _warn(seconds, message)
+            return False
+        with _held_after_errors(condition):
+            condition.release()
+            try:
+                _warn(seconds, message)
+            finally:
+                condition.acquire()
+        return True
+
+
+def _warn(seconds: float, message: str) -> None:
+    _LOGGER.warning("still waiting after %.0f s: %s", seconds, message)
 
 
 def _is_alone(clock: Clock) -> bool:

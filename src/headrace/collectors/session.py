@@ -327,8 +327,8 @@ class Session:
             self.check_open()
             if not self._hands_out:  # What is complete comes before the failure.
                 self.raise_failure()
-            wait.look()
-            wait.turn_on(self._changed)
+            if not wait.look(self._changed):
+                wait.turn_on(self._changed)
 
     def check_open(self) -> None:
         """Raise if the collector cannot be used.

@@ -115,7 +115,8 @@ class Stream:
                 self._raise_failure(self._failure)
             if self._ended:
                 break
-            taker.wait.look()
+            if taker.wait.look(self._changed):
+                continue
             left = self._time_left(taker, timeout)
             if self._prefetch == 0 and self._may_draw():
                 self._drawer = threading.get_ident()
@@ -251,7 +252,8 @@ class Stream:
                     left = None if deadline is None else deadline - self._clock.monotonic()
                     if self._drawer == threading.get_ident() or (left is not None and left <= 0):
                         return False
-                    wait.look()
+                    if wait.look(self._changed):
+                        continue
                     wait_on(self._changed, self._clock, left)
             except BaseException:
                 self._holds -= 1

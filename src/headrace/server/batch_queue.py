@@ -321,7 +321,8 @@ class BatchQueue:
                 if self._free:
                     self._start_batch()
                     break
-                wait.look()
+                if wait.look(self._place_free):
+                    continue
                 self._blocked_sends += not wait.turns
                 wait.turn(self._place_free)
 

@@ -262,7 +262,8 @@ class Store:
             if not self._wait_for_readers():
                 raise StoreFull(self._full_message())
             wait = wait or Wait(SYSTEM_CLOCK, None, self._reading_message)
-            wait.look()
+            # The lock is held more than once, in the middle of an append.
+            wait.look(None)
             self.reclaim()
 
     def _reading_message(self, seconds: float) -> str:
