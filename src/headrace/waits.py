@@ -103,8 +103,8 @@ class Wait:
         self._turns_alone += 1
         if self._turns_alone == _TURNS_ALONE:
             raise DeadlineExceeded(
-                f"{self._message(round(self.seconds, 3))}. Nothing could end this wait: this is the only thread of "
-                "the process, and there is no timeout",
+                f"{self._message(round(self.seconds, 3))}. Waiting longer cannot help: this is the only thread of the "
+                "process, and there is no timeout",
                 pending=self._pending(),
             )
 
