@@ -44,6 +44,23 @@ FINAL = 1 << 29  # holds the final observation; no transition starts here
 LINKED = 1 << 30  # the last transition of an episode whose final row stands elsewhere: links[row] - 1
 PADDING = 1 << 31  # nothing was written here (a lane that waited)
 
+# What stands at an offset of a row (`window`).
+UNKNOWN = 0  # nothing, and nothing near it either
+EDGE = 1  # nothing, but the nearest value of the episode may be shown in its place
+KNOWN = 2
+
+# The words of a lane of a block (`commit`): at which of the block's steps the episode began that ended last, and the
+# one after it; and the last row of the one that ended last, while the lane has not gone on.
+ENDED_FROM, OPEN_FROM, LAST_ROW = range(3)
+LANE_WORDS = 3
+
+AHEAD = 64
+"""So many lines of the cache a loop asks for ahead of where it reads at random places (`hints.prefetch`).
+
+Asked for all at once, many are forgotten: the processor waits for some dozens at a time (bench/README.md has the
+figures).
+"""
+
 NO_LINK = 0
 ORPHAN = 0xFFFFFFFF  # a final row whose last transition is gone
 

@@ -7,74 +7,398 @@ with a list of lists under random lanes, episode lengths, page sizes, evictions 
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+import cython
 
-from headrace.store.intrinsics import AHEAD, prefetch
-from headrace.store.jit import Bool, Int, kernel, kernel_apart
-from headrace.store.layout import (
-    ENDED,
-    FINAL,
-    LANES,
-    LINKED,
-    NEXT,
-    NO_LINK,
-    ORPHAN,
-    PADDING,
-    PREVIOUS,
-    STEP_HALF,
-    STEP_MASK,
-    USED,
-    StoreArrays,
-)
-from headrace.store.memory import open_store
+from headrace.store.layout import StoreArrays
 
-# What stands at an offset of a row.
-UNKNOWN = 0  # nothing, and nothing near it either
-EDGE = 1  # nothing, but the nearest value of the episode may be shown in its place
-KNOWN = 2
-
-
-@kernel
-def page_of(store: StoreArrays, row: Int) -> Int:
-    """The page in which a row stands. Rows have 32 bits, and processors divide such numbers twice as fast."""
-    return np.int64(np.uint32(row) // np.uint32(store.page_rows))
+if not cython.compiled:
+    from headrace.kernels.hints import prefetch
+    from headrace.kernels.kinds import Bool, Bytes, GivenLongs, GivenUInts, Int, Longs, LongTable
+    from headrace.store.layout import (
+        AHEAD,
+        EDGE,
+        ENDED,
+        FINAL,
+        KNOWN,
+        LANES,
+        LINKED,
+        NEXT,
+        NO_LINK,
+        ORPHAN,
+        PADDING,
+        PREVIOUS,
+        STARTS,
+        STEP_HALF,
+        STEP_MASK,
+        UNKNOWN,
+        USED,
+    )
 
 
-@kernel
-def walk(store: StoreArrays, row: Int, offset: Int) -> tuple[Int, Int]:
-    """The row `offset` vector steps on in the same lane, whatever episode it is in.
+class Window:
+    """The rows of a store as they follow one another: in the lanes of pages, in episodes, and in streams.
 
-    Returns:
-        The row, and 0; or, where the lane's pages end, the oldest row of the lane (going back) or -1 (going on),
-        and how many steps are missing.
+    A stream is a lane's rows one after another, over the ends of its episodes: windows stop at the end of an episode,
+    except those of rules that say CONTINUE. Its rows are those of the lane as they were written: an episode's
+    transitions, its final row, wherever that stands, then the next episode.
+
+    Args:
+        arrays: of the store.
     """
-    pages = store.pages
-    page = page_of(store, row)
-    in_page = row - page * store.page_rows
-    lanes = pages[page, LANES]
-    place = in_page + offset * lanes
-    if 0 <= place < pages[page, USED] * lanes:
-        return row + offset * lanes, 0  # In the same page, as nearly always; the rest is divisions.
-    step = in_page // lanes
-    lane = in_page - step * lanes
-    step += offset
-    while step >= pages[page, USED]:
-        following = pages[page, NEXT]
-        if following < 0:
-            return -1, step - pages[page, USED] + 1
-        step -= pages[page, USED]
-        page = following
-    while step < 0:
-        previous = pages[page, PREVIOUS]
-        if previous < 0:
-            return page * store.page_rows + lane, step
-        page = previous
-        step += pages[page, USED]
-    return page * store.page_rows + step * lanes + lane, 0
+
+    # Rules: trajectories A10 (streams)
+
+    def __init__(self, arrays: StoreArrays) -> None:
+        self.pages = arrays.pages
+        self.steps = arrays.steps
+        self.links = arrays.links
+        self.start_rows = arrays.start_rows
+        self.start_ids = arrays.start_ids
+        self.freed = arrays.freed
+        self.page_rows = arrays.page_rows
+
+    # ---- one row -----------------------------------------------------------------------------------------------------
+
+    def page_of(self, row: Int) -> Int:
+        """The page in which a row stands."""
+        # Rows have 32 bits, and processors divide such numbers twice as fast.
+        return cython.cast(cython.uint, row) // cython.cast(cython.uint, self.page_rows)
+
+    def word(self, row: Int) -> Int:
+        """What is told of a row: its step and its flags."""
+        return cython.cast(Int, self.steps[row])
+
+    def link(self, row: Int) -> Int:
+        """The row that this one is linked with; -1 if there is none."""
+        return cython.cast(Int, self.links[row]) - 1
+
+    def walk(self, row: Int, offset: Int) -> tuple[Int, Int]:
+        """The row `offset` vector steps on in the same lane, whatever episode it is in.
+
+        Returns:
+            The row, and 0; or, where the lane's pages end, the oldest row of the lane (going back) or -1 (going on),
+            and how many steps are missing.
+        """
+        page: Int = self.page_of(row)
+        in_page = row - page * self.page_rows
+        lanes: Int = self.pages[page, LANES]
+        place = in_page + offset * lanes
+        if 0 <= place < self.pages[page, USED] * lanes:
+            return row + offset * lanes, 0  # In the same page, as nearly always; the rest is divisions.
+        step: Int = in_page // lanes
+        lane = in_page - step * lanes
+        step += offset
+        while step >= self.pages[page, USED]:
+            following: Int = self.pages[page, NEXT]
+            if following < 0:
+                return -1, step - self.pages[page, USED] + 1
+            step -= self.pages[page, USED]
+            page = following
+        while step < 0:
+            previous: Int = self.pages[page, PREVIOUS]
+            if previous < 0:
+                return page * self.page_rows + lane, step
+            page = previous
+            step += self.pages[page, USED]
+        return page * self.page_rows + step * lanes + lane, 0
+
+    def follow(self, row: Int, offset: Int) -> Int:
+        """The row `offset` steps on in the same episode, the final row included; -1 if there is none (yet, or any more)."""
+        if offset == 0:
+            return row
+        word = self.word(row)
+        if offset < 0:
+            return self._follow_back(row, word, -offset)
+        if word & (FINAL | ENDED):
+            return -1
+        if word & LINKED:
+            return self.link(row) if offset == 1 else -1
+        target, missing = self.walk(row, offset)
+        if offset == 1:
+            return target if missing == 0 else -1
+        if missing == 0 and _is_step(self.word(target), step_after(word & STEP_MASK, offset)):
+            return target
+        # Not in the lane itself: it may be the final row that stands beside it. Between the two there may be a start of
+        # another episode, but never one with the same step index: it counts from 0.
+        before, missing = self.walk(row, offset - 1)
+        if missing == 0:
+            last = self.word(before)
+            if last & LINKED and _is_step(last, step_after(word & STEP_MASK, offset - 1)):
+                return self.link(before)
+        return -1
+
+    def _follow_back(self, row: Int, word: Int, distance: Int) -> Int:
+        link: Int = self.links[row] if word & FINAL else NO_LINK
+        if link == ORPHAN:
+            return -1
+        if link != NO_LINK:
+            row = link - 1
+            distance -= 1
+            word = self.word(row)
+        step = word & STEP_MASK
+        if step < STEP_HALF and distance > step:
+            return -1
+        target, missing = self.walk(row, -distance)
+        return target if missing == 0 else -1
+
+    def oldest(self, row: Int, distance: Int) -> Int:
+        """The oldest row that is still there of the last `distance` steps of this row's episode."""
+        word: Int = self.word(row)
+        link: Int = self.links[row] if word & FINAL else NO_LINK
+        if link == ORPHAN:
+            return row
+        if link != NO_LINK:
+            row = link - 1
+            distance -= 1
+            word = self.word(row)
+        step = word & STEP_MASK
+        if step < STEP_HALF and distance > step:
+            distance = step
+        target, _ = self.walk(row, -distance)
+        return target
+
+    def newest(self, row: Int, distance: Int) -> Int:
+        """The newest row that is there of the next `distance` steps of this row's episode."""
+        low: Int = 0
+        found: Int = row
+        high: Int = distance + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            target = self.follow(row, middle)
+            if target >= 0:
+                low, found = middle, target
+            else:
+                high = middle
+        return found
+
+    def reach(self, row: Int, direction: Int) -> Int:
+        """How many rows of this row's episode are there after it (`direction` 1) or before it (-1)."""
+        low: Int = 0
+        high: Int = 1
+        while self.follow(row, direction * high) >= 0:
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.follow(row, direction * middle) >= 0:
+                low = middle
+            else:
+                high = middle
+        return low
+
+    def row_after(self, row: Int) -> Int:
+        """The row that was written after this one in its lane, whatever its episode; -1 if there is none yet."""
+        if self.word(row) & LINKED:
+            return self.link(row)
+        row = self.place_in_lane(row)
+        page: Int = self.page_of(row)
+        in_page: Int = row - page * self.page_rows
+        lanes: Int = self.pages[page, LANES]
+        lane = in_page % lanes
+        while True:
+            in_page += lanes
+            if in_page >= self.pages[page, USED] * lanes:
+                page = self.pages[page, NEXT]
+                if page < 0:
+                    return -1
+                in_page = lane
+                if self.pages[page, USED] == 0:
+                    return -1
+            row = page * self.page_rows + in_page
+            if not self.word(row) & PADDING:
+                return row
+
+    def place_in_lane(self, row: Int) -> Int:
+        """The row itself, or the transition before it if it is a final row that stands beside its lane."""
+        if self.word(row) & FINAL and self.links[row] != NO_LINK:
+            return self.link(row)
+        return row
+
+    def episode_id(self, row: Int) -> Int:
+        """The episode of a row; -1 for row -1 and for a final row whose transitions are gone."""
+        if row < 0:
+            return -1
+        word: Int = self.word(row)
+        if word & FINAL and self.links[row] != 0:
+            row = self.link(row)
+            if row >= self.steps.shape[0]:
+                return -1
+            word = self.word(row)
+        page = self.page_of(row)
+        first = page * self.page_rows
+        in_page = row - first
+        lanes: Int = self.pages[page, LANES]
+        begin = in_page - min(word & STEP_MASK, in_page // lanes) * lanes
+        low: Int = 0
+        high: Int = self.pages[page, STARTS]
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.start_rows[first + middle] <= begin:
+                low = middle
+            else:
+                high = middle
+        return self.start_ids[first + low]
+
+    # ---- many rows ---------------------------------------------------------------------------------------------------
+
+    def episode_ids(self, rows: GivenLongs, ids: Longs) -> None:
+        """Write the episode of each row; see `episode_id`.
+
+        Args:
+            rows: int64[M].
+            ids: int64[M], written.
+        """
+        with cython.nogil:
+            for index in range(rows.shape[0]):
+                ids[index] = self.episode_id(rows[index])
+
+    def rows_of_windows(self, starts: GivenLongs, counts: GivenUInts, rows: LongTable) -> None:
+        """The rows of windows: `counts[i]` rows from `starts[i]` on, then -1.
+
+        What goes past the end of an episode goes on in the next (`row_after`); only windows of rules that say so do.
+
+        Args:
+            starts: int64[B].
+            counts: uint32[B].
+            rows: int64[B, L], written.
+        """
+        with cython.nogil:
+            for item in range(rows.shape[0]):
+                self._write_window(starts[item], counts[item], rows, item)
+
+    def _write_window(self, row: Int, count: Int, rows: LongTable, item: Int) -> None:
+        page: Int = self.page_of(row)
+        for place in range(rows.shape[1]):
+            if place >= count:
+                rows[item, place] = -1
+                continue
+            rows[item, place] = row
+            if place + 1 >= count:
+                continue
+            if self.word(row) & (LINKED | FINAL):
+                row = self.row_after(row)
+                page = self.page_of(row)
+                continue
+            in_page: Int = row - page * self.page_rows + self.pages[page, LANES]
+            if in_page >= self.pages[page, USED] * self.pages[page, LANES]:
+                in_page -= self.pages[page, USED] * self.pages[page, LANES]
+                page = self.pages[page, NEXT]
+            row = page * self.page_rows + in_page
+
+    def rows_of_one_length(self, starts: Longs, count: Int, length: Int, rows: Longs, to: Int) -> None:
+        """The rows of windows that all have `length` rows, each in one episode.
+
+        Within a window only the step to its last row can lead to a final row that stands beside the lane.
+
+        Args:
+            starts: int64[count].
+            rows: int64[...]; `count * length` numbers from `to` on are written.
+        """
+        for item in range(count):
+            row: Int = starts[item]
+            place = to + item * length
+            stop = place + length
+            rows[place] = row
+            if length == 1:
+                continue
+            page: Int = self.page_of(row)
+            lanes: Int = self.pages[page, LANES]
+            end: Int = page * self.page_rows + self.pages[page, USED] * lanes
+            for place in range(to + item * length + 1, stop - 1):
+                row += lanes
+                if row >= end:
+                    row -= self.pages[page, USED] * lanes + page * self.page_rows
+                    page = self.pages[page, NEXT]
+                    row += page * self.page_rows
+                    end = page * self.page_rows + self.pages[page, USED] * lanes
+                rows[place] = row
+            prefetch(self.steps, row)
+        if length > 1:
+            for item in range(count):
+                last = to + (item + 1) * length - 1
+                rows[last] = self.follow(rows[last - 1], 1)
+
+    def resolve(
+        self, starts: Longs, offsets: Longs, acting_gives: Bool, rows: Longs, known: Bytes
+    ) -> int:
+        """The rows at `offsets` from each of `starts`, within their episodes.
+
+        Args:
+            starts: int64[M]; -1 stands for an invented row: nothing is known there.
+            offsets: int64[W].
+            acting_gives: the column is known only after acting (a post column): a final row has no value of it.
+            rows: int64[M * W], written, `[M, W]` side by side: where to read. Always a row that can be read, also
+                where nothing is known.
+            known: uint8[M * W], written: KNOWN, or EDGE if `rows` has the nearest value that this row may show, else
+                UNKNOWN.
+
+        Returns:
+            How many places are not KNOWN.
+        """
+        with cython.nogil:
+            missing = self.resolve_into(
+                starts, 0, starts.shape[0], offsets, 0, offsets.shape[0], acting_gives, rows, known, 0
+            )
+        return missing
+
+    def resolve_into(
+        self,
+        starts: Longs,
+        first: Int,
+        count: Int,
+        offsets: Longs,
+        begin: Int,
+        width: Int,
+        acting_gives: Bool,
+        rows: Longs,
+        known: Bytes,
+        to: Int,
+    ) -> Int:
+        """`resolve` of `starts[first : first + count]` and `offsets[begin : begin + width]`, written from `to` on."""
+        # Rules: views V2, V6, V7
+        missing: Int = 0
+        furthest: Int = offsets[begin]
+        for number in range(begin, begin + width):
+            furthest = max(furthest, offsets[number])
+        last = first + count - 1
+        for number in range(width):
+            offset: Int = offsets[begin + number]
+            for index in range(count):
+                prefetch(self.steps, starts[min(first + index + AHEAD, last)])
+                start: Int = starts[first + index]
+                place = to + index * width + number
+                if start < 0:
+                    missing += 1
+                    rows[place] = 0
+                    known[place] = UNKNOWN
+                    continue
+                target: Int = self.follow(start, offset)
+                if target >= 0 and not (acting_gives and self.word(target) & FINAL):
+                    rows[place] = target
+                    known[place] = KNOWN
+                    continue
+                missing += 1
+                target, found = self._edge(start, offset, furthest, acting_gives)
+                rows[place] = target
+                known[place] = found
+        return missing
+
+    def _edge(self, start: Int, offset: Int, furthest: Int, acting_gives: Bool) -> tuple[Int, Int]:
+        """The nearest value to a place where there is none, and whether this row may show it."""
+        # Rules: views V6
+        if offset < 0:
+            oldest = self.oldest(start, -offset)
+            # What follows the row's own action is shown only to a view that looks at it anyway.
+            if acting_gives and (self.word(oldest) & FINAL or (oldest == start and furthest < 0)):
+                return start, UNKNOWN
+            return oldest, EDGE
+        target: Int = self.newest(start, offset)
+        if acting_gives and self.word(target) & FINAL:
+            target = self.follow(target, -1)
+            if target < 0:
+                return start, UNKNOWN
+        return target, EDGE
 
 
-@kernel
 def step_after(step: Int, count: Int) -> Int:
     """The step index `count` steps on (layout.STEP_HALF says how it goes on past its bits)."""
     later = step + count
@@ -83,178 +407,5 @@ def step_after(step: Int, count: Int) -> Int:
     return STEP_HALF + (later - STEP_MASK - 1) % (STEP_MASK + 1 - STEP_HALF)
 
 
-@kernel
 def _is_step(word: Int, step: Int) -> Bool:
     return (word & PADDING) == 0 and (word & STEP_MASK) == step
-
-
-@kernel
-def follow(store: StoreArrays, row: Int, offset: Int) -> Int:
-    """The row `offset` steps on in the same episode, the final row included; -1 if there is none (yet, or any more)."""
-    if offset == 0:
-        return row
-    word = np.int64(store.steps[row])
-    if offset < 0:
-        return _follow_back(store, row, word, -offset)
-    if word & (FINAL | ENDED):
-        return -1
-    if word & LINKED:
-        return np.int64(store.links[row]) - 1 if offset == 1 else -1
-    target, missing = walk(store, row, offset)
-    if offset == 1:
-        return target if missing == 0 else -1
-    if missing == 0 and _is_step(np.int64(store.steps[target]), step_after(word & STEP_MASK, offset)):
-        return target
-    # Not in the lane itself: it may be the final row that stands beside it. Between the two there may be a start of
-    # another episode, but never one with the same step index: it counts from 0.
-    before, missing = walk(store, row, offset - 1)
-    if missing == 0:
-        last = np.int64(store.steps[before])
-        if last & LINKED and _is_step(last, step_after(word & STEP_MASK, offset - 1)):
-            return np.int64(store.links[before]) - 1
-    return -1
-
-
-@kernel
-def _follow_back(store: StoreArrays, row: Int, word: Int, distance: Int) -> Int:
-    link = np.int64(store.links[row]) if word & FINAL else NO_LINK
-    if link == ORPHAN:
-        return -1
-    if link != NO_LINK:
-        row = link - 1
-        distance -= 1
-        word = np.int64(store.steps[row])
-    step = word & STEP_MASK
-    if step < STEP_HALF and distance > step:
-        return -1
-    target, missing = walk(store, row, -distance)
-    return target if missing == 0 else -1
-
-
-@kernel
-def oldest(store: StoreArrays, row: Int, distance: Int) -> Int:
-    """The oldest row that is still there of the last `distance` steps of this row's episode."""
-    word = np.int64(store.steps[row])
-    link = np.int64(store.links[row]) if word & FINAL else NO_LINK
-    if link == ORPHAN:
-        return row
-    if link != NO_LINK:
-        row = link - 1
-        distance -= 1
-        word = np.int64(store.steps[row])
-    step = word & STEP_MASK
-    if step < STEP_HALF and distance > step:
-        distance = step
-    target, _ = walk(store, row, -distance)
-    return target
-
-
-@kernel
-def newest(store: StoreArrays, row: Int, distance: Int) -> Int:
-    """The newest row that is there of the next `distance` steps of this row's episode."""
-    low, found = 0, row
-    high = distance + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        target = follow(store, row, middle)
-        if target >= 0:
-            low, found = middle, target
-        else:
-            high = middle
-    return found
-
-
-@kernel_apart
-def reach(store: StoreArrays, row: Int, direction: Int) -> Int:
-    """How many rows of this row's episode are there after it (`direction` 1) or before it (-1)."""
-    low, high = 0, 1
-    while follow(store, row, direction * high) >= 0:
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        if follow(store, row, direction * middle) >= 0:
-            low = middle
-        else:
-            high = middle
-    return low
-
-
-@kernel
-def resolve(
-    store: StoreArrays,
-    starts: NDArray[np.int64],
-    offsets: NDArray[np.int64],
-    acting_gives: bool,
-    rows: NDArray[np.int64],
-    known: NDArray[np.uint8],
-) -> Int:
-    """The rows at `offsets` from each of `starts`, within their episodes.
-
-    Args:
-        starts: int64[M]; -1 stands for an invented row: nothing is known there.
-        offsets: int64[W].
-        acting_gives: the column is known only after acting (a post column): a final row has no value of it.
-        rows: int64[M, W], written: where to read. Always a row that can be read, also where nothing is known.
-        known: uint8[M, W], written: KNOWN, or EDGE if `rows` has the nearest value that this row may show,
-            else UNKNOWN.
-
-    Returns:
-        How many places are not KNOWN.
-    """
-    # Rules: views V2, V6, V7
-    missing = 0
-    furthest = offsets[0]
-    for place in range(offsets.shape[0]):
-        furthest = max(furthest, offsets[place])
-    last = starts.shape[0] - 1
-    for place in range(offsets.shape[0]):
-        offset = offsets[place]
-        for index in range(starts.shape[0]):
-            prefetch(store.steps, starts[min(index + AHEAD, last)])
-            start = starts[index]
-            if start < 0:
-                missing += 1
-                rows[index, place] = 0
-                known[index, place] = UNKNOWN
-                continue
-            target = follow(store, start, offset)
-            if target >= 0 and not (acting_gives and np.int64(store.steps[target]) & FINAL):
-                rows[index, place] = target
-                known[index, place] = KNOWN
-                continue
-            missing += 1
-            rows[index, place], known[index, place] = _edge(store, start, offset, furthest, acting_gives)
-    return missing
-
-
-@kernel
-def resolve_in(
-    memory: NDArray[np.uint8],
-    places: NDArray[np.int64],
-    page_rows: Int,
-    starts: NDArray[np.int64],
-    offsets: NDArray[np.int64],
-    acting_gives: bool,
-    rows: NDArray[np.int64],
-    known: NDArray[np.uint8],
-) -> Int:
-    """`resolve`, quick to call: the arrays are carved from their memory here."""
-    return resolve(open_store(memory, places, page_rows), starts, offsets, acting_gives, rows, known)
-
-
-@kernel
-def _edge(store: StoreArrays, start: Int, offset: Int, furthest: Int, acting_gives: bool) -> tuple[Int, Int]:
-    """The nearest value to a place where there is none, and whether this row may show it."""
-    # Rules: views V6
-    if offset < 0:
-        target = oldest(store, start, -offset)
-        # What follows the row's own action is shown only to a view that looks at it anyway.
-        if acting_gives and (np.int64(store.steps[target]) & FINAL or (target == start and furthest < 0)):
-            return start, UNKNOWN
-        return target, EDGE
-    target = newest(store, start, offset)
-    if acting_gives and np.int64(store.steps[target]) & FINAL:
-        target = follow(store, target, -1)
-        if target < 0:
-            return start, UNKNOWN
-    return target, EDGE

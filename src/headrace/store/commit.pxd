@@ -1,0 +1,24 @@
+cimport cython
+
+from headrace.kernels.hints cimport in_order
+from headrace.kernels.kinds cimport *
+from headrace.store.layout cimport *
+from headrace.store.pinning cimport Pins
+from headrace.store.window cimport Window, step_after
+
+# What a block's lanes are in, beside their rows; commits their steps. See `commit.py`.
+@cython.final
+cdef class Lanes:
+    cdef readonly Pins pins
+    cdef readonly Window window
+    cdef UInts steps
+    cdef Longs episodes
+    cdef Longs next_episode
+    cdef readonly Longs newest
+    cdef LongTable words
+    cdef readonly Int count
+    cdef void take_staged(self, Int row) noexcept nogil
+    cdef void commit_step(self, Int row) noexcept nogil
+    cdef void clear_idle(self, Int row, GivenBytes idle) noexcept nogil
+    cdef void commit_marked(self, Int row, GivenBytes final, GivenBytes idle, Int committed) noexcept nogil
+    cdef void commit_finals(self, Int last, GivenLongs ended, Int first, Int committed) noexcept nogil

@@ -1,0 +1,80 @@
+# The constants of `layout.py` that kernels use; tests/tables/test_layout.py compares the two.
+cdef enum:
+    FIRST = 0
+    SPAN = 1
+    LIVE = 2
+    TOUCHES = 3
+    UNIQUE = 4
+    SAMPLER_KIND = 5
+    REMOVER_KIND = 6
+    HAS_SEQUENCES = 7
+    INSERTS = 8
+    SAMPLES = 9
+    DELETES = 10
+    UPDATES = 11
+    IGNORED_UPDATES = 12
+    IGNORED_DELETES = 13
+    RING_WORDS = 14
+    PRIORITY_OF_ALL = 0
+    SAMPLER_EXPONENT = 1
+    REMOVER_EXPONENT = 2
+    SAMPLER_SIGN = 3
+    REMOVER_SIGN = 4
+    COMMON_WORDS = 5
+    FIFO = 0
+    LIFO = 1
+    UNIFORM = 2
+    PRIORITIZED = 3
+    HEAP = 4
+    CUSTOM = 5
+    REAL = 0
+    INVENTED = 1
+    LOOKAHEAD = 2
+    WINDOW_WORDS = 3
+    # The words of an item's record, of 32 bits.
+    RECORD_ROW = 2
+    RECORD_TIMES = 3
+    RECORD_WORDS = 4
+    # What kernels are told of a table, and count.
+    MAX_SIZE = 0
+    INSERTED = 1
+    SAMPLED = 2
+    # The journal.
+    ACTIVE = 0
+    COUNT = 1
+    SAVED_RING = 2
+    SAVED_PRIORITY = 24
+    SAVED_WINDOW = 25
+    ENTRIES = 32
+    ENTRY_WORDS = 9
+    # The rows of a draw's integers and floats.
+    SLOT = 0
+    TIMES = 1
+    SIZE = 2
+    ROW = 3
+    PROBABILITY = 0
+    PRIORITY = 1
+    # Why inserting stopped.
+    DONE = 0
+    NO_SLOT = 1
+    NO_SCRATCH = 2
+    NO_WINDOWS = 3
+    NO_PRIORITIES = 4
+    # Ends of episodes, by number.
+    DROP = 0
+    TRUNCATE = 1
+    PAD = 2
+    TILE = 3
+    LAST = 4
+    CONTINUE = 5
+    WHOLE = 6
+    CHOSEN = 7
+
+# Beyond what every compiler takes for a constant of an enum.
+cdef extern from *:
+    """
+    #define HR_DEAD 0xFFFFFFFFLL
+    #define HR_STREAM 0xFFFFFFFFLL
+    """
+    const long long DEAD "HR_DEAD"
+    const long long STREAM "HR_STREAM"
