@@ -15,12 +15,24 @@ cdef class Cutter:
     cdef readonly Int stride
     cdef readonly Int end
     cdef readonly Int lookahead
-    # Of the windows: int64[capacity] first rows, uint32[3 * capacity] shapes, int64[capacity] lanes; how many.
+    cdef readonly object priorities
+    # Of the windows: int64[capacity] first rows, uint32[3 * capacity] shapes; how many; the same arrays for Python.
     cdef Longs rows
     cdef UInts shapes
-    cdef Longs lanes
     cdef readonly Int total
-    cdef Doubles priorities
+    cdef public Int made
+    cdef object _rows
+    cdef object _shapes
+    # Before the others: with the lock of Python, since it may make room.
+    cpdef int begin(self, Int rows, Int ends) except -1
+    cpdef Int most(self, Int rows, Int ends) noexcept nogil
+    cdef int _make_room(self, Int capacity) except -1
     cdef void cut_block(self, Int page, Int steps) noexcept nogil
-    cdef void cut_final(self, Int row, Int lane) noexcept nogil
-    cdef void cut_end(self, Int row, Int lane) noexcept nogil
+    cdef void cut_final(self, Int row) noexcept nogil
+    cdef void cut_end(self, Int row) noexcept nogil
+    cdef void _cut_row(self, Int row, Int word, Int page, Int before, Int lanes) noexcept nogil
+    cdef void _emit_regular(self, Int row, Int start, Int last) noexcept nogil
+    cdef void _emit(self, Int row, Int offset, Int real, Int invented, Int kept) noexcept nogil
+    cdef void _write(self, Int start, Int real, Int invented) noexcept nogil
+
+cdef Int _word_after(Int word) noexcept nogil
