@@ -30,6 +30,8 @@ cdef extern from *:
     """
     #define HR_PADDING 0x80000000LL
     #define HR_ORPHAN 0xFFFFFFFFLL
+    #define HR_STREAM 0xFFFFFFFFLL
     """
     const long long PADDING "HR_PADDING"
     const long long ORPHAN "HR_ORPHAN"
+    const long long STREAM "HR_STREAM"

@@ -54,6 +54,9 @@ KNOWN = 2
 ENDED_FROM, OPEN_FROM, LAST_ROW = range(3)
 LANE_WORDS = 3
 
+# In place of the lookahead of a window: it goes on over ends of episodes (`window`).
+STREAM = 0xFFFFFFFF
+
 AHEAD = 64
 """So many lines of the cache a loop asks for ahead of where it reads at random places (`hints.prefetch`).
 
@@ -88,6 +91,22 @@ class StoreArrays(NamedTuple):
         np.int64
     ]  # [pages + 1]: pages whose last reference went, a stack; the last word is its height
     page_rows: int
+
+
+class LaneArrays(NamedTuple):
+    """What is known of lanes side by side, beside their rows."""
+
+    steps: NDArray[np.uint32]  # [lanes]: the index of each lane's next step in its episode
+    episodes: NDArray[np.int64]  # [lanes]: the episode that each lane is in
+    newest: NDArray[np.int64]  # [lanes]: the rows of the step committed last
+    words: NDArray[np.int64]  # [LANE_WORDS, lanes]
+
+    @classmethod
+    def empty(cls, lanes: int) -> LaneArrays:
+        """Those of lanes in which nothing is yet."""
+        words = np.zeros((LANE_WORDS, lanes), np.int64)
+        words[LAST_ROW] = -1
+        return cls(np.zeros(lanes, np.uint32), np.full(lanes, -1, np.int64), np.empty(lanes, np.int64), words)
 
 
 def plan(signature: Signature, num_pages: int, page_rows: int) -> ArenaLayout:

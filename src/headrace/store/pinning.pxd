@@ -17,4 +17,5 @@ cdef class Pins:
     cpdef void link_final(self, Int last, Int final) noexcept nogil
     cdef void note_link(self, Int last, Int final) noexcept nogil
     cpdef void take_freed(self) noexcept nogil
+    cdef void _take_apart(self, Int page) noexcept nogil
     cdef void _drop_links(self, Int page) noexcept nogil

@@ -7,130 +7,173 @@ neighbours at the next turn, and `Store` uses it again once no reader can still 
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+import cython
 
-from headrace.store.intrinsics import in_order
-from headrace.store.jit import Bool, Int, kernel
-from headrace.store.layout import (
-    FINAL,
-    LANES,
-    LINKED,
-    LINKED_ROWS,
-    NEXT,
-    NO_LINK,
-    ORPHAN,
-    PREVIOUS,
-    REFERENCES,
-    STARTS,
-    USED,
-    StoreArrays,
-)
-from headrace.store.window import follow
-
-
-@kernel
-def pin_page(store: StoreArrays, page: Int, change: Int) -> None:
-    """Add `change` (+1, -1, ...) to the references of a page; put it on the stack of freed ones when none is left."""
-    store.pages[page, REFERENCES] += change
-    if store.pages[page, REFERENCES] == 0:
-        height = store.freed[-1]
-        store.freed[height] = page
-        store.freed[-1] = height + 1
+if not cython.compiled:
+    from headrace.kernels.hints import in_order
+    from headrace.kernels.kinds import Bool, GivenLongs, Int
+    from headrace.store.layout import (
+        FINAL,
+        LANES,
+        LINKED,
+        LINKED_ROWS,
+        NEXT,
+        NO_LINK,
+        ORPHAN,
+        PREVIOUS,
+        REFERENCES,
+        STARTS,
+        STREAM,
+        USED,
+    )
+    from headrace.store.window import Window
 
 
-@kernel
-def pin_pages(store: StoreArrays, pages: NDArray[np.int64], change: Int) -> None:
-    """`pin_page` for each of these."""
-    for number in range(pages.shape[0]):
-        pin_page(store, pages[number], change)
+class Pins:
+    """The references to the pages of a store.
 
-
-@kernel
-def pin_in_page(store: StoreArrays, row: Int, most: Int, change: Int) -> Bool:
-    """Do what `pin_window` does for any number of rows up to `most`, if these stand in one page; else nothing.
-
-    Returns:
-        Whether they do. How many of them belong to the window need not be known then, so no row is looked at.
+    Args:
+        window: of the store.
     """
-    page = row // store.page_rows
-    lanes = store.pages[page, LANES]
-    if row - page * store.page_rows + (most - 1) * lanes >= store.pages[page, USED] * lanes:
-        return False
-    pin_page(store, page, change)
-    return True
 
+    def __init__(self, window: Window) -> None:
+        self.window = window
 
-@kernel
-def pin_window(store: StoreArrays, row: Int, count: Int, change: Int) -> None:
-    """Add `change` to the references of each page under `count` rows from `row` on.
+    # ---- pages -------------------------------------------------------------------------------------------------------
 
-    A final row in a page of its own needs no reference: the page of the transition before it holds it (`link_final`).
-    """
-    if pin_in_page(store, row, count, change):
-        return
-    page = row // store.page_rows
-    if count > 1:
-        last = follow(store, row, count - 1)
-        if np.int64(store.steps[last]) & FINAL and store.links[last] != NO_LINK:
-            count -= 1
-    while True:
-        in_page = row - page * store.page_rows
-        lanes = store.pages[page, LANES]
-        count -= store.pages[page, USED] - in_page // lanes
-        following = store.pages[page, NEXT]
-        row = following * store.page_rows + in_page % lanes
-        pin_page(store, page, change)
-        if count <= 0:
+    def pin_page(self, page: Int, change: Int) -> None:
+        """Add `change` (+1, -1, ...) to the references of a page; put it on the stack of freed ones when none is left."""
+        references: Int = self.window.pages[page, REFERENCES] + change
+        self.window.pages[page, REFERENCES] = references
+        if references == 0:
+            top: Int = self.window.freed.shape[0] - 1
+            height: Int = self.window.freed[top]
+            self.window.freed[height] = page
+            self.window.freed[top] = height + 1
+
+    def pin_pages(self, pages: GivenLongs, change: Int) -> None:
+        """`pin_page` for each of these."""
+        for number in range(pages.shape[0]):
+            self.pin_page(pages[number], change)
+
+    # ---- windows -----------------------------------------------------------------------------------------------------
+
+    def pin_in_page(self, row: Int, most: Int, change: Int) -> Bool:
+        """Do what `pin_window` does for any number of rows up to `most`, if these stand in one page; else nothing.
+
+        Returns:
+            Whether they do. How many of them belong to the window need not be known then, so no row is looked at.
+        """
+        page = self.window.page_of(row)
+        lanes: Int = self.window.pages[page, LANES]
+        in_page = row - page * self.window.page_rows
+        if in_page + (most - 1) * lanes >= self.window.pages[page, USED] * lanes:
+            return False
+        self.pin_page(page, change)
+        return True
+
+    def pin_window(self, row: Int, count: Int, change: Int) -> None:
+        """Add `change` to the references of each page under `count` rows from `row` on.
+
+        A final row in a page of its own needs no reference: the page of the transition before it holds it (`link_final`).
+        """
+        if self.pin_in_page(row, count, change):
             return
-        page = following
+        if count > 1:
+            last = self.window.follow(row, count - 1)
+            if self.window.place_in_lane(last) != last:
+                count -= 1
+        page: Int = self.window.page_of(row)
+        lanes: Int = self.window.pages[page, LANES]
+        count -= self.window.pages[page, USED] - (row - page * self.window.page_rows) // lanes
+        following: Int = self.window.pages[page, NEXT]
+        self.pin_page(page, change)
+        while count > 0:
+            page = following
+            count -= self.window.pages[page, USED]
+            following = self.window.pages[page, NEXT]
+            self.pin_page(page, change)
 
+    def pin_stream(self, row: Int, count: Int, change: Int) -> None:
+        """Add `change` to the references of every page between `row` and the last of `count` rows of its stream.
 
-@kernel
-def link_final(store: StoreArrays, last: Int, final: Int) -> None:
-    """Tell that the episode that ends at row `last` has its final row at `final`, in another page."""
-    store.links[last] = final + 1
-    store.links[final] = last + 1
-    # The links before the flag that says that they are there (replay D2).
-    in_order()
-    store.steps[last] |= np.uint32(LINKED)
-    note_link(store, last, final)
+        A final row beside the lane needs none: the page of the transition before it holds it, also where the window
+        begins with the final row.
+        """
+        page: Int = self.window.page_of(self.window.place_in_lane(row))
+        self.pin_page(page, change)
+        for _ in range(count - 1):
+            row = self.window.row_after(row)
+            target: Int = self.window.page_of(self.window.place_in_lane(row))
+            while page != target:
+                page = self.window.pages[page, NEXT]
+                self.pin_page(page, change)
 
+    def pin_rows(self, row: Int, real: Int, lookahead: Int, change: Int) -> None:
+        """Add `change` to the references of every page that an item holds: of its rows and the further ones it keeps."""
+        if lookahead == STREAM:
+            self.pin_stream(row, real, change)
+        elif real == 1 and lookahead == 0:
+            self.pin_page(self.window.page_of(row), change)
+        elif not self.pin_in_page(row, real + lookahead, change):
+            self.pin_window(row, self.kept_rows(row, real, lookahead), change)
 
-@kernel
-def note_link(store: StoreArrays, last: Int, final: Int) -> None:
-    """Count a link that stands in the rows already (a worker wrote it): it holds the final row's page."""
-    store.pages[last // store.page_rows, LINKED_ROWS] += 1
-    store.pages[final // store.page_rows, REFERENCES] += 1
+    def kept_rows(self, row: Int, real: Int, lookahead: Int) -> Int:
+        """How many rows a window holds: its own and as many of its lookahead as its episode has.
 
+        An item is made when its whole lookahead is stored or its episode is over, so the number is the same ever after.
+        """
+        kept: Int = real
+        while kept < real + lookahead and self.window.follow(row, kept) >= 0:
+            kept += 1
+        return kept
 
-@kernel
-def take_freed(store: StoreArrays) -> None:
-    """Take the freed pages apart: nothing leads to them any more. They stay on the stack."""
-    pages = store.pages
-    done = 0
-    while done < store.freed[-1]:
-        page = store.freed[done]
-        done += 1
-        following, previous = pages[page, NEXT], pages[page, PREVIOUS]
+    # ---- final rows --------------------------------------------------------------------------------------------------
+
+    def link_final(self, last: Int, final: Int) -> None:
+        """Tell that the episode that ends at row `last` has its final row at `final`, in another page."""
+        self.window.links[last] = final + 1
+        self.window.links[final] = last + 1
+        # The links before the flag that says that they are there (replay D2).
+        in_order()
+        self.window.steps[last] |= LINKED
+        self.note_link(last, final)
+
+    def note_link(self, last: Int, final: Int) -> None:
+        """Count a link that stands in the rows already (a worker wrote it): it holds the final row's page."""
+        self.window.pages[self.window.page_of(last), LINKED_ROWS] += 1
+        self.window.pages[self.window.page_of(final), REFERENCES] += 1
+
+    # ---- pages that nothing holds ------------------------------------------------------------------------------------
+
+    def take_freed(self) -> None:
+        """Take the freed pages apart: nothing leads to them any more. They stay on the stack."""
+        done: Int = 0
+        while done < self.window.freed[self.window.freed.shape[0] - 1]:
+            self._take_apart(self.window.freed[done])
+            done += 1
+
+    def _take_apart(self, page: Int) -> None:
+        following: Int = self.window.pages[page, NEXT]
+        previous: Int = self.window.pages[page, PREVIOUS]
         if following >= 0:
-            pages[following, PREVIOUS] = -1
+            self.window.pages[following, PREVIOUS] = -1
         if previous >= 0:
-            pages[previous, NEXT] = -1
-        if pages[page, LINKED_ROWS] > 0:
-            _drop_links(store, page)
-        for word in (LANES, USED, STARTS, LINKED_ROWS):
-            pages[page, word] = 0
-        pages[page, NEXT] = -1
-        pages[page, PREVIOUS] = -1
+            self.window.pages[previous, NEXT] = -1
+        if self.window.pages[page, LINKED_ROWS] > 0:
+            self._drop_links(page)
+        self.window.pages[page, LANES] = 0
+        self.window.pages[page, USED] = 0
+        self.window.pages[page, STARTS] = 0
+        self.window.pages[page, LINKED_ROWS] = 0
+        self.window.pages[page, NEXT] = -1
+        self.window.pages[page, PREVIOUS] = -1
 
-
-@kernel
-def _drop_links(store: StoreArrays, page: Int) -> None:
-    """Give back the final rows that this page's episodes end in; a final row that stays is an orphan."""
-    first = page * store.page_rows
-    for row in range(first, first + store.pages[page, USED] * store.pages[page, LANES]):
-        if np.int64(store.steps[row]) & LINKED:
-            final = np.int64(store.links[row]) - 1
-            store.links[final] = ORPHAN
-            pin_page(store, final // store.page_rows, -1)
+    def _drop_links(self, page: Int) -> None:
+        """Give back the final rows that this page's episodes end in; a final row that stays is an orphan."""
+        first = page * self.window.page_rows
+        for row in range(first, first + self.window.pages[page, USED] * self.window.pages[page, LANES]):
+            if self.window.word(row) & LINKED:
+                final = self.window.link(row)
+                self.window.links[final] = ORPHAN
+                self.pin_page(self.window.page_of(final), -1)

@@ -1,4 +1,6 @@
 # The constants of `layout.py` that kernels use; tests/tables/test_layout.py compares the two.
+from headrace.store.layout cimport STREAM
+
 cdef enum:
     FIRST = 0
     SPAN = 1
@@ -74,7 +76,5 @@ cdef enum:
 cdef extern from *:
     """
     #define HR_DEAD 0xFFFFFFFFLL
-    #define HR_STREAM 0xFFFFFFFFLL
     """
     const long long DEAD "HR_DEAD"
-    const long long STREAM "HR_STREAM"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from headrace.ends import EndOfEpisode
+from headrace.store.layout import STREAM as STREAM
 
 # The words of `ring`.
 FIRST = 0  # the slot of the oldest item
@@ -38,8 +39,6 @@ REAL, INVENTED, LOOKAHEAD = range(3)
 WINDOW_WORDS = 3
 # The window of every item that is one row.
 ONE_ROW = np.array([[1, 0, 0]], np.uint32)
-# In place of a lookahead: the window goes on over ends of episodes (`store.window`).
-STREAM = 0xFFFFFFFF
 
 # What kernels are told of a table, and count.
 MAX_SIZE, INSERTED, SAMPLED = range(3)
