@@ -16,6 +16,7 @@ cdef class Cutter:
     cdef readonly Int end
     cdef readonly Int lookahead
     cdef readonly object priorities
+    cdef readonly double priority
     # Of the windows: int64[capacity] first rows, uint32[3 * capacity] shapes; how many; the same arrays for Python.
     cdef Longs rows
     cdef UInts shapes

@@ -65,6 +65,7 @@ class Cutter:
     Attributes:
         length, stride, end, lookahead: see `Cut`.
         priorities: as above.
+        priority: the same, as a number.
         rows: int64[capacity], the first rows of the windows of the last call.
         shapes: uint32[3 * capacity], see `Windows`.
         total: how many windows the last call found.
@@ -76,6 +77,7 @@ class Cutter:
         self.window = pins.window
         self.length, self.stride, self.end, self.lookahead = cut
         self.priorities = priorities
+        self.priority = priorities[0]
         self.total = self.made = 0
         self._make_room(0)
 

@@ -4,8 +4,19 @@ from headrace.kernels.numbers cimport Numbers
 from headrace.store.layout cimport AHEAD
 from headrace.tables.items cimport Index, Items
 from headrace.tables.layout cimport *
+from headrace.tables.sum_tree cimport SumTree
 
-# One slot by the table's own random numbers: for the remover, and for draws one after the other.
-cdef Int choose_one(Items items, Index index, double *chance) noexcept nogil
-# Choose and take `count` draws, none of which removes an item, and count them in `items.told`.
+cdef double choose_one(Items items, Index index, Int to) noexcept nogil
+cdef Int _choose_evenly(Items items, Int begin, Int count) noexcept nogil
+# Choose and take as many draws as there are keys, none of which removes an item, and count them in `items.told`.
 cdef void draw_all(Items items, ULongs keys, LongTable integers, Doubles probabilities, Doubles priorities) noexcept nogil
+cdef void _draw_by_priority(Items items, SumTree tree, LongTable integers, Doubles probabilities) noexcept nogil
+cdef void _draw_evenly(Items items, LongTable integers, Doubles probabilities) noexcept nogil
+cdef Int _end_slot(Items items, Index index) noexcept nogil
+cdef void _take(Items items, Int begin, Int end, ULongs keys, LongTable integers, Doubles priorities) noexcept nogil
+cdef Int _count(Items items, Int begin, Int end, ULongs keys, LongTable integers) noexcept nogil
+cdef Int _draw_and_remove(
+    Items items, Int max_times, ULongs keys, LongTable integers, Doubles probabilities, Doubles priorities,
+    UIntTable windows,
+) noexcept nogil
+cdef Int _supply(Items items, Int max_times) noexcept nogil
