@@ -159,6 +159,40 @@ def test_drawn_ahead(scripted, numbers, prefetch):
     assert too_many == []
 
 
+def test_a_quick_learner_draws_for_itself(scripted, numbers, monkeypatch):
+    """LS3, LS4, LS6: who comes back at once gets the same stream; the thread draws when it is away for longer."""
+    seconds = [100.0]
+    monkeypatch.setattr("headrace.loaders.stream.time.perf_counter", lambda: seconds[0])
+    replay, threads = scripted(), []
+    replay.script = {number: lambda: threads.append(threading.current_thread()) for number in range(99)}
+    with Loader(replay, "t", 1, prefetch=2) as loader:
+        assert numbers(loader, 1) == [1]
+        replay.wait_for_draws(3)
+        # Two were drawn ahead, while it was away for no time at all.
+        assert numbers(loader, 7) == [2, 3, 4, 5, 6, 7, 8]
+        assert replay.drawn == 8
+        assert threads[3:] == [threading.current_thread()] * 5
+        seconds[0] += 1.0
+        replay.wait_for_draws(10)
+        assert threading.current_thread() not in threads[8:]
+        seconds[0] += 1.0
+        assert numbers(loader, 1) == [9]
+        replay.wait_for_draws(11)
+        assert threading.current_thread() not in threads[8:]
+
+
+def test_a_quick_learner_hears_why_nothing_comes(scripted, numbers, monkeypatch):
+    """LW2: as without prefetching, its own draw tells the table's reason, and takes nothing."""
+    monkeypatch.setattr("headrace.loaders.stream.time.perf_counter", lambda: 100.0)
+    replay = scripted(allowed=4)
+    with Loader(replay, "t", 1, prefetch=1, timeout=0.05) as loader:
+        assert numbers(loader, 4) == [1, 2, 3, 4]
+        with pytest.raises(hr.DeadlineExceeded, match="waited for 5"):
+            next(loader)
+        replay.allow(1)
+        assert numbers(loader, 1) == [5]
+
+
 def test_draws_in_the_caller(scripted):
     """LS4: without prefetching there is no thread."""
     threads = []

@@ -32,6 +32,8 @@ class Drawn:
 class Outcome:
     """The outcome of a turn: a batch, a refusal, the end, an error, or a batch and an error that came after it."""
 
+    __slots__ = ("drawn", "ended", "failure", "refusal")
+
     def __init__(self) -> None:
         self.drawn: Drawn | None = None
         self.refusal: DeadlineExceeded | None = None

@@ -2,6 +2,10 @@
 
 One draw is under way at a time, by the prefetching thread or, without prefetching, by whoever asks for a batch; so the
 order of the stream is the order of the draws. The lock is never held while `sample` runs.
+
+Handing a batch from one thread to another takes several times as long as drawing a small one. So a learner that comes
+back at once, and finds nothing ready, draws for itself, and the thread waits until the learner is away for longer
+(`_Pace`; bench/README.md, loaders/prefetched, has the figures).
 What the rate limiter said when a turn of drawing ended without a batch is kept for the learner whose own time is up.
 """
 
@@ -11,7 +15,9 @@ import contextlib
 import copy
 import math
 import threading
+import time
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 from headrace.clock import Clock
@@ -22,6 +28,31 @@ from headrace.waits import Wait, wait_on
 
 # Seconds that a learner whose time is up still waits for the draw in progress, to tell the table's reason.
 _GRACE = 1.0
+# Seconds. A learner that is away for less between two batches gains nothing by a thread that draws meanwhile.
+_QUICK = 1e-4
+# Seconds that the thread leaves drawing to such a learner, then looks whether it is away.
+_PATIENCE = 2e-3
+
+
+class _Pace:
+    """How quickly the learner comes back. In real time, whatever the clock: it decides who draws, not what is drawn."""
+
+    def __init__(self) -> None:
+        self._is_quick = False
+        self._left_at = -math.inf
+
+    def come(self) -> None:
+        """The learner asks for a batch."""
+        self._is_quick = time.perf_counter() - self._left_at < _QUICK
+
+    def leave(self) -> None:
+        """The learner has got one."""
+        self._left_at = time.perf_counter()
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether the learner came back at once the last time, and may do so again."""
+        return self._is_quick and time.perf_counter() - self._left_at < _PATIENCE
 
 
 class _Taker:
@@ -36,8 +67,8 @@ class _Taker:
         self.refusals = refusals
 
 
-# Instead of a batch: nothing is ready, and the caller is to draw.
-_YOUR_TURN = object()
+# Instead of a batch: nothing is ready, and the caller is to draw, or to wait.
+_YOUR_TURN, _NOTHING = object(), object()
 
 
 class Stream:
@@ -57,6 +88,7 @@ class Stream:
         self._clock = clock
         self._ready: deque[Drawn] = deque()
         self.delivered = 0
+        self._pace = _Pace()
         self._began = self._closed = self._ended = False
         self._failure: BaseException | None = None
         self._begin_threads()
@@ -69,6 +101,8 @@ class Stream:
         self._drawer: int | None = None
         # Whether the thread is to draw: from the first batch on, and not between a state and the next batch.
         self._asked = False
+        # So many threads sleep until they are told of a change.
+        self._sleepers = 0
         # Nobody begins to draw while this is above 0.
         self._holds = 0
         self._takers: set[_Taker] = set()
@@ -87,58 +121,108 @@ class Stream:
             StopIteration: the stream was closed, or the replay was, and every batch drawn before is delivered.
         """
         deadline = math.inf if timeout is None else self._clock.monotonic() + timeout
+        refusals = self._refusals
+        try:
+            with self._changed:
+                self._ask()
+                batch = self._look()
+                draws = batch is _YOUR_TURN and not self._takers
+                if draws:
+                    self._drawer = threading.get_ident()
+            if draws:
+                # As quick as can be: nobody waits, and most draws give a batch.
+                self._draw_one(Exception, TURN if timeout is None else min(TURN, timeout))
+                with self._changed:
+                    batch = self._look()
+            if batch is _YOUR_TURN or batch is _NOTHING:
+                batch = self._wait_for_batch(deadline, refusals, timeout)
+            return batch
+        finally:
+            if self._drawer == threading.get_ident():
+                # Ctrl-C came between being told to draw and drawing.
+                with self._changed:
+                    self._drawer = None
+                    self._tell()
+
+    def _look(self) -> Any:
+        """A batch that is ready; or that the caller may draw one, or has to wait.
+
+        Raises:
+            StopIteration: the stream is at its end.
+        """
+        if self._closed:
+            raise StopIteration
+        if self._ready:
+            return self._deliver()
+        if self._failure is not None:
+            self._raise_failure(self._failure)
+        if self._ended:
+            raise StopIteration
+        if (self._prefetch == 0 or self._pace.is_quick) and self._may_draw():
+            return _YOUR_TURN
+        return _NOTHING
+
+    def _wait_for_batch(self, deadline: float, refusals: int, timeout: float | None) -> Any:
         # It has no end of its own: a learner whose time is up waits for the reason of the draw in progress.
-        taker = _Taker(deadline, self._refusals, Wait(self._clock, None, self._late_message))
+        taker = _Taker(deadline, refusals, Wait(self._clock, None, self._late_message))
         try:
             with self._changed:
                 self._takers.add(taker)
             while True:
                 with self._changed:
-                    batch = self._wait_for_batch(taker, timeout)
+                    batch = self._wait_for_turn(taker, timeout)
                 if batch is not _YOUR_TURN:
                     return batch
-                self._draw_one(Exception)
+                self._draw_one(Exception, self._turn())
         finally:
             with self._changed:
                 self._takers.discard(taker)
-                if self._drawer == threading.get_ident():
-                    # Ctrl-C came between being told to draw and drawing.
-                    self._drawer = None
-                    self._changed.notify_all()
 
-    def _wait_for_batch(self, taker: _Taker, timeout: float | None) -> Any:
-        self._ask()
-        while not self._closed:
-            if self._ready:
-                return self._deliver()
-            if self._failure is not None:
-                self._raise_failure(self._failure)
-            if self._ended:
-                break
+    def _wait_for_turn(self, taker: _Taker, timeout: float | None) -> Any:
+        while True:
+            batch = self._look()
+            if batch is not _YOUR_TURN and batch is not _NOTHING:
+                return batch
             if taker.wait.look(self._changed):
                 continue
             left = self._time_left(taker, timeout)
-            if self._prefetch == 0 and self._may_draw():
+            if batch is _YOUR_TURN:
                 self._drawer = threading.get_ident()
-                return _YOUR_TURN
-            wait_on(self._changed, self._clock, left)
-        raise StopIteration
+                return batch
+            with self._asleep():
+                wait_on(self._changed, self._clock, left)
+
+    @contextlib.contextmanager
+    def _asleep(self) -> Iterator[None]:
+        self._sleepers += 1
+        try:
+            yield
+        finally:
+            self._sleepers -= 1
+
+    def _tell(self) -> None:
+        """Wake all who sleep: something has changed."""
+        if self._sleepers:
+            self._changed.notify_all()
 
     def _late_message(self, seconds: float) -> str:
         return f"no batch within {seconds:.3g} s: {self._refusal or '`sample` has not returned yet'}"
 
     def _ask(self) -> None:
-        self._began = self._asked = True
+        if self._prefetch:
+            self._pace.come()
+        if not self._asked:
+            self._began = self._asked = True
+            self._tell()
         if self._prefetch and self._thread is None and not (self._closed or self._ended):
             # Told to end when the program does (`ending`), and a daemon in case that `sample` does not return then.
             thread = threading.Thread(target=self._prefetch_batches, name="headrace-loader", daemon=True)
             thread.start()
             self._thread = thread
-        self._changed.notify_all()
 
     def _raise_failure(self, failure: BaseException) -> None:
         self._failure = None
-        self._changed.notify_all()
+        self._tell()
         try:
             raise failure
         finally:
@@ -158,7 +242,9 @@ class Stream:
             raise
         self._ready.popleft()
         self.delivered += 1
-        self._changed.notify_all()
+        if self._prefetch:
+            self._pace.leave()
+        self._tell()
         return batch
 
     def _time_left(self, taker: _Taker, timeout: float | None) -> float | None:
@@ -184,23 +270,32 @@ class Stream:
         while True:
             with self._changed:
                 while not (self._closed or self._ended or self._wants_more()):
-                    self._changed.wait()
+                    self._rest()
                 if self._closed or self._ended:
                     return
                 self._drawer = threading.get_ident()
-            self._draw_one(BaseException)
+            self._draw_one(BaseException, self._turn())
 
     def _wants_more(self) -> bool:
-        return self._asked and self._may_draw() and len(self._ready) < self._prefetch
+        wants = self._asked and self._may_draw() and len(self._ready) < self._prefetch
+        return wants and not self._pace.is_quick
+
+    def _rest(self) -> None:
+        """Sleep until something changes; or, while a quick learner draws for itself, until it may be away."""
+        if self._pace.is_quick:
+            self._changed.wait(_PATIENCE)
+        else:
+            with self._asleep():
+                self._changed.wait()
 
     def _may_draw(self) -> bool:
         return self._drawer is None and not self._holds and self._failure is None
 
-    def _draw_one(self, kept: type[BaseException]) -> None:
-        """One turn of drawing; `_drawer` was set for it. Errors of the kind `kept` wait for the learner."""
+    def _draw_one(self, kept: type[BaseException], turn: float) -> None:
+        """One turn of drawing, in seconds; `_drawer` was set for it. Errors of the kind `kept` wait for the learner."""
         outcome = Outcome()
         try:
-            outcome.draw(self._draw, self._turn(), self._clock)
+            outcome.draw(self._draw, turn, self._clock)
             if outcome.drawn is not None and self._prefetch and self.is_next_kept():
                 # An error comes again where the learner is to have the batch, in its turn.
                 with contextlib.suppress(Exception):
@@ -223,7 +318,7 @@ class Stream:
             self._refusal = outcome.refusal
         if outcome.drawn is not None:
             self._accept(outcome.drawn)
-        self._changed.notify_all()
+        self._tell()
 
     def _turn(self) -> float:
         """Seconds of the next one: not longer than somebody waits who has no answer yet."""
@@ -254,7 +349,8 @@ class Stream:
                         return False
                     if wait.look(self._changed):
                         continue
-                    wait_on(self._changed, self._clock, left)
+                    with self._asleep():
+                        wait_on(self._changed, self._clock, left)
             except BaseException:
                 self._holds -= 1
                 raise
@@ -264,7 +360,7 @@ class Stream:
         """After `hold`: who waits for a batch may have it drawn again."""
         with self._changed:
             self._holds -= 1
-            self._changed.notify_all()
+            self._tell()
 
     def pending(self) -> tuple[int, list[Any]]:
         """How many batches were delivered, and copies of the samples drawn beyond them. The stream must be held.
