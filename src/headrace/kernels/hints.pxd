@@ -1,3 +1,5 @@
+from libc.math cimport pow
+
 from headrace.kernels.kinds cimport Bool, Bytes, Doubles, Float, GivenBytes, Int, Longs, UInts, ULongs
 
 cdef extern from *:
@@ -51,3 +53,6 @@ cdef inline void in_order() noexcept nogil:
 
 cdef inline double value_if(bint condition, double value) noexcept nogil:
     return hr_value_if(condition, value)
+
+cdef inline double power(double base, double exponent) noexcept nogil:
+    return pow(base, exponent)

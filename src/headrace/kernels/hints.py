@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from headrace.kernels.kinds import Bytes, GivenBytes
@@ -31,3 +32,11 @@ def in_order() -> None:
 def value_if(condition: Any, value: float) -> float:
     """The value, or 0 if the condition does not hold; without a jump, which could not be predicted."""
     return value if condition else 0.0
+
+
+def power(base: float, exponent: float) -> float:
+    """The power of a number >= 0; infinite where it is too large for a float."""
+    try:
+        return math.pow(base, exponent)
+    except OverflowError:
+        return math.inf

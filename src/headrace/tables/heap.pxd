@@ -9,6 +9,11 @@ cdef class Heap:
     cdef double sign
     cdef Doubles priorities
     cdef Longs touches
+    cdef Int end
     cpdef void push(self, Int slot) noexcept nogil
     cpdef void moved(self, Int slot) noexcept nogil
     cpdef void remove(self, Int slot) noexcept nogil
+    cdef bint _before(self, Int one, Int other) noexcept nogil
+    cdef void _put(self, Int place, Int slot) noexcept nogil
+    cdef Int _rise(self, Int place) noexcept nogil
+    cdef void _sink(self, Int place) noexcept nogil

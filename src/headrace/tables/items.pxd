@@ -1,9 +1,8 @@
 cimport cython
 
-from headrace.kernels.hints cimport in_order, prefetch
+from headrace.kernels.hints cimport in_order, power, prefetch
 from headrace.kernels.kinds cimport *
 from headrace.kernels.numbers cimport Numbers
-from headrace.store.layout cimport AHEAD
 from headrace.store.pinning cimport Pins
 from headrace.store.window cimport Window
 from headrace.tables.heap cimport Heap
@@ -31,6 +30,8 @@ cdef class Items:
     cdef UInts records
     cdef ULongs keys
     cdef Doubles priorities
+    # The same memory, for the journal.
+    cdef Longs priority_bits
     cdef UInts windows
     cdef Longs touches
     cdef Doubles common
@@ -48,11 +49,11 @@ cdef class Items:
     cdef ULong key_of(self, Int slot) noexcept nogil
     cdef Int row_of(self, Int slot) noexcept nogil
     cdef bint is_dead(self, Int slot) noexcept nogil
-    cdef double priority_of(self, Int slot) noexcept nogil
+    cpdef double priority_of(self, Int slot) noexcept nogil
     cdef Int window_of(self, Int slot, Int word) noexcept nogil
     cdef void ask_for(self, Int slot) noexcept nogil
     cdef Int find_slot(self, ULong key) noexcept nogil
     cdef void remember(self, Int slot) noexcept nogil
     cdef void remove_slot(self, Int slot) noexcept nogil
 
-cdef double weight(double exponent, double priority) noexcept nogil
+cpdef double weight(double exponent, double priority) noexcept nogil

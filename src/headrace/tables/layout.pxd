@@ -33,6 +33,10 @@ cdef enum:
     INVENTED = 1
     LOOKAHEAD = 2
     WINDOW_WORDS = 3
+    # The sum tree.
+    CHILDREN = 16
+    CHILD_BITS = 4
+    SUMMED = 2
     # The words of an item's record, of 32 bits.
     RECORD_ROW = 2
     RECORD_TIMES = 3
@@ -48,6 +52,13 @@ cdef enum:
     SAVED_PRIORITY = 24
     SAVED_WINDOW = 25
     ENTRIES = 32
+    ENTRY_SLOT = 0
+    ENTRY_KEY = 1
+    ENTRY_ROW = 2
+    ENTRY_TIMES = 3
+    ENTRY_PRIORITY = 4
+    ENTRY_TOUCH = 5
+    ENTRY_WINDOW = 6
     ENTRY_WORDS = 9
     # The rows of a draw's integers and floats.
     SLOT = 0

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.ends import EndOfEpisode
 from headrace.store.layout import STREAM as STREAM
+
+# ---- items ---------------------------------------------------------------------------------------------------------
 
 # The words of `ring`.
 FIRST = 0  # the slot of the oldest item
@@ -40,15 +45,97 @@ WINDOW_WORDS = 3
 # The window of every item that is one row.
 ONE_ROW = np.array([[1, 0, 0]], np.uint32)
 
-# What kernels are told of a table, and count.
+
+class IndexArrays(NamedTuple):
+    """What one selector keeps of a table. Arrays that its kind does not use are empty.
+
+    Attributes:
+        kind: FIFO, LIFO, UNIFORM, PRIORITIZED, HEAP or CUSTOM.
+        exponent: of the priorities (PRIORITIZED).
+        nodes, levels: float64 and int64, the sum tree (PRIORITIZED).
+        heap_slots, heap_places: int64, the heap (HEAP).
+        sign: of the heap: +1 for the smallest priority first, -1 for the largest.
+    """
+
+    kind: int
+    exponent: float
+    nodes: NDArray[np.float64]
+    levels: NDArray[np.int64]
+    heap_slots: NDArray[np.int64]
+    heap_places: NDArray[np.int64]
+    sign: float
+
+
+class ItemArrays(NamedTuple):
+    """The arrays of a table; `[capacity]` each, or empty while all items agree.
+
+    Attributes:
+        records: uint32[capacity, RECORD_WORDS]: key, row and times of each item side by side.
+        keys: uint64, of `records`, rising along the ring.
+        rows: uint32, of `records`: the first row of the window, or DEAD.
+        times: uint32, of `records`: how often it was sampled.
+        priorities: float64; empty while every item has priority `common[PRIORITY_OF_ALL]`.
+        windows: uint32[capacity, WINDOW_WORDS]: real rows, invented rows, further rows that are kept; empty while every
+            item has the window `common_window`.
+        touches: int64: when it was last inserted or updated; empty without a heap.
+        common: float64[COMMON_WORDS].
+        common_window: uint32[WINDOW_WORDS].
+        ring: int64[RING_WORDS].
+        sampler, remover: what the selectors keep.
+        journal: int64: how to undo the change that is under way (`journal.py`); empty where nothing has to survive
+            the process.
+    """
+
+    records: NDArray[np.uint32]
+    keys: NDArray[np.uint64]
+    rows: NDArray[np.uint32]
+    times: NDArray[np.uint32]
+    priorities: NDArray[np.float64]
+    windows: NDArray[np.uint32]
+    touches: NDArray[np.int64]
+    common: NDArray[np.float64]
+    common_window: NDArray[np.uint32]
+    ring: NDArray[np.int64]
+    sampler: IndexArrays
+    remover: IndexArrays
+    journal: NDArray[np.int64]
+
+
+# What kernels are told of a table, and count: an array that outlives the other arrays. So it is known what went in and
+# was drawn after Ctrl-C too, whose error comes in place of what a kernel returns.
 MAX_SIZE, INSERTED, SAMPLED = range(3)
+TOLD_WORDS = 3
+
+# ---- the sum tree --------------------------------------------------------------------------------------------------
+
+# Children of a node, and the bits of their number.
+CHILDREN, CHILD_BITS = 16, 4
+# The first level with running sums. Below it they would take half a byte for each leaf and spare nothing: there a draw
+# waits for memory.
+SUMMED = 2
+
+
+def tree_levels(capacity: int) -> NDArray[np.int64]:
+    """Where each level of a tree over slots 0..capacity-1 begins; the last entry is where the total stands."""
+    sizes = [max(1, -(-capacity // CHILDREN)) * CHILDREN]
+    while sizes[-1] > CHILDREN:
+        sizes.append(-(-sizes[-1] // CHILDREN // CHILDREN) * CHILDREN)
+    total_at = sum(sizes) + sum(sizes[SUMMED:])
+    return np.array([*np.cumsum([0, *sizes[:-1]]), total_at], np.int64)
+
+
+# ---- the journal ---------------------------------------------------------------------------------------------------
 
 # The words of the journal: the mark, the number of entries, then the words of the ring and what goes for all items.
 ACTIVE, COUNT, SAVED_RING = 0, 1, 2
 SAVED_PRIORITY = 24
 SAVED_WINDOW = 25
 ENTRIES = 32
+# The words of an entry; the last is the first of a window.
+ENTRY_SLOT, ENTRY_KEY, ENTRY_ROW, ENTRY_TIMES, ENTRY_PRIORITY, ENTRY_TOUCH, ENTRY_WINDOW = range(7)
 ENTRY_WORDS = 9
+
+# ---- drawing, inserting, cutting -----------------------------------------------------------------------------------
 
 # The rows of a draw's integers and floats.
 SLOT, TIMES, SIZE, ROW = range(4)

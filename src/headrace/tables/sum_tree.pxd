@@ -2,6 +2,8 @@ cimport cython
 
 from headrace.kernels.hints cimport prefetch, value_if
 from headrace.kernels.kinds cimport *
+from headrace.store.layout cimport AHEAD
+from headrace.tables.layout cimport CHILD_BITS, CHILDREN, SUMMED
 
 @cython.final
 cdef class SumTree:
@@ -11,6 +13,21 @@ cdef class SumTree:
     cdef Int num_levels
     cpdef double total(self) noexcept nogil
     # For `count` uniform numbers from `uniforms[first]` on, overwritten: slots to `slots[to:]`.
-    cdef void find(self, Doubles uniforms, Int first, Longs slots, Int to, Int count) noexcept nogil
+    cpdef void find(self, Doubles uniforms, Int first, Longs slots, Int to, Int count) noexcept nogil
     # Recompute the parents of `changed[first : first + count]`.
-    cdef void refresh(self, Longs changed, Int first, Int count) noexcept nogil
+    cpdef void refresh(self, Longs changed, Int first, Int count) noexcept nogil
+    cpdef void rebuild(self) noexcept nogil
+    cdef Int _sums_at(self, Int level) noexcept nogil
+    cdef Int _num_parents(self, Int level) noexcept nogil
+    cdef void _renew(self, Int level, Int parent) noexcept nogil
+    cdef void _ask_for(self, Int level, Int parent) noexcept nogil
+
+cdef double _sum(Doubles nodes, Int first) noexcept nogil
+cdef double _sum_up(Doubles nodes, Int first, Int sums) noexcept nogil
+cdef void _descend_sums(
+    Doubles nodes, Int level, Int sums_at, Doubles remaining, Int first, Longs slots, Int to, Int count
+) noexcept nogil
+cdef void _descend(Doubles nodes, Int level, Doubles remaining, Int first, Longs slots, Int to, Int count) noexcept nogil
+cdef Int _how_many(double remaining, double one, double two, double three) noexcept nogil
+cdef double _largest_within(double remaining, double one, double two, double three) noexcept nogil
+cdef Int _nearest(Doubles nodes, Int family, Int child) noexcept nogil
