@@ -10,35 +10,46 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.replay.sum_tree import WIDTH, find, new_tree, rebuild, refresh, total
+from headrace.kernels.plain import VARIABLE
+from headrace.tables.layout import CHILDREN, tree_levels
+from headrace.tables.sum_tree import SumTree
 
 CAPACITIES = [1, 2, 15, 16, 17, 255, 256, 257, 4096, 4097, 70_000]
 
 
+def new_tree(capacity):
+    """A tree of zeros, its nodes, and where their levels begin."""
+    levels = tree_levels(capacity)
+    nodes = np.zeros(levels[-1] + 1)
+    return SumTree(nodes, levels), nodes, levels
+
+
 def set_weights(tree, slots, weights):
-    nodes, levels = tree
+    tree, nodes, _ = tree
     slots = np.array(slots, np.int64)
     nodes[slots] = weights
-    refresh(nodes, levels, slots, len(slots), np.empty_like(slots))
+    tree.refresh(slots, 0, len(slots))
 
 
 def draw(tree, uniforms):
-    nodes, levels = tree
-    slots = np.empty(len(uniforms), np.int64)
-    find(nodes, levels, np.array(uniforms, np.float64), slots)
-    return slots
+    # Before and behind what is asked for stands what must stay as it is.
+    numbers, slots = np.array([2.0, *uniforms, 2.0]), np.full(len(uniforms) + 3, -1)
+    tree[0].find(numbers, 1, slots, 2, len(uniforms))
+    assert numbers[0] == numbers[-1] == 2.0
+    assert slots[0] == slots[1] == slots[-1] == -1
+    return slots[2:-1]
 
 
 @pytest.mark.parametrize("capacity", CAPACITIES)
 def test_every_leaf_can_be_found_and_nothing_behind_the_last(capacity):
-    nodes, levels = tree = new_tree(capacity)
+    tree, nodes, levels = whole = new_tree(capacity)
     assert levels[1] - levels[0] >= capacity
     assert (nodes == 0).all()
     places = sorted({0, capacity // 2, capacity - 1})
-    set_weights(tree, places, np.ones(len(places)))
-    assert total(nodes) == len(places)
+    set_weights(whole, places, np.ones(len(places)))
+    assert tree.total() == len(places)
     middle = (np.arange(len(places)) + 0.5) / len(places)
-    assert draw(tree, middle).tolist() == places
+    assert draw(whole, middle).tolist() == places
 
 
 @given(
@@ -58,12 +69,12 @@ def test_sums_and_shares_equal_a_list_of_whole_numbers(given_):
     # Whole numbers add up without rounding, so the borders of all shares are exact.
     capacity, rounds = given_
     model = np.zeros(capacity)
-    nodes, _ = tree = new_tree(capacity)
+    tree = new_tree(capacity)
     for changes in rounds:
         for slot, weight in changes:
             model[slot] = weight
         set_weights(tree, [slot for slot, _ in changes], [model[slot] for slot, _ in changes])
-        assert total(nodes) == model.sum()
+        assert tree[0].total() == model.sum()
     if model.sum():
         borders = np.cumsum(model)
         inside = borders[model > 0] - 0.5
@@ -89,13 +100,13 @@ def test_sums_are_exact_after_weights_went_to_1e15_and_back():
     # replay S8: parents are recomputed, so nothing of 1e15 stays behind
     random = np.random.default_rng(0)
     weights = random.uniform(0.001, 1.0, 1000)
-    nodes, _ = tree = new_tree(len(weights))
+    tree = new_tree(len(weights))
     set_weights(tree, np.arange(len(weights)), weights)
     for number in range(10_000):
         slot = np.array([number % 1000])
         set_weights(tree, slot, 1e15 * weights[slot])
         set_weights(tree, slot, weights[slot])
-    assert total(nodes) == pytest.approx(math.fsum(weights), rel=1e-12)
+    assert tree[0].total() == pytest.approx(math.fsum(weights), rel=1e-12)
 
 
 def test_shares_are_exact_while_weights_lie_1e15_apart():
@@ -103,7 +114,7 @@ def test_shares_are_exact_while_weights_lie_1e15_apart():
     weights = np.array([1e15, 1.0, 1e-15, 1e15])
     tree = new_tree(4)
     set_weights(tree, np.arange(4), weights)
-    assert tree[0][:4] / total(tree[0]) == pytest.approx(weights / math.fsum(weights), rel=1e-12)
+    assert tree[1][:4] / tree[0].total() == pytest.approx(weights / math.fsum(weights), rel=1e-12)
 
 
 def test_draws_follow_the_weights():
@@ -126,30 +137,30 @@ def test_rebuild_makes_what_refresh_makes(capacity):
     weights = random.uniform(0, 1e6, capacity)
     one, other = new_tree(capacity), new_tree(capacity)
     set_weights(one, np.arange(capacity), weights)
-    other[0][:capacity] = weights
-    rebuild(*other)
-    assert np.array_equal(one[0], other[0])
+    other[1][:capacity] = weights
+    other[0].rebuild()
+    assert np.array_equal(one[1], other[1])
 
 
 def test_refresh_takes_slots_in_any_order_and_twice():
     one, other = new_tree(1000), new_tree(1000)
-    slots = np.array([999, 3, 500, 3, 17 * WIDTH, 0, 999, 4])
+    slots = np.array([999, 3, 500, 3, 17 * CHILDREN, 0, 999, 4])
     set_weights(one, slots, slots + 1.0)
     set_weights(other, np.unique(slots), np.unique(slots) + 1.0)
-    assert np.array_equal(one[0], other[0])
+    assert np.array_equal(one[1], other[1])
 
 
 def test_plain_python_finds_the_same_slots():
-    """`NUMBA_DISABLE_JIT=1` is how kernels are debugged: NumPy's own `True + True` is True, which led astray there."""
+    # NumPy's own `True + True` is True, which led astray there.
     weights, uniforms = np.random.default_rng(3).random((2, 300))
     tree = new_tree(5000)
     set_weights(tree, np.arange(0, 4800, 16), weights)
     program = (
-        "import numpy as np; from tests.replay.test_sum_tree import draw, new_tree, set_weights\n"
+        "import numpy as np; from tests.tables.test_sum_tree import draw, new_tree, set_weights\n"
         "weights, uniforms = np.random.default_rng(3).random((2, 300)); tree = new_tree(5000)\n"
         "set_weights(tree, np.arange(0, 4800, 16), weights); print(draw(tree, uniforms).tolist())"
     )
-    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    environment = {**os.environ, VARIABLE: "1"}
     done = subprocess.run(
         [sys.executable, "-c", program],
         env=environment,
