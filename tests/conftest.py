@@ -24,31 +24,3 @@ def nothing_outlives_the_test():
     for process in multiprocessing.active_children():
         process.join(timeout=5.0)
         assert not process.is_alive(), f"{process.name} outlived the test"
-
-
-def pytest_sessionstart(session):
-    """Compile the kernels that most tests use: it takes a while the first time, and no test is to be blamed for it."""
-    import headrace as hr
-
-    step = {
-        "action": 0,
-        "reward": np.float32(0.0),
-        "terminated": False,
-        "truncated": False,
-        "observation": np.zeros(2, np.float32),
-    }
-    table = hr.Table("t", sampler=hr.selectors.Prioritized(), remover=hr.selectors.Fifo(), max_size=8)
-    with hr.Replay(hr.Signature.like(step), [table], seed=0) as replay:
-        with replay.writer(items=[hr.ItemRule("t", 2, lookahead=1), hr.ItemRule("t", 1)]) as writer:
-            for _ in range(20):
-                writer.append(step)
-            writer.end_episode(step["observation"])
-        for views in (None, hr.views.transition(n_step=2, frame_stack=2)):
-            batch = replay.sample("t", 4, views=views)
-        replay.update_priorities("t", batch.info.keys, np.ones(4))
-        replay.delete("t", batch.info.keys[:1])
-    with hr.Replay(hr.Signature.like(step), [hr.Table.queue("q", 8)]) as replay:
-        with replay.writer(lanes=2, items=[hr.ItemRule("q", 1)]) as writer:
-            writer.append({name: np.stack([np.asarray(value)] * 2) for name, value in step.items()})
-            writer.end_episode({"observation": np.zeros((2, 2), np.float32)})
-            replay.sample("q", 2)

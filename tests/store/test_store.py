@@ -28,7 +28,6 @@ from headrace.store.layout import (
     reserved_pages,
     rows_of_a_page,
 )
-from headrace.store.pinning import pin_page
 from headrace.store.store import Store
 
 SIGNATURE = Signature({"number": ArraySpec((), np.int64), "frame": ArraySpec(2, np.float32)})
@@ -70,7 +69,7 @@ def test_a_page_has_one_reference_and_is_free_at_zero():
     page = store.acquire(2)
     words = store.arrays.pages[page]
     assert (words[LANES], words[USED], words[REFERENCES], words[NEXT], words[PREVIOUS]) == (2, 0, 1, -1, -1)
-    pin_page(store.arrays, page, 2)
+    store.pins.pin_page(page, 2)
     store.release(page)
     store.release(page)
     assert store.statistics().pages == 1
@@ -128,7 +127,7 @@ def test_references_against_a_model(operations: list[tuple[str, int]]):
         elif alive and what != "let go":
             page = alive[choice % len(alive)]
             if what == "pin":
-                pin_page(store.arrays, page, 1)
+                store.pins.pin_page(page, 1)
                 references[page] += 1
             elif what == "hold":
                 held.append((page, store.hold([page], store.columns["number"][:1])))

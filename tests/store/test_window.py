@@ -16,11 +16,9 @@ from hypothesis import strategies as st
 from headrace.spec import ArraySpec, Signature
 from headrace.store.arena import Arena
 from headrace.store.block import LaneBlock
-from headrace.store.commit import episode_ids
-from headrace.store.layout import FINAL, LINKED, STEP_HALF, STEP_MASK
-from headrace.store.pinning import pin_page
+from headrace.store.layout import EDGE, FINAL, KNOWN, LINKED, STEP_HALF, STEP_MASK, UNKNOWN
 from headrace.store.store import Store
-from headrace.store.window import EDGE, KNOWN, UNKNOWN, follow, newest, oldest, resolve, step_after, walk
+from headrace.store.window import Window, step_after
 
 SIGNATURE = Signature({"number": ArraySpec((), np.int64)})
 
@@ -151,14 +149,14 @@ class History:
         if alive:
             page = alive[choice % len(alive)]
             page.pins += 1
-            pin_page(self.store.arrays, page.number, 1)
+            self.store.pins.pin_page(page.number, 1)
 
     def unpin(self, choice: int) -> None:
         pinned = [page for page in self.pages if page.pins]
         if pinned:
             page = pinned[choice % len(pinned)]
             page.pins -= 1
-            pin_page(self.store.arrays, page.number, -1)
+            self.store.pins.pin_page(page.number, -1)
 
     # ---- what the model says -----------------------------------------------------------------------------------------
 
@@ -238,7 +236,7 @@ def test_follow_equals_the_lists(history: History, furthest: int):
         start = episode.rows[index]
         for offset in range(-furthest, furthest + 1):
             wanted = history.at(episode, index, offset)
-            found = follow(history.store.arrays, start.where, offset)
+            found = history.store.window.follow(start.where, offset)
             assert (found >= 0) == (wanted is not None)
             if wanted is not None:
                 assert found == wanted.where
@@ -256,10 +254,10 @@ def test_oldest_and_newest_equal_the_lists(history: History, distance: int):
             first = history.at(episode, index, min(there))
             assert first is not None
             # A final row beside the lanes counts as one step too.
-            assert history.number(oldest(history.store.arrays, start, distance)) == first.number
+            assert history.number(history.store.window.oldest(start, distance)) == first.number
         last = history.at(episode, index, max(there))
         assert last is not None
-        assert history.number(newest(history.store.arrays, start, distance)) == last.number
+        assert history.number(history.store.window.newest(start, distance)) == last.number
 
 
 @settings(max_examples=60)
@@ -277,7 +275,7 @@ def test_walk_counts_vector_steps_of_the_lane(history: History, offset: int):
             beyond = [n for n in range(here, len(history.pages)) if not history.pages[n].alive]
             oldest_step = history.pages[first].first_step
             newest_step = (history.pages[beyond[0]].first_step if beyond else history.steps) - 1
-            target, missing = walk(history.store.arrays, row.where, offset)
+            target, missing = history.store.window.walk(row.where, offset)
             if step + offset > newest_step:
                 assert (target, missing) == (-1, step + offset - newest_step)
                 continue
@@ -321,7 +319,7 @@ def test_resolve_equals_the_closed_form(history: History, offsets: list[int], po
     rows = np.empty((len(starts) + 1, len(offsets)), np.int64)
     known = np.empty(rows.shape, np.uint8)
     wanted = [episode.rows[index].where for _, episode, index in starts]
-    resolve(history.store.arrays, np.array([*wanted, -1]), np.array(offsets, np.int64), post, rows, known)
+    history.store.window.resolve(np.array([*wanted, -1]), np.array(offsets, np.int64), post, rows.reshape(-1), known.reshape(-1))
     assert (known[-1] == UNKNOWN).all()
     assert (rows >= 0).all()
     assert (rows < len(history.store.arrays.steps)).all()
@@ -341,7 +339,7 @@ def test_episode_ids_and_step_indexes_of_every_row(history: History):
     starts = history.starts()
     rows = np.array([episode.rows[index].where for _, episode, index in starts], np.int64)
     ids = np.empty_like(rows)
-    episode_ids(history.store.arrays, rows, ids)
+    history.store.window.episode_ids(rows, ids)
     # The ids count episodes in the order in which they began; the model gives them lane by lane in each step.
     assert ids.tolist() == [episode.ident for _, episode, _ in starts]
     words = history.store.arrays.steps[rows]
@@ -373,18 +371,18 @@ def test_step_index_past_its_bits(begin: int, make_final: str):
     history.step()
     (episode, following) = history.episodes[0]
     rows = [row.where for row in episode.rows]
-    arrays = history.store.arrays
-    indexes = (arrays.steps[rows] & STEP_MASK).tolist()
+    window = history.store.window
+    indexes = (history.store.arrays.steps[rows] & STEP_MASK).tolist()
     assert max(indexes) <= STEP_MASK
     assert STEP_HALF in indexes
     assert 0 not in indexes
     for here in range(len(rows)):
         for there in range(len(rows)):
-            assert follow(arrays, rows[here], there - here) == rows[there]
-        assert follow(arrays, rows[here], len(rows) - here) == -1
-        assert newest(arrays, rows[here], 100) == rows[-1]
-        assert oldest(arrays, rows[here], here) == rows[0]
-    assert follow(arrays, following.rows[0].where, -1) == -1
+            assert window.follow(rows[here], there - here) == rows[there]
+        assert window.follow(rows[here], len(rows) - here) == -1
+        assert window.newest(rows[here], 100) == rows[-1]
+        assert window.oldest(rows[here], here) == rows[0]
+    assert window.follow(following.rows[0].where, -1) == -1
 
 
 def test_step_index_past_its_bits_with_final_rows_beside():
@@ -399,7 +397,7 @@ def test_step_index_past_its_bits_with_final_rows_beside():
         rows = [row.where for row in history.episodes[lane][0].rows]
         for here in range(len(rows)):
             for there in range(len(rows)):
-                assert follow(history.store.arrays, rows[here], there - here) == rows[there]
+                assert history.store.window.follow(rows[here], there - here) == rows[there]
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 5, 1 << 28])
@@ -422,23 +420,23 @@ def test_orphaned_final_row_knows_only_itself():
     history.step()
     history.end_beside([0])
     final = history.episodes[0][0].rows[-1].where
-    arrays = history.store.arrays
-    pin_page(arrays, final // arrays.page_rows, 1)
+    window = history.store.window
+    history.store.pins.pin_page(window.page_of(final), 1)
     for _ in range(12):
         history.step()
-    assert follow(arrays, final, 0) == final
+    assert window.follow(final, 0) == final
     for offset in (-3, -1, 1, 3):
-        assert follow(arrays, final, offset) == -1
-    assert oldest(arrays, final, 5) == final
+        assert window.follow(final, offset) == -1
+    assert window.oldest(final, 5) == final
     ids = np.empty(1, np.int64)
-    episode_ids(arrays, np.array([final]), ids)
+    window.episode_ids(np.array([final]), ids)
     assert ids[0] == -1
-    rows, known = np.empty((1, 2), np.int64), np.empty((1, 2), np.uint8)
-    resolve(arrays, np.array([final]), np.array([-1, 0]), False, rows, known)
-    assert known.tolist() == [[EDGE, KNOWN]]
-    assert rows.tolist() == [[final, final]]
-    resolve(arrays, np.array([final]), np.array([-1, 0]), True, rows, known)
-    assert known.tolist() == [[UNKNOWN, UNKNOWN]]
+    rows, known = np.empty(2, np.int64), np.empty(2, np.uint8)
+    window.resolve(np.array([final]), np.array([-1, 0]), False, rows, known)
+    assert known.tolist() == [EDGE, KNOWN]
+    assert rows.tolist() == [final, final]
+    window.resolve(np.array([final]), np.array([-1, 0]), True, rows, known)
+    assert known.tolist() == [UNKNOWN, UNKNOWN]
 
 
 @pytest.mark.parametrize(
@@ -450,12 +448,12 @@ def test_removed_rows_never_let_a_row_see_what_its_action_gave(offsets: list[int
     for _ in range(6):
         history.step()
     start = history.episodes[0][0].rows[2].where
-    assert follow(history.store.arrays, start, -1) == -1
-    rows, states = np.empty((1, len(offsets)), np.int64), np.empty((1, len(offsets)), np.uint8)
-    resolve(history.store.arrays, np.array([start]), np.array(offsets), True, rows, states)
-    assert states[0].tolist() == known
-    resolve(history.store.arrays, np.array([start]), np.array([-1]), False, rows, states)
-    assert (rows[0, 0], states[0, 0]) == (start, EDGE)
+    assert history.store.window.follow(start, -1) == -1
+    rows, states = np.empty(len(offsets), np.int64), np.empty(len(offsets), np.uint8)
+    history.store.window.resolve(np.array([start]), np.array(offsets), True, rows, states)
+    assert states.tolist() == known
+    history.store.window.resolve(np.array([start]), np.array([-1]), False, rows, states)
+    assert (rows[0], states[0]) == (start, EDGE)
 
 
 @pytest.mark.parametrize("marked", [False, True])
@@ -484,8 +482,8 @@ def test_final_row_in_a_page_that_held_links_before(marked: bool):
             block.commit_marked(np.array([True]), np.array([False]))
         else:
             block.commit_final()
-        assert [follow(store.arrays, rows[-1], -n) for n in range(4)] == [*rows[::-1], -1]
-        assert [follow(store.arrays, rows[0], n) for n in range(4)] == [*rows, -1]
+        assert [store.window.follow(rows[-1], -n) for n in range(4)] == [*rows[::-1], -1]
+        assert [store.window.follow(rows[0], n) for n in range(4)] == [*rows, -1]
         used -= {row // 4 for row in rows}
     assert not used
 
@@ -499,18 +497,18 @@ def test_lane_that_waited_begins_a_new_episode_at_a_plain_step():
     history.step()
     rows = np.array([row.where for row in history.episodes[1][1].rows])
     ids = np.empty_like(rows)
-    episode_ids(history.store.arrays, rows, ids)
+    history.store.window.episode_ids(rows, ids)
     assert ids.tolist() == [2]
     assert history.block.tail(1) == rows[-1]
 
 
-@pytest.mark.parametrize("see", [follow, oldest, newest])
+@pytest.mark.parametrize("see", [Window.follow, Window.oldest, Window.newest])
 def test_final_rows_beside_are_linked_both_ways(see: Callable[..., int]):
     history = small_block(lanes=3, page_rows=6, reach=100)
     history.step()
     history.end_beside([2])
     last, final = (row.where for row in history.episodes[2][0].rows)
-    arrays = history.store.arrays
-    assert arrays.steps[last] & LINKED
-    assert see(arrays, last, 1) == (last if see is oldest else final)
-    assert see(arrays, final, 1 if see is oldest else 0) == (last if see is oldest else final)
+    window, looks_back = history.store.window, see is Window.oldest
+    assert history.store.arrays.steps[last] & LINKED
+    assert see(window, last, 1) == (last if looks_back else final)
+    assert see(window, final, 1 if looks_back else 0) == (last if looks_back else final)

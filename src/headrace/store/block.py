@@ -8,22 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.commit import (
-    ENDED_FROM,
-    LANE_WORDS,
-    LAST_ROW,
-    OPEN_FROM,
-    Lanes,
-    commit_finals_in,
-    commit_marked_in,
-    commit_step_in,
-)
-from headrace.store.handles import handles_of
-from headrace.store.layout import ENDED, USED, VERSIONED
+from headrace.store.layout import ENDED, ENDED_FROM, LAST_ROW, OPEN_FROM, USED, VERSIONED, LaneArrays
 from headrace.store.staging import Stage
 from headrace.store.store import Store
-
-_NO_STAGE: tuple[NDArray[np.uint8], NDArray[np.int64]] = np.zeros(0, np.uint8), np.zeros(0, np.int64)
 
 
 class Seam(NamedTuple):
@@ -59,7 +46,7 @@ class LaneBlock:
         last: the first row of the step committed last.
         lane_steps: uint32[lanes], the index of each lane's next step in its episode.
         newest_rows: int64[lanes], the rows of the step committed last; used again by the next.
-        handles: int64[7, 2], of its `Lanes`, for kernels that commit a step.
+        kernel: commits its steps.
         no_lanes: bool[lanes], none of them.
         no_seam: of a step that is a transition of every lane.
         version: of the policy that acts; stored with each step.
@@ -85,27 +72,9 @@ class LaneBlock:
         self.row = -1
         self.last = -1
         self.version = 0
-        self.lane_steps = np.zeros(lanes, np.uint32)
-        self._episodes = np.full(lanes, -1, np.int64)
-        self._lane_words = np.zeros((LANE_WORDS, lanes), np.int64)
-        self._lane_words[LAST_ROW] = -1
-        self.newest_rows = np.empty(lanes, np.int64)
-        self._carve = (store.memory, store.places, store.arrays.page_rows)
-        # Kept beside their handles.
-        self._counters = Lanes(
-            self.lane_steps,
-            self._episodes,
-            store.next_episode,
-            self.newest_rows,
-            self._lane_words,
-            *_NO_STAGE,
-        )
-        # Final rows are written themselves: what is staged may be what the next step begins with
-        # (test_an_interrupt_while_all_lanes_end_mixes_no_observations).
-        self._handles_of_finals = handles_of(*self._counters)
-        if stage is not None:
-            self._counters = self._counters._replace(staged=stage.memory, fields=stage.fields)
-        self.handles = handles_of(*self._counters)
+        arrays = LaneArrays.empty(lanes)
+        self.lane_steps, self.newest_rows, self._lane_words = arrays.steps, arrays.newest, arrays.words
+        self.kernel = store.lanes(arrays, stage)
         self._all, self.no_lanes = np.ones(lanes, np.bool_), np.zeros(lanes, np.bool_)
         self.no_seam = Seam(self.no_lanes, np.zeros(0, np.int64), -1)
 
@@ -157,7 +126,7 @@ class LaneBlock:
     def commit(self) -> None:
         """Take in the step at `row`, one transition of every lane."""
         try:
-            commit_step_in(*self._carve, self.row_to_commit(), self.handles)
+            self.kernel.take_step(self.row_to_commit())
             self.committed()
         except BaseException:
             self.catch_up()
@@ -186,15 +155,11 @@ class LaneBlock:
 
     def commit_marked(self, final: NDArray[np.bool_], idle: NDArray[np.bool_]) -> None:
         """Take in the step at `row`; `final` lanes hold their final row, `idle` lanes hold nothing."""
-        self._commit_marked(self.handles, final, idle)
+        self._commit_marked(final, idle, is_staged=True)
 
-    def _commit_marked(
-        self, handles: NDArray[np.int64], final: NDArray[np.bool_], idle: NDArray[np.bool_]
-    ) -> None:
+    def _commit_marked(self, final: NDArray[np.bool_], idle: NDArray[np.bool_], *, is_staged: bool) -> None:
         try:
-            commit_marked_in(
-                *self._carve, self.row_to_commit(), handles, final, idle, self.steps_committed + 1
-            )
+            self.kernel.take_marked(self.row_to_commit(), final, idle, self.steps_committed + 1, is_staged)
             self.committed()
         except BaseException:
             self.catch_up()
@@ -202,7 +167,9 @@ class LaneBlock:
 
     def commit_final(self) -> None:
         """Take in the step at `row`: it holds the final rows of all lanes, all of whose columns are written."""
-        self._commit_marked(self._handles_of_finals, self._all, self.no_lanes)
+        # What is staged may be what the next step begins with
+        # (test_an_interrupt_while_all_lanes_end_mixes_no_observations).
+        self._commit_marked(self._all, self.no_lanes, is_staged=False)
 
     def _stamp(self) -> None:
         """Write the version of the step at `row`: like its columns, before it is taken in."""
@@ -250,7 +217,7 @@ class LaneBlock:
 
     def commit_finals(self, lanes: NDArray[np.int64], first: int) -> None:
         """Take in the rows from `first` on, written already, as the final rows of these lanes."""
-        commit_finals_in(*self._carve, self.last, self.handles, lanes, first, self.steps_committed)
+        self.kernel.commit_finals(self.last, lanes, first, self.steps_committed)
 
     def _end(self, lane: int, row: int) -> None:
         words = self._lane_words

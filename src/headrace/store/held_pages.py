@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.store.layout import PAGE_WORDS, REFERENCES, USED
-from headrace.store.pinning import pin_pages
 
 if TYPE_CHECKING:
     from headrace.store.store import Store
@@ -58,10 +57,10 @@ class HeldPages:
         store = self._store
         with store.lock:
             if count > self._released and not store.is_closed:
-                pages, arrays = self.numbers[self._released : count], store.arrays
+                pages, pins = self.numbers[self._released : count], store.pins
                 # No other call in between, after which Ctrl-C could come.
                 self._released = count
-                pin_pages(arrays, pages, -1)
+                pins.pin_pages(pages, -1)
 
     def __enter__(self) -> Self:
         return self

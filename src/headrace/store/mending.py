@@ -28,7 +28,9 @@ from headrace.store.layout import (
     VERSIONED,
     StoreArrays,
 )
+from headrace.store.pinning import Pins
 from headrace.store.ranges import flagged_rows, flags_of_pages, used_ranges
+from headrace.store.window import Window
 
 # A page that nobody holds. Whatever was in it, its versions are cleared when it is taken.
 EMPTY_PAGE = np.zeros(PAGE_WORDS, np.int64)
@@ -44,7 +46,8 @@ class PageMender:
         in_use: pages that were ever taken; those after them are untouched.
 
     Attributes:
-        arrays: the same with a copy of the pages' words, without references; for kernels that follow and pin rows.
+        arrays: the same with a copy of the pages' words, without references.
+        window, pins: of that copy, for kernels that follow and pin rows.
         padded: bool[pages]: which have a row where nothing was written.
     """
 
@@ -54,6 +57,8 @@ class PageMender:
         words[~_plausible(words, arrays.page_rows)] = EMPTY_PAGE
         words[:, [REFERENCES, LINKED_ROWS]] = 0
         self.arrays = arrays._replace(pages=words)
+        self.window = Window(self.arrays)
+        self.pins = Pins(self.window)
         self._words = words
         flags = flags_of_pages(arrays.steps, words, arrays.page_rows)
         self.padded: NDArray[np.bool_] = (flags & np.uint32(PADDING)) != 0

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import cython
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.jit import Int, kernel
-from headrace.store.layout import LANES, USED
+if not cython.compiled:
+    from headrace.kernels.kinds import GivenUInts, Int, Longs, LongTable, UInt, UInts
+    from headrace.store.layout import LANES, USED
 
 _BLOCK = 1024
 # Room for so many rows is there at once; if there are more, they are gone through again.
@@ -30,43 +32,41 @@ def used_ranges(pages: NDArray[np.int64], words: NDArray[np.int64], page_rows: i
     filled = stops > starts
     starts, stops = starts[filled], stops[filled]
     begins = np.ones(len(starts), np.bool_)
-    begins[1:] = starts[1:] != stops[:-1]
+    begins[1:] = starts[1:] != stops[: len(stops) - 1]
     ends = np.ones(len(starts), np.bool_)
-    ends[:-1] = begins[1:]
+    ends[: len(ends) - 1] = begins[1:]
     return np.stack([starts[begins], stops[ends]], axis=1)
 
 
-def flagged_rows(steps: NDArray[np.uint32], ranges: NDArray[np.int64], flag: int) -> NDArray[np.int64]:
+def flagged_rows(steps: GivenUInts, ranges: LongTable, flag: Int) -> NDArray[np.int64]:
     """The rows in these ranges whose word has `flag`, rising."""
     rows = np.empty(_FEW, np.int64)
-    count = _find_flagged(steps, ranges, np.uint32(flag), rows)
+    count = _find_flagged(steps, ranges, flag, rows)
     if count > len(rows):
         rows = np.empty(count, np.int64)
-        _find_flagged(steps, ranges, np.uint32(flag), rows)
+        _find_flagged(steps, ranges, flag, rows)
     return rows[:count]
 
 
-@kernel
-def _find_flagged(
-    steps: NDArray[np.uint32], ranges: NDArray[np.int64], flag: Int, rows: NDArray[np.int64]
-) -> Int:
+def _find_flagged(steps: GivenUInts, ranges: LongTable, flag: Int, rows: Longs) -> Int:
     """How many there are; `rows` is filled with them as far as it goes."""
-    count = 0
+    count: Int = 0
     for number in range(ranges.shape[0]):
-        for begin in range(ranges[number, 0], ranges[number, 1], _BLOCK):
-            words = steps[begin : min(begin + _BLOCK, ranges[number, 1])]
+        begin: Int = ranges[number, 0]
+        while begin < ranges[number, 1]:
+            stop: Int = min(begin + _BLOCK, ranges[number, 1])
             # Flags are rare: most blocks have none.
-            if not _flags_of(words) & flag:
-                continue
-            for place in range(words.shape[0]):
-                if words[place] & flag:
-                    if count < rows.shape[0]:
-                        rows[count] = begin + place
-                    count += 1
+            if _flags_of(steps, begin, stop) & flag:
+                for row in range(begin, stop):
+                    if cython.cast(Int, steps[row]) & flag:
+                        if count < rows.shape[0]:
+                            rows[count] = row
+                        count += 1
+            begin = stop
     return count
 
 
-def flags_of_pages(steps: NDArray[np.uint32], words: NDArray[np.int64], page_rows: int) -> NDArray[np.uint32]:
+def flags_of_pages(steps: GivenUInts, words: LongTable, page_rows: Int) -> NDArray[np.uint32]:
     """uint32[n]: the flags that some committed row of each of the first n pages has; other bits mean nothing.
 
     Args:
@@ -78,19 +78,14 @@ def flags_of_pages(steps: NDArray[np.uint32], words: NDArray[np.int64], page_row
     return flags
 
 
-@kernel
-def _take_flags(
-    steps: NDArray[np.uint32], words: NDArray[np.int64], page_rows: Int, flags: NDArray[np.uint32]
-) -> None:
+def _take_flags(steps: GivenUInts, words: LongTable, page_rows: Int, flags: UInts) -> None:
     for page in range(words.shape[0]):
         begin = page * page_rows
-        flags[page] = _flags_of(steps[begin : begin + words[page, USED] * words[page, LANES]])
+        flags[page] = _flags_of(steps, begin, begin + words[page, USED] * words[page, LANES])
 
 
-@kernel
-def _flags_of(words: NDArray[np.uint32]) -> Int:
-    # Of a slice, whose places are known to be none before the first: so the loop takes many words at a time.
-    found: Int = np.uint32(0)
-    for place in range(words.shape[0]):
-        found |= words[place]
+def _flags_of(steps: GivenUInts, begin: Int, stop: Int) -> UInt:
+    found: UInt = 0
+    for row in range(begin, stop):
+        found |= steps[row]
     return found

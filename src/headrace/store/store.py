@@ -18,6 +18,7 @@ from headrace.errors import Closed, StoreFull
 from headrace.spec import Signature
 from headrace.statistics import StoreStatistics
 from headrace.store.arena import Arena
+from headrace.store.commit import Lanes
 from headrace.store.layout import (
     LANES,
     MAX_ROWS,
@@ -27,6 +28,7 @@ from headrace.store.layout import (
     REFERENCES,
     USED,
     VERSIONED,
+    LaneArrays,
     StoreArrays,
     columns,
     entries_of_page,
@@ -35,10 +37,12 @@ from headrace.store.layout import (
     rows_of_a_page,
     written_spans,
 )
-from headrace.store.pinning import pin_page, take_freed
+from headrace.store.pinning import Pins
 from headrace.store.records import stored_nbytes
 from headrace.store.retained import RetainedPages
 from headrace.store.room import no_room
+from headrace.store.staging import Stage
+from headrace.store.window import Window
 from headrace.waits import Wait
 
 if TYPE_CHECKING:
@@ -67,7 +71,8 @@ class Store:
         is_on_disk: whether rows live in a file, which another process may open when this one has closed it.
         layout: where the arrays lie in the arena.
         row_arrays: the arrays of the arena that hold the values of rows, whole: what is saved of a row beside its word.
-        memory, places: the arena as bytes and where its arrays lie, for kernels (`store.memory`).
+        window: finds the rows that follow one another.
+        pins: counts the references to pages.
         who_holds: tells what holds the rows, for the message of a full store.
         retained: pages that are not used again, since a state on the disk needs them; None for memory.
         page_hashes: uint64[pages], 0 for a page that was taken since it was hashed; None for memory.
@@ -108,8 +113,9 @@ class Store:
             ) from error
         self.layout = layout
         self._map(layout.arrays(self.arena), page_rows)
-        self.memory: NDArray[np.uint8] = self.arena.array(0, (layout.nbytes,), np.uint8)  # type: ignore[assignment]
-        self.places = layout.spans()
+        self._memory: NDArray[np.uint8] = self.arena.array(0, (layout.nbytes,), np.uint8)  # type: ignore[assignment]
+        # Those that tell about rows come first.
+        self._row_spans = layout.spans()[len(METADATA_ARRAYS) :]
         self.num_pages = num_pages
         self.is_on_disk = self.arena.is_on_disk
         self.is_closed = False
@@ -126,6 +132,8 @@ class Store:
     def _map(self, arrays: dict[str, NDArray[Any]], page_rows: int) -> None:
         names = [name for name in StoreArrays._fields if name != "page_rows"]
         self.arrays = StoreArrays(**{name: arrays[name] for name in names}, page_rows=page_rows)
+        self.window = Window(self.arrays)
+        self.pins = Pins(self.window)
         self.versions: NDArray[np.int32] = arrays["versions"]
         self.columns: dict[str, NDArray[Any]] = columns(arrays, self.signature)
         self.records: NDArray[np.uint8] = arrays["records"].reshape(-1)
@@ -153,6 +161,11 @@ class Store:
         self._holders: weakref.WeakSet[HeldPages] = weakref.WeakSet()
         self.next_episode = np.zeros(1, np.int64)
         self._at_fork: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
+
+    def lanes(self, arrays: LaneArrays, stage: Stage | None = None) -> Lanes:
+        """Lanes that become part of this store step by step; what is staged is written before each."""
+        staged = (None, None) if stage is None else (stage.memory, stage.fields)
+        return Lanes(self.pins, self.next_episode, self._memory, self._row_spans, arrays, *staged)
 
     def adopt(self, held: NDArray[np.bool_]) -> None:
         """Go on with pages that came from a file and were mended (`store.mending`); no page may be in use yet.
@@ -232,7 +245,7 @@ class Store:
         """Give one reference to a page back."""
         with self.lock:
             if not self.is_closed:
-                pin_page(self.arrays, page, -1)
+                self.pins.pin_page(page, -1)
 
     def drop(self, pages: Sequence[int], allowed: int = 0) -> None:
         """Give references back from a finalizer, which may run anywhere, also under the lock: they go a turn later.
@@ -352,10 +365,10 @@ class Store:
             self.allow(-self._no_longer_allowed.popleft())
         # Ctrl-C may come after any call, so there is none between the two halves of a change.
         while self._dropped:
-            page, arrays = self._dropped[0], self.arrays
+            page, pins = self._dropped[0], self.pins
             del self._dropped[0]
-            pin_page(arrays, page, -1)
-        take_freed(self.arrays)
+            pins.pin_page(page, -1)
+        self.pins.take_freed()
         taken = [(self._next_reader, page) for page in freed[: freed[-1]].tolist()]
         self._limbo += taken
         freed[-1] = 0
@@ -453,7 +466,7 @@ class Store:
         """The same memory as `array`, read-only, with these pages held until the last array over it is garbage."""
         with self.lock:
             for page in pages:
-                pin_page(self.arrays, page, 1)
+                self.pins.pin_page(page, 1)
         return _held(array, self, tuple(pages))
 
     def block(self, page: int, column: str, start: int = 0, stop: int | None = None) -> NDArray[Any]:
