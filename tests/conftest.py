@@ -3,7 +3,6 @@
 import multiprocessing
 import threading
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
