@@ -1,0 +1,223 @@
+"""Items that were found in a file: whether they are right, and which pages they hold."""
+
+from __future__ import annotations
+
+import cython
+
+if not cython.compiled:
+    from headrace.kernels.kinds import Bool, Int, ULong
+    from headrace.store.layout import ENDED, FINAL, LANES, PADDING, REFERENCES, USED
+    from headrace.store.pinning import Pins
+    from headrace.tables.items import Items
+    from headrace.tables.layout import (
+        BAD_PRIORITY,
+        BAD_WINDOW,
+        DEAD,
+        DELETES,
+        FIRST,
+        INVENTED,
+        KEY_FALLS,
+        KEY_UNUSED,
+        LATE_TOUCH,
+        LIVE,
+        LOOKAHEAD,
+        NO_PROBLEM,
+        REAL,
+        RECORD_ROW,
+        RECORD_TIMES,
+        RECORD_WORDS,
+        SPAN,
+        SPENT,
+        STREAM,
+        TOUCHES,
+    )
+
+
+# ---- items by themselves ---------------------------------------------------------------------------------------------
+
+
+def first_wrong(items: Items, next_key: ULong, max_times: Int) -> tuple[int, int, int]:
+    """Look at what items say of themselves.
+
+    Args:
+        items: as they were found.
+        next_key: above every key that was ever used.
+        max_times: samples that an item lives for; 0 for no limit.
+
+    Returns:
+        What is wrong first (NO_PROBLEM if nothing), its slot, and how many items there were up to it.
+    """
+    with cython.nogil:
+        found = _first_wrong(items, next_key, max_times)
+    return found
+
+
+def _first_wrong(items: Items, next_key: ULong, max_times: Int) -> tuple[Int, Int, Int]:
+    live: Int = 0
+    before: ULong = 0
+    slot: Int = items.ring[FIRST] - 1
+    for place in range(items.ring[SPAN]):
+        slot = slot + 1 if slot + 1 < items.capacity else 0
+        key: ULong = items.keys[2 * slot]
+        if place > 0 and key <= before:
+            return KEY_FALLS, slot, live
+        if key >= next_key:
+            return KEY_UNUSED, slot, live
+        before = key
+        if items.records[RECORD_WORDS * slot + RECORD_ROW] == DEAD:
+            continue
+        live += 1
+        problem = _problem(items, slot, max_times)
+        if problem != NO_PROBLEM:
+            return problem, slot, live
+    return NO_PROBLEM, slot, live
+
+
+def _problem(items: Items, slot: Int, max_times: Int) -> Int:
+    """What is wrong with what stands beside an item's key and row."""
+    if max_times > 0 and cython.cast(Int, items.records[RECORD_WORDS * slot + RECORD_TIMES]) >= max_times:
+        return SPENT
+    # The largest number that is finite. NaN is not between the two either.
+    if items.priorities.shape[0] and not 0.0 <= items.priorities[slot] <= 1.7976931348623157e308:
+        return BAD_PRIORITY
+    if items.touches.shape[0] and not 0 <= items.touches[slot] < items.ring[TOUCHES]:
+        return LATE_TOUCH
+    if items.windows.shape[0] and not is_window(
+        items.window_of(slot, REAL), items.window_of(slot, INVENTED)
+    ):
+        return BAD_WINDOW
+    return NO_PROBLEM
+
+
+def is_window(real: Int, invented: Int) -> Bool:
+    """Whether a window can have this number of rows."""
+    return 1 <= real < DEAD // 4 and invented < DEAD // 4
+
+
+# ---- with their rows -------------------------------------------------------------------------------------------------
+
+
+def pin_found(pins: Pins, items: Items, next_key: ULong, max_times: Int) -> tuple[int, int]:
+    """Give every page that an item holds a reference for it, and look at what items say of themselves on the way.
+
+    Args:
+        pins: of the pages of a `PageMender`.
+        items, next_key, max_times: as in `first_wrong`.
+
+    Returns:
+        The slot of the first item that is not right, or whose rows are not all there; or -1, and how many items there
+        are.
+    """
+    with cython.nogil:
+        found = _pin_found(pins, items, next_key, max_times)
+    return found
+
+
+def _pin_found(pins: Pins, items: Items, next_key: ULong, max_times: Int) -> tuple[Int, Int]:
+    live: Int = 0
+    least: ULong = 0
+    # The page of the item before, in which most stand too: its rows begin and end, and those of a lane lie `lanes` apart.
+    page: Int = 0
+    begin: Int = 0
+    end: Int = 0
+    lanes: Int = 0
+    slot: Int = items.ring[FIRST] - 1
+    for _ in range(items.ring[SPAN]):
+        slot = slot + 1 if slot + 1 < items.capacity else 0
+        key: ULong = items.keys[2 * slot]
+        if key < least or key >= next_key:
+            return slot, live
+        least = key + 1
+        row = cython.cast(Int, items.records[RECORD_WORDS * slot + RECORD_ROW])
+        if row == DEAD:
+            continue
+        live += 1
+        if not begin <= row < end:
+            if not _is_used(pins, row):
+                return slot, live
+            page = pins.window.page_of(row)
+            lanes = pins.window.pages[page, LANES]
+            begin = page * pins.window.page_rows
+            end = begin + pins.window.pages[page, USED] * lanes
+        if pins.window.word(row) & PADDING or _problem(items, slot, max_times) != NO_PROBLEM:
+            return slot, live
+        real: Int = items.window_of(slot, REAL)
+        lookahead: Int = items.window_of(slot, LOOKAHEAD)
+        if real == 1 and lookahead != STREAM and row + lookahead * lanes < end:
+            pins.window.pages[page, REFERENCES] += 1
+        elif _is_there(pins, row, real, lookahead):
+            pins.pin_rows(row, real, lookahead, 1)
+        else:
+            return slot, live
+    return -1, live
+
+
+def pin_items(pins: Pins, items: Items, change: Int) -> None:
+    """Add `change` to the references of every page that an item holds, for each item."""
+    with cython.nogil:
+        _pin_items(pins, items, change)
+
+
+def _pin_items(pins: Pins, items: Items, change: Int) -> None:
+    for place in range(items.ring[SPAN]):
+        slot = items.slot_at(place)
+        if not items.is_dead(slot):
+            pins.pin_rows(
+                items.row_of(slot), items.window_of(slot, REAL), items.window_of(slot, LOOKAHEAD), change
+            )
+
+
+def remove_broken(pins: Pins, items: Items) -> int:
+    """Take out items of which not all rows are there; returns how many. Indexes and references are left as they are."""
+    with cython.nogil:
+        removed = _remove_broken(pins, items)
+    return removed
+
+
+def _remove_broken(pins: Pins, items: Items) -> Int:
+    removed: Int = 0
+    for place in range(items.ring[SPAN]):
+        slot: Int = items.slot_at(place)
+        if items.is_dead(slot):
+            continue
+        real: Int = items.window_of(slot, REAL)
+        if not _is_whole(pins, items.row_of(slot), real, items.window_of(slot, LOOKAHEAD)):
+            items.records[RECORD_WORDS * slot + RECORD_ROW] = DEAD
+            removed += 1
+    items.ring[LIVE] -= removed
+    items.ring[DELETES] += removed
+    items.close_ends()
+    return removed
+
+
+def _is_used(pins: Pins, row: Int) -> Bool:
+    """Whether something was committed at a row, which may be any number."""
+    page = pins.window.page_of(row)
+    if page >= pins.window.pages.shape[0]:
+        return False
+    in_page = row - page * pins.window.page_rows
+    return in_page < pins.window.pages[page, USED] * pins.window.pages[page, LANES]
+
+
+def _is_there(pins: Pins, row: Int, real: Int, lookahead: Int) -> Bool:
+    """Whether all rows of a window are there; its first one is."""
+    if lookahead != STREAM:
+        return pins.window.follow(row, real - 1) >= 0
+    for _ in range(real - 1):
+        row = pins.window.row_after(row)
+        if row < 0:
+            return False
+    return True
+
+
+def _is_whole(pins: Pins, row: Int, real: Int, lookahead: Int) -> Bool:
+    """Whether all rows are there that an item holds: its own, and its lookahead up to the end of the episode."""
+    if not _is_used(pins, row) or not _is_there(pins, row, real, lookahead):
+        return False
+    if lookahead == STREAM:
+        return True
+    kept: Int = pins.kept_rows(row, real, lookahead)
+    # Of an episode that goes on an item holds its whole lookahead.
+    if kept == real + lookahead:
+        return True
+    return pins.window.word(pins.window.follow(row, kept - 1)) & (FINAL | ENDED) != 0
