@@ -55,5 +55,6 @@ cdef class Items:
     cdef Int find_slot(self, ULong key) noexcept nogil
     cdef void remember(self, Int slot) noexcept nogil
     cdef void remove_slot(self, Int slot) noexcept nogil
+    cdef void close_ends(self) noexcept nogil
 
 cpdef double weight(double exponent, double priority) noexcept nogil

@@ -226,6 +226,10 @@ class Items:
         self.remember(slot)
         self.records[RECORD_WORDS * slot + RECORD_ROW] = DEAD
         self.ring[LIVE] -= 1
+        self.close_ends()
+
+    def close_ends(self) -> None:
+        """Move the ends of the ring over the slots of items that left."""
         while self.ring[SPAN] > 0 and self.is_dead(self.ring[FIRST]):
             self.ring[FIRST] = self.slot_at(1)
             self.ring[SPAN] -= 1

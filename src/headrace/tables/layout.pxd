@@ -70,9 +70,16 @@ cdef enum:
     # Why inserting stopped.
     DONE = 0
     NO_SLOT = 1
-    NO_SCRATCH = 2
-    NO_WINDOWS = 3
-    NO_PRIORITIES = 4
+    NO_WINDOWS = 2
+    NO_PRIORITIES = 3
+    # What may be wrong with an item that was found in a file.
+    NO_PROBLEM = 0
+    KEY_FALLS = 1
+    KEY_UNUSED = 2
+    SPENT = 3
+    BAD_PRIORITY = 4
+    LATE_TOUCH = 5
+    BAD_WINDOW = 6
     # Ends of episodes, by number.
     DROP = 0
     TRUNCATE = 1

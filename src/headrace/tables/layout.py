@@ -142,7 +142,10 @@ SLOT, TIMES, SIZE, ROW = range(4)
 PROBABILITY, PRIORITY = range(2)
 
 # Why inserting stopped.
-DONE, NO_SLOT, NO_SCRATCH, NO_WINDOWS, NO_PRIORITIES = range(5)
+DONE, NO_SLOT, NO_WINDOWS, NO_PRIORITIES = range(4)
+
+# What may be wrong with an item that was found in a file.
+NO_PROBLEM, KEY_FALLS, KEY_UNUSED, SPENT, BAD_PRIORITY, LATE_TOUCH, BAD_WINDOW = range(7)
 
 # EndOfEpisode by number.
 END_NUMBERS = {end: number for number, end in enumerate(EndOfEpisode)}
