@@ -134,7 +134,7 @@ def test_both_processes_place_a_rollout_alike():
 def test_messages_travel_whole():
     one, other = Channel.pair()
     rows = Rows(
-        page=3, steps=4, finals=1, ends=1, frames=8, episodes=[(1.5, 3)], stamps={-1: 4, 7: 4}, page_full=False,
+        page=3, steps=4, finals=1, frames=8, episodes=[(1.5, 3)], stamps={-1: 4, 7: 4}, page_full=False,
         closes_rollout=True, cuts=0, seconds=(0.1, 0.2, 0.3),
     )  # fmt: skip
     for message in (rows, Proceed(slot=1), Stop(close_env=False)):
@@ -173,7 +173,6 @@ def test_what_comes_while_a_collector_is_shut_down_is_not_taken(monkeypatch):
             page=leases[0].page,
             steps=1,
             finals=0,
-            ends=0,
             frames=1,
             episodes=[],
             stamps={},

@@ -110,7 +110,6 @@ class Rows(Message):
     Attributes:
         page, steps: the next `steps` steps of the page.
         finals: final rows written beside them, in the order of the leased pages of final rows.
-        ends: episodes that ended in them.
         frames: real transitions.
         episodes: return and length of those that ended.
         stamps: version to frames it acted on.
@@ -124,7 +123,6 @@ class Rows(Message):
     page: int
     steps: int
     finals: int
-    ends: int
     frames: int
     episodes: list[tuple[float, int]]
     stamps: dict[int, int]

@@ -15,14 +15,14 @@ from headrace.collectors.batch import Batch
 from headrace.collectors.channel import Lease, Rows
 from headrace.collectors.rollout import EpisodeLedger, by_env, make_batch
 from headrace.errors import Closed, StoreFull
-from headrace.replay.cutting import CONTINUE, cut_block, cut_finals, new_windows, room_for
+from headrace.replay.live_table import LiveTable
 from headrace.replay.pending import NewItems, Pending
 from headrace.replay.replay import ReplayCore
 from headrace.replay.rules import ItemRule, checked_rules
-from headrace.store.commit import commit_steps, note_finals
-from headrace.store.layout import FINAL, LINKED, NEXT, STEP_MASK, USED, VERSIONED
-from headrace.store.pinning import link_final
-from headrace.store.window import KNOWN, resolve, step_after
+from headrace.store.layout import FINAL, KNOWN, LINKED, NEXT, STEP_MASK, USED, VERSIONED, LaneArrays
+from headrace.store.window import step_after
+from headrace.tables.cutting import Cutter, Windows
+from headrace.tables.layout import CONTINUE
 
 # The worker fills one page of rows, and has one ahead.
 _ROW_PAGES = 2
@@ -79,11 +79,14 @@ class Landlord:
                     f"items: table {rule.table!r}: CONTINUE is for writers in the learner's process: workers hand in "
                     "whole pages, whose seams are not followed. Use another end, or a Collector"
                 )
-        self._rules = [(rule, replay.live_table(rule.table)) for rule in rules]
+        self._tables = [
+            (replay.live_table(rule.table), Cutter(self._store.pins, rule.cut, rule.priorities))
+            for rule in rules
+        ]
         self._reach_steps = max((rule.reach for rule in rules), default=1)
         self._num_envs = num_envs
         self._send = send
-        self._episodes = np.full(num_envs, -1, np.int64)
+        self._lanes = self._store.lanes(LaneArrays.empty(num_envs))
         self._newest_rows: NDArray[np.int64] | None = None
         self._last_leased = -1
         self._leased: deque[int] = deque()
@@ -228,16 +231,13 @@ class Landlord:
     def _commit_steps(self, rows: Rows) -> None:
         page, arrays = rows.page, self._store.arrays
         start = int(arrays.pages[page, USED])
-        commit_steps(arrays, page, rows.steps, self._episodes, self._store.next_episode)
-        note_finals(arrays, page, rows.steps)
+        self._lanes.take_steps(page, rows.steps)
         self._committed += rows.steps
         segment = Segment(page, start, start + rows.steps)
         self._segments.append(segment)
         self._newest_rows = self._rows_of(segment)[-1]
-        for rule, table in self._rules:
-            out = new_windows(room_for(rows.steps * self._num_envs, rows.ends, rule.cut))
-            cut_block(arrays, page, rows.steps, rule.cut, out)
-            self._offer(rule, table, out)
+        for table, cutter in self._tables:
+            self._offer(table, cutter, cutter.cut_steps(page, rows.steps))
 
     def _take_finals(self, count: int) -> NDArray[np.int64]:
         """Take in so many final rows, in the order of the leased pages; returns them."""
@@ -258,24 +258,20 @@ class Landlord:
             self._store.release(self._finals.popleft())
             self._owe(self._lease_finals)
 
-    def _offer(self, rule: ItemRule, table: Any, out: Any) -> None:
-        count = int(out.total[0])
+    def _offer(self, table: LiveTable, cutter: Cutter, windows: Windows) -> None:
+        count = len(windows.rows)
         if count:
             keys = self._replay.new_keys(count)
-            table.offer(NewItems(keys, out.rows[:count], out.shapes[:count], rule.priorities, self._pending))
+            table.offer(NewItems(keys, *windows, cutter.priorities, self._pending))
 
     def _cut(self, finals: NDArray[np.int64]) -> None:
         """The open episodes end with these final rows: all copies were reset, or no step will follow."""
         assert self._newest_rows is not None
-        arrays = self._store.arrays
-        lanes = self._open_lanes(self._newest_rows)
-        rows = self._newest_rows[lanes]
+        rows = self._newest_rows[self._open_lanes(self._newest_rows)]
         for last, final in zip(rows.tolist(), finals.tolist(), strict=True):
-            link_final(arrays, last, final)
-        for rule, table in self._rules:
-            out = new_windows(room_for(len(lanes), len(lanes), rule.cut))
-            cut_finals(arrays, rows, lanes, rule.cut, out)
-            self._offer(rule, table, out)
+            self._store.pins.link_final(last, final)
+        for table, cutter in self._tables:
+            self._offer(table, cutter, cutter.cut_finals(rows))
 
     def _open_lanes(self, newest: NDArray[np.int64]) -> NDArray[np.int64]:
         """The lanes whose episode has no final row yet; `newest` are the last rows in the lanes."""
@@ -378,9 +374,8 @@ class Landlord:
     def _rows_after(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Where the next observations stand; those of the last step are written, but not committed yet."""
         arrays = self._store.arrays
-        found, known_at = np.empty((rows.size, 1), np.int64), np.empty((rows.size, 1), np.uint8)
-        resolve(arrays, rows.reshape(-1), _ONE_STEP, False, found, known_at)
-        after, known = found.reshape(rows.shape), known_at.reshape(rows.shape)
+        after, known = np.empty(rows.shape, np.int64), np.empty(rows.shape, np.uint8)
+        self._store.window.resolve(rows.reshape(-1), _ONE_STEP, False, after.reshape(-1), known.reshape(-1))
         last = rows[-1] + self._num_envs
         page = int(rows[-1, 0]) // arrays.page_rows
         if last[-1] >= page * arrays.page_rows + arrays.page_rows // self._num_envs * self._num_envs:

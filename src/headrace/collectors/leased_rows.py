@@ -67,7 +67,7 @@ class LeasedRows:
         self._begin_report()
 
     def _begin_report(self) -> None:
-        self._new_steps = self._new_finals = self._new_ends = self._new_frames = 0
+        self._new_steps = self._new_finals = self._new_frames = 0
         self._episodes: list[tuple[float, int]] = []
         self._stamps: dict[int, int] = {}
 
@@ -176,7 +176,6 @@ class LeasedRows:
         for name in self._others:
             self._columns[name][first + copies] = 0
         self._begin_lanes(copies)
-        self._new_ends += len(copies)
 
     def _finish_beside(self, copies: Indices, first: int, observations: Columns) -> None:
         """The final rows of these copies stand in a page of their own."""
@@ -187,7 +186,6 @@ class LeasedRows:
             self._links[last] = final + 1
             self._links[final] = last + 1
         self._begin_lanes(copies)
-        self._new_ends += len(copies)
 
     def _write_final(self, copy: int, observations: Columns) -> int:
         if self._finals_used == self._page_rows:
@@ -221,7 +219,6 @@ class LeasedRows:
             page=self._page,
             steps=self._new_steps,
             finals=self._new_finals,
-            ends=self._new_ends,
             frames=self._new_frames,
             episodes=self._episodes,
             stamps=self._stamps,

@@ -10,25 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import StoreFull
-from headrace.replay.chosen import CHOSEN, Chosen, pin_before
-from headrace.replay.cutting import (
-    CONTINUE,
-    WHOLE,
-    Cut,
-    Cutter,
-    Windows,
-    cut_block_in,
-    cut_finals_in,
-    new_windows,
-    room_for,
-)
+from headrace.replay.chosen import Chosen
 from headrace.replay.live_table import LiveTable
 from headrace.replay.pending import NewItems, Pending
 from headrace.replay.rules import Rule
-from headrace.replay.streams import Streams, pin_streams, stream_shape
+from headrace.replay.streams import Streams, stream_shape
 from headrace.store.block import LaneBlock, Seam
 from headrace.store.layout import FINAL, LINKED, PADDING
 from headrace.store.room import stored_without_items
+from headrace.tables.cutting import Cutter, pin_before, pin_streams
+from headrace.tables.layout import CHOSEN, CONTINUE, WHOLE
 
 if TYPE_CHECKING:
     from headrace.replay.replay import ReplayCore
@@ -43,13 +34,14 @@ class _Rule:
     """A `Rule` with what is needed of it at every step.
 
     Attributes:
+        cutter: holds the rule as numbers, and cuts its windows.
         given: the priorities of the items that it makes next, where they are not those of the rule.
         streams: of each block, where windows go on over the ends of episodes.
     """
 
     number: int
     table: LiveTable
-    cut: Cut
+    cutter: Cutter
     priorities: NDArray[np.float64]
     given: NDArray[np.float64] | None = None
     streams: dict[LaneBlock, Streams] = field(default_factory=dict)
@@ -63,7 +55,7 @@ class _Rule:
 
     def streams_of(self, block: LaneBlock) -> Streams:
         if block not in self.streams:
-            self.streams[block] = Streams(block.lanes, self.cut.length, self.cut.stride)
+            self.streams[block] = Streams(block.lanes, self.cutter.length, self.cutter.stride)
         return self.streams[block]
 
 
@@ -83,9 +75,8 @@ class ItemMaker:
 
     def __init__(self, replay: ReplayCore, rules: Sequence[Rule], pending: Pending) -> None:
         self._replay = replay
-        store = replay.store
-        self._arrays = store.arrays
-        self._carve = (store.memory, store.places, store.arrays.page_rows)
+        self._arrays = replay.store.arrays
+        self._pins = replay.store.pins
         self._pending = pending
         self.rules = tuple(rules)
         self._chosen = Chosen({}, {})
@@ -93,7 +84,12 @@ class ItemMaker:
         self.made: list[Made] | None = None
         self.refused: Exception | None = None
         made = [
-            _Rule(number, replay.live_table(rule.table), rule.cut, rule.priorities)
+            _Rule(
+                number,
+                replay.live_table(rule.table),
+                Cutter(self._pins, rule.cut, rule.priorities),
+                rule.priorities,
+            )
             for number, rule in enumerate(rules)
         ]
         self._all = made
@@ -103,9 +99,7 @@ class ItemMaker:
         self._customs = [rule.table for rule in made if rule.table.is_custom]
         alone = len(made) == 1 and not self._customs
         self._only = made[0] if alone and self._every_row else None
-        self._only_cut = None
-        if alone and made[0].cut.end not in (CONTINUE, WHOLE, CHOSEN):
-            self._only_cut = made[0], Cutter(made[0].cut, made[0].priorities)
+        self._only_cut = made[0] if alone and made[0].cutter.end not in (CONTINUE, WHOLE, CHOSEN) else None
         self._not_every_row = [
             rule for rule, given in zip(made, rules, strict=True) if not given.is_every_row
         ]
@@ -171,26 +165,26 @@ class ItemMaker:
 
     def _append_and_cut(self, block: LaneBlock, seam: Seam | None) -> bool:
         """Commit a step and make its items in one call, where one rule alone makes any and its table takes them."""
-        if self._only_cut is None:
+        rule = self._only_cut
+        if rule is None:
             return False
-        rule, cutter = self._only_cut
-        most = block.lanes if seam is None else room_for(block.lanes, len(seam.ended), cutter.cut)
-        if not rule.table.takes_at_once(most):
+        table, cutter = rule.table, rule.cutter
+        most = block.lanes if seam is None else cutter.most(block.lanes, len(seam.ended))
+        if not table.takes_at_once(most):
             return False
-        row, key = block.row, self._replay.keys_ahead(most)
-        cutter.make_room(most)
-        cutter.made = 0
+        row, key, before = block.row, self._replay.keys_ahead(most), table.inserts
         try:
             if seam is None:
-                rule.table.append_and_cut(block, cutter, key)
+                table.append_and_cut(block, cutter, key)
             else:
-                rule.table.append_seam_and_cut(block, seam, cutter, key)
+                table.append_seam_and_cut(block, seam, cutter, key)
         except StoreFull as error:
             self._refuse_if_stored(error, block, row)
         finally:
             # No call before: Ctrl-C must not come between items and their keys (test_interrupts.py).
-            self._replay.next_key = key + cutter.made
-            self._note_made(rule, key, cutter.made)
+            made = table.inserts - before
+            self._replay.next_key = key + made
+            self._note_made(rule, key, made)
         return True
 
     def make(self, block: LaneBlock) -> None:
@@ -211,20 +205,18 @@ class ItemMaker:
             self._make_of_step(block, rule, ends)
 
     def _make_of_step(self, block: LaneBlock, rule: _Rule, ends: int) -> None:
-        if rule.cut.end == CONTINUE:
+        cutter = rule.cutter
+        if cutter.end == CONTINUE:
             words = self._arrays.steps[block.newest_rows].astype(np.int64)
             lanes = np.flatnonzero((words & PADDING) == 0)
             rule.streams_of(block).wait(np.flatnonzero(words & PADDING))
             self._extend_streams(block, rule, lanes, block.newest_rows[lanes])
             return
-        if rule.cut.end == CHOSEN:
+        if cutter.end == CHOSEN:
             chosen = self._chosen.finals if ends else self._chosen.rows
             self._make_chosen(block, rule, chosen, np.arange(block.lanes), block.newest_rows)
             return
-        out = new_windows(room_for(block.lanes, ends, rule.cut))
-        page = block.last // self._arrays.page_rows
-        cut_block_in(*self._carve, page, *rule.cut, out.rows, out.shapes, out.lanes, out.total)
-        self._offer_windows(rule, out)
+        self._offer(rule, *cutter.cut_steps(block.last // self._arrays.page_rows, 1, ends))
 
     def make_last(
         self, block: LaneBlock, rows: NDArray[np.int64], lanes: NDArray[np.int64], end: int | None = None
@@ -237,35 +229,36 @@ class ItemMaker:
             end: the number of an end that these have in place of their rule's.
         """
         for rule in self._all:
-            if rule.cut.end in (CONTINUE, CHOSEN):
+            cutter = rule.cutter
+            if cutter.end in (CONTINUE, CHOSEN):
                 linked = (self._arrays.steps[rows].astype(np.int64) & LINKED) != 0
                 finals = self._arrays.links[rows[linked]].astype(np.int64) - 1
-                if rule.cut.end == CONTINUE:
+                if cutter.end == CONTINUE:
                     self._extend_streams(block, rule, lanes[linked], finals)
                 else:
                     self._make_chosen(block, rule, self._chosen.finals, lanes[linked], finals)
                 continue
-            cut = rule.cut if end is None or rule.cut.end == WHOLE else rule.cut._replace(end=end)
-            out = new_windows(room_for(len(rows), len(rows), cut))
-            cut_finals_in(*self._carve, rows, lanes, *cut, out.rows, out.shapes, out.lanes, out.total)
-            self._offer_windows(rule, out)
+            if end is not None and cutter.end != WHOLE:
+                cutter = Cutter(self._pins, self.rules[rule.number].cut._replace(end=end), rule.priorities)
+            self._offer(rule, *cutter.cut_finals(rows))
 
     def end_streams(self, block: LaneBlock, lanes: NDArray[np.int64]) -> None:
         """Starts a new stream in these lanes: no window crosses this point."""
         for rule in self._all:
-            if rule.cut.end == CONTINUE:
+            if rule.cutter.end == CONTINUE:
                 rule.streams_of(block).end(lanes)
 
     def _extend_streams(
         self, block: LaneBlock, rule: _Rule, lanes: NDArray[np.int64], rows: NDArray[np.int64]
     ) -> None:
-        if rule.cut.length == 1:
+        length = rule.cutter.length
+        if length == 1:
             # No transition starts at a final row (trajectories W6).
             starts_here = (self._arrays.steps[rows].astype(np.int64) & FINAL) == 0
             lanes, rows = lanes[starts_here], rows[starts_here]
         starts = rule.streams_of(block).extend(lanes, rows)
-        pin_streams(self._arrays, starts, rule.cut.length)
-        self._offer(rule, starts, stream_shape(rule.cut.length))
+        pin_streams(self._pins, starts, length)
+        self._offer(rule, starts, stream_shape(length))
 
     def _make_chosen(
         self,
@@ -283,12 +276,8 @@ class ItemMaker:
             return
         given = self.rules[rule.number]
         starts = np.empty(len(ends), np.int64)
-        pin_before(self._arrays, ends, given.reach - 1, given.length, starts)
-        self._offer(rule, starts, np.array([[1, 0, rule.cut.lookahead]], np.uint32))
-
-    def _offer_windows(self, rule: _Rule, out: Windows) -> None:
-        count = int(out.total[0])
-        self._offer(rule, out.rows[:count], out.shapes[:count])
+        pin_before(self._pins, ends, given.reach - 1, given.length, starts)
+        self._offer(rule, starts, np.array([[1, 0, rule.cutter.lookahead]], np.uint32))
 
     def _offer(self, rule: _Rule, rows: NDArray[np.int64], shapes: NDArray[np.uint32]) -> None:
         count = len(rows)
@@ -332,15 +321,16 @@ class ItemMaker:
         """
         # Rules: replay I4
         for rule in self._all:
-            if rule.cut.end == CHOSEN:
+            cutter = rule.cutter
+            if cutter.end == CHOSEN:
                 if any(lanes.any() for lanes in self._chosen.rows.values()):
                     return True
                 continue
-            if rule.cut.end == CONTINUE:
+            if cutter.end == CONTINUE:
                 if any(streams.completes_with_the_next_row for streams in rule.streams.values()):
                     return True
                 continue
-            starts = lane_steps - (rule.cut.length + rule.cut.lookahead - 1)
-            if rule.cut.end != WHOLE and ((starts >= 0) & (starts % rule.cut.stride == 0)).any():
+            starts = lane_steps - (cutter.length + cutter.lookahead - 1)
+            if cutter.end != WHOLE and ((starts >= 0) & (starts % cutter.stride == 0)).any():
                 return True
         return False

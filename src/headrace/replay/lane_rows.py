@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from headrace.checks import check_count
 from headrace.ends import EndOfEpisode
-from headrace.replay.cutting import CONTINUE, END_NUMBERS
 from headrace.replay.final_columns import FinalColumns
 from headrace.replay.item_maker import ItemMaker
 from headrace.spec import ArraySpec, check_array
@@ -19,6 +18,7 @@ from headrace.store.block import LaneBlock, Seam
 from headrace.store.columns import LaneColumns, RowColumns
 from headrace.store.staging import Stage
 from headrace.store.store import Store
+from headrace.tables.layout import CONTINUE, END_NUMBERS
 
 if TYPE_CHECKING:
     from headrace.replay.replay import ReplayCore

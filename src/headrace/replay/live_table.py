@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from headrace.clock import Clock
 from headrace.errors import Closed, StoreFull
-from headrace.replay.cutting import Cutter
 from headrace.replay.distribution import SkippedKeys, distribution_of
 from headrace.replay.item_ring import ItemRing
 from headrace.replay.item_state import ItemState
@@ -32,6 +31,7 @@ from headrace.replay.table import Table, check_size
 from headrace.statistics import TableDistribution, TableStatistics
 from headrace.store.block import LaneBlock, Seam
 from headrace.store.pinning import pin_page
+from headrace.tables.cutting import Cutter
 from headrace.waits import Wait
 
 if TYPE_CHECKING:
@@ -150,30 +150,26 @@ class LiveTable:
         """Commit a block's step and insert the items that it completes. The gate is known to be open.
 
         Args:
-            cutter: see `ItemRing.append_and_cut`; told how many were inserted, after an error too.
+            cutter: cuts them.
         """
-        before = self.inserts
         try:
             self.deletes += self.ring.append_and_cut(block, cutter, first_key)
             self._count_cut(cutter)
         except BaseException:
             self._recount()
-            cutter.made = self.inserts - before
             raise
 
     def append_seam_and_cut(self, block: LaneBlock, seam: Seam, cutter: Cutter, first_key: int) -> None:
         """Does the same as `append_and_cut`, where some lanes hold nothing and the episodes of some end."""
-        before = self.inserts
         try:
             self.deletes += self.ring.append_seam_and_cut(block, seam, cutter, first_key)
             self._count_cut(cutter)
         except BaseException:
             self._recount()
-            cutter.made = self.inserts - before
             raise
 
     def _count_cut(self, cutter: Cutter) -> None:
-        cutter.made = made = int(cutter.out.total[0])
+        made = cutter.total
         self.inserts += made
         if self._waiting and made:
             self._changed.notify_all()

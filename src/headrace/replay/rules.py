@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from headrace.checks import shown
 from headrace.ends import EndOfEpisode
-from headrace.replay.chosen import CHOSEN
-from headrace.replay.cutting import END_NUMBERS, WHOLE, Cut
+from headrace.tables.cutting import Cut
+from headrace.tables.layout import CHOSEN, END_NUMBERS, WHOLE
 
 PriorityFunction = Callable[[Mapping[str, Any]], float]
 """Gets an item's rows as a tree of arrays `[rows, ...]`, without invented rows, and returns its priority."""

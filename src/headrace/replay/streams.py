@@ -11,9 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.replay.items import STREAM
-from headrace.store.jit import kernel
-from headrace.store.layout import StoreArrays
+from headrace.tables.layout import STREAM
 from headrace.store.seams import pin_stream
 
 
@@ -64,10 +62,3 @@ class Streams:
 def stream_shape(length: int) -> NDArray[np.uint32]:
     """The window of every item of a rule with windows over seams, uint32[1, 3]."""
     return np.array([[length, 0, STREAM]], np.uint32)
-
-
-@kernel
-def pin_streams(store: StoreArrays, starts: NDArray[np.int64], count: int) -> None:
-    """Pin the pages of windows of `count` rows of their streams."""
-    for index in range(starts.shape[0]):
-        pin_stream(store, starts[index], count, 1)

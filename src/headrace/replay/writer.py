@@ -17,9 +17,7 @@ from headrace.replay.item_maker import ItemMaker, Made
 from headrace.replay.lane_rows import LaneRows
 from headrace.replay.pending import NewItems, Pending
 from headrace.replay.rules import Rule, check_priority, checked_rules
-from headrace.store.pinning import pin_window
 from headrace.store.room import stored_without_items
-from headrace.store.window import follow
 from headrace.waits import Wait
 
 if TYPE_CHECKING:
@@ -242,15 +240,14 @@ class RowWriter:
         with self._lock:
             self._replay.check_open()
             tail = block.tail(inner)
-            start = (
-                follow(self._store.arrays, tail, 1 - length) if tail >= 0 and length <= self._history else -1
-            )
+            in_reach = tail >= 0 and length <= self._history
+            start = self._store.window.follow(tail, 1 - length) if in_reach else -1
             if start < 0:
                 raise ValueError(
                     f"length: the last {length} rows of lane {lane} are not one window: a window lies in one episode "
                     f"and among the newest {self._history} rows of its writer (history)"
                 )
-            pin_window(self._store.arrays, start, length, 1)
+            self._store.pins.pin_window(start, length, 1)
             key = self._replay.new_keys(1)
             windows = np.array([[length, 0, 0]], np.uint32)
             live.offer(NewItems(key, np.array([start]), windows, np.array([float(priority)]), self._pending))

@@ -21,7 +21,6 @@ cdef class Cutter:
     cdef Longs rows
     cdef UInts shapes
     cdef readonly Int total
-    cdef public Int made
     cdef object _rows
     cdef object _shapes
     # Before the others: with the lock of Python, since it may make room.

@@ -69,7 +69,6 @@ class Cutter:
         rows: int64[capacity], the first rows of the windows of the last call.
         shapes: uint32[3 * capacity], see `Windows`.
         total: how many windows the last call found.
-        made: how many of them became items.
     """
 
     def __init__(self, pins: Pins, cut: Cut, priorities: NDArray[np.float64]) -> None:
@@ -78,12 +77,12 @@ class Cutter:
         self.length, self.stride, self.end, self.lookahead = cut
         self.priorities = priorities
         self.priority = priorities[0]
-        self.total = self.made = 0
+        self.total = 0
         self._make_room(0)
 
     def begin(self, rows: Int, ends: Int) -> None:
         """Forget the windows of the last call, and make room for all that `rows` rows with `ends` episode ends give."""
-        self.total = self.made = 0
+        self.total = 0
         most = self.most(rows, ends)
         if most > self.rows.shape[0]:
             self._make_room(2 * most)
@@ -106,11 +105,15 @@ class Cutter:
         shapes = self._shapes[: WINDOW_WORDS * count].reshape(count, WINDOW_WORDS)
         return Windows(self._rows[:count].copy(), shapes.copy())
 
-    def cut_steps(self, page: Int, steps: Int, ends: Int) -> Windows:
-        """The windows that the last `steps` committed vector steps of a page complete, in which `ends` episodes end."""
-        self.begin(steps * self.window.pages[page, LANES], ends)
-        with cython.nogil:
-            self.cut_block(page, steps)
+    def cut_steps(self, page: Int, steps: Int) -> Windows:
+        """The windows that the last `steps` committed vector steps of a page complete."""
+        rows: Int = steps * self.window.pages[page, LANES]
+        stop = page * self.window.page_rows + self.window.pages[page, USED] * self.window.pages[page, LANES]
+        ends: Int = 0
+        for row in range(stop - rows, stop):
+            ends += cython.cast(Int, self.window.word(row) & (FINAL | LINKED) != 0)
+        self.begin(rows, ends)
+        self.cut_block(page, steps)
         return self.windows()
 
     def cut_finals(self, rows: GivenLongs) -> Windows:
