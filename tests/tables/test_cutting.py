@@ -9,16 +9,14 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.ends import EndOfEpisode
-from headrace.replay.cutting import END_NUMBERS, Cut, cut_block, cut_finals, new_windows, room_for
-from headrace.replay.items import kept_rows
 from headrace.replay.public_writer import rows_of as inside_of
 from headrace.spec import ArraySpec, Signature
 from headrace.store.arena import Arena
 from headrace.store.block import LaneBlock
-from headrace.store.gather import window_rows
 from headrace.store.layout import STEP_MASK
-from headrace.store.pinning import pin_window
 from headrace.store.store import Store
+from headrace.tables.cutting import Cut, Cutter, Windows
+from headrace.tables.layout import DROP
 from headrace.trajectories.windows import windows
 
 SIGNATURE = Signature({"number": ArraySpec((), np.int64), "observation": ArraySpec((), np.int64)})
@@ -185,21 +183,19 @@ def test_marked_steps_make_the_windows_of_the_closed_form(
 # ---- the kernels by themselves: many steps in one call ---------------------------------------------------------------
 
 
-def cut_of(rule: hr.ItemRule) -> Cut:
-    return Cut(rule.length, rule.stride, END_NUMBERS[rule.end], rule.lookahead)
+def cutter_of(store: Store, rule: hr.ItemRule) -> Cutter:
+    return Cutter(store.pins, rule.cut, rule.priorities)
 
 
-def rows_of(store: Store, out: object, lane: int) -> list[tuple[list[int], int]]:
-    """The windows of one lane: numbers of the real rows, and how many are invented."""
-    count = int(out.total[0])
-    longest = max(1, int(out.shapes[:count, 0].max(initial=0)))
-    rows = np.empty((count, longest), np.int64)
-    window_rows(store.arrays, out.rows[:count], np.ascontiguousarray(out.shapes[:count, 0]), rows)
+def numbers_of(store: Store, found: Windows) -> list[tuple[list[int], int]]:
+    """The windows: numbers of the real rows, and how many are invented."""
+    longest = max(1, int(found.shapes[:, 0].max(initial=0)))
+    rows = np.empty((len(found.rows), longest), np.int64)
+    store.window.rows_of_windows(found.rows, np.ascontiguousarray(found.shapes[:, 0]), rows)
     numbers = np.where(rows >= 0, store.columns["number"][rows], -1)
     return [
-        (numbers[each][rows[each] >= 0].tolist(), int(out.shapes[each, 1]))
-        for each in range(count)
-        if out.lanes[each] == lane
+        (numbers[each][rows[each] >= 0].tolist(), int(found.shapes[each, 1]))
+        for each in range(len(found.rows))
     ]
 
 
@@ -222,15 +218,15 @@ def test_cut_block_takes_many_steps_at_once(
     left = np.array([lengths[lane % len(lengths)] for lane in range(lanes)])
     turn, number, waiting = lanes, 0, 0
     made: list[list[tuple[list[int], int]]] = [[] for _ in range(lanes)]
-    outs = []
+    lane_of: dict[int, int] = {}
+    cutter, all_found = cutter_of(store, rule), []
 
     def cut_waiting() -> None:
         nonlocal waiting
-        out = new_windows(room_for(waiting * lanes, waiting * lanes, cut_of(rule)))
-        cut_block(store.arrays, block.last // page_rows, waiting, cut_of(rule), out)
-        for lane in range(lanes):
-            made[lane].extend(rows_of(store, out, lane))
-        outs.append(out)
+        found = cutter.cut_steps(block.last // page_rows, waiting)
+        for window in numbers_of(store, found):
+            made[lane_of[window[0][0]]].append(window)
+        all_found.append(found)
         waiting = 0
 
     for _ in range(data.draw(st.integers(1, 24))):
@@ -239,6 +235,7 @@ def test_cut_block_takes_many_steps_at_once(
         block.make_room()
         numbers = np.arange(number, number + lanes)
         number += lanes
+        lane_of.update(zip(numbers.tolist(), range(lanes), strict=True))
         store.columns["number"][block.row : block.row + lanes] = numbers
         inline_end = not finals_beside and left[0] == 0
         if inline_end:
@@ -254,6 +251,7 @@ def test_cut_block_takes_many_steps_at_once(
             if not inline_end:
                 first, _ = block.make_room_for_finals()
                 store.columns["number"][first] = number
+                lane_of[number] = lane
                 block.commit_finals(np.array([lane]), first)
                 runs[lane][-1].numbers.append(number)
                 number += 1
@@ -269,10 +267,9 @@ def test_cut_block_takes_many_steps_at_once(
         wanted = [window for run in runs[lane] for window in run.due(rule, over=run.has_final)]
         assert made[lane] == wanted
     # Each window gives back as many references as it took: what is left is the writer's own.
-    for out in outs:
-        for row, shape in zip(out.rows, out.shapes[: int(out.total[0])], strict=False):
-            kept = kept_rows(store.arrays, row, int(shape[0]), int(shape[2]))
-            pin_window(store.arrays, row, kept, -1)
+    for found in all_found:
+        for row, shape in zip(found.rows.tolist(), found.shapes.tolist(), strict=True):
+            store.pins.pin_rows(row, shape[0], shape[2], -1)
     for page in block.release():
         store.release(page)
     assert store.statistics().pages == 0
@@ -312,10 +309,8 @@ def test_cut_finals_completes_what_the_ends_leave(
         if not with_finals:
             for lane in every:
                 block.end_without_final(int(lane))
-        out = new_windows(room_for(lanes, lanes, cut_of(rule)))
-        cut_finals(store.arrays, rows, every, cut_of(rule), out)
-        for lane in range(lanes):
-            assert rows_of(store, out, lane) == runs[lane].due(rule, over=True)
+        found = numbers_of(store, cutter_of(store, rule).cut_finals(rows))
+        assert found == [window for run in runs for window in run.due(rule, over=True)]
 
 
 # ---- single cases ----------------------------------------------------------------------------------------------------
@@ -388,11 +383,9 @@ def test_windows_go_on_where_the_step_index_wraps(kernel: str):
     first, _ = block.make_room_for_finals()
     store.columns["number"][first : first + 2] = 20 + np.arange(2)
     block.commit_finals(np.arange(2), first)
-    cut = Cut(3, 1, END_NUMBERS[EndOfEpisode.DROP], 0)
-    out = new_windows(room_for(2, 2, cut))
+    cutter = Cutter(store.pins, Cut(3, 1, DROP, 0), np.ones(1))
     if kernel == "block":
-        cut_block(store.arrays, block.last // 16, 1, cut, out)
+        found = cutter.cut_steps(block.last // 16, 1)
     else:
-        cut_finals(store.arrays, block.last + np.arange(2), np.arange(2), cut, out)
-    windows_of_lanes = [rows_of(store, out, lane)[-1] for lane in range(2)]
-    assert windows_of_lanes == [([0, 10, 20], 0), ([1, 11, 21], 0)]
+        found = cutter.cut_finals(block.last + np.arange(2))
+    assert numbers_of(store, found) == [([0, 10, 20], 0), ([1, 11, 21], 0)]
