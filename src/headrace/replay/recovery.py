@@ -15,35 +15,22 @@ from headrace.replay.durable_ring import JOURNAL_WORDS
 from headrace.replay.generations import Generations
 from headrace.replay.item_memory import ItemMemory, new_items, shape_for
 from headrace.replay.item_state import ItemState, finish_items, memory_arrays, segments
-from headrace.replay.items import (
-    DEAD,
-    DELETES,
-    FIRST,
-    LIVE,
-    LOOKAHEAD,
-    REAL,
-    SPAN,
-    STREAM,
-    Items,
-    kept_rows,
-    slot_at,
-    window_of,
-)
 from headrace.replay.table import Table, kernel_selectors
-from headrace.store.jit import Bool, Int, kernel, kernel_apart
-from headrace.store.layout import ENDED, FINAL, LANES, LINKED, USED, StoreArrays
+from headrace.store.layout import LINKED
 from headrace.store.mending import EMPTY_PAGE, PageMender
+from headrace.store.pinning import Pins
 from headrace.store.ranges import flagged_rows, used_ranges
-from headrace.store.seams import row_after
 from headrace.store.store import Store
-from headrace.store.window import follow, page_of
+from headrace.tables.items import Items
+from headrace.tables.layout import FIRST, SPAN
+from headrace.tables.recovery import remove_broken
 
 
-def restore_rows(store: Store, point: DurablePoint) -> StoreArrays:
+def restore_rows(store: Store, point: DurablePoint) -> Pins:
     """Make the words of pages, and what may have changed of the point's rows, what they were.
 
     Returns:
-        The store's arrays with pages that lead nowhere astray (`PageMender`), to follow rows in.
+        The store's rows with pages that lead nowhere astray (`PageMender`), to follow them in.
 
     Raises:
         StoreFull: no room on the disk.
@@ -63,7 +50,7 @@ def restore_rows(store: Store, point: DurablePoint) -> StoreArrays:
     arrays.links[final[kept]] = last[kept] + 1
     # The room that was taken may be gone, too.
     store.reserve_pages(in_use)
-    return PageMender(arrays, in_use).arrays
+    return PageMender(arrays, in_use).pins
 
 
 def _clear_versions_from(store: Store, page: int) -> None:
@@ -83,7 +70,7 @@ def _clear_versions_from(store: Store, page: int) -> None:
 
 
 def restored_items(
-    state: ItemState, table: Table, files: Generations, rows: StoreArrays, *, has_lost: bool
+    state: ItemState, table: Table, files: Generations, rows: Pins, *, has_lost: bool
 ) -> ItemMemory:
     """The items of a table as they were, in the file of a new generation that counts from here on.
 
@@ -116,7 +103,7 @@ def restored_items(
                 part[:] = state.arrays[name][done : done + len(part)]
                 done += len(part)
     finish_items(items, state, names)
-    lost = remove_broken(rows, items)
+    lost = remove_broken(Items(items, rows))
     if lost and not has_lost:
         raise CheckpointError(
             f"{files.path.parent}: expected the rows of all items of table {table.name!r}, as they were at the last "
@@ -124,47 +111,3 @@ def restored_items(
         )
     files.turn()
     return memory
-
-
-@kernel_apart
-def remove_broken(store: StoreArrays, items: Items) -> Int:
-    """Take out items of which not all rows are there; returns how many. Indexes and references are left as they are."""
-    ring, removed = items.ring, 0
-    for place in range(ring[SPAN]):
-        slot = slot_at(items, place)
-        row = np.int64(items.rows[slot])
-        if row == DEAD:
-            continue
-        if not _is_whole(store, row, window_of(items, slot, REAL), window_of(items, slot, LOOKAHEAD)):
-            items.rows[slot] = DEAD
-            removed += 1
-    ring[LIVE] -= removed
-    ring[DELETES] += removed
-    while ring[SPAN] > 0 and items.rows[ring[FIRST]] == DEAD:
-        ring[FIRST] = slot_at(items, 1)
-        ring[SPAN] -= 1
-    while ring[SPAN] > 0 and items.rows[slot_at(items, ring[SPAN] - 1)] == DEAD:
-        ring[SPAN] -= 1
-    return removed
-
-
-@kernel
-def _is_whole(store: StoreArrays, row: Int, real: Int, lookahead: Int) -> Bool:
-    """Whether all rows are there that an item holds: its own, and its lookahead up to the end of the episode."""
-    page = page_of(store, row)
-    if page >= store.pages.shape[0]:
-        return False
-    if row - page * store.page_rows >= store.pages[page, USED] * store.pages[page, LANES]:
-        return False
-    if lookahead == STREAM:
-        for _ in range(real - 1):
-            row = row_after(store, row)
-            if row < 0:
-                return False
-        return True
-    if follow(store, row, real - 1) < 0:
-        return False
-    kept = kept_rows(store, row, real, lookahead)
-    # Of an episode that goes on an item holds its whole lookahead.
-    last = np.int64(store.steps[follow(store, row, kept - 1)])
-    return kept == real + lookahead or last & (FINAL | ENDED) != 0

@@ -15,7 +15,7 @@ import cython
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.tables.layout import IndexArrays, ItemArrays
+from headrace.tables.layout import TOLD_WORDS, IndexArrays, ItemArrays
 
 if not cython.compiled:
     from headrace.kernels.hints import in_order, power, prefetch
@@ -101,16 +101,23 @@ class Items:
 
     Args:
         arrays: of the items. Where others take their places, a new object does.
-        pins: of the store whose pages the items hold.
-        numbers: random numbers, of the replay's generator.
-        told: int64[TOLD_WORDS], see `layout.MAX_SIZE`.
+        pins: of the store whose pages the items hold; None where items stay and their rows are not looked at.
+        numbers: random numbers, of the replay's generator; None where nothing is drawn.
+        told: int64[TOLD_WORDS], see `layout.MAX_SIZE`; None where nothing goes in or is drawn.
     """
 
-    def __init__(self, arrays: ItemArrays, pins: Pins, numbers: Numbers, told: NDArray[np.int64]) -> None:
-        self.pins = pins
-        self.window = pins.window
+    def __init__(
+        self,
+        arrays: ItemArrays,
+        pins: Pins | None,
+        numbers: Numbers | None = None,
+        told: NDArray[np.int64] | None = None,
+    ) -> None:
+        if pins is not None:
+            self.pins = pins
+            self.window = pins.window
         self.numbers = numbers
-        self.told = told
+        self.told = np.zeros(TOLD_WORDS, np.int64) if told is None else told
         self.records = arrays.records.reshape(-1)
         self.keys = arrays.records.reshape(-1).view(np.uint64)
         self.priorities = arrays.priorities

@@ -7,9 +7,9 @@ from headrace.tables.layout cimport *
 cdef (Int, Int, Int) _first_wrong(Items items, ULong next_key, Int max_times) noexcept nogil
 cdef Int _problem(Items items, Int slot, Int max_times) noexcept nogil
 cpdef bint is_window(Int real, Int invented) noexcept nogil
-cdef (Int, Int) _pin_found(Pins pins, Items items, ULong next_key, Int max_times) noexcept nogil
-cdef void _pin_items(Pins pins, Items items, Int change) noexcept nogil
-cdef Int _remove_broken(Pins pins, Items items) noexcept nogil
+cdef (Int, Int) _pin_found(Items items, ULong next_key, Int max_times) noexcept nogil
+cdef void _pin_items(Items items, Int change) noexcept nogil
+cdef Int _remove_broken(Items items) noexcept nogil
 cdef bint _is_used(Pins pins, Int row) noexcept nogil
 cdef bint _is_there(Pins pins, Int row, Int real, Int lookahead) noexcept nogil
 cdef bint _is_whole(Pins pins, Int row, Int real, Int lookahead) noexcept nogil

@@ -97,23 +97,23 @@ def is_window(real: Int, invented: Int) -> Bool:
 # ---- with their rows -------------------------------------------------------------------------------------------------
 
 
-def pin_found(pins: Pins, items: Items, next_key: ULong, max_times: Int) -> tuple[int, int]:
+def pin_found(items: Items, next_key: ULong, max_times: Int) -> tuple[int, int]:
     """Give every page that an item holds a reference for it, and look at what items say of themselves on the way.
 
     Args:
-        pins: of the pages of a `PageMender`.
-        items, next_key, max_times: as in `first_wrong`.
+        items: as they were found, over the pages of a `PageMender`.
+        next_key, max_times: as in `first_wrong`.
 
     Returns:
         The slot of the first item that is not right, or whose rows are not all there; or -1, and how many items there
         are.
     """
     with cython.nogil:
-        found = _pin_found(pins, items, next_key, max_times)
+        found = _pin_found(items, next_key, max_times)
     return found
 
 
-def _pin_found(pins: Pins, items: Items, next_key: ULong, max_times: Int) -> tuple[Int, Int]:
+def _pin_found(items: Items, next_key: ULong, max_times: Int) -> tuple[Int, Int]:
     live: Int = 0
     least: ULong = 0
     # The page of the item before, in which most stand too: its rows begin and end, and those of a lane lie `lanes` apart.
@@ -133,55 +133,55 @@ def _pin_found(pins: Pins, items: Items, next_key: ULong, max_times: Int) -> tup
             continue
         live += 1
         if not begin <= row < end:
-            if not _is_used(pins, row):
+            if not _is_used(items.pins, row):
                 return slot, live
-            page = pins.window.page_of(row)
-            lanes = pins.window.pages[page, LANES]
-            begin = page * pins.window.page_rows
-            end = begin + pins.window.pages[page, USED] * lanes
-        if pins.window.word(row) & PADDING or _problem(items, slot, max_times) != NO_PROBLEM:
+            page = items.window.page_of(row)
+            lanes = items.window.pages[page, LANES]
+            begin = page * items.window.page_rows
+            end = begin + items.window.pages[page, USED] * lanes
+        if items.window.word(row) & PADDING or _problem(items, slot, max_times) != NO_PROBLEM:
             return slot, live
         real: Int = items.window_of(slot, REAL)
         lookahead: Int = items.window_of(slot, LOOKAHEAD)
         if real == 1 and lookahead != STREAM and row + lookahead * lanes < end:
-            pins.window.pages[page, REFERENCES] += 1
-        elif _is_there(pins, row, real, lookahead):
-            pins.pin_rows(row, real, lookahead, 1)
+            items.window.pages[page, REFERENCES] += 1
+        elif _is_there(items.pins, row, real, lookahead):
+            items.pins.pin_rows(row, real, lookahead, 1)
         else:
             return slot, live
     return -1, live
 
 
-def pin_items(pins: Pins, items: Items, change: Int) -> None:
+def pin_items(items: Items, change: Int) -> None:
     """Add `change` to the references of every page that an item holds, for each item."""
     with cython.nogil:
-        _pin_items(pins, items, change)
+        _pin_items(items, change)
 
 
-def _pin_items(pins: Pins, items: Items, change: Int) -> None:
+def _pin_items(items: Items, change: Int) -> None:
     for place in range(items.ring[SPAN]):
         slot = items.slot_at(place)
         if not items.is_dead(slot):
-            pins.pin_rows(
+            items.pins.pin_rows(
                 items.row_of(slot), items.window_of(slot, REAL), items.window_of(slot, LOOKAHEAD), change
             )
 
 
-def remove_broken(pins: Pins, items: Items) -> int:
+def remove_broken(items: Items) -> int:
     """Take out items of which not all rows are there; returns how many. Indexes and references are left as they are."""
     with cython.nogil:
-        removed = _remove_broken(pins, items)
+        removed = _remove_broken(items)
     return removed
 
 
-def _remove_broken(pins: Pins, items: Items) -> Int:
+def _remove_broken(items: Items) -> Int:
     removed: Int = 0
     for place in range(items.ring[SPAN]):
         slot: Int = items.slot_at(place)
         if items.is_dead(slot):
             continue
         real: Int = items.window_of(slot, REAL)
-        if not _is_whole(pins, items.row_of(slot), real, items.window_of(slot, LOOKAHEAD)):
+        if not _is_whole(items.pins, items.row_of(slot), real, items.window_of(slot, LOOKAHEAD)):
             items.records[RECORD_WORDS * slot + RECORD_ROW] = DEAD
             removed += 1
     items.ring[LIVE] -= removed
