@@ -1,42 +1,69 @@
-"""What is compiled; pyproject.toml has everything else."""
+"""Compiles the kernels. pyproject.toml has all the rest."""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import sys
 from pathlib import Path
 
-import numpy
-from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
-PACKAGE = Path("src/headrace")
-# A file of kernels has a `.pxd` of its name beside it; those that only tell of types and constants are not compiled.
-SHARED = {"kinds", "hints", "layout", "records"}
-SOURCES = sorted(
-    path.with_suffix(".py")
-    for path in PACKAGE.glob("*/*.pxd")
-    if path.stem not in SHARED
-    # Until all of them are ported.
-    and path.with_suffix(".py").exists()
-    and "\nimport cython\n" in path.with_suffix(".py").read_text()
-)
+sys.path.insert(0, str(Path(__file__).parent / "build_tools"))
+import compiler
+import kernels
+
+C_FILES = Path("build/c")
 
 
-def _extension(source: Path) -> Extension:
-    return Extension(
-        ".".join(source.relative_to("src").with_suffix("").parts),
-        [str(source)],
-        include_dirs=[numpy.get_include()],
-        define_macros=[("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION")],
-        extra_compile_args=["-O3", "-g0"],
+class BuildKernels(build_ext):
+    """Turns changed kernels into C and compiles them, on all processors."""
+
+    def run(self) -> None:
+        """Writes C files where they are out of date, then compiles those that are newer than their libraries."""
+        os.chdir(kernels.ROOT)
+        kernels.remove_leftovers(Path("src"), Path(self.build_lib))
+        self.parallel = self.parallel or os.cpu_count()
+        made = {extension.name: extension for extension in _as_c(self.extensions)}
+        for extension in self.extensions:
+            extension.sources = made[extension.name].sources
+            extension.depends = ["setup.py", "build_tools/compiler.py"]
+        compiler.choose()
+        super().run()
+
+    def build_extensions(self) -> None:
+        """Compiles, with the compiler and the options of `compiler.py`."""
+        compiler.set_up(self.compiler)
+        for extension in self.extensions:
+            extension.extra_compile_args = compiler.options(self.compiler.compiler_type)
+        super().build_extensions()
+
+
+def _as_c(extensions: list[Extension]) -> list[Extension]:
+    """Returns the extensions with C files as their sources, which it writes where they are out of date."""
+    import numpy as np
+    from Cython.Build import cythonize
+    from Cython.Compiler import Options
+
+    for extension in extensions:
+        extension.include_dirs = [np.get_include()]
+        extension.define_macros = [("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION")]
+    Options.warning_errors = (
+        True  # An annotation that Cython does not know would make a Python object, silently.
     )
-
-
-setup(
-    ext_modules=cythonize(
-        [_extension(source) for source in SOURCES],
+    processes = 0
+    if sys.platform == "linux":
+        # Forked processes keep the setting above; on other systems a second processor starts anew.
+        multiprocessing.set_start_method("fork", force=True)
+        processes = os.cpu_count()
+    made: list[Extension] = cythonize(
+        extensions,
         include_path=["src"],
-        nthreads=2,
-        build_dir="build/c",
+        build_dir=str(C_FILES),
+        force=_is_newer(Path("setup.py"), C_FILES),
+        nthreads=processes,
+        shared_utility_qualified_name=kernels.SHARED,
         compiler_directives={
             "language_level": 3,
             "boundscheck": False,
@@ -46,5 +73,19 @@ setup(
             "infer_types": True,
             "freethreading_compatible": True,
         },
-    ),
+    )
+    return made
+
+
+def _is_newer(path: Path, folder: Path) -> bool:
+    return any(path.stat().st_mtime > made.stat().st_mtime for made in folder.rglob("*.c"))
+
+
+setup(
+    cmdclass={"build_ext": BuildKernels},
+    ext_modules=[
+        Extension(kernels.module_name(source), [str(source.relative_to(kernels.ROOT))])
+        for source in kernels.sources()
+    ]
+    + [Extension(kernels.SHARED, [f"src/{kernels.SHARED.replace('.', '/')}.c"])],
 )
