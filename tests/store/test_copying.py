@@ -1,12 +1,11 @@
 """Fields copied out of records, compared with one value at a time."""
 
 import numpy as np
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.spec import ArraySpec, Signature
-from headrace.store.copying import copy_fields, copy_past_caches
+from headrace.store.copying import copy
 from headrace.store.records import COUNT, ROWS, TO, by_rows, columns_of, fields, record_layout
 
 SHAPES = [
@@ -50,7 +49,7 @@ def test_fields_are_those_of_their_rows(kinds, counts, data):
         table[line, ROWS], table[line, COUNT], table[line, TO] = begins[which], counts[which], end
         end += -(-counts[which] * signature.columns[name].nbytes // 64) * 64
     out = np.full(end + 64, 99, np.uint8)
-    copy_fields(records.reshape(-1), layout.nbytes, rows, by_rows(table), out)
+    copy(records.reshape(-1), layout.nbytes, rows, by_rows(table), out)
     written = np.zeros(len(out), bool)
     for line, (which, name) in zip(table, shown, strict=True):
         some = rows[begins[which] : begins[which + 1]]
@@ -60,37 +59,3 @@ def test_fields_are_those_of_their_rows(kinds, counts, data):
         assert got[some >= 0].tobytes() == wanted[some >= 0].tobytes()
         written[line[TO] : line[TO] + nbytes] = True
     assert (out[~written] == 99).all()
-
-
-@given(st.integers(0, 70), st.integers(0, 3), st.integers(0, 3))
-def test_a_copy_past_the_caches_is_a_copy_wherever_it_lies(nbytes, there, here):
-    """Also where the processor's instruction for it cannot be used, and of a size that it does not divide."""
-    source = np.arange(100, dtype=np.uint8)[here : here + nbytes]
-    target = np.full(100, 255, np.uint8)
-    copy_past_caches(target[there : there + nbytes], source)
-    wanted = np.full(100, 255, np.uint8)
-    wanted[there : there + nbytes] = source
-    np.testing.assert_array_equal(target, wanted)
-
-
-def test_a_copy_past_the_caches_of_rows():
-    source = np.random.default_rng(0).random((1000, 3))
-    target = np.empty_like(source)
-    copy_past_caches(target, source)
-    np.testing.assert_array_equal(target, source)
-
-
-@pytest.mark.parametrize(
-    ("target", "source"),
-    [
-        (np.zeros((10, 3))[:, :2], np.ones((10, 2))),
-        (np.zeros((3, 10)).T, np.ones((10, 3))),
-        (np.zeros((10, 2)), np.ones((10, 3))[:, :2]),
-        (np.zeros(9), np.ones(10)),
-        (np.zeros(10), np.ones(10, np.float32)),
-    ],
-)
-def test_no_copy_past_the_caches_of_other_arrays(target, source):
-    with pytest.raises(ValueError, match="expected"):
-        copy_past_caches(target, source)
-    assert not target.any()

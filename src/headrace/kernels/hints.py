@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from headrace.kernels.kinds import Bytes, GivenBytes
+from headrace.kernels.kinds import Bytes, GivenBytes, Longs, LongTable
 
 
 def prefetch(array: Any, place: int) -> None:
@@ -19,6 +19,27 @@ def prefetch(array: Any, place: int) -> None:
 def move(target: Bytes, to: int, source: GivenBytes, begin: int, count: int) -> None:
     """Copy `count` bytes."""
     target[to : to + count] = source[begin : begin + count]
+
+
+def take_fields(
+    records: Bytes, nbytes: int, rows: Longs, table: LongTable, first: int, stop: int, out: Bytes
+) -> None:
+    """`copying.copy_fields` of some fields that are all taken from the same rows.
+
+    Args:
+        first, stop: the fields.
+    """
+    for offset, width, _, begin, count, to in table[first:stop].tolist():
+        for number, row in enumerate(rows[begin : begin + count].tolist()):
+            move(out, to + number * width, records, max(row, 0) * nbytes + offset, width)
+
+
+def place(
+    values: Bytes, begin: int, width: int, count: int, records: Bytes, to: int, nbytes: int
+) -> None:
+    """Copy `count` values, of `width` bytes each, from `values[begin:]` to every `nbytes`-th byte of `records[to:]`."""
+    for number in range(count):
+        move(records, to + number * nbytes, values, begin + number * width, width)
 
 
 def in_order() -> None:

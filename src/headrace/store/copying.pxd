@@ -1,11 +1,11 @@
-from headrace.kernels.hints cimport move, prefetch
+from headrace.kernels.hints cimport place, take_fields
 from headrace.kernels.kinds cimport *
-from headrace.store.layout cimport AHEAD
 from headrace.store.records cimport *
 
 cdef void copy_fields(
     Bytes records, Int nbytes, Longs rows, LongTable table, Bytes out
 ) noexcept nogil
-cdef void place_fields(
+cdef bint _same_rows(LongTable table, Int field, Int other) noexcept nogil
+cpdef void place_fields(
     Bytes values, LongTable table, Int lanes, Bytes records, Int nbytes, Int row
 ) noexcept nogil
