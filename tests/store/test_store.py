@@ -521,7 +521,7 @@ def test_statistics_count_rows_pages_and_bytes():
 def test_versions_of_an_earlier_use_are_gone():
     store = make_store(None)
     block = LaneBlock(store, 1, 1)
-    block.version = 7
+    block.kernel.version = 7
     for step in range(12):
         append(store, block, step)
     close(store, block)

@@ -361,7 +361,6 @@ def test_step_index_past_its_bits(begin: int, make_final: str):
     history = small_block(page_rows=16, reach=100)
     history.block.make_room()
     history.block.lane_steps[:] = begin
-    history.block._near_wrap = True
     for _ in range(12):
         history.step()
     if make_final == "inline":
@@ -389,7 +388,6 @@ def test_step_index_past_its_bits_with_final_rows_beside():
     history = small_block(lanes=2, page_rows=16, reach=100)
     history.block.make_room()
     history.block.lane_steps[:] = [STEP_MASK - 1, STEP_MASK]
-    history.block._near_wrap = True
     for _ in range(3):
         history.step()
     history.end_beside([0, 1])

@@ -376,7 +376,6 @@ def test_windows_go_on_where_the_step_index_wraps(kernel: str):
     block = LaneBlock(store, 2, 100)
     block.make_room()
     block.lane_steps[:] = STEP_MASK - 1
-    block._near_wrap = True
     for number in range(2):
         store.columns["number"][block.row : block.row + 2] = 10 * number + np.arange(2)
         block.commit()

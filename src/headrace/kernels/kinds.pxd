@@ -7,6 +7,7 @@ ctypedef unsigned long long ULong
 ctypedef double[::1] Doubles
 ctypedef long long[::1] Longs
 ctypedef long long[:, ::1] LongTable
+ctypedef int[::1] Ints
 ctypedef unsigned int[::1] UInts
 ctypedef unsigned int[:, ::1] UIntTable
 ctypedef unsigned long long[::1] ULongs

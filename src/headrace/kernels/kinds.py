@@ -21,6 +21,7 @@ ULong: TypeAlias = int
 Doubles: TypeAlias = NDArray[np.float64]
 Longs: TypeAlias = NDArray[np.int64]
 LongTable: TypeAlias = NDArray[np.int64]
+Ints: TypeAlias = NDArray[np.int32]
 UInts: TypeAlias = NDArray[np.uint32]
 UIntTable: TypeAlias = NDArray[np.uint32]
 ULongs: TypeAlias = NDArray[np.uint64]

@@ -302,12 +302,12 @@ class RowWriter:
     @property
     def policy_version(self) -> int:
         """The version stored with each step from now on."""
-        return self._blocks[0].version
+        return self._blocks[0].kernel.version
 
     @policy_version.setter
     def policy_version(self, version: int) -> None:
         for block in self._blocks:
-            block.version = version
+            block.kernel.version = version
 
     @property
     def pending(self) -> int:

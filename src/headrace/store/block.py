@@ -42,14 +42,11 @@ class LaneBlock:
         stage: where the small columns of each step are written in place of its rows; None if they are not.
 
     Attributes:
-        row: the first row of the step to be written next; valid after `make_room`.
-        last: the first row of the step committed last.
         lane_steps: uint32[lanes], the index of each lane's next step in its episode.
         newest_rows: int64[lanes], the rows of the step committed last; used again by the next.
-        kernel: commits its steps.
+        kernel: commits its steps, and counts them.
         no_lanes: bool[lanes], none of them.
         no_seam: of a step that is a transition of every lane.
-        version: of the policy that acts; stored with each step.
     """
 
     def __init__(
@@ -65,13 +62,8 @@ class LaneBlock:
         self._history = history
         self._across = history if across is None else across
         self._page = -1
-        self._first, self._stop = -1, -1
-        self._before = 0
         self._reach: deque[tuple[int, int]] = deque()
         self._final_page = -1
-        self.row = -1
-        self.last = -1
-        self.version = 0
         arrays = LaneArrays.empty(lanes)
         self.lane_steps, self.newest_rows, self._lane_words = arrays.steps, arrays.newest, arrays.words
         self.kernel = store.lanes(arrays, stage)
@@ -86,7 +78,8 @@ class LaneBlock:
         Raises:
             StoreFull: no page is free; nothing in reach changed.
         """
-        if self.row < self._stop:
+        kernel = self.kernel
+        if not kernel.is_full():
             return
         # A page is out of reach once the next one's first step is.
         oldest = self._oldest_in_reach() if len(self._reach) > 1 else 0
@@ -94,17 +87,16 @@ class LaneBlock:
             self._store.release(self._reach.popleft()[0])
         page, page_rows = self._store.acquire(self.lanes, self._page), self._store.arrays.page_rows
         self._page = page
-        self._before = self.steps_committed
-        self.row = self._first = page * page_rows
-        self._stop = self.row + page_rows // self.lanes * self.lanes
-        self._reach.append((page, self._before))
+        kernel.row = page * page_rows
+        kernel.stop = kernel.row + page_rows // self.lanes * self.lanes
+        self._reach.append((page, kernel.committed))
 
     def _oldest_in_reach(self) -> int:
         """The number of the oldest step that a later window may hold."""
         # An episode that has ended can be looked back at until its lane goes on.
         words = self._lane_words
         first = int(np.where(self.lane_steps > 0, words[OPEN_FROM], words[ENDED_FROM]).min())
-        return min(max(self.steps_committed - self._history, first), self.steps_committed - self._across)
+        return min(max(self.kernel.committed - self._history, first), self.kernel.committed - self._across)
 
     def release(self) -> list[int]:
         """Forget all pages; returns those that are to be given back."""
@@ -113,70 +105,38 @@ class LaneBlock:
             pages.append(self._final_page)
         self._reach.clear()
         self._page = self._final_page = -1
-        self._stop = self.row
+        self.kernel.stop = self.kernel.row
         return pages
 
     # ---- steps -----------------------------------------------------------------------------------------------------
 
     @property
-    def steps_committed(self) -> int:
-        """How many."""
-        return self._before + (self.row - self._first) // self.lanes
+    def row(self) -> int:
+        """The first row of the step to be written next; valid after `make_room`."""
+        return self.kernel.row
+
+    @property
+    def last(self) -> int:
+        """The first row of the step committed last."""
+        return self.kernel.last
 
     def commit(self) -> None:
         """Take in the step at `row`, one transition of every lane."""
-        try:
-            self.kernel.take_step(self.row_to_commit())
-            self.committed()
-        except BaseException:
-            self.catch_up()
-            raise
-
-    def row_to_commit(self) -> int:
-        """The first row of the step at `row`, which a kernel is about to commit."""
-        if self.version:
-            self._stamp()
-        return self.row
+        self.kernel.take_step()
 
     def commit_idle(self, idle: NDArray[np.bool_]) -> None:
         """Take in the step at `row`, in which some lanes hold nothing."""
         self.commit_marked(self.no_lanes, idle)
 
-    def committed(self) -> None:
-        """A kernel has taken in the step at `row`: turn to the next."""
-        self.last = self.row
-        self.row += self.lanes
-
-    def catch_up(self) -> None:
-        """After an error: Ctrl-C may have come when a kernel had taken in the step at `row`, before `committed`."""
-        used = int(self._store.arrays.pages[self._page, USED])
-        if used > (self.row - self._first) // self.lanes:
-            self.committed()
-
     def commit_marked(self, final: NDArray[np.bool_], idle: NDArray[np.bool_]) -> None:
         """Take in the step at `row`; `final` lanes hold their final row, `idle` lanes hold nothing."""
-        self._commit_marked(final, idle, is_staged=True)
-
-    def _commit_marked(self, final: NDArray[np.bool_], idle: NDArray[np.bool_], *, is_staged: bool) -> None:
-        try:
-            self.kernel.take_marked(self.row_to_commit(), final, idle, self.steps_committed + 1, is_staged)
-            self.committed()
-        except BaseException:
-            self.catch_up()
-            raise
+        self.kernel.take_marked(final, idle, True)
 
     def commit_final(self) -> None:
         """Take in the step at `row`: it holds the final rows of all lanes, all of whose columns are written."""
         # What is staged may be what the next step begins with
         # (test_an_interrupt_while_all_lanes_end_mixes_no_observations).
-        self._commit_marked(self._all, self.no_lanes, is_staged=False)
-
-    def _stamp(self) -> None:
-        """Write the version of the step at `row`: like its columns, before it is taken in."""
-        store, page = self._store, self._page
-        in_page = self.row - page * store.arrays.page_rows
-        store.arrays.pages[page, VERSIONED] = 1
-        store.versions[page * store.arrays.page_rows + in_page // self.lanes] = self.version
+        self.kernel.take_marked(self._all, self.no_lanes, False)
 
     # ---- ends of episodes ------------------------------------------------------------------------------------------
 
@@ -199,7 +159,7 @@ class LaneBlock:
     def pages_for_finals(self, count: int, ahead: int) -> list[int]:
         """The lanes of each page that the final rows of `count` lanes take, after `ahead` further steps."""
         if count == self.lanes:
-            return [self.lanes] * (self.row + ahead * self.lanes >= self._stop)
+            return [self.lanes] * (self.row + ahead * self.lanes >= self.kernel.stop)
         arrays = self._store.arrays
         room = 0 if self._final_page < 0 else arrays.page_rows - int(arrays.pages[self._final_page, USED])
         return [1] * -(-max(0, count - room) // arrays.page_rows)
@@ -217,10 +177,10 @@ class LaneBlock:
 
     def commit_finals(self, lanes: NDArray[np.int64], first: int) -> None:
         """Take in the rows from `first` on, written already, as the final rows of these lanes."""
-        self.kernel.commit_finals(self.last, lanes, first, self.steps_committed)
+        self.kernel.commit_finals(lanes, first)
 
     def _end(self, lane: int, row: int) -> None:
         words = self._lane_words
-        words[ENDED_FROM, lane], words[OPEN_FROM, lane] = words[OPEN_FROM, lane], self.steps_committed
+        words[ENDED_FROM, lane], words[OPEN_FROM, lane] = words[OPEN_FROM, lane], self.kernel.committed
         words[LAST_ROW, lane] = row
         self.lane_steps[lane] = 0

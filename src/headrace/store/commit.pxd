@@ -17,7 +17,13 @@ cdef class Lanes:
     cdef Longs next_episode
     cdef readonly Longs newest
     cdef LongTable words
+    cdef Ints versions
     cdef readonly Int count
+    cdef public Int row
+    cdef public Int stop
+    cdef readonly Int last
+    cdef readonly Int committed
+    cdef public int version
     # Where values of rows are written: all of the store's memory, the arrays in it, and the first of these, its records.
     cdef Bytes memory
     cdef LongTable spans
@@ -25,13 +31,17 @@ cdef class Lanes:
     cdef Int record_nbytes
     cdef Bytes staged
     cdef LongTable fields
-    cpdef void take_step(self, Int row) noexcept nogil
+    cpdef bint is_full(self) noexcept nogil
+    cpdef void take_step(self) noexcept nogil
+    cpdef void take_marked(self, GivenBytes final, GivenBytes idle, bint is_staged) noexcept nogil
     cpdef void take_steps(self, Int page, Int steps) noexcept nogil
-    cdef void take_staged(self, Int row) noexcept nogil
-    cdef void commit_step(self, Int row) noexcept nogil
-    cdef void clear_idle(self, Int row, GivenBytes idle) noexcept nogil
+    cdef void take_staged(self) noexcept nogil
+    cdef void commit_step(self) noexcept nogil
+    cdef void clear_idle(self, GivenBytes idle) noexcept nogil
     cdef void _clear_row(self, Int row) noexcept nogil
-    cdef void commit_marked(self, Int row, GivenBytes final, GivenBytes idle, Int committed) noexcept nogil
-    cpdef void commit_finals(self, Int last, GivenLongs ended, Int first, Int committed) noexcept nogil
-    cdef void _end_lane(self, Int lane, Int row, Int committed) noexcept nogil
+    cdef void commit_marked(self, GivenBytes final, GivenBytes idle) noexcept nogil
+    cpdef void commit_finals(self, GivenLongs ended, Int first) noexcept nogil
+    cdef void _end_lane(self, Int lane, Int row) noexcept nogil
+    cdef void _stamp(self) noexcept nogil
+    cdef void _turn(self) noexcept nogil
     cdef void _take_in(self, Int page, Int steps) noexcept nogil

@@ -10,7 +10,7 @@ from headrace.store.layout import LaneArrays
 
 if not cython.compiled:
     from headrace.kernels.hints import in_order
-    from headrace.kernels.kinds import Bool, Bytes, GivenBytes, GivenLongs, Int, Longs, LongTable
+    from headrace.kernels.kinds import Bool, Bytes, GivenBytes, GivenLongs, Int, Ints, Longs, LongTable
     from headrace.store.copying import place_fields
     from headrace.store.layout import (
         ENDED_FROM,
@@ -24,6 +24,7 @@ if not cython.compiled:
         STARTS,
         STEP_MASK,
         USED,
+        VERSIONED,
     )
     from headrace.store.pinning import Pins
     from headrace.store.window import step_after
@@ -37,6 +38,7 @@ class Lanes:
     Args:
         pins: of the store.
         next_episode: int64[1], the store's counter of episodes.
+        versions: int32[rows], the store's.
         memory: uint8[...], the store's arena.
         spans: int64[arrays, 2], where each array with values of rows begins and ends in it, the records first.
         arrays: what is known of the lanes.
@@ -46,12 +48,18 @@ class Lanes:
     Attributes:
         newest: the rows of the step committed last.
         count: of lanes.
+        row: the first row of the step to be written next.
+        stop: behind the last row that a step may take; where `row` has come there, lanes need another page.
+        last: the first row of the step committed last; -1 before the first.
+        committed: how many steps.
+        version: of the policy that acts; stored with each step. 0 is not written.
     """
 
     def __init__(
         self,
         pins: Pins,
         next_episode: Longs,
+        versions: Ints,
         memory: NDArray[np.uint8],
         spans: LongTable,
         arrays: LaneArrays,
@@ -61,6 +69,7 @@ class Lanes:
         self.pins = pins
         self.window = pins.window
         self.next_episode = next_episode
+        self.versions = versions
         self.memory = memory
         self.spans = spans
         self.steps = arrays.steps
@@ -68,6 +77,8 @@ class Lanes:
         self.newest = arrays.newest
         self.words = arrays.words
         self.count = len(arrays.steps)
+        self.row = self.stop = self.last = -1
+        self.committed = self.version = 0
         rows = len(self.window.steps)
         self.records = memory[spans[0, 0] : spans[0, 1]]
         self.record_nbytes = len(self.records) // rows
@@ -76,22 +87,26 @@ class Lanes:
 
     # ---- whole steps -------------------------------------------------------------------------------------------------
 
-    def take_step(self, row: Int) -> None:
-        """Take in the vector step at `row`, one transition of every lane: what is staged of it is written first."""
-        self.take_staged(row)
-        self.commit_step(row)
+    def is_full(self) -> Bool:
+        """Whether the next step needs another page."""
+        return self.row >= self.stop
 
-    def take_marked(self, row: Int, final: GivenBytes, idle: GivenBytes, committed: Int, is_staged: Bool) -> None:
+    def take_step(self) -> None:
+        """Take in the vector step at `row`, one transition of every lane: what is staged of it is written first."""
+        self.take_staged()
+        self.commit_step()
+
+    def take_marked(self, final: GivenBytes, idle: GivenBytes, is_staged: Bool) -> None:
         """Take in the vector step at `row`, in which some lanes hold their final row and some hold nothing.
 
         Args:
-            final, idle, committed: see `commit_marked`.
+            final, idle: see `commit_marked`.
             is_staged: what is staged is written first; else all columns are written already.
         """
         if is_staged:
-            self.take_staged(row)
-        self.clear_idle(row, idle)
-        self.commit_marked(row, final, idle, committed)
+            self.take_staged()
+        self.clear_idle(idle)
+        self.commit_marked(final, idle)
 
     def take_steps(self, page: Int, steps: Int) -> None:
         """Take in the next `steps` vector steps of a page: their rows, words and links are written already."""
@@ -103,16 +118,18 @@ class Lanes:
 
     # ---- their parts -------------------------------------------------------------------------------------------------
 
-    def take_staged(self, row: Int) -> None:
+    def take_staged(self) -> None:
         """Write what is staged of the vector step at `row`, if anything is, before it is committed."""
         if self.fields.shape[0] > 0:
-            place_fields(self.staged, self.fields, self.count, self.records, self.record_nbytes, row)
+            place_fields(self.staged, self.fields, self.count, self.records, self.record_nbytes, self.row)
 
-    def commit_step(self, row: Int) -> None:
+    def commit_step(self) -> None:
         """Take in the vector step at `row`, one transition of every lane.
 
         Its columns are written already; what is staged of them is written by `take_staged`, which goes before.
         """
+        row = self.row
+        self._stamp()
         begins: Int = 0
         for lane in range(self.count):
             step: Int = cython.cast(Int, self.steps[lane])
@@ -127,12 +144,13 @@ class Lanes:
         else:
             in_order()
             self.window.pages[page, USED] = used + 1
+        self._turn()
 
-    def clear_idle(self, row: Int, idle: GivenBytes) -> None:
+    def clear_idle(self, idle: GivenBytes) -> None:
         """Write zeros into every column of the lanes that hold nothing in the vector step at `row`."""
         for lane in range(idle.shape[0]):
             if idle[lane]:
-                self._clear_row(row + lane)
+                self._clear_row(self.row + lane)
 
     def _clear_row(self, row: Int) -> None:
         for array in range(self.spans.shape[0]):
@@ -141,13 +159,14 @@ class Lanes:
             for place in range(first, first + nbytes):
                 self.memory[place] = 0
 
-    def commit_marked(self, row: Int, final: GivenBytes, idle: GivenBytes, committed: Int) -> None:
+    def commit_marked(self, final: GivenBytes, idle: GivenBytes) -> None:
         """Does the same as `commit_step`, where some lanes hold the final row of their episode and some hold nothing.
 
         Args:
             final, idle: bool[lanes].
-            committed: the steps of the block, this one included.
         """
+        row = self.row
+        self._stamp()
         for lane in range(self.count):
             word: Int = cython.cast(Int, self.steps[lane])
             if idle[lane]:
@@ -159,6 +178,7 @@ class Lanes:
             self.window.steps[row + lane] = word
             self.newest[lane] = row + lane
         self._take_in(self.window.page_of(row), 1)
+        self._turn()
         for lane in range(self.count):
             step: Int = cython.cast(Int, self.steps[lane])
             if idle[lane]:
@@ -166,17 +186,15 @@ class Lanes:
                     self.words[LAST_ROW, lane] = -1
                 self.steps[lane] = 0
             elif final[lane]:
-                self._end_lane(lane, row + lane, committed)
+                self._end_lane(lane, row + lane)
             else:
                 self.steps[lane] = step_after(step, 1)
 
-    def commit_finals(self, last: Int, ended: GivenLongs, first: Int, committed: Int) -> None:
+    def commit_finals(self, ended: GivenLongs, first: Int) -> None:
         """Take in the rows from `first` on, in a page of their own and written already, as the final rows of some lanes.
 
         Args:
-            last: the first row of the step that the block committed last.
             ended: int64[m], the lanes.
-            committed: see `commit_marked`.
         """
         if ended.shape[0] == 0:
             return
@@ -186,14 +204,28 @@ class Lanes:
         self.window.pages[self.window.page_of(first), USED] += ended.shape[0]
         for place in range(ended.shape[0]):
             lane: Int = ended[place]
-            self.pins.link_final(last + lane, first + place)
-            self._end_lane(lane, first + place, committed)
+            self.pins.link_final(self.last + lane, first + place)
+            self._end_lane(lane, first + place)
 
-    def _end_lane(self, lane: Int, row: Int, committed: Int) -> None:
+    def _end_lane(self, lane: Int, row: Int) -> None:
         self.words[ENDED_FROM, lane] = self.words[OPEN_FROM, lane]
-        self.words[OPEN_FROM, lane] = committed
+        self.words[OPEN_FROM, lane] = self.committed
         self.words[LAST_ROW, lane] = row
         self.steps[lane] = 0
+
+    def _stamp(self) -> None:
+        """Write the version of the step at `row`: like its columns, before it is taken in."""
+        if self.version != 0:
+            page = self.window.page_of(self.row)
+            first = page * self.window.page_rows
+            self.window.pages[page, VERSIONED] = 1
+            self.versions[first + (self.row - first) // self.count] = self.version
+
+    def _turn(self) -> None:
+        """The step at `row` is taken in: turn to the next."""
+        self.last = self.row
+        self.row += self.count
+        self.committed += 1
 
     def _take_in(self, page: Int, steps: Int) -> None:
         """Take in the next `steps` vector steps of a page, whose rows and words are written already."""

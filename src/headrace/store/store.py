@@ -165,7 +165,9 @@ class Store:
     def lanes(self, arrays: LaneArrays, stage: Stage | None = None) -> Lanes:
         """Lanes that become part of this store step by step; what is staged is written before each."""
         staged = (None, None) if stage is None else (stage.memory, stage.fields)
-        return Lanes(self.pins, self.next_episode, self._memory, self._row_spans, arrays, *staged)
+        return Lanes(
+            self.pins, self.next_episode, self.versions, self._memory, self._row_spans, arrays, *staged
+        )
 
     def adopt(self, held: NDArray[np.bool_]) -> None:
         """Go on with pages that came from a file and were mended (`store.mending`); no page may be in use yet.

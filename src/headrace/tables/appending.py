@@ -12,24 +12,21 @@ if not cython.compiled:
     from headrace.tables.items import Items
 
 
-def append_and_cut(
-    items: Items, lanes: Lanes, cutter: Cutter, row: Int, first_key: Int
-) -> tuple[int, int, int]:
+def append_and_cut(items: Items, lanes: Lanes, cutter: Cutter, first_key: Int) -> tuple[int, int, int]:
     """Commit one transition of every lane, cut it, and insert the items.
 
     Args:
         items: of the table.
         lanes: of the block.
         cutter: cuts the windows.
-        row: the first of the step.
         first_key: of the first item; the others follow.
 
     Returns:
         As `inserting.insert`; the cutter's `total` is how many were to go in.
     """
     cutter.begin(lanes.count, 0)
-    lanes.take_step(row)
-    cutter.cut_block(lanes.window.page_of(row), 1)
+    lanes.take_step()
+    cutter.cut_block(lanes.window.page_of(lanes.last), 1)
     # No episode ends here, so all windows have the shape of the first.
     return insert_rows(
         items,
@@ -49,32 +46,28 @@ def append_seam_and_cut(
     items: Items,
     lanes: Lanes,
     cutter: Cutter,
-    row: Int,
     first_key: Int,
     final: GivenBytes,
     idle: GivenBytes,
     ended: GivenLongs,
     first_final: Int,
-    committed: Int,
 ) -> tuple[int, int, int]:
     """Does the same as `append_and_cut`, where some lanes hold nothing and some write the final row of their episode.
 
     Args:
-        items, lanes, cutter, row, first_key: as there.
-        final, idle, committed: see `Lanes.commit_marked`.
+        items, lanes, cutter, first_key: as there.
+        final, idle: see `Lanes.commit_marked`.
         ended, first_final: see `Lanes.commit_finals`.
 
     Returns:
         As `inserting.insert`; the cutter's `total` is how many were to go in.
     """
     cutter.begin(lanes.count, ended.shape[0])
-    lanes.take_staged(row)
-    lanes.clear_idle(row, idle)
-    lanes.commit_marked(row, final, idle, committed)
-    cutter.cut_block(lanes.window.page_of(row), 1)
-    lanes.commit_finals(row, ended, first_final, committed)
+    lanes.take_marked(final, idle, True)
+    cutter.cut_block(lanes.window.page_of(lanes.last), 1)
+    lanes.commit_finals(ended, first_final)
     for place in range(ended.shape[0]):
-        cutter.cut_final(row + ended[place])
+        cutter.cut_final(lanes.last + ended[place])
     # Where no episode ends, all windows have the shape of the first.
     num_shapes = cutter.total if ended.shape[0] else 1
     return insert_rows(

@@ -71,21 +71,20 @@ def insert(
 
 
 def append_step(
-    items: Items, lanes: Lanes, row: Int, first_key: Int, priority: Float
+    items: Items, lanes: Lanes, first_key: Int, priority: Float
 ) -> tuple[int, int, int]:
-    """Commit the vector step at `row`, and insert an item of each of its rows: the way of most steps, in one call.
+    """Commit a block's vector step, and insert an item of each of its rows: the way of most steps, in one call.
 
     Args:
         items: of the table.
         lanes: of the block.
-        row: the first of the step.
         first_key: of the first item; the others follow.
         priority: of all.
 
     Returns:
         See `insert`.
     """
-    lanes.take_step(row)
+    lanes.take_step()
     return insert_rows(
         items, first_key, lanes.newest, lanes.count, _ONE_ROW, 1, items.uniforms, 0, priority, 1
     )
