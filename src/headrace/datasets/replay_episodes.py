@@ -15,10 +15,8 @@ from headrace.datasets.row_columns import episode_maker
 from headrace.replay import Replay
 from headrace.replay.public import core_of
 from headrace.spec import Signature
-from headrace.store.gather import window_rows_in
 from headrace.store.layout import FINAL, LANES, PREVIOUS, STARTS, STEP_MASK
 from headrace.store.store import Store
-from headrace.store.window import newest
 from headrace.trajectories.episode import Episode
 
 _log = logging.getLogger(__name__)
@@ -194,15 +192,8 @@ def _rows(store: Store, begin: _Begin) -> NDArray[np.int64] | None:
     here = arrays.start_ids[starts] == begin.episode_id
     if not (here & (arrays.start_rows[starts] == in_page)).any():
         return None
-    last = int(newest(arrays, begin.row, _FURTHEST))
+    last = store.window.newest(begin.row, _FURTHEST)
     count = int(arrays.steps[last] & STEP_MASK) + 1
     rows: NDArray[np.int64] = np.empty((1, count), np.int64)
-    window_rows_in(
-        store.memory,
-        store.places,
-        arrays.page_rows,
-        np.array([begin.row]),
-        np.array([count], np.uint32),
-        rows,
-    )
+    store.window.rows_of_windows(np.array([begin.row]), np.array([count], np.uint32), rows)
     return rows.reshape(-1)

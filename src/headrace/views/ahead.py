@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from headrace.store.layout import ENDED, FINAL, LINKED
 from headrace.store.store import Store
-from headrace.store.window import resolve_in
 from headrace.views.hindsight import RelabelledView
 from headrace.views.located import Located
 from headrace.views.transition import TransitionView
@@ -68,7 +67,5 @@ def count_newest(store: Store, rows: NDArray[np.int64]) -> int:
         # Nothing comes after it, whether or not the end was told already.
         is_open &= store.columns["terminated"][rows] == 0
     rows = rows[is_open]
-    found, known = np.empty((len(rows), 1), np.int64), np.empty((len(rows), 1), np.uint8)
-    return int(
-        resolve_in(store.memory, store.places, store.arrays.page_rows, rows, _NEXT, False, found, known)
-    )
+    found, known = np.empty(len(rows), np.int64), np.empty(len(rows), np.uint8)
+    return store.window.resolve(rows, _NEXT, False, found, known)
