@@ -17,6 +17,7 @@ cdef class Window:
     cdef Int word(self, Int row) noexcept nogil
     cdef Int link(self, Int row) noexcept nogil
     cpdef (Int, Int) walk(self, Int row, Int offset) noexcept nogil
+    cdef (Int, Int) _walk_pages(self, Int row, Int page, Int offset) noexcept nogil
     cpdef Int follow(self, Int row, Int offset) noexcept nogil
     cdef Int _follow_back(self, Int row, Int word, Int distance) noexcept nogil
     cpdef Int oldest(self, Int row, Int distance) noexcept nogil

@@ -79,15 +79,18 @@ class Window:
             The row, and 0; or, where the lane's pages end, the oldest row of the lane (going back) or -1 (going on),
             and how many steps are missing.
         """
-        page: Int = self.page_of(row)
+        page = self.page_of(row)
+        lanes: Int = self.pages[page, LANES]
+        place = row - page * self.page_rows + offset * lanes
+        if 0 <= place < self.pages[page, USED] * lanes:
+            return row + offset * lanes, 0  # In the same page, as nearly always.
+        return self._walk_pages(row, page, offset)
+
+    def _walk_pages(self, row: Int, page: Int, offset: Int) -> tuple[Int, Int]:
         in_page = row - page * self.page_rows
         lanes: Int = self.pages[page, LANES]
-        place = in_page + offset * lanes
-        if 0 <= place < self.pages[page, USED] * lanes:
-            return row + offset * lanes, 0  # In the same page, as nearly always; the rest is divisions.
-        step: Int = in_page // lanes
-        lane = in_page - step * lanes
-        step += offset
+        lane = in_page % lanes
+        step: Int = in_page // lanes + offset
         while step >= self.pages[page, USED]:
             following: Int = self.pages[page, NEXT]
             if following < 0:

@@ -1,4 +1,4 @@
-# The constants of `layout.py` that kernels use; tests/tables/test_layout.py compares the two.
+# The constants of `layout.py` that kernels use; tests/store/test_layout.py compares the two.
 from headrace.store.layout cimport STREAM
 
 cdef enum:
