@@ -6,8 +6,8 @@ import pytest
 
 import headrace as hr
 from headrace.ends import EndOfEpisode
-from headrace.replay.cutting import CONTINUE, DROP, END_NUMBERS, LAST, PAD, TILE, TRUNCATE, WHOLE
 from headrace.replay.rules import ItemRule, WholeEpisodes, check_priority, checked_rules
+from headrace.tables.layout import CONTINUE, DROP, END_NUMBERS, LAST, PAD, TILE, TRUNCATE, WHOLE
 
 
 def test_a_rule_is_an_immutable_value():

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.tables.layout import STREAM
-from headrace.store.seams import pin_stream
 
 
 class Streams:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.layout import ENDED, ENDED_FROM, LAST_ROW, OPEN_FROM, USED, VERSIONED, LaneArrays
+from headrace.store.layout import ENDED, ENDED_FROM, LAST_ROW, OPEN_FROM, USED, LaneArrays
 from headrace.store.staging import Stage
 from headrace.store.store import Store
 

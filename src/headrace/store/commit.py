@@ -10,7 +10,7 @@ from headrace.store.layout import LaneArrays
 
 if not cython.compiled:
     from headrace.kernels.hints import in_order
-    from headrace.kernels.kinds import Bool, Bytes, GivenBytes, GivenLongs, Int, Ints, Longs, LongTable
+    from headrace.kernels.kinds import Bool, GivenBytes, GivenLongs, Int, Ints, Longs, LongTable
     from headrace.store.copying import place_fields
     from headrace.store.layout import (
         ENDED_FROM,
@@ -191,7 +191,7 @@ class Lanes:
                 self.steps[lane] = step_after(step, 1)
 
     def commit_finals(self, ended: GivenLongs, first: Int) -> None:
-        """Take in the rows from `first` on, in a page of their own and written already, as the final rows of some lanes.
+        """Take in the rows from `first` on, written already in a page of their own, as the final rows of some lanes.
 
         Args:
             ended: int64[m], the lanes.

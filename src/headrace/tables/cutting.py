@@ -20,7 +20,17 @@ if not cython.compiled:
     from headrace.store.layout import FINAL, LANES, LINKED, PADDING, STEP_MASK, USED
     from headrace.store.pinning import Pins
     from headrace.store.window import step_after
-    from headrace.tables.layout import DROP, INVENTED, LAST, LOOKAHEAD, REAL, TILE, TRUNCATE, WHOLE, WINDOW_WORDS
+    from headrace.tables.layout import (
+        DROP,
+        INVENTED,
+        LAST,
+        LOOKAHEAD,
+        REAL,
+        TILE,
+        TRUNCATE,
+        WHOLE,
+        WINDOW_WORDS,
+    )
 
 
 class Cut(NamedTuple):
