@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 
 from headrace.replay.batch import SampledBatch, SampleInfo
 from headrace.replay.packing import BatchLayout
-from headrace.replay.quick_kernel import FOLLOWING, FOUND, KNOWN_AT, LAST_ROWS, PAGES_FREED, PLACE, sample
-from headrace.replay.quick_layout import quick
+from headrace.replay.quick_kernel import PAGES_FREED, PLACE, QuickKernel
+from headrace.replay.quick_layout import quick_layout
 from headrace.store.gather import Pool, gather
-from headrace.store.records import record_layout
 from headrace.store.store import Store
+from headrace.tables.items import Items
 from headrace.views.quick import LAST, QuickViews
+from headrace.views.returns import Returns
 
 LARGEST = 1 << 18
 """Bytes of a stretch that is filled under the lock: some tens of microseconds."""
@@ -40,7 +41,7 @@ def may_be_small(views: QuickViews, batch: int, length: int) -> bool:
 
 
 class QuickBatches:
-    """Batches of one size of a table, each made by one call of `sample`.
+    """Batches of one shape, each made by one call of a kernel.
 
     Args:
         store: of the steps.
@@ -51,18 +52,23 @@ class QuickBatches:
 
     Attributes:
         batch, length, sequences: as above.
+        is_small: whether such a stretch may be filled under the lock.
     """
 
     def __init__(
         self, store: Store, pool: Pool, views: QuickViews, batch: int, length: int, *, sequences: bool
     ) -> None:
         self.batch, self.length, self.sequences = batch, length, sequences
-        self._views = views
-        self._pool = pool
-        self._quick = quick(store, views, batch, length, sequences=sequences)
-        self._layout = BatchLayout(length if sequences else None)
         self._store = store
-        self._how: tuple[Any, ...] = (views.gamma, record_layout(store.signature).nbytes, self._quick.numbers)
+        self._pool = pool
+        self._views = views
+        self._layout = BatchLayout(length if sequences else None)
+        layout = quick_layout(store, views, batch, length, has_axis=sequences)
+        self._nbytes, self._block, self._windows = layout.block.itemsize, layout.block, layout.windows
+        self.is_small = self._nbytes <= LARGEST
+        if self.is_small:
+            returns = Returns(store, views.n_step, views.gamma) if views.n_step else None
+            self._kernel = QuickKernel(store, layout, returns)
         self._names = views.names
         shown = [f"sum:{views.sums[name]}" if name in views.sums else f"/{name}" for name in views.names]
         # Of wide columns these are the numbers of their rows.
@@ -77,62 +83,57 @@ class QuickBatches:
             itemgetter(*shown) if len(shown) > 1 else lambda block: [block[field] for field in shown]
         )
 
-    @property
-    def is_small(self) -> bool:
-        """Whether such a stretch may be filled under the lock."""
-        return self._quick.nbytes <= LARGEST
+    def sample(self, items: Items) -> tuple[NDArray[np.uint8], int] | None:
+        """A batch's stretch of memory, and at how many places nothing is known.
 
-    def sample(
-        self, table: NDArray[np.int64], numbers: tuple[int, int]
-    ) -> tuple[NDArray[np.uint8], int] | None:
-        """A batch's stretch of memory, and at how many places nothing is known, as `quick_kernel.sample` returns it.
-
-        The lock must be held.
+        The lock must be held, and such a stretch be small.
 
         Args:
-            table: handles of the table (`table_handles`).
-            numbers: the random ones (`intrinsics.next_double`).
+            items: of the table.
 
         Returns:
             None if the items have other windows, and nothing is drawn.
         """
         if self._store.has_dropped:
             self._store.reclaim()
-        out = self._pool.stretch(self._quick.nbytes)
-        missing = sample(table, *numbers, *self._how, out)  # type: ignore[call-arg]
+        out = self._pool.stretch(self._nbytes)
+        missing = self._kernel.sample(items, out)
         if missing == PAGES_FREED:
             self._store.reclaim()
-            missing = sample(table, *numbers, *self._how, out)  # type: ignore[call-arg]
+            missing = self._kernel.sample(items, out)
         return None if missing < 0 else (out, missing)
 
+    @property
+    def ahead(self) -> int:
+        """At how many of those places nothing is known of what comes after a row, in the batch drawn last."""
+        return self._kernel.ahead
+
     def rows(self, out: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """Returns the numbers of the items' rows, int64[B * L], of a stretch."""
-        begin = int(self._quick.sizes[FOUND])
-        return out[begin : begin + 8 * self.batch * self.length].view(np.int64)
+        """Returns the numbers of the items' rows, int64[B * L], of a stretch where something is missing."""
+        rows: NDArray[np.int64] = np.ndarray((), self._block, out)["found"][: self.batch * self.length]
+        return rows
 
     def present(self, out: NDArray[np.uint8], missing: int) -> SampledBatch:
         """The stretch as a batch. With views of wide columns a guard must be open since before it was drawn."""
-        block: NDArray[Any] = np.ndarray((), self._quick.block, out)
+        block: NDArray[Any] = np.ndarray((), self._block, out)
         data = dict(zip(self._names, self._shown(block), strict=True))
         for column, names in self._wide:
             copies = gather(column, [data[name] for name in names], self._pool)
             data.update(zip(names, copies, strict=True))
         if missing:
-            self._fill(out, data)
+            self._fill(block, data)
         unflatten = self._views.unflatten
         shown = data if unflatten is None else unflatten(data)
         return SampledBatch(shown, SampleInfo(*self._numbers(block)), None, self._layout)
 
-    def _fill(self, out: NDArray[np.uint8], data: dict[str, NDArray[Any]]) -> None:
-        sizes = self._quick.sizes
-        known = out[int(sizes[KNOWN_AT]) :]
-        found = out[int(sizes[FOUND]) : int(sizes[KNOWN_AT])].view(np.int64)
+    def _fill(self, block: NDArray[Any], data: dict[str, NDArray[Any]]) -> None:
+        found, known, rows = block["found"], block["known"], self.batch * self.length
         for view in self._views.views:
             values = data[view.name]
             shape = values.shape[: values.ndim - len(view.spec.shape)]
             if view.window == LAST:
-                unfit = found[int(sizes[LAST_ROWS]) : int(sizes[FOLLOWING])] < 0
+                unfit = found[rows : 2 * rows] < 0
                 values[unfit.reshape(shape)] = view.fill
             elif view.window >= 0:
-                place = int(self._quick.windows[view.window, PLACE])
+                place = int(self._windows[view.window, PLACE])
                 values[(known[place : place + prod(shape)] <= view.covers).reshape(shape)] = view.fill

@@ -1,178 +1,140 @@
-"""The kernel of a batch in one call (`replay.quick`), and what its table of numbers means."""
+"""The kernel of a batch in one call (`replay.quick`)."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import cython
 import numpy as np
-from numpy.typing import NDArray
 
-from headrace.replay.drawing import draw
-from headrace.replay.items import (
-    HAS_SEQUENCES,
-    INVENTED,
-    LOOKAHEAD,
-    PRIORITIZED,
-    REAL,
-    STREAM,
-    UNIFORM,
-    Items,
-)
-from headrace.replay.table_handles import count_sampled, open_items_of, open_memory_of, open_store_of
-from headrace.store.copying import copy_fields, words
-from headrace.store.gather import rows_of_one_length
-from headrace.store.intrinsics import next_double
-from headrace.store.jit import Bool, Float, Int, kernel, kernel_apart
-from headrace.store.layout import StoreArrays
-from headrace.store.memory import open_records
-from headrace.store.records import FIELD_WORDS
-from headrace.store.window import resolve
-from headrace.views.transition import add_up
+from headrace.store.records import record_layout
 
-# The numbers of an item as they stand at the beginning of a batch's stretch of memory, `[B]` each.
-NUMBERS = ("keys", "slots", "times", "sizes", "rows", "probabilities", "priorities")
+if not cython.compiled:
+    from headrace.kernels.hints import move
+    from headrace.kernels.kinds import Bool, Bytes, Int, LongTable
+    from headrace.store.copying import copy_fields
+    from headrace.tables.drawing import draw_all
+    from headrace.tables.items import Items
+    from headrace.tables.layout import HAS_SEQUENCES, INVENTED, LOOKAHEAD, REAL, ROW, STREAM
+    from headrace.views.returns import Returns
 
-# The words of `sizes`: items and their rows; where row numbers and what is known begin in the stretch, in bytes; how
-# many transitions are summed up, where their columns stand in a record and the sums in the stretch; the numbers, among
-# the row numbers, where the last and the following rows of those transitions begin.
-BATCH, LENGTH, FOUND, KNOWN_AT = range(4)
-N_STEP, REWARD, REWARD_NBYTES, TERMINATED, RETURNS, DISCOUNTS, COUNTS, LAST_ROWS, FOLLOWING = range(4, 13)
-HAS_AXIS = 13  # whether columns are presented as `[B, L, ...]`, and not `[B, ...]`
-WINDOWS = 14  # how many windows there are
-OFFSETS_AT, TABLE_AT = 15, 16  # where what follows the windows begins in the numbers
-COPIED = 17  # how many of the row numbers, the first ones, are those of records that are copied
-SIZES = 18
+    # The words of a window: where its offsets begin and how many there are; whether its columns are known only after
+    # acting; where its row numbers begin among all of them, and those of the rows from which it looks; whether it looks
+    # ahead of these.
+    BEGIN, OFFSETS, ACTING_GIVES, PLACE, STARTS, LOOKS_AHEAD = range(6)
+    WINDOW_WORDS = 6
+    # The words of a move out of the room to work in, in bytes.
+    TO, FROM, NBYTES = range(3)
+    MOVE_WORDS = 3
+    # What `sample` returns where it has drawn nothing.
+    OTHER_WINDOWS, PAGES_FREED = -1, -2
 
-# What the kernel returns where it has drawn nothing.
-OTHER_WINDOWS, PAGES_FREED = -1, -2
-
-# The columns of `windows`.
-BEGIN, OFFSETS, ACTING_GIVES, PLACE, STARTS, LOOKS_AHEAD = range(6)
-WINDOW_COLUMNS = 6
-
-AHEAD_SHIFT = 32
-"""What `sample` returns has, from this bit on, at how many of the places nothing is known of what comes after a row."""
+if TYPE_CHECKING:
+    from headrace.replay.quick_layout import QuickLayout
+    from headrace.store.store import Store
 
 
-@kernel
-def sample(
-    table: NDArray[np.int64],
-    function: Int,
-    state: Int,
-    gamma: Float,
-    record_nbytes: Int,
-    numbers: NDArray[np.int64],
-    out: NDArray[np.uint8],
-) -> Int:
-    """Draw the items, find their rows and copy the records.
+class QuickKernel:
+    """Draws the items of a batch, finds their rows and copies the records, for batches of one shape.
+
+    It has one room to work in, for it is called with the replay's lock held.
 
     Args:
-        table: handles of the table (`table_handles`).
-        function, state: of the random numbers (`intrinsics.next_double`).
-        numbers: see `quick_layout.Quick`.
+        store: of the rows.
+        layout: of the batches.
+        returns: puts transitions together; None where no view shows any.
 
-    Returns:
-        At how many places nothing is known, and at how many of them (AHEAD_SHIFT) of what comes after a row; or, with
-        nothing drawn: OTHER_WINDOWS, if the items have others than `numbers` says; PAGES_FREED, if windows might still
-        lead into pages that were given back.
+    Attributes:
+        ahead: at how many places of the latest batch nothing is known of what comes after a row.
     """
-    sizes = numbers[:SIZES]
-    items, store = open_items_of(table), open_store_of(table)
-    if store.freed[-1]:
-        return PAGES_FREED
-    if not _fits(items, sizes):
-        return OTHER_WINDOWS
-    batch, length = sizes[BATCH], sizes[LENGTH]
-    windows = numbers[SIZES : sizes[OFFSETS_AT]].reshape((sizes[WINDOWS], WINDOW_COLUMNS))
-    offsets = numbers[sizes[OFFSETS_AT] : sizes[TABLE_AT]]
-    fields = numbers[sizes[TABLE_AT] :].reshape(
-        ((numbers.shape[0] - sizes[TABLE_AT]) // FIELD_WORDS, FIELD_WORDS)
-    )
-    _draw(items, function, state, batch, out)
-    count_sampled(table, batch)
-    memory, places = open_memory_of(table)
-    records = open_records(memory, places)
-    found = out[sizes[FOUND] : sizes[KNOWN_AT]].view(np.int64)
-    known = out[sizes[KNOWN_AT] : sizes[KNOWN_AT] + found.shape[0]]
-    rows = found[: batch * length]
-    first_rows = out[32 * batch : 40 * batch].view(np.int64)
-    rows_of_one_length(store, first_rows, length, rows)
-    missing = ahead = 0
-    if sizes[N_STEP]:
-        missing = ahead = _sum_up(store, sizes, gamma, records, record_nbytes, found, out)
-    for window in range(windows.shape[0]):
-        begin, count, place = windows[window, BEGIN], windows[window, OFFSETS], windows[window, PLACE]
-        stop = place + count * rows.shape[0]
-        absent = resolve(
-            store,
-            found[windows[window, STARTS] : windows[window, STARTS] + rows.shape[0]],
-            offsets[begin : begin + count],
-            windows[window, ACTING_GIVES] != 0,
-            found[place:stop].reshape((rows.shape[0], count)),
-            known[place:stop].reshape((rows.shape[0], count)),
+
+    def __init__(self, store: Store, layout: QuickLayout, returns: Returns | None) -> None:
+        self.ahead = 0
+        self.window = store.window
+        self.returns = returns
+        self.batch, self.length = layout.batch, layout.length
+        self.has_axis, self.has_wide = layout.has_axis, layout.has_wide
+        self.windows, self.offsets = layout.windows, layout.offsets
+        self.records, self.record_nbytes = store.records, record_layout(store.signature).nbytes
+        self.fields, self.moves, self.row_moves = layout.fields, layout.moves, layout.row_moves
+        scratch = np.empty(layout.scratch.itemsize, np.uint8)
+        parts = np.ndarray((), layout.scratch, scratch)
+        self.scratch = scratch
+        self.keys, self.integers, self.starts = parts["keys"], parts["integers"], parts["integers"][ROW]
+        self.probabilities, self.priorities = parts["probabilities"], parts["priorities"]
+        self.sums, self.singles, self.counts = parts["sums"], parts["singles"], parts["counts"]
+        self.found, self.known = parts["found"], parts["known"]
+
+    def sample(self, items: Items, out: Bytes) -> int:
+        """Draw the items, find their rows and copy the records.
+
+        Args:
+            items: of the table.
+            out: uint8[layout.nbytes], written: what `layout.block` says. The row numbers stand there only if something
+                is missing or a column is wide.
+
+        Returns:
+            At how many places nothing is known; or, with nothing drawn: OTHER_WINDOWS, if the items have others than
+            the layout says; PAGES_FREED, if windows might still lead into pages that were given back.
+        """
+        if self.window.freed[self.window.freed.shape[0] - 1]:
+            return PAGES_FREED
+        if not self._fits(items):
+            return OTHER_WINDOWS
+        return self._sample(items, out)
+
+    def _fits(self, items: Items) -> Bool:
+        """Whether all items have as many rows, and are presented, as the layout says."""
+        return (
+            items.windows.shape[0] == 0
+            and items.common_window[REAL] == self.length
+            and items.common_window[INVENTED] == 0
+            and items.common_window[LOOKAHEAD] != STREAM
+            and items.ring[HAS_SEQUENCES] == self.has_axis
         )
-        missing += absent
-        ahead += absent * windows[window, LOOKS_AHEAD]
-    copy_fields(records, record_nbytes, found[: sizes[COPIED]], fields, out)
-    return missing + (ahead << AHEAD_SHIFT)
 
+    def _sample(self, items: Items, out: Bytes) -> Int:
+        draw_all(items, self.keys, self.integers, self.probabilities, self.priorities)
+        self.window.rows_of_one_length(self.starts, self.batch, self.length, self.found, 0)
+        self.ahead = 0
+        missing: Int = 0
+        if self.returns is not None:
+            missing = self._add_up(self.returns)
+        missing += self._resolve()
+        copy_fields(self.records, self.record_nbytes, self.found, self.fields, out)
+        self._move(self.moves, out)
+        if missing > 0 or self.has_wide:
+            self._move(self.row_moves, out)
+        return missing
 
-@kernel
-def _fits(items: Items, sizes: NDArray[np.int64]) -> Bool:
-    """Whether all items have as many rows, and are presented, as `sizes` says."""
-    window = items.common_window
-    return (
-        items.windows.shape[0] == 0
-        and np.int64(window[REAL]) == sizes[LENGTH]
-        and window[INVENTED] == 0
-        and window[LOOKAHEAD] != STREAM
-        and items.ring[HAS_SEQUENCES] == sizes[HAS_AXIS]
-    )
+    def _add_up(self, returns: Returns) -> Int:
+        count = self.batch * self.length
+        missing: Int = returns.add_up_into(self.found, count, self.sums, self.counts, self.found, count)
+        for place in range(self.singles.shape[0]):
+            self.singles[place] = self.sums[place]
+        self.ahead += missing
+        return missing
 
+    def _resolve(self) -> Int:
+        count = self.batch * self.length
+        missing: Int = 0
+        for number in range(self.windows.shape[0]):
+            absent = self.window.resolve_into(
+                self.found,
+                self.windows[number, STARTS],
+                count,
+                self.offsets,
+                self.windows[number, BEGIN],
+                self.windows[number, OFFSETS],
+                self.windows[number, ACTING_GIVES] != 0,
+                self.found,
+                self.known,
+                self.windows[number, PLACE],
+            )
+            missing += absent
+            self.ahead += absent * self.windows[number, LOOKS_AHEAD]
+        return missing
 
-@kernel
-def _draw(items: Items, function: Int, state: Int, batch: Int, out: NDArray[np.uint8]) -> None:
-    """Draw all items; what is known of them stands at the beginning of the stretch, as `NUMBERS` says."""
-    keys = out[: 8 * batch].view(np.uint64)
-    integers = out[8 * batch : 40 * batch].view(np.int64).reshape((4, batch))
-    floats = out[40 * batch : 56 * batch].view(np.float64).reshape((2, batch))
-    kind = items.sampler.kind
-    drawn = 0
-    while drawn < batch:
-        # Where the keys come to stand afterwards.
-        uniforms = out[8 * drawn : 8 * batch].view(np.float64)
-        if kind in (UNIFORM, PRIORITIZED):
-            for place in range(uniforms.shape[0]):
-                uniforms[place] = next_double(function, state)
-        drawn = draw(items, drawn, uniforms, keys, integers, floats)
-
-
-@kernel_apart
-def _sum_up(
-    store: StoreArrays,
-    sizes: NDArray[np.int64],
-    gamma: Float,
-    records: NDArray[np.uint8],
-    record_nbytes: Int,
-    found: NDArray[np.int64],
-    out: NDArray[np.uint8],
-) -> Int:
-    """`transition.add_up` with the columns in the records and the sums in the stretch."""
-    count = sizes[BATCH] * sizes[LENGTH]
-    rows = found[:count]
-    last = found[sizes[LAST_ROWS] : sizes[LAST_ROWS] + count]
-    following = found[sizes[FOLLOWING] : sizes[FOLLOWING] + count]
-    counts = out[sizes[COUNTS] : sizes[COUNTS] + 8 * count].view(np.int64)
-    terminated = records[sizes[TERMINATED] :: record_nbytes]
-    n_step, width = sizes[N_STEP], sizes[REWARD_NBYTES]
-    returns = out[sizes[RETURNS] : sizes[RETURNS] + width * count]
-    discounts = out[sizes[DISCOUNTS] : sizes[DISCOUNTS] + width * count]
-    if width == 4:
-        rewards4 = words(records, 4).view(np.float32)[sizes[REWARD] // 4 :: record_nbytes // 4]
-        returns4, discounts4 = returns.view(np.float32), discounts.view(np.float32)
-        return add_up(
-            store, rows, rewards4, terminated, n_step, gamma, returns4, discounts4, counts, last, following
-        )
-    rewards8 = words(records, 8).view(np.float64)[sizes[REWARD] // 8 :: record_nbytes // 8]
-    returns8, discounts8 = returns.view(np.float64), discounts.view(np.float64)
-    return add_up(
-        store, rows, rewards8, terminated, n_step, gamma, returns8, discounts8, counts, last, following
-    )
+    def _move(self, moves: LongTable, out: Bytes) -> None:
+        for number in range(moves.shape[0]):
+            move(out, moves[number, TO], self.scratch, moves[number, FROM], moves[number, NBYTES])

@@ -1,4 +1,4 @@
-"""Where everything of a batch stands in its one stretch of memory (`replay.quick`)."""
+"""Where everything of a batch stands in its one stretch of memory, and in the room of its kernel (`replay.quick`)."""
 
 from __future__ import annotations
 
@@ -8,118 +8,121 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.replay.quick_kernel import (
-    BATCH,
-    COPIED,
-    COUNTS,
-    DISCOUNTS,
-    FOLLOWING,
-    FOUND,
-    HAS_AXIS,
-    KNOWN_AT,
-    LAST_ROWS,
-    LENGTH,
-    N_STEP,
-    NUMBERS,
-    OFFSETS,
-    OFFSETS_AT,
-    PLACE,
-    RETURNS,
-    REWARD,
-    REWARD_NBYTES,
-    SIZES,
-    TABLE_AT,
-    TERMINATED,
-    WINDOW_COLUMNS,
-    WINDOWS,
-)
+from headrace.replay.quick_kernel import MOVE_WORDS, OFFSETS, PLACE, WINDOW_WORDS
 from headrace.store.records import COUNT, ROWS, TO, by_rows, fields, record_layout
 from headrace.store.store import Store
+from headrace.tables.layout import SIZE, TIMES
 from headrace.views.quick import LAST, THE_ROWS, QuickViews
+from headrace.views.returns import sum_dtype
 
 _LINE = 64
+_INTEGER, _FLOAT, _BYTE = np.dtype(np.int64), np.dtype(np.float64), np.dtype(np.uint8)
+# The numbers of an item that a batch tells.
+_NUMBERS = {
+    "keys": np.dtype(np.uint64),
+    "probabilities": _FLOAT,
+    "sizes": _INTEGER,
+    "priorities": _FLOAT,
+    "times": _INTEGER,
+}
 
 
-class Quick(NamedTuple):
-    """How batches of one size of one table are made.
+class QuickLayout(NamedTuple):
+    """How batches of one shape are made.
 
     Attributes:
-        nbytes: of the stretch that takes a batch.
-        block: its fields: the numbers of the items by their names, sums as "sum:reward", views as "/" and their name.
-            Of wide columns it is the rows' numbers, which several views may share.
-        numbers: int64[...], for the kernel, in one array: `sizes`, `windows`, the offsets of all windows, and the table
-            for `copy_fields`.
-        sizes: int64[SIZES].
-        windows: int64[W, WINDOW_COLUMNS]: BEGIN and number of OFFSETS among the offsets, ACTING_GIVES, PLACE of its
-            first row number, that of the first row from which it looks, STARTS, and whether it LOOKS_AHEAD of it.
+        batch, length: items of so many rows.
+        has_axis: whether columns are presented as `[B, L, ...]`, and not `[B, ...]`.
+        has_wide: whether columns are shown that are no part of the records.
+        block: the fields of a batch: the numbers of its items by their names, sums as "sum:reward", views as "/" and
+            their name. "found" and "known", all row numbers and what is known there, are written where something is
+            missing or a column is wide; that column's field is the numbers of its rows, which several views may share.
+        scratch: the fields of the kernel's room to work in.
+        windows: int64[W, WINDOW_WORDS], see `quick_kernel`.
+        offsets: int64[...], those of all windows.
+        fields: for `copy_fields`.
+        moves: int64[M, MOVE_WORDS], from the room to the batch.
+        row_moves: those of "found" and "known".
     """
 
-    nbytes: int
+    batch: int
+    length: int
+    has_axis: bool
+    has_wide: bool
     block: np.dtype[Any]
-    numbers: NDArray[np.int64]
-    sizes: NDArray[np.int64]
+    scratch: np.dtype[Any]
     windows: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    fields: NDArray[np.int64]
+    moves: NDArray[np.int64]
+    row_moves: NDArray[np.int64]
 
 
-def quick(store: Store, views: QuickViews, batch: int, length: int, *, sequences: bool) -> Quick:
-    """Lay out the stretch for batches of `batch` items of `length` rows.
-
-    Args:
-        sequences: whether columns are presented as `[B, L, ...]`, and not `[B, ...]`.
-    """
+def quick_layout(store: Store, views: QuickViews, batch: int, length: int, *, has_axis: bool) -> QuickLayout:
+    """Lay out batches of `batch` items of `length` rows."""
     rows = batch * length
-    leading = (batch, length) if sequences else (batch,)
-    sizes = np.zeros(SIZES, np.int64)
-    # The rows themselves, then those of sums, then those of windows.
-    sizes[BATCH], sizes[LENGTH], sizes[LAST_ROWS], sizes[FOLLOWING] = batch, length, rows, 2 * rows
-    sizes[HAS_AXIS] = sequences
+    leading = (batch, length) if has_axis else (batch,)
+    # The rows themselves; where sums are, the last rows of their transitions and those after them; those of windows.
     windows, count = _windows(views, rows, 3 * rows if views.n_step else rows)
-    fields_of = _Fields(8 * batch * len(NUMBERS))
-    for name, dtype in zip(NUMBERS, [np.uint64, *[np.int64] * 4, *[np.float64] * 2], strict=True):
-        fields_of.add_at(8 * batch * len(fields_of.names), name, np.dtype(dtype), (batch,))
-    sizes[FOUND] = fields_of.end
-    sizes[KNOWN_AT] = fields_of.end + 8 * count
-    fields_of.end += 9 * count
-    if views.n_step:
-        _place_sums(store, views, sizes, fields_of, leading)
-    table = _place_views(store, views, sizes, windows, fields_of, leading)
-    offsets = np.array([offset for window in views.windows for offset in window.offsets], np.int64)
-    sizes[WINDOWS] = len(windows)
-    sizes[OFFSETS_AT] = SIZES + windows.size
-    sizes[TABLE_AT] = sizes[OFFSETS_AT] + offsets.size
-    numbers = np.concatenate([sizes, windows.reshape(-1), offsets, table.reshape(-1)])
-    return Quick(fields_of.end, fields_of.block(), numbers, sizes, windows)
+    offsets = [offset for window in views.windows for offset in window.offsets]
+    into = _Fields()
+    for name, dtype in _NUMBERS.items():
+        into.add(name, dtype, (batch,))
+    for part in views.sums.values():
+        into.add(f"sum:{part}", _INTEGER if part == "n" else sum_dtype(store), leading)
+    shown = list(into.names)
+    into.add("found", _INTEGER, (count,))
+    into.add("known", _BYTE, (count,))
+    table = _place_views(store, views, windows, into, leading)
+    block, scratch = into.made(), _scratch(store, batch, rows if views.n_step else 0, count)
+    return QuickLayout(
+        batch=batch,
+        length=length,
+        has_axis=has_axis,
+        has_wide=views.has_wide,
+        block=block,
+        scratch=scratch,
+        windows=windows,
+        offsets=np.array(offsets, np.int64),
+        fields=table,
+        moves=_moves(shown, block, scratch),
+        row_moves=_moves(["found", "known"], block, scratch),
+    )
 
 
 class _Fields:
     """Collects the fields of a stretch."""
 
-    def __init__(self, begin: int) -> None:
+    def __init__(self) -> None:
         self.names: list[str] = []
         self._formats: list[Any] = []
         self._offsets: list[int] = []
-        self.end = begin
+        self._end = 0
 
     def add(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
         """One more field, at the next line of the cache; returns where."""
-        begin = -(-self.end // _LINE) * _LINE
+        begin = -(-self._end // _LINE) * _LINE
         self.add_at(begin, name, dtype, shape)
-        self.end = begin + prod(shape) * dtype.itemsize
+        self._end = begin + prod(shape) * dtype.itemsize
         return begin
 
     def add_at(self, begin: int, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-        """A field in a place of its own."""
+        """A field over those that are there."""
         self.names.append(name)
         self._formats.append((dtype, shape))
         self._offsets.append(begin)
 
-    def block(self) -> np.dtype[Any]:
+    def begin_of(self, name: str) -> int:
+        """Where a field begins."""
+        return self._offsets[self.names.index(name)]
+
+    def made(self) -> np.dtype[Any]:
         """All of them side by side."""
         found: Any = {
             "names": self.names,
             "formats": self._formats,
             "offsets": self._offsets,
-            "itemsize": self.end,
+            "itemsize": self._end,
         }
         made: np.dtype[Any] = np.dtype(found)
         return made
@@ -127,7 +130,7 @@ class _Fields:
 
 def _windows(views: QuickViews, rows: int, place: int) -> tuple[NDArray[np.int64], int]:
     """The table of windows whose row numbers begin at `place`, and how many row numbers there are in all."""
-    table = np.zeros((len(views.windows), WINDOW_COLUMNS), np.int64)
+    table = np.zeros((len(views.windows), WINDOW_WORDS), np.int64)
     begin = 0
     for number, window in enumerate(views.windows):
         starts = 0 if window.next_of is None else 2 * rows
@@ -138,25 +141,8 @@ def _windows(views: QuickViews, rows: int, place: int) -> tuple[NDArray[np.int64
     return table, place
 
 
-def _place_sums(
-    store: Store, views: QuickViews, sizes: NDArray[np.int64], into: _Fields, leading: tuple[int, ...]
-) -> None:
-    layout, reward = record_layout(store.signature), store.signature.columns["reward"].dtype
-    sizes[N_STEP] = views.n_step
-    sizes[REWARD], sizes[REWARD_NBYTES] = layout.offsets["reward"], reward.itemsize
-    sizes[TERMINATED] = layout.offsets["terminated"]
-    sizes[RETURNS] = into.add("sum:reward", reward, leading)
-    sizes[DISCOUNTS] = into.add("sum:discount", reward, leading)
-    sizes[COUNTS] = into.add("sum:n", np.dtype(np.int64), leading)
-
-
 def _place_views(
-    store: Store,
-    views: QuickViews,
-    sizes: NDArray[np.int64],
-    windows: NDArray[np.int64],
-    into: _Fields,
-    leading: tuple[int, ...],
+    store: Store, views: QuickViews, windows: NDArray[np.int64], into: _Fields, leading: tuple[int, ...]
 ) -> NDArray[np.int64]:
     """The table for `copy_fields`; the field of a wide column's view holds the numbers of its rows."""
     rows = prod(leading)
@@ -170,10 +156,43 @@ def _place_views(
             begin = int(windows[view.window, PLACE])
         shape = leading + ((width,) if view.has_window else ())
         if view.is_wide:
-            into.add_at(int(sizes[FOUND]) + 8 * begin, f"/{view.name}", np.dtype(np.int64), shape)
+            into.add_at(into.begin_of("found") + 8 * begin, f"/{view.name}", _INTEGER, shape)
             continue
         table[line, ROWS], table[line, COUNT] = begin, rows * width
         table[line, TO] = into.add(f"/{view.name}", view.spec.dtype, shape + view.spec.shape)
         line += 1
-    sizes[COPIED] = (table[:, ROWS] + table[:, COUNT]).max(initial=0)
     return by_rows(table)
+
+
+def _scratch(store: Store, batch: int, summed: int, count: int) -> np.dtype[Any]:
+    """The room to work in, for `batch` items of which `summed` rows begin transitions, and `count` row numbers."""
+    into = _Fields()
+    for name in ("keys", "probabilities", "priorities"):
+        into.add(name, _NUMBERS[name], (batch,))
+    integers = into.add("integers", _INTEGER, (4, batch))
+    into.add_at(integers + 8 * batch * TIMES, "times", _INTEGER, (batch,))
+    into.add_at(integers + 8 * batch * SIZE, "sizes", _INTEGER, (batch,))
+    sums = into.add("sums", _FLOAT, (2 * summed,))
+    dtype = sum_dtype(store) if summed else _FLOAT
+    # The same as floats of 32 bits, if rewards are.
+    singles = into.add("singles", np.dtype(np.float32), (2 * summed if dtype == np.float32 else 0,))
+    shown = singles if dtype == np.float32 else sums
+    into.add_at(shown, "sum:reward", dtype, (summed,))
+    into.add_at(shown + dtype.itemsize * summed, "sum:discount", dtype, (summed,))
+    into.add("sum:n", _INTEGER, (summed,))
+    into.add("found", _INTEGER, (count,))
+    into.add("known", _BYTE, (count,))
+    return into.made()
+
+
+def _moves(names: list[str], block: np.dtype[Any], scratch: np.dtype[Any]) -> NDArray[np.int64]:
+    """Where these fields go, where they come from, and their bytes."""
+    places = [
+        (_field(block, name)[1], _field(scratch, name)[1], _field(block, name)[0].itemsize) for name in names
+    ]
+    return np.array(places, np.int64).reshape(len(places), MOVE_WORDS)
+
+
+def _field(block: np.dtype[Any], name: str) -> Any:
+    assert block.fields is not None
+    return block.fields[name]

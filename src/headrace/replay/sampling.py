@@ -10,17 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import Closed
-from headrace.replay import drawing
 from headrace.replay.batch import SampledBatch, SampleInfo
-from headrace.replay.items import INVENTED, LOOKAHEAD, REAL, STREAM
 from headrace.replay.live_table import Draw, LiveTable
 from headrace.replay.packing import BatchLayout
 from headrace.replay.padding import fill_padding
 from headrace.replay.quick import QuickBatches, may_be_small
-from headrace.replay.quick_kernel import AHEAD_SHIFT
-from headrace.store.gather import Pool, window_rows_in
+from headrace.store.gather import Pool
 from headrace.store.layout import MAX_ROWS
 from headrace.store.store import Store
+from headrace.tables.layout import INVENTED, LOOKAHEAD, PRIORITY, PROBABILITY, REAL, ROW, SIZE, STREAM, TIMES
 from headrace.views.ahead import count_newest, knows_too_little
 from headrace.views.located import Located
 from headrace.views.sampling import SamplingPlan
@@ -93,7 +91,7 @@ class Sampling:
                     padding = self.paddings.get(live.name)
                     if plan.ahead.rows and knows_too_little(located):
                         newest = self._count_newest(live, plan, located.rows)
-                elif quick[2] >> AHEAD_SHIFT:
+                elif quick[2] and quick[0].ahead:
                     newest = self._count_newest(live, plan, quick[0].rows(quick[1]))
             if quick is not None:
                 batches, out, missing = quick
@@ -155,7 +153,7 @@ class Sampling:
         return None if drawn is None else (found, *drawn)
 
     def _locate(self, plan: SamplingPlan, drawn: Draw) -> tuple[Located, NDArray[np.bool_] | None]:
-        starts = drawn.integers[drawing.ROW]
+        starts = drawn.integers[ROW]
         if not drawn.has_sequences:
             return plan.locate(starts, padded=False, random=self.random), None
         windows = drawn.windows
@@ -168,8 +166,7 @@ class Sampling:
             longest = int((counts + windows[:, INVENTED]).max())
             padded = bool((counts != longest).any())
         rows = np.empty((len(starts), longest), np.int64)
-        store = self._store
-        window_rows_in(store.memory, store.places, store.arrays.page_rows, starts, counts, rows)
+        self._store.window.rows_of_windows(starts, counts, rows)
         return plan.locate(rows, padded=padded, random=self.random), (rows >= 0 if padded else None)
 
     def plan(self, views: Mapping[str, View] | None) -> SamplingPlan:
@@ -220,8 +217,8 @@ def _info_of(drawn: Draw) -> SampleInfo:
     integers, floats = drawn.integers, drawn.floats
     return SampleInfo(
         drawn.keys,
-        floats[drawing.PROBABILITY],
-        integers[drawing.SIZE],
-        floats[drawing.PRIORITY],
-        integers[drawing.TIMES],
+        floats[PROBABILITY],
+        integers[SIZE],
+        floats[PRIORITY],
+        integers[TIMES],
     )

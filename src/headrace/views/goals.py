@@ -9,7 +9,6 @@ from typing import Any
 from headrace.checks import shown
 
 STRATEGIES = ("future", "final", "episode")
-"""Their places are the numbers that kernels know them by."""
 
 GoalFunction = Callable[[Any, Any, Mapping[str, Any]], Any]
 """`function(achieved_goal, desired_goal, info)` of K transitions at once, as `compute_reward` of gymnasium-robotics."""

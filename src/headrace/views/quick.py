@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from headrace.spec import ArraySpec
@@ -81,8 +80,6 @@ def quick_views(
     kinds = {(view.n_step, view.gamma) for view in transitions}
     if len(kinds) > 1 or not all(_is_quick(store, source) for source in sources):
         return None
-    if kinds and not _sums_are_quick(store):
-        return None
     sums = {source.name: source.sum_part for source in sources if source.sum_part}
     if len(set(sums.values())) < len(sums):
         return None  # Each array of a batch is its own (replay B4).
@@ -127,10 +124,3 @@ def _quick_view(store: Store, source: Source, windows: Sequence[Window], *, is_w
 def _is_quick(store: Store, source: Source) -> bool:
     one_column = source.build is None and source.columns.get("") in store.signature.columns
     return one_column and not source.view.mask and source.window.every == 1
-
-
-def _sums_are_quick(store: Store) -> bool:
-    offsets, specs = record_layout(store.signature).offsets, store.signature.columns
-    if not {"reward", "terminated"} <= offsets.keys():
-        return False
-    return specs["reward"].dtype in (np.float32, np.float64) and specs["terminated"].dtype == np.bool_

@@ -18,8 +18,8 @@ from headrace.store.copier import Copier
 from headrace.store.gather import Pool
 from headrace.store.layout import FINAL
 from headrace.store.store import Store
-from headrace.views.goal_rows import draw_goals_in, find_next_in, number_runs_in, steps_in
-from headrace.views.goals import STRATEGIES, GoalFunction, Hindsight
+from headrace.views.goal_rows import GoalRows
+from headrace.views.goals import GoalFunction, Hindsight
 from headrace.views.located import Located, shape_of
 from headrace.views.sources import METADATA, Source, source_of
 from headrace.views.transition import TransitionView
@@ -100,13 +100,13 @@ class Relabelling:
     ) -> None:
         signature = store.signature
         self._rule, self._steps = rule, store.arrays.steps
-        self._carve = (store.memory, store.places, store.arrays.page_rows)
         self._goal = source_of(signature, "hindsight: goal", View(rule.goal), given_at_the_end)
         self._achieved = source_of(signature, "hindsight: achieved", View(rule.achieved), given_at_the_end)
         self._infos = [
             source_of(signature, f"hindsight: info {path!r}", View(path), given_at_the_end)
             for path in rule.info
         ]
+        self._goal_rows = GoalRows(store.window, rule.strategy, self._achieved.window.acting_gives)
         _check_columns(self._goal, self._achieved, *self._infos)
         _check_alike(signature, self._goal, self._achieved)
         marked = [source for source in sources if source.view.hindsight is not None]
@@ -136,19 +136,16 @@ class Relabelling:
             runs, count = np.arange(len(rows)), len(rows)
         else:
             runs = np.empty(rows.shape, np.int64)
-            count = number_runs_in(*self._carve, rows, runs)
+            count = self._goal_rows.number_runs(rows, runs)
         goals = np.empty(count, np.int64)
-        strategy = STRATEGIES.index(self._rule.strategy)
-        ends = self._achieved.window.acting_gives
         flat = runs.reshape(-1)
-        uniforms = random.random((2, count))
-        draw_goals_in(*self._carve, rows.reshape(-1), flat, uniforms, self._rule.ratio, strategy, ends, goals)
+        self._goal_rows.draw(rows.reshape(-1), flat, random.random(2 * count), self._rule.ratio, goals)
         found = Relabelled(goals, flat, _NO_FLAGS)
         for shown in self._shown:
             acted = self._acted(shown, located)
             acted_runs = _widened(self._of_source(flat, shown.source, located), acted.shape[1])
             reached = np.empty(acted.size, np.int64)
-            find_next_in(*self._carve, acted.reshape(-1), acted_runs, ends, goals, reached)
+            self._goal_rows.find_next(acted.reshape(-1), acted_runs, goals, reached)
             found.acted.append(acted)
             found.acted_runs.append(acted_runs)
             found.reached.append(reached)
@@ -165,7 +162,7 @@ class Relabelling:
         counts = located.sums[shown.sums].n
         flat = located.rows.reshape(-1)
         acted = np.empty((len(flat), shown.sums[0]), np.int64)
-        steps_in(*self._carve, flat, counts, acted)
+        self._goal_rows.steps(flat, counts, acted)
         return acted
 
     @staticmethod

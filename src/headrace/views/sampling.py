@@ -14,19 +14,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.commit import episode_ids
 from headrace.store.gather import Pool
-from headrace.store.layout import LANES, STEP_MASK
+from headrace.store.layout import KNOWN, LANES, STEP_MASK
 from headrace.store.store import Store
-from headrace.store.window import KNOWN, resolve_in
 from headrace.views.ahead import Ahead
 from headrace.views.copies import Copies
 from headrace.views.hindsight import RelabelledView, one_rule
 from headrace.views.located import Found, Located, Sums, places_of, shape_of
 from headrace.views.quick import quick_views
 from headrace.views.relabelling import Relabelling
+from headrace.views.returns import Returns, sum_dtype
 from headrace.views.sources import METADATA, Source, Window, check_transition, source_of
-from headrace.views.transition import TransitionView, add_up_in
+from headrace.views.transition import TransitionView
 from headrace.views.view import View
 
 
@@ -55,7 +54,6 @@ class SamplingPlan:
     ) -> None:
         self._store = store
         self.given_at_the_end = given_at_the_end
-        self._carve = (store.memory, store.places, store.arrays.page_rows)
         names = {name: View(name) for name in store.signature.columns} if views is None else views
         for name, view in names.items():
             if not isinstance(view, View):
@@ -73,9 +71,10 @@ class SamplingPlan:
             for source in sources
             if not source.is_plain
         }
-        self._sums = {
-            (view.n_step, view.gamma) for view in names.values() if isinstance(view, TransitionView)
-        }
+        sums = {(view.n_step, view.gamma) for view in names.values() if isinstance(view, TransitionView)}
+        if sums:
+            check_transition(store.signature)
+        self._returns = {each: Returns(store, *each) for each in sums}
         self._numbers = [
             (column, source) for source in sources for column in source.columns.values() if column in METADATA
         ]
@@ -95,8 +94,6 @@ class SamplingPlan:
             for name, view in names.items()
             for each in ([name, f"{name}_mask"] if view.mask else [name])
         }
-        if self._sums:
-            check_transition(store.signature)
         self.every = tuple(
             (name, source.window.every)
             for source in sources
@@ -123,13 +120,15 @@ class SamplingPlan:
             random: draws the goals of hindsight; of no use without.
         """
         located = Located(rows, padded, {}, {}, {})
-        for n_step, gamma in self._sums:
-            located.sums[n_step, gamma] = self._add_up(rows.reshape(-1), n_step, gamma)
+        for sums, returns in self._returns.items():
+            located.sums[sums] = self._add_up(rows.reshape(-1), returns)
         for window, offsets in self._windows.items():
             starts = self._starts(rows, located, window)
             shape = (len(starts), len(offsets))
             found, known = np.empty(shape, np.int64), np.empty(shape, np.uint8)
-            missing = resolve_in(*self._carve, starts, offsets, window.acting_gives, found, known)
+            missing = self._store.window.resolve(
+                starts, offsets, window.acting_gives, found.reshape(-1), known.reshape(-1)
+            )
             located.found[window] = Found(found, known, missing)
         for column, source in self._numbers:
             wanted = rows if source.is_plain else located.found[source.window].rows
@@ -146,23 +145,17 @@ class SamplingPlan:
             return rows.reshape(-1)
         return np.ascontiguousarray(rows[:, :: window.every]).reshape(-1)
 
-    def _add_up(self, rows: NDArray[np.int64], n_step: int, gamma: float) -> Sums:
-        rewards = self._store.columns["reward"]
-        dtype = rewards.dtype if rewards.dtype.kind == "f" else np.dtype(np.float64)
+    def _add_up(self, rows: NDArray[np.int64], returns: Returns) -> Sums:
         count = len(rows)
-        returns, discounts = np.empty(count, dtype), np.empty(count, dtype)
-        counts, last, following = np.empty((3, count), np.int64)
-        ended = self._store.columns["terminated"]
-        missing = add_up_in(
-            *self._carve, rows, rewards, ended, n_step, gamma, returns, discounts, counts, last, following
-        )
-        return Sums(returns, discounts, counts, last, following, missing)
+        sums, numbers = np.empty((2, count)), np.empty((3, count), np.int64)
+        missing = returns.add_up(rows, sums.reshape(-1), numbers[0], numbers[1:].reshape(-1))
+        return Sums(*sums.astype(sum_dtype(self._store), copy=False), *numbers, missing)
 
     def _metadata(self, column: str, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         store = self._store
         numbers = np.empty(rows.shape, np.int64)
         if column == "/episode_id":
-            episode_ids(store.arrays, rows, numbers)
+            store.window.episode_ids(rows, numbers)
         elif column == "/t":
             numbers[:] = store.arrays.steps[rows] & STEP_MASK
         else:

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from headrace import trees
 from headrace.errors import SpecError
 from headrace.spec import ArraySpec, Signature
-from headrace.store.window import EDGE, UNKNOWN
+from headrace.store.layout import EDGE, UNKNOWN
+from headrace.views.returns import kind_of
 from headrace.views.transition import SUM_PARTS, TransitionView
 from headrace.views.view import View, fill_value
 
@@ -227,8 +228,9 @@ def check_transition(signature: Signature) -> None:
             raise SpecError(
                 f"views.transition: expected a scalar column {column!r} in the signature, got {spec}"
             )
-    reward = signature.columns["reward"]
-    if reward.dtype.kind == "c" or reward.dtype == np.float16:
-        raise SpecError(
-            f"views.transition: expected a reward of float32, float64, integer or bool, got {reward}"
-        )
+    for column in ("reward", "terminated"):
+        spec = signature.columns[column]
+        if kind_of(spec) < 0:
+            raise SpecError(
+                f"views.transition: expected a {column} of float32, float64, integer or bool, got {spec}"
+            )

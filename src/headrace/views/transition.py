@@ -5,17 +5,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from headrace.checks import check_count
-from headrace.store.intrinsics import AHEAD, prefetch
-from headrace.store.jit import Float, Int, kernel
-from headrace.store.layout import FINAL, StoreArrays
-from headrace.store.memory import open_store
-from headrace.store.window import follow
 from headrace.views.view import View
 
 SUM_PARTS = ("reward", "discount", "n")
@@ -79,85 +70,3 @@ def transition(n_step: int = 1, gamma: float = 0.99, frame_stack: int = 1) -> di
         "discount": TransitionView("reward", part="discount", **numbers),  # type: ignore[arg-type]
         "n": TransitionView("reward", part="n", **numbers),  # type: ignore[arg-type]
     }
-
-
-@kernel
-def add_up_in(
-    memory: NDArray[np.uint8],
-    places: NDArray[np.int64],
-    page_rows: Int,
-    rows: NDArray[np.int64],
-    rewards: NDArray[np.floating],
-    terminated: NDArray[Any],
-    n_step: Int,
-    gamma: Float,
-    returns: NDArray[np.floating],
-    discounts: NDArray[np.floating],
-    counts: NDArray[np.int64],
-    last: NDArray[np.int64],
-    following: NDArray[np.int64],
-) -> Int:
-    """`add_up`, quick to call: the arrays are carved from their memory here."""
-    store = open_store(memory, places, page_rows)
-    return add_up(
-        store, rows, rewards, terminated, n_step, gamma, returns, discounts, counts, last, following
-    )
-
-
-@kernel
-def add_up(
-    store: StoreArrays,
-    rows: NDArray[np.int64],
-    rewards: NDArray[np.floating],
-    terminated: NDArray[Any],
-    n_step: Int,
-    gamma: Float,
-    returns: NDArray[np.floating],
-    discounts: NDArray[np.floating],
-    counts: NDArray[np.int64],
-    last: NDArray[np.int64],
-    following: NDArray[np.int64],
-) -> Int:
-    """The n-step transition from each row; row -1 stands for an invented one.
-
-    Args:
-        rows: int64[M].
-        rewards, terminated: columns of the store, the flags as bools or as bytes.
-        returns, discounts, counts: [M], written: R, D and m.
-        last: int64[M], written: the row of the last transition used, or -1.
-        following: int64[M], written: the row of the next observation.
-
-    Returns:
-        How many of `last` are -1.
-    """
-    # Rules: trajectories A13
-    missing = 0
-    furthest = rows.shape[0] - 1
-    for index in range(rows.shape[0]):
-        ahead = rows[min(index + AHEAD, furthest)]
-        prefetch(store.steps, ahead)
-        prefetch(rewards, ahead)
-        row = rows[index]
-        total = 0.0
-        scale = 1.0
-        count = 0
-        last[index] = -1
-        while row >= 0 and count < n_step and not np.int64(store.steps[row]) & FINAL:
-            after = follow(store, row, 1)
-            if after < 0 and not terminated[row]:
-                break
-            # In doubles, which plain Python would not do by itself where rewards are float32.
-            total += scale * np.float64(rewards[row])
-            scale *= gamma
-            count += 1
-            last[index] = row
-            if after < 0:
-                break  # Ended without a final observation: nothing is bootstrapped, the reward counts.
-            row = after
-        ends = last[index] >= 0 and terminated[last[index]]
-        returns[index] = total
-        discounts[index] = 0.0 if ends or count == 0 else scale
-        counts[index] = count
-        following[index] = row
-        missing += count == 0
-    return missing

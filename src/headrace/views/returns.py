@@ -1,0 +1,117 @@
+"""n-step returns of stored rows: discounted sums of rewards, and the rows that they lead to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import cython
+import numpy as np
+
+from headrace.spec import ArraySpec
+from headrace.store.records import record_layout
+
+if not cython.compiled:
+    from headrace.kernels.hints import prefetch
+    from headrace.kernels.kinds import Bool, Doubles, Float, GivenBytes, Int, Longs
+    from headrace.store.layout import AHEAD, FINAL
+
+    def number_at(records: GivenBytes, place: Int, kind: Int) -> Float:
+        """A number that stands in some bytes; the twin of what `returns.pxd` has in C."""
+        dtype = np.dtype(KINDS[kind])
+        return float(records[place : place + dtype.itemsize].view(dtype)[0])
+
+
+if TYPE_CHECKING:
+    from headrace.store.store import Store
+
+# Of numbers in records. A bool is read as a byte.
+KINDS = ("f4", "f8", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8")
+
+
+def kind_of(spec: ArraySpec) -> int:
+    """Which of `KINDS` the numbers of a column are; -1 where no return can be made of them."""
+    name = "u1" if spec.dtype == np.bool_ else f"{spec.dtype.kind}{spec.dtype.itemsize}"
+    return KINDS.index(name) if name in KINDS else -1
+
+
+def sum_dtype(store: Store) -> np.dtype[Any]:
+    """The dtype of sums of rewards: that of the rewards, if they are floats."""
+    dtype = store.signature.columns["reward"].dtype
+    return dtype if dtype.kind == "f" else np.dtype(np.float64)
+
+
+class Returns:
+    """The n-step transitions from rows of a store.
+
+    Args:
+        store: whose signature `sources.check_transition` has accepted.
+        n_step: the most transitions that are put together.
+        gamma: the discount of one step.
+    """
+
+    # Rules: trajectories A13
+
+    def __init__(self, store: Store, n_step: Int, gamma: Float) -> None:
+        layout, specs = record_layout(store.signature), store.signature.columns
+        self.window = store.window
+        self.records, self.nbytes = store.records, layout.nbytes
+        self.reward, self.reward_kind = layout.offsets["reward"], kind_of(specs["reward"])
+        self.terminated, self.terminated_kind = layout.offsets["terminated"], kind_of(specs["terminated"])
+        self.n_step, self.gamma = n_step, gamma
+
+    def add_up(self, rows: Longs, sums: Doubles, counts: Longs, found: Longs) -> int:
+        """The n-step transition from each row.
+
+        Args:
+            rows: int64[M]; -1 stands for an invented row.
+            sums: float64[2 * M], written: the return of each, then the discount of its bootstrap value.
+            counts: int64[M], written: how many transitions were put together.
+            found: int64[2 * M], written: the row of the last of them, or -1; then the row of the next observation.
+
+        Returns:
+            How many counts are 0.
+        """
+        with cython.nogil:
+            missing = self.add_up_into(rows, rows.shape[0], sums, counts, found, 0)
+        return missing
+
+    def add_up_into(
+        self, rows: Longs, count: Int, sums: Doubles, counts: Longs, found: Longs, last: Int
+    ) -> Int:
+        """`add_up` of the first `count` rows, with the rows that it finds in `found[last:]`."""
+        missing: Int = 0
+        for index in range(count):
+            ahead: Int = rows[min(index + AHEAD, count - 1)]
+            prefetch(self.window.steps, ahead)
+            prefetch(self.records, ahead * self.nbytes + self.reward)
+            row: Int = rows[index]
+            newest: Int = -1
+            total: Float = 0.0
+            scale: Float = 1.0
+            used: Int = 0
+            while row >= 0 and used < self.n_step and not self.window.word(row) & FINAL:
+                after: Int = self.window.follow(row, 1)
+                if after < 0 and not self._ends(row):
+                    break
+                total += scale * self._reward_of(row)
+                scale *= self.gamma
+                used += 1
+                newest = row
+                if after < 0:
+                    break  # Ended without a final observation: nothing is bootstrapped, the reward counts.
+                row = after
+            if used == 0:
+                missing += 1
+                scale = 0.0
+            elif self._ends(newest):
+                scale = 0.0
+            sums[index], sums[count + index] = total, scale
+            counts[index] = used
+            found[last + index], found[last + count + index] = newest, row
+        return missing
+
+    def _reward_of(self, row: Int) -> Float:
+        return number_at(self.records, row * self.nbytes + self.reward, self.reward_kind)
+
+    def _ends(self, row: Int) -> Bool:
+        return number_at(self.records, row * self.nbytes + self.terminated, self.terminated_kind) != 0.0
