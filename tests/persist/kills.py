@@ -28,7 +28,6 @@ from headrace.replay.items import LIVE, REAL
 from headrace.replay.mending import pin_items
 from headrace.replay.public import core_of
 from headrace.replay.public_writer import rows_of
-from headrace.store.gather import window_rows_in
 from headrace.store.layout import LANES, LINKED_ROWS, REFERENCES
 from headrace.store.mending import PageMender
 
@@ -83,7 +82,7 @@ def dump(replay):
         )
         starts, counts = items.rows[slots].astype(np.int64), np.ascontiguousarray(windows[:, REAL])
         rows = np.empty((len(slots), int(counts.max(initial=1))), np.int64)
-        window_rows_in(store.memory, store.places, store.arrays.page_rows, starts, counts, rows)
+        store.window.rows_of_windows(starts, counts, rows)
         priorities = (
             items.priorities[slots] if len(items.priorities) else np.full(len(slots), items.common[0])
         )

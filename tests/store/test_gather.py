@@ -1,18 +1,13 @@
-"""Copies of rows, the pool of their buffers, and the rows of windows."""
+"""Copies of rows, and the pool of their buffers."""
 
 import importlib.util
 import threading
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from headrace.spec import ArraySpec, Signature
-from headrace.store.arena import Arena
-from headrace.store.block import LaneBlock
-from headrace.store.gather import Pool, gather, stream_rows, window_rows
-from headrace.store.store import Store
+from headrace.store.copying import stream_rows
+from headrace.store.gather import Pool, gather
 
 LARGE = (256, 1024)
 FLOAT = np.dtype(np.float32)
@@ -174,62 +169,7 @@ def test_rows_go_past_the_caches_to_any_place(beyond: int):
     out = np.zeros(4 * 48 + 64, np.uint8)
     begin = -address(out) % 64 + beyond
     rows = np.array([3, 0, 9, 3])
-    stream_rows(column, rows, address(out) + begin + 48 * np.arange(4))
+    stream_rows(column.reshape(-1), 48, rows, begin + 48 * np.arange(4), out)
     assert (out[begin : begin + 4 * 48].reshape(4, 48) == column[rows]).all()
     assert not out[:begin].any()
     assert not out[begin + 4 * 48 :].any()
-
-
-# ---- rows of windows -------------------------------------------------------------------------------------------------
-
-
-@settings(max_examples=50)
-@given(
-    st.integers(1, 3),
-    st.integers(3, 9),
-    st.lists(st.integers(1, 8), min_size=1, max_size=6),
-    st.booleans(),
-    st.data(),
-)
-def test_window_rows_equal_the_episodes(
-    lanes: int, page_rows: int, lengths: list[int], with_finals: bool, data: st.DataObject
-):
-    """Windows of one episode each, over pages, the final row beside the lanes or among them included; then -1."""
-    signature = Signature({"number": ArraySpec((), np.int64)})
-    store = Store(signature, 4096, make_arena=Arena.private, page_rows=page_rows)
-    block = LaneBlock(store, lanes, 1000)
-    episodes: list[list[int]] = []
-    for length in lengths:
-        running: list[list[int]] = [[] for _ in range(lanes)]
-        for _ in range(length):
-            block.make_room()
-            for lane in range(lanes):
-                running[lane].append(block.row + lane)
-            block.commit()
-        if with_finals and lanes == 1:
-            block.make_room()
-            running[0].append(block.row)
-            block.commit_final()
-        else:
-            for lane in range(lanes):
-                if not with_finals:
-                    block.end_without_final(lane)
-                    continue
-                first, _ = block.make_room_for_finals()
-                block.commit_finals(np.array([lane]), first)
-                running[lane].append(first)
-        episodes += running
-    picks = []
-    for _ in range(data.draw(st.integers(1, 8))):
-        episode = data.draw(st.sampled_from(episodes))
-        start = data.draw(st.integers(0, len(episode) - 1))
-        picks.append(episode[start : start + data.draw(st.integers(1, len(episode) - start))])
-    longest = max(map(len, picks)) + data.draw(st.integers(0, 2))
-    rows = np.empty((len(picks), longest), np.int64)
-    window_rows(
-        store.arrays,
-        np.array([pick[0] for pick in picks]),
-        np.array([len(pick) for pick in picks], np.uint32),
-        rows,
-    )
-    assert rows.tolist() == [pick + [-1] * (longest - len(pick)) for pick in picks]

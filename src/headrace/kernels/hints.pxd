@@ -29,6 +29,24 @@ cdef extern from *:
     }
     static inline void hr_move(void *to, const void *from, Py_ssize_t n) { memcpy(to, from, (size_t)n); }
 
+    #if defined(__SSE2__) || defined(_M_X64)
+    #include <emmintrin.h>
+    /* The instruction wants places that 16 divides; `count` is a multiple of it. */
+    static inline void hr_stream(unsigned char *to, const unsigned char *from, long long count) {
+        if ((uintptr_t)to & 15) {
+            memcpy(to, from, (size_t)count);
+            return;
+        }
+        for (long long place = 0; place < count; place += 16)
+            _mm_stream_si128((__m128i *)(to + place), _mm_loadu_si128((const __m128i *)(from + place)));
+    }
+    #define hr_settle() _mm_sfence()
+    #else
+    static inline void hr_stream(unsigned char *to, const unsigned char *from, long long count) {
+        memcpy(to, from, (size_t)count);
+    }
+    #define hr_settle() hr_in_order()
+    #endif
     #if defined(_MSC_VER) && !defined(__clang__)
     #define HR_WRITTEN_OUT __forceinline
     #define hr_fetch(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
@@ -136,6 +154,8 @@ cdef extern from *:
     void hr_in_order() noexcept nogil
     double hr_value_if(bint condition, double value) noexcept nogil
     void hr_move(void *to, const void *source, Py_ssize_t n) noexcept nogil
+    void hr_stream(unsigned char *to, const unsigned char *source, Int count) noexcept nogil
+    void hr_settle() noexcept nogil
     ctypedef struct HrField:
         pass
     void hr_take_fields(
@@ -156,6 +176,12 @@ cdef inline void prefetch(AnyArray array, Int place) noexcept nogil:
 
 cdef inline void move(Bytes target, Int to, GivenBytes source, Int begin, Int count) noexcept nogil:
     hr_move(&target[to], &source[begin], count)
+
+cdef inline void stream(Bytes target, Int to, GivenBytes source, Int begin, Int count) noexcept nogil:
+    hr_stream(&target[to], &source[begin], count)
+
+cdef inline void settle() noexcept nogil:
+    hr_settle()
 
 cdef inline void take_fields(
     Bytes records, Int nbytes, Longs rows, LongTable table, Int first, Int stop, Bytes out

@@ -21,6 +21,19 @@ def move(target: Bytes, to: int, source: GivenBytes, begin: int, count: int) -> 
     target[to : to + count] = source[begin : begin + count]
 
 
+def stream(target: Bytes, to: int, source: GivenBytes, begin: int, count: int) -> None:
+    """`move` past the caches, of a count that 16 divides: for what is too large to be still there when it is read.
+
+    An ordinary store first reads what it writes over, and throws out of the cache what is needed soon. A kernel that
+    streams calls `settle` before it ends.
+    """
+    move(target, to, source, begin, count)
+
+
+def settle() -> None:
+    """Other threads that hear of what was streamed see it."""
+
+
 def take_fields(
     records: Bytes, nbytes: int, rows: Longs, table: LongTable, first: int, stop: int, out: Bytes
 ) -> None:

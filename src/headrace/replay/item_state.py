@@ -27,7 +27,6 @@ from headrace.replay.items import (
     Items,
 )
 from headrace.replay.selectors import Selector
-from headrace.store.copying import copy_past_caches
 
 RECORDS = "items"
 PER_ITEM = (RECORDS, "priorities", "windows", "touches")
@@ -79,8 +78,8 @@ def room_for_copy(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """Arrays as large as those of the items, written once so that filling them costs no page faults."""
     room = {name: np.empty_like(array) for name, array in arrays.items()}
     for name, array in arrays.items():
-        # As `state_of` does it, which must not wait for the kernel to be compiled. The items may change meanwhile.
-        copy_past_caches(room[name], array)
+        # The items may change meanwhile: only pages of memory count here.
+        np.copyto(room[name], array)
     return room
 
 
@@ -103,7 +102,7 @@ def state_of(
             target = np.empty((span, *array.shape[1:]), array.dtype)
         done = 0
         for part in segments(array, first, span):
-            copy_past_caches(target[done : done + len(part)], part)
+            np.copyto(target[done : done + len(part)], part)
             done += len(part)
         arrays[name] = target[:span]
     return ItemState(

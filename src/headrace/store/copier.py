@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.copying import copy_fields
+from headrace.store.copying import copy
 from headrace.store.gather import Pool, gather
 from headrace.store.records import COUNT, ROWS, TO, by_rows, fields, record_layout
 from headrace.store.store import Store
@@ -26,7 +26,7 @@ class _Places(NamedTuple):
     """Where the copies of fields go, for sets of rows of certain shapes.
 
     Attributes:
-        table: for `copy_fields`.
+        table: for `copying.copy`.
         block: the copies side by side as one structured value: NumPy makes arrays of its fields at half the cost.
         numbers: of the columns, in the order of the fields of `block`.
     """
@@ -78,7 +78,7 @@ class Copier:
             places = self._places.get(shapes) or self._place(shapes)
             buffer = self._pool.empty((places.block.itemsize,), _BYTE)
             rows = sets[0].reshape(-1) if len(sets) == 1 else np.concatenate(sets, None)
-            copy_fields(self._records, self._record_nbytes, rows, places.table, buffer)
+            copy(self._records, self._record_nbytes, rows, places.table, buffer)
             block: NDArray[Any] = np.ndarray((), places.block, buffer)
             for number, name in places.numbers:
                 out[number] = block[name]

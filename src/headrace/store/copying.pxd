@@ -1,4 +1,4 @@
-from headrace.kernels.hints cimport place, take_fields
+from headrace.kernels.hints cimport place, settle, stream, take_fields
 from headrace.kernels.kinds cimport *
 from headrace.store.records cimport *
 

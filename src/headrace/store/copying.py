@@ -1,12 +1,12 @@
-"""Copying fields out of records (`store.records`) and into them."""
+"""Copying: fields out of records (`store.records`) and into them, and whole rows past the caches."""
 
 from __future__ import annotations
 
 import cython
 
 if not cython.compiled:
-    from headrace.kernels.hints import place, take_fields
-    from headrace.kernels.kinds import Bool, Bytes, Int, Longs, LongTable
+    from headrace.kernels.hints import place, settle, stream, take_fields
+    from headrace.kernels.kinds import Bool, Bytes, GivenBytes, GivenLongs, Int, Longs, LongTable
     from headrace.store.records import COUNT, OFFSET, ROWS, TO, WIDTH
 
 
@@ -54,3 +54,21 @@ def place_fields(values: Bytes, table: LongTable, lanes: Int, records: Bytes, nb
     for field in range(table.shape[0]):
         offset: Int = table[field, OFFSET]
         place(values, table[field, TO], table[field, WIDTH], lanes, records, row * nbytes + offset, nbytes)
+
+
+def stream_rows(column: GivenBytes, nbytes: Int, rows: GivenLongs, places: GivenLongs, out: Bytes) -> None:
+    """Copy rows past the caches; what is no row is taken from the nearest.
+
+    Args:
+        column: uint8[rows * nbytes], not empty.
+        nbytes: of a row, a multiple of 16.
+        rows: int64[M].
+        places: int64[M], of the first byte of each copy in `out`.
+        out: uint8[...], written.
+    """
+    last: Int = column.shape[0] // nbytes - 1
+    with cython.nogil:
+        for index in range(rows.shape[0]):
+            row = min(max(rows[index], 0), last)
+            stream(out, places[index], column, row * nbytes, nbytes)
+        settle()
