@@ -156,7 +156,7 @@ class ItemMaker:
             table.ring.check()
         if np.count_nonzero(seam.idle):
             block.commit_idle(seam.idle)
-            self.make_marked(block, 0)
+            self.make_marked(block, has_finals=False)
         else:
             self.commit_and_make(block)
         if len(seam.ended):
@@ -197,14 +197,17 @@ class ItemMaker:
             except Exception as error:
                 self._refuse(error, block.lanes, rule.table.inserts - before)
         for rule in self._not_every_row:
-            self._make_of_step(block, rule, 0)
+            self._make_of_step(block, rule, self._chosen.rows)
 
-    def make_marked(self, block: LaneBlock, ends: int) -> None:
-        """Of the step that a block committed last, in which `ends` lanes hold their final row or some hold nothing."""
+    def make_marked(self, block: LaneBlock, *, has_finals: bool) -> None:
+        """Of the step that a block committed last, in which some lanes hold their final row or some hold nothing."""
+        chosen = self._chosen.finals if has_finals else self._chosen.rows
         for rule in self._all:
-            self._make_of_step(block, rule, ends)
+            self._make_of_step(block, rule, chosen)
 
-    def _make_of_step(self, block: LaneBlock, rule: _Rule, ends: int) -> None:
+    def _make_of_step(
+        self, block: LaneBlock, rule: _Rule, chosen: Mapping[int, NDArray[np.bool_]]
+    ) -> None:
         cutter = rule.cutter
         if cutter.end == CONTINUE:
             words = self._arrays.steps[block.newest_rows].astype(np.int64)
@@ -213,10 +216,9 @@ class ItemMaker:
             self._extend_streams(block, rule, lanes, block.newest_rows[lanes])
             return
         if cutter.end == CHOSEN:
-            chosen = self._chosen.finals if ends else self._chosen.rows
             self._make_chosen(block, rule, chosen, np.arange(block.lanes), block.newest_rows)
             return
-        self._offer(rule, *cutter.cut_steps(block.last // self._arrays.page_rows, 1, ends))
+        self._offer(rule, *cutter.cut_steps(block.last // self._arrays.page_rows, 1))
 
     def make_last(
         self, block: LaneBlock, rows: NDArray[np.int64], lanes: NDArray[np.int64], end: int | None = None

@@ -118,7 +118,7 @@ class LaneRows:
 
         def commit(block: LaneBlock, lanes: slice) -> None:
             block.commit_marked(final[lanes], idle[lanes])
-            self._items.make_marked(block, int(np.count_nonzero(final[lanes])))
+            self._items.make_marked(block, has_finals=bool(final[lanes].any()))
 
         with self._lock:
             self._replay.check_open()
@@ -174,7 +174,7 @@ class LaneRows:
 
         def commit_rest(block: LaneBlock, lanes: slice) -> None:
             block.commit_idle(idle[lanes])
-            items.make_marked(block, 0)
+            items.make_marked(block, has_finals=False)
 
         written = [(block, lanes) for block, lanes in self._spans if not idle[lanes].all()]
         for block, _ in written:
@@ -293,7 +293,7 @@ class LaneRows:
         block.make_room()
         self._fill_finals(block.row, block.lanes, values, 0)
         block.commit_final()
-        self._items.make_marked(block, block.lanes)
+        self._items.make_marked(block, has_finals=True)
 
     def _end_beside(
         self, block: LaneBlock, lanes: NDArray[np.int64], values: Mapping[str, NDArray[Any]]
