@@ -1,5 +1,26 @@
-"""Which modules are not looked at for doctests: those of libraries that are not here."""
+"""Refuses to test kernels that are not those of the sources, and leaves out doctests of libraries that are not here."""
 
 import importlib.util
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent
 
 collect_ignore = [] if importlib.util.find_spec("jax") else ["src/headrace/loaders/jax_batch.py"]
+
+
+def pytest_configure():
+    """Ends the run if a kernel of this clone is older than what it is compiled from."""
+    tested = importlib.util.find_spec("headrace")
+    is_installed_elsewhere = tested is None or not Path(tested.origin).is_relative_to(ROOT)
+    if is_installed_elsewhere or os.environ.get("HEADRACE_PLAIN", "0") != "0":
+        return
+    sys.path.append(str(ROOT / "build_tools"))
+    import kernels
+
+    if old := kernels.out_of_date():
+        names = ", ".join(str(source.relative_to(ROOT)) for source in old)
+        raise pytest.UsageError(f"not compiled, or changed since: {names}. Run scripts/build.")

@@ -89,3 +89,7 @@ def options(kind: str) -> list[str]:
 def _is_x86_64() -> bool:
     # The processor that is built for, which on macOS need not be the one that builds.
     return sysconfig.get_platform().endswith(("x86_64", "amd64"))
+
+
+if __name__ == "__main__":
+    sys.exit(system_compiler() is None)

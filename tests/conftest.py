@@ -1,6 +1,7 @@
 """What every test lives under: nothing that it starts may outlive it."""
 
 import multiprocessing
+import os
 import threading
 
 import pytest
@@ -9,6 +10,21 @@ from hypothesis import HealthCheck, settings
 # The time of one example says more about the machine than about the code; the suite's own timeout ends a hang.
 settings.register_profile("headrace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("headrace")
+
+# Tests run in several processes at a time: semaphores are named after the one they belong to, its children included.
+SEMAPHORES = f"/mp-{os.getpid()}"
+multiprocessing.current_process()._config["semprefix"] = SEMAPHORES
+
+
+@pytest.fixture
+def named_memory():
+    """Tells what has a name in shared memory; what is there of other tests' processes is left out."""
+
+    def look():
+        names = os.listdir("/dev/shm")
+        return {name for name in names if not name.startswith("sem.mp-") or f"{SEMAPHORES[1:]}-" in name}
+
+    return look
 
 
 @pytest.fixture(autouse=True)

@@ -69,12 +69,12 @@ def is_gone(pid, within=2.0):
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left():
+def nothing_is_left(named_memory):
     gc.collect()
-    memory, before = set(os.listdir("/dev/shm")), descriptors()
+    memory, before = named_memory(), descriptors()
     yield
     gc.collect()
-    assert set(os.listdir("/dev/shm")) <= memory
+    assert named_memory() <= memory
     assert len(descriptors()) <= len(before)
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     assert not [pid for pid in children if not is_gone(pid)]

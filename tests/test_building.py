@@ -1,0 +1,187 @@
+"""Which files are compiled, when they are compiled again, and with which compiler."""
+
+import os
+import sys
+import sysconfig
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("setuptools")
+sys.path.append(str(Path(__file__).parents[1] / "build_tools"))
+import backend
+import compiler
+import kernels
+
+KERNEL = "import os\n\nimport cython\n"
+
+
+@pytest.fixture
+def clone(tmp_path, monkeypatch):
+    """A project of two kernels: `window` reads the declarations of `layout` and `kinds`, `heap` none."""
+    for name, text in {
+        "setup.py": "",
+        "src/headrace/store/window.py": KERNEL,
+        "src/headrace/store/window.pxd": "from headrace.store.layout cimport *\n",
+        "src/headrace/store/layout.py": "NEXT = 1\n",
+        "src/headrace/store/layout.pxd": "cimport cython\nfrom headrace.kernels.kinds cimport Int\n",
+        "src/headrace/kernels/kinds.pxd": "",
+        "src/headrace/tables/heap.py": KERNEL,
+        "src/headrace/tables/heap.pxd": "",
+        "src/headrace/tables/python.py": "",
+    }.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    monkeypatch.setattr(kernels, "ROOT", tmp_path)
+    monkeypatch.setattr(kernels, "_RECIPE", (tmp_path / "setup.py",))
+    return tmp_path
+
+
+def build(clone, at):
+    """What a build leaves, at that time; sources are from time 100."""
+    for source in clone.rglob("*.p*"):
+        os.utime(source, (100, 100))
+    for source in kernels.sources():
+        kernels.compiled(source).touch()
+        os.utime(kernels.compiled(source), (at, at))
+
+
+def names(paths):
+    return [path.stem for path in paths]
+
+
+def test_what_is_compiled(clone):
+    assert names(kernels.sources()) == ["window", "heap"]
+    assert [kernels.module_name(source) for source in kernels.sources()] == [
+        "headrace.store.window",
+        "headrace.tables.heap",
+    ]
+
+
+def test_a_kernel_that_was_never_compiled_is_out_of_date(clone):
+    assert names(kernels.out_of_date()) == ["window", "heap"]
+    build(clone, 200)
+    assert kernels.out_of_date() == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "old"),
+    [
+        ("src/headrace/store/window.py", ["window"]),
+        ("src/headrace/store/window.pxd", ["window"]),
+        ("src/headrace/store/layout.pxd", ["window"]),
+        ("src/headrace/kernels/kinds.pxd", ["window"]),
+        ("src/headrace/store/layout.py", []),
+        ("src/headrace/tables/heap.pxd", ["heap"]),
+        ("setup.py", ["window", "heap"]),
+    ],
+)
+def test_a_change_makes_what_reads_the_file_out_of_date(clone, changed, old):
+    build(clone, 200)
+    os.utime(clone / changed, (300, 300))
+    assert names(kernels.out_of_date()) == old
+
+
+def test_compiled_files_without_their_source_are_deleted(clone):
+    build(clone, 200)
+    folder = clone / "src/headrace/tables"
+    suffix = EXTENSION_SUFFIXES[0]
+    for name in ("moved", "python"):  # The second is still there, but is not a kernel any more.
+        (folder / f"{name}{suffix}").touch()
+    shared = clone / f"src/headrace/kernels/_shared{suffix}"
+    shared.touch()
+    other_python = folder / "heap.cpython-399-x86_64-linux-gnu.so"
+    other_python.touch()
+    kernels.remove_leftovers(clone / "src", clone / "never_built")
+    left = {path.name for path in folder.iterdir()}
+    assert left == {"heap.py", "heap.pxd", f"heap{suffix}", other_python.name, "python.py"}
+    assert shared.exists()
+
+
+# ---- compilers -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def system(tmp_path, monkeypatch):
+    """A system whose only programs are those that `add` makes."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    known = sysconfig.get_config_var
+    monkeypatch.setattr(
+        sysconfig, "get_config_var", lambda name: "named -pthread" if name == "CC" else known(name)
+    )
+    compiler.system_compiler.cache_clear()
+
+    def add(name, exit_status=0):
+        program = tmp_path / name
+        program.write_text(f"#!/bin/sh\nexit {exit_status}\n")
+        program.chmod(0o755)
+
+    yield add
+    compiler.system_compiler.cache_clear()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="setuptools looks for the compiler")
+class TestCompilers:
+    def test_that_of_python_is_taken_first(self, system, monkeypatch):
+        system("named")
+        system("cc")
+        assert compiler.system_compiler() == "named -pthread"
+        compiler.choose()
+        assert "CC" not in os.environ
+
+    def test_another_name_is_told_to_setuptools(self, system, monkeypatch):
+        monkeypatch.setenv("CC", "")
+        system("clang")
+        assert compiler.system_compiler() == "clang"
+        compiler.choose()
+        assert os.environ["CC"] == "clang"
+
+    def test_the_user_names_one(self, system, monkeypatch):
+        system("cc")
+        monkeypatch.setenv("CC", "ccache gcc-14")
+        assert compiler.system_compiler() == "ccache gcc-14"
+
+    def test_zig_is_asked_for_only_where_there_is_none(self, system):
+        assert compiler.system_compiler() is None
+        assert backend._compiler_requirement() == ["ziglang>=0.15"]
+        compiler.system_compiler.cache_clear()
+        system("cc")
+        assert backend._compiler_requirement() == []
+
+    def test_a_program_that_only_says_how_to_get_a_compiler_is_none(self, system):
+        system("cc", exit_status=1)
+        assert compiler.system_compiler() is None
+
+    def test_neither_a_compiler_nor_zig(self, system, monkeypatch):
+        monkeypatch.setitem(sys.modules, "ziglang", None)
+        with pytest.raises(SystemExit, match="pip install ziglang"):
+            compiler.set_up(None)
+
+
+@pytest.mark.parametrize(
+    ("platform", "has_options"),
+    [("linux-x86_64", True), ("win-amd64", True), ("linux-aarch64", False), ("macosx-11.0-arm64", False)],
+)
+def test_options_of_the_processor(monkeypatch, platform, has_options):
+    monkeypatch.setattr(sysconfig, "get_platform", lambda: platform)
+    monkeypatch.setattr(compiler, "system_compiler", lambda: "cc")
+    assert ("-msse4.2" in compiler.options("unix")) is has_options
+    assert compiler.options("msvc") == ["/O2"]
+
+
+def test_zig_is_told_the_processor(monkeypatch):
+    class Compiler:
+        def set_executables(self, **commands):
+            self.commands = commands
+
+    monkeypatch.setitem(sys.modules, "ziglang", type(sys)("ziglang"))
+    monkeypatch.setattr(compiler, "system_compiler", lambda: None)
+    for platform, processor in (("linux-x86_64", "-mcpu=x86_64_v2"), ("linux-aarch64", "-mcpu=baseline")):
+        monkeypatch.setattr(sysconfig, "get_platform", lambda platform=platform: platform)
+        made = Compiler()
+        compiler.set_up(made)
+        assert made.commands["compiler_so"][:5] == [sys.executable, "-m", "ziglang", "cc", processor]
+        assert "-msse4.2" not in compiler.options("unix")
