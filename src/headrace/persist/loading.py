@@ -28,18 +28,16 @@ from headrace.persist.manifest import (
 from headrace.replay.custom_ring import for_kernels
 from headrace.replay.description import table_of
 from headrace.replay.generator import generator_state
-from headrace.replay.item_memory import RECORD_ROW, RECORD_TIMES, RECORD_WORDS
+from headrace.replay.item_memory import ItemMemory
 from headrace.replay.item_state import (
     PER_ITEM,
     RECORDS,
     ItemState,
-    LoadedItems,
+    arrays_by_name,
     empty_memory,
     finish_items,
-    memory_arrays,
     segments,
 )
-from headrace.replay.items import FIRST, RING_WORDS, SPAN, WINDOW_WORDS
 from headrace.replay.mending import FoundItems, Where, mend
 from headrace.replay.replay import ReplayCore
 from headrace.replay.states import COUNTS, ReplayState, TableState
@@ -57,6 +55,15 @@ from headrace.store.layout import (
 )
 from headrace.store.ranges import used_ranges
 from headrace.store.store import Store
+from headrace.tables.layout import (
+    FIRST,
+    RECORD_ROW,
+    RECORD_TIMES,
+    RECORD_WORDS,
+    RING_WORDS,
+    SPAN,
+    WINDOW_WORDS,
+)
 
 # Where a checkpoint has more pages than this machine would reserve.
 _SPARE_PAGES = 64
@@ -149,7 +156,7 @@ class _Checkpoint:
         store: Store,
         index: Mapping[str, NDArray[Any]],
         saved: Sequence[Table],
-        states: list[TableState[LoadedItems]],
+        states: list[TableState[ItemMemory]],
     ) -> ReplayCore:
         """Items and words of rows are read first, and looked at while the values of rows are still on their way."""
         steps = self._plan_rows(store, index["pages"])
@@ -161,12 +168,12 @@ class _Checkpoint:
         return replay
 
     def _replay_of(
-        self, store: Store, saved: Sequence[Table], states: list[TableState[LoadedItems]]
+        self, store: Store, saved: Sequence[Table], states: list[TableState[ItemMemory]]
     ) -> tuple[ReplayCore, list[FoundItems]]:
         """A replay whose rows and pages are still to come, and its items, which nobody has looked at yet."""
         manifest = self._manifest
         for entry, state in zip(manifest.tables, states, strict=True):
-            finish_items(state.items.memory.items, _head_of(entry), self._names_in(entry))
+            finish_items(state.items.arrays, _head_of(entry), self._names_in(entry))
         replay = ReplayCore.of_state(self._state(store.signature, states), store)
         found = [
             FoundItems(
@@ -219,7 +226,7 @@ class _Checkpoint:
             raise ValueError(f"{name}: expected {record.size} bytes of arrays, got {record.arrays}")
         return record
 
-    def _state(self, signature: Signature, tables: list[TableState[LoadedItems]]) -> ReplayState[LoadedItems]:
+    def _state(self, signature: Signature, tables: list[TableState[ItemMemory]]) -> ReplayState[ItemMemory]:
         manifest = self._manifest
         unknown = set(manifest.given) - set(signature.columns)
         if unknown or manifest.next_key < 1 or manifest.next_episode < 0:
@@ -303,14 +310,14 @@ class _Checkpoint:
 
     # ---- items -----------------------------------------------------------------------------------------------------
 
-    def _plan_table(self, entry: TableEntry, table: Table) -> TableState[LoadedItems]:
+    def _plan_table(self, entry: TableEntry, table: Table) -> TableState[ItemMemory]:
         if set(entry.counts) != set(COUNTS) or min(entry.counts.values()) < 0:
             raise ValueError(
                 f"table {table.name!r}: expected the counts {', '.join(COUNTS)}, got {entry.counts}"
             )
         return TableState(table, dict(entry.counts), self._plan_items(entry, table))
 
-    def _plan_items(self, entry: TableEntry, table: Table) -> LoadedItems:
+    def _plan_items(self, entry: TableEntry, table: Table) -> ItemMemory:
         if len(entry.ring) != RING_WORDS or not 1 <= entry.capacity <= MAX_ROWS or entry.scratch < 1:
             raise ValueError(f"table {entry.table.name!r}: expected the words of a ring, got {entry.ring}")
         first, span = entry.ring[FIRST], entry.ring[SPAN]
@@ -324,7 +331,7 @@ class _Checkpoint:
             raise ValueError(f"{entry.file}: expected the arrays of items, got {', '.join(names)}")
         selectors = for_kernels(table.sampler), for_kernels(table.remover)
         memory = empty_memory(entry.capacity, names, *selectors)
-        places, reader = memory_arrays(memory), self._reader(record)
+        places, reader = arrays_by_name(memory.arrays), self._reader(record)
         for array in record.arrays:
             wanted = (span, *_PER_ITEM_SHAPES.get(array.name, ()))
             if array.shape != wanted:
@@ -336,7 +343,7 @@ class _Checkpoint:
             whole = np.empty(wanted, array.dtype) if place is None else place
             for part in segments(whole, 0 if place is None else first, span):
                 reader.read_into(part)
-        return LoadedItems(memory, entry.scratch)
+        return memory
 
     def _names_in(self, entry: TableEntry) -> set[str]:
         return {array.name for array in self._files[entry.file].arrays}
@@ -361,7 +368,7 @@ class _Checkpoint:
 def _head_of(entry: TableEntry) -> ItemState:
     """What the manifest says of a table's items."""
     ring, window = np.array(entry.ring, np.int64), np.array(entry.window, np.uint32)
-    return ItemState(entry.capacity, ring, entry.priority, window, {}, entry.scratch)
+    return ItemState(entry.capacity, ring, entry.priority, window, {})
 
 
 def _chosen(folder: Path, saved: Sequence[Table], tables: Sequence[Table] | None) -> dict[str, Table]:

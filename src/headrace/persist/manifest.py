@@ -34,6 +34,10 @@ class FileRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     arrays: tuple[ArrayRecord, ...]
 
 
+# For versions of Headrace that went by it; this one needs none.
+SCRATCH = 256
+
+
 class TableEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One table; its items are in `file` (see `replay.item_state.ItemState`)."""
 

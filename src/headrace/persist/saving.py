@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from headrace.checks import check_count
 from headrace.persist.files import HashedWriter, crew, record_of_array
 from headrace.persist.folders import new_folder, publish, remove_older
-from headrace.persist.manifest import FileRecord, Manifest, TableEntry, write_manifest
+from headrace.persist.manifest import SCRATCH, FileRecord, Manifest, TableEntry, write_manifest
 from headrace.replay.description import record_of
 from headrace.replay.generator import generator_record
-from headrace.replay.item_memory import RECORD_ROW
 from headrace.replay.item_state import RECORDS, ItemState
 from headrace.replay.replay import ReplayCore
 from headrace.replay.states import ReplayState, TableState
@@ -42,6 +41,7 @@ from headrace.store.layout import (
 )
 from headrace.store.ranges import flagged_rows, used_ranges
 from headrace.store.store import Store
+from headrace.tables.layout import RECORD_ROW
 
 # Pages are written, and given back, so many bytes at a time.
 _GROUP_BYTES = 32 << 20
@@ -296,6 +296,6 @@ def _entry_of(table: TableState[ItemState], file: str) -> TableEntry:
         tuple(items.ring.tolist()),
         items.priority,
         (real, invented, lookahead),
-        items.scratch,
+        SCRATCH,
         file,
     )

@@ -15,8 +15,11 @@ from numpy.typing import NDArray
 
 from headrace.replay.disk_header import DiskHeader
 from headrace.replay.item_memory import ItemMemory
-from headrace.replay.item_state import memory_arrays, segments
-from headrace.replay.items import (
+from headrace.replay.item_state import arrays_by_name, segments
+from headrace.store.layout import FINAL, LANES, NO_LINK, STARTS, USED, VERSIONED
+from headrace.store.store import Store
+from headrace.tables.layout import (
+    ACTIVE,
     FIRST,
     PRIORITY_OF_ALL,
     REMOVER_KIND,
@@ -24,9 +27,6 @@ from headrace.replay.items import (
     SAMPLER_KIND,
     SPAN,
 )
-from headrace.replay.journal import ACTIVE
-from headrace.store.layout import FINAL, LANES, NO_LINK, STARTS, USED, VERSIONED
-from headrace.store.store import Store
 
 
 class Checksums(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,10 +70,10 @@ def pages_told_by(words: NDArray[np.int64]) -> int:
 
 def _kept(memory: ItemMemory) -> list[NDArray[np.generic]]:
     """What is not derived of items, and not written anew when they are opened."""
-    items = memory.items
+    items = memory.arrays
     first, span = items.ring[[FIRST, SPAN]].tolist()
     words = np.setdiff1d(np.arange(RING_WORDS), [SAMPLER_KIND, REMOVER_KIND])
-    parts = [part for array in memory_arrays(memory).values() for part in segments(array, first, span)]
+    parts = [part for array in arrays_by_name(items).values() for part in segments(array, first, span)]
     common = items.common[[PRIORITY_OF_ALL]], items.common_window
     return [*parts, items.ring[words], *common, items.journal[[ACTIVE]]]
 

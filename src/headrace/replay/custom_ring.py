@@ -13,14 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import StoreFull
-from headrace.replay import changing, drawing, inserting
 from headrace.replay.custom_index import CheckedIndex
+from headrace.replay.item_memory import ItemMemory
 from headrace.replay.item_ring import ItemRing
-from headrace.replay.item_state import LoadedItems
-from headrace.replay.items import CUSTOM, LIVE, priority_of
 from headrace.replay.selectors import AnySelector, CustomSelector, Selector
-from headrace.replay.table_handles import MAX_SIZE
 from headrace.store.store import Store
+from headrace.tables import changing, drawing, inserting
+from headrace.tables.layout import CUSTOM, LIVE, MAX_SIZE
 
 # The kernel that inserts never takes a victim here.
 _NO_LIMIT = sys.maxsize
@@ -39,7 +38,7 @@ def new_ring(
     sampler: AnySelector,
     remover: AnySelector,
     random: np.random.Generator,
-    loaded: LoadedItems | None = None,
+    loaded: ItemMemory | None = None,
 ) -> ItemRing:
     """The ring for these selectors; see `ItemRing` for the arguments."""
     if isinstance(sampler, CustomSelector) or isinstance(remover, CustomSelector):
@@ -57,7 +56,7 @@ class CustomRing(ItemRing):
         sampler: AnySelector,
         remover: AnySelector,
         random: np.random.Generator,
-        loaded: LoadedItems | None = None,
+        loaded: ItemMemory | None = None,
     ) -> None:
         super().__init__(store, max_size, for_kernels(sampler), for_kernels(remover), random, loaded)
         self._customs = (sampler, remover)
@@ -65,7 +64,7 @@ class CustomRing(ItemRing):
         live = self._live_slots()
         for slot, key in zip(live.tolist(), self.arrays.keys[live].tolist(), strict=True):
             for index in self._indexes:
-                index.insert(key, float(priority_of(self.arrays, slot)))
+                index.insert(key, self.items.priority_of(slot))
 
     def _use_indexes(self, sampler: CheckedIndex | None, remover: CheckedIndex | None) -> None:
         self._sampler_index, self._remover_index = sampler, remover
@@ -140,7 +139,7 @@ class CustomRing(ItemRing):
     def _take_out(self, slots: NDArray[np.int64]) -> None:
         # First, so that items of which an index could not be told are still there.
         self._forget(self.arrays.keys[slots].tolist())
-        changing.remove(self._store.arrays, self.arrays, slots, self._scratch_for(len(slots)))
+        changing.remove(self.items, slots)
 
     def _forget(self, keys: list[int]) -> None:
         for key in keys:
@@ -260,7 +259,7 @@ class CustomRing(ItemRing):
     def _found_slots(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
         """The slots of those keys that are there, one for each entry."""
         slots = np.empty(len(keys), np.int64)
-        return slots[: changing.find_keys(self.arrays, keys, slots)]
+        return slots[: changing.find_keys(self.items, keys, slots)]
 
     def _slots_of(self, keys: NDArray[np.uint64], index: CheckedIndex) -> NDArray[np.int64]:
         slots = self._found_slots(keys)

@@ -44,14 +44,6 @@ from headrace.replay.durable_ring import DurableRing
 from headrace.replay.generations import Generations
 from headrace.replay.generator import generator_record, generator_state
 from headrace.replay.item_memory import ItemMemory
-from headrace.replay.items import (
-    DELETES,
-    IGNORED_DELETES,
-    IGNORED_UPDATES,
-    INSERTS,
-    SAMPLES,
-    UPDATES,
-)
 from headrace.replay.mending import mend
 from headrace.replay.recovery import restore_rows, restored_items
 from headrace.replay.rows_file import ROWS, cut, open_rows
@@ -62,6 +54,7 @@ from headrace.store.boot import boot_id
 from headrace.store.checked_json import read_checked_json, sync_folder, write_checked_json
 from headrace.store.layout import plan
 from headrace.store.store import Store
+from headrace.tables.layout import DELETES, IGNORED_DELETES, IGNORED_UPDATES, INSERTS, SAMPLES, UPDATES
 
 _LOGGER = logging.getLogger(__name__)
 

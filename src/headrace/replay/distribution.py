@@ -5,28 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.replay import moving
 from headrace.replay.item_ring import ItemRing
-from headrace.replay.items import (
-    CUSTOM,
-    DEAD,
-    LOOKAHEAD,
-    PRIORITIZED,
-    REAL,
-    SPAN,
-    STREAM,
-    UNIFORM,
-    Items,
-    kept_rows,
-    slot_at,
-    window_of,
-)
 from headrace.statistics import TableDistribution
-from headrace.store.jit import Int, kernel
-from headrace.store.layout import StoreArrays
-from headrace.store.seams import row_after
 from headrace.store.store import Store
-from headrace.store.window import follow
+from headrace.tables.counting import count_rows
+from headrace.tables.layout import CUSTOM, PRIORITIZED, UNIFORM, ItemArrays
+from headrace.tables.moving import live_slots
 
 SkippedKeys = tuple[tuple[int, int], ...]
 """Keys that no item was given: in each pair, from the first on and below the second (replay K1)."""
@@ -46,8 +30,8 @@ def distribution_of(
     """
     arrays = ring.arrays
     live = np.empty(len(ring), np.int64)
-    moving.live_slots(arrays, live)
-    rows = int(count_rows(store.arrays, arrays, np.zeros(store.rows_in_pages, np.uint8)))
+    live_slots(ring.items, live)
+    rows = count_rows(ring.items, np.zeros(store.rows_in_pages, np.uint8))
     times = arrays.times[live]
     ages = _ages(arrays.keys[live].astype(np.int64), next_key, skipped)
     return TableDistribution(
@@ -70,8 +54,8 @@ def _ages(keys: NDArray[np.int64], next_key: int, skipped: SkippedKeys) -> NDArr
     return ages
 
 
-def _effective_sample_size(arrays: Items, live: NDArray[np.int64]) -> float | None:
-    kind = int(arrays.sampler.kind)
+def _effective_sample_size(arrays: ItemArrays, live: NDArray[np.int64]) -> float | None:
+    kind = arrays.sampler.kind
     if kind == CUSTOM:
         return None
     if kind == PRIORITIZED:
@@ -84,27 +68,3 @@ def _effective_sample_size(arrays: Items, live: NDArray[np.int64]) -> float | No
     if kind in (UNIFORM, PRIORITIZED):
         return float(len(live))
     return float(min(len(live), 1))
-
-
-@kernel
-def count_rows(store: StoreArrays, items: Items, marks: NDArray[np.uint8]) -> Int:
-    """How many rows the items hold, each counted once.
-
-    Args:
-        marks: uint8[rows], zeros; those that are held are marked.
-    """
-    found = 0
-    for place in range(items.ring[SPAN]):
-        slot = slot_at(items, place)
-        row = np.int64(items.rows[slot])
-        if row == DEAD:
-            continue
-        real, lookahead = window_of(items, slot, REAL), window_of(items, slot, LOOKAHEAD)
-        kept = real if lookahead == STREAM else kept_rows(store, row, real, lookahead)
-        for step in range(kept):
-            if step > 0:
-                row = row_after(store, row) if lookahead == STREAM else follow(store, row, 1)
-            if marks[row] == 0:
-                marks[row] = 1
-                found += 1
-    return found

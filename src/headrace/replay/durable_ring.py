@@ -17,30 +17,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import StoreFull
-from headrace.replay import journal, moving
 from headrace.replay.cutting import Cutter
 from headrace.replay.generations import Generations
 from headrace.replay.item_memory import ItemMemory, ItemShape, new_items, with_selectors
 from headrace.replay.item_ring import ItemRing
-from headrace.replay.item_state import LoadedItems
-from headrace.replay.items import (
+from headrace.replay.table import Table, kernel_selectors
+from headrace.store.block import LaneBlock, Seam
+from headrace.store.store import Store
+from headrace.tables import journal, moving
+from headrace.tables.layout import (
+    ACTIVE,
     DELETES,
     IGNORED_DELETES,
     IGNORED_UPDATES,
+    INSERTED,
     INSERTS,
     LIVE,
     ONE_ROW,
     PRIORITY_OF_ALL,
+    SAMPLED,
     SAMPLES,
     SPAN,
     TOUCHES,
     UPDATES,
 )
-from headrace.replay.mending import pin_items
-from headrace.replay.table import Table, kernel_selectors
-from headrace.replay.table_handles import INSERTED, SAMPLED
-from headrace.store.block import LaneBlock, Seam
-from headrace.store.store import Store
+from headrace.tables.recovery import pin_items
 
 if TYPE_CHECKING:
     from headrace.replay.quick import QuickBatches
@@ -80,7 +81,7 @@ class DurableRing(ItemRing):
         self._in_transaction = False
         super().__init__(store, table.max_size, *kernel_selectors(table), random)
 
-    def _open(self, loaded: LoadedItems | None) -> None:
+    def _open(self, loaded: ItemMemory | None) -> None:
         found = self._found
         if found is None:
             super()._open(loaded)
@@ -96,7 +97,7 @@ class DurableRing(ItemRing):
         else:
             # Other selectors keep other arrays.
             new = self._new_of(shape)
-            moving.move_items(found.items, new.items)
+            moving.move_items(self._items_in(found), self._items_in(new))
             self._use(new)
 
     def _shape(self, capacity: int, *, with_windows: bool, with_priorities: bool) -> ItemShape:
@@ -125,8 +126,8 @@ class DurableRing(ItemRing):
         super()._use(memory)
         self._journal_words = memory.shape.journal
         # Together with what goes in from now on it is the table's count of inserts.
-        self._inserts_before = memory.items.ring[INSERTS] - self._told[INSERTED]
-        self._samples_before = memory.items.ring[SAMPLES] - self._told[SAMPLED]
+        self._inserts_before = memory.arrays.ring[INSERTS] - self._told[INSERTED]
+        self._samples_before = memory.arrays.ring[SAMPLES] - self._told[SAMPLED]
 
     # ---- transactions ----------------------------------------------------------------------------------------------
 
@@ -139,7 +140,7 @@ class DurableRing(ItemRing):
         if journal.words_for(entries) > self._journal_words:
             self._grow_journal(journal.words_for(2 * entries))
         items = self.arrays
-        journal.begin(items, PRIORITY_OF_ALL)
+        journal.begin(items)
         self._in_transaction = True
         try:
             return change()
@@ -150,7 +151,7 @@ class DurableRing(ItemRing):
             items.ring[INSERTS] = self._inserts_before + self._told[INSERTED]
             items.ring[DELETES] = items.ring[INSERTS] - items.ring[LIVE]
             items.ring[SAMPLES] = self._samples_before + self._told[SAMPLED]
-            items.journal[journal.ACTIVE] = 0
+            items.journal[ACTIVE] = 0
 
     def _grow_journal(self, words: int) -> None:
         before = self._journal_words
@@ -253,12 +254,13 @@ class DurableRing(ItemRing):
 
     def clear(self) -> None:
         """See `ItemRing.clear`; a new generation without items, so that it needs no journal however many there are."""
-        old = self.arrays
-        new = self._new(len(old.rows), with_windows=self.has_windows, with_priorities=len(old.priorities) > 0)
+        old, arrays = self.items, self.arrays
+        capacity, has_priorities = len(arrays.rows), len(arrays.priorities) > 0
+        new = self._new(capacity, with_windows=self.has_windows, with_priorities=has_priorities)
         for word in (TOUCHES, UPDATES, IGNORED_UPDATES, IGNORED_DELETES):
-            new.items.ring[word] = old.ring[word]
+            new.arrays.ring[word] = arrays.ring[word]
         self._use(new)
-        pin_items(self._store.arrays, old, -1)
+        pin_items(old, -1)
 
     def update(self, keys: NDArray[np.uint64], priorities: NDArray[np.float64]) -> int:
         """See `ItemRing.update`."""

@@ -6,14 +6,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
+
 from headrace.errors import CheckpointError
-from headrace.replay import journal
 from headrace.replay.disk_header import DiskHeader
 from headrace.replay.item_memory import ItemMemory, found_items
-from headrace.replay.items import DELETES, INSERTS, PRIORITY_OF_ALL, SAMPLES
 from headrace.replay.mending import FoundItems, check_items
 from headrace.store.arena import Arena
 from headrace.store.room import no_room
+from headrace.tables import journal
+from headrace.tables.layout import DELETES, INSERTS, SAMPLES
 
 
 class Generations:
@@ -88,7 +90,7 @@ class Generations:
         memory = found_items(arena)
         if memory is None:
             raise CheckpointError(f"{self.path}, byte 0: expected the items of a table; the file is damaged")
-        if not journal.is_sound(memory.items):
+        if not journal.is_sound(memory.arrays):
             offset = memory.layout.places["journal"][0]
             raise CheckpointError(f"{self.path}, byte {offset}: expected a journal; the file is damaged")
         return memory
@@ -100,18 +102,18 @@ class Generations:
             CheckpointError: with the place.
         """
         memory = self.opened()
-        journal.undo(memory.items, PRIORITY_OF_ALL)
+        journal.undo(memory.arrays)
         check_items(self.described(memory, next_key))
         return memory
 
     def described(self, memory: ItemMemory, next_key: int) -> FoundItems:
         """Items for `mend`."""
-        ring = memory.items.ring
+        ring = memory.arrays.ring
         counts = (int(ring[INSERTS]), int(ring[SAMPLES]), int(ring[DELETES]))
 
         def where(name: str, place: int) -> str:
-            array = getattr(memory.items, name)
-            begin = array.__array_interface__["data"][0] - memory.memory.__array_interface__["data"][0]
+            array, whole = getattr(memory.arrays, name), memory.arena.array(0, (1,), np.uint8)
+            begin = array.__array_interface__["data"][0] - whole.__array_interface__["data"][0]
             return f"{self.path}, byte {begin + place * array.strides[0]} ({name})"
 
-        return FoundItems(memory.items, counts, 0, next_key, where)
+        return FoundItems(memory.arrays, counts, 0, next_key, where)

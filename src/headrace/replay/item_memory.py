@@ -1,25 +1,27 @@
 """One stretch of memory that holds every array of a table's items.
 
-A kernel is given the stretch and a list of places, and carves the arrays itself: numba takes 40 ns for each array that
-it is given, and there are sixteen.
-
 The stretch begins with a few words about itself, so that a file of items can be opened by what it says (`ItemShape`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from headrace.replay.heap import Heap
-from headrace.replay.items import (
+from headrace.replay.selectors import Selector
+from headrace.store.arena import Arena, ArenaLayout
+from headrace.store.layout import MAX_ROWS
+from headrace.store.room import no_room
+from headrace.tables.layout import (
     COMMON_WORDS,
     HEAP,
     KINDS,
     PRIORITIZED,
+    RECORD_ROW,
+    RECORD_TIMES,
+    RECORD_WORDS,
     REMOVER_EXPONENT,
     REMOVER_KIND,
     REMOVER_SIGN,
@@ -28,20 +30,12 @@ from headrace.replay.items import (
     SAMPLER_KIND,
     SAMPLER_SIGN,
     WINDOW_WORDS,
-    Index,
-    Items,
+    IndexArrays,
+    ItemArrays,
+    tree_levels,
 )
-from headrace.replay.selectors import Selector
-from headrace.replay.sum_tree import tree_levels
-from headrace.store.arena import Arena, ArenaLayout
-from headrace.store.jit import opening, plain
-from headrace.store.layout import MAX_ROWS
-from headrace.store.room import no_room
 
 _LINE = 64
-
-# The words of a record: a key of two, then
-RECORD_ROW, RECORD_TIMES, RECORD_WORDS = 2, 3, 4
 
 # The words of "about".
 ABOUT_WORDS = 16
@@ -81,20 +75,16 @@ def shape_for(
 
 
 class ItemMemory(NamedTuple):
-    """The arrays of a table, and what kernels are given to carve them from.
+    """The arrays of a table, and where they lie.
 
     Attributes:
-        items: the arrays.
-        memory: uint8[...], the whole stretch.
-        places: int64[16, 2]: where each array begins and ends in it.
-        shape: what decided that.
-        layout: the places by name.
-        arena: what the stretch lies in.
+        arrays: the arrays.
+        shape: what decided where they lie.
+        layout: their places by name.
+        arena: what they lie in.
     """
 
-    items: Items
-    memory: NDArray[np.uint8]
-    places: NDArray[np.int64]
+    arrays: ItemArrays
     shape: ItemShape
     layout: ArenaLayout
     arena: Arena
@@ -142,20 +132,15 @@ def found_items(arena: Arena) -> ItemMemory | None:
 
 def with_selectors(memory: ItemMemory, sampler: Selector, remover: Selector) -> ItemMemory:
     """The same arrays, told of their selectors, which are of the kinds that the shape says."""
-    _begin(memory.items, sampler, remover, memory.shape.capacity)
-    # Opened anew: the kinds, exponents and signs are read when the arrays are carved.
-    return memory._replace(items=plain(open_items)(memory.memory, memory.places))
-
-
-def records_of(memory: NDArray[np.uint8], places: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """uint32[capacity, 4]: key, as two words, row and times of each item, as they stand side by side."""
-    return memory[places[0, 0] : places[0, 1]].view(np.uint32).reshape(-1, RECORD_WORDS)
-
-
-def _carved(shape: ItemShape, layout: ArenaLayout, arena: Arena) -> ItemMemory:
-    memory: NDArray[np.uint8] = arena.array(0, (layout.nbytes,), np.uint8)  # type: ignore[assignment]
-    spans = layout.spans()[1:]
-    return ItemMemory(plain(open_items)(memory, spans), memory, spans, shape, layout, arena)
+    arrays = memory.arrays
+    arrays.ring[SAMPLER_KIND], arrays.ring[REMOVER_KIND] = sampler.kind, remover.kind
+    arrays.common[SAMPLER_EXPONENT], arrays.common[REMOVER_EXPONENT] = sampler.exponent, remover.exponent
+    arrays.common[SAMPLER_SIGN], arrays.common[REMOVER_SIGN] = sampler.sign, remover.sign
+    for index, selector in ((arrays.sampler, sampler), (arrays.remover, remover)):
+        if selector.kind == PRIORITIZED:
+            index.levels[:] = tree_levels(memory.shape.capacity)
+    # Anew: the kinds, exponents and signs are read with the arrays.
+    return _carved(memory.shape, memory.layout, memory.arena)
 
 
 def _layout(shape: ItemShape) -> ArenaLayout:
@@ -185,55 +170,34 @@ def _add_index(layout: ArenaLayout, role: str, kind: int, capacity: int) -> None
     layout.add(f"{role}_heap_places", (slots,), np.int64)
 
 
-def _begin(items: Items, sampler: Selector, remover: Selector, capacity: int) -> None:
-    items.ring[SAMPLER_KIND], items.ring[REMOVER_KIND] = sampler.kind, remover.kind
-    items.common[SAMPLER_EXPONENT], items.common[REMOVER_EXPONENT] = sampler.exponent, remover.exponent
-    items.common[SAMPLER_SIGN], items.common[REMOVER_SIGN] = sampler.sign, remover.sign
-    for index, selector in ((items.sampler, sampler), (items.remover, remover)):
-        if selector.kind == PRIORITIZED:
-            index.levels[:] = tree_levels(capacity)
+def _carved(shape: ItemShape, layout: ArenaLayout, arena: Arena) -> ItemMemory:
+    flat: dict[str, Any] = layout.arrays(arena)  # type: ignore[assignment]
+    ring, common, records = flat["ring"], flat["common"], flat["records"]
+    arrays = ItemArrays(
+        records=records,
+        keys=records.reshape(-1).view(np.uint64)[:: RECORD_WORDS // 2],
+        rows=records[:, RECORD_ROW],
+        times=records[:, RECORD_TIMES],
+        priorities=flat["priorities"],
+        windows=flat["windows"].reshape(-1, WINDOW_WORDS),
+        touches=flat["touches"],
+        common=common,
+        common_window=flat["common_window"],
+        ring=ring,
+        sampler=_index(flat, "sampler", ring[SAMPLER_KIND], *common[[SAMPLER_EXPONENT, SAMPLER_SIGN]]),
+        remover=_index(flat, "remover", ring[REMOVER_KIND], *common[[REMOVER_EXPONENT, REMOVER_SIGN]]),
+        journal=flat["journal"],
+    )
+    return ItemMemory(arrays, shape, layout, arena)
 
 
-@opening
-def open_items(memory: NDArray[np.uint8], places: NDArray[np.int64]) -> Items:
-    """Carve the arrays of a table from its memory."""
-    ring = memory[places[6, 0] : places[6, 1]].view(np.int64)
-    common = memory[places[4, 0] : places[4, 1]].view(np.float64)
-    records = memory[places[0, 0] : places[0, 1]]
-    halves = records.view(np.uint32)
-    return Items(
-        records.view(np.uint64)[0::2],
-        halves[2::4],
-        halves[3::4],
-        memory[places[1, 0] : places[1, 1]].view(np.float64),
-        memory[places[2, 0] : places[2, 1]]
-        .view(np.uint32)
-        .reshape(((places[2, 1] - places[2, 0]) // 12, WINDOW_WORDS)),
-        memory[places[3, 0] : places[3, 1]].view(np.int64),
-        common,
-        memory[places[5, 0] : places[5, 1]].view(np.uint32),
-        ring,
-        Index(
-            ring[SAMPLER_KIND],
-            common[SAMPLER_EXPONENT],
-            memory[places[7, 0] : places[7, 1]].view(np.float64),
-            memory[places[8, 0] : places[8, 1]].view(np.int64),
-            Heap(
-                memory[places[9, 0] : places[9, 1]].view(np.int64),
-                memory[places[10, 0] : places[10, 1]].view(np.int64),
-                common[SAMPLER_SIGN],
-            ),
-        ),
-        Index(
-            ring[REMOVER_KIND],
-            common[REMOVER_EXPONENT],
-            memory[places[11, 0] : places[11, 1]].view(np.float64),
-            memory[places[12, 0] : places[12, 1]].view(np.int64),
-            Heap(
-                memory[places[13, 0] : places[13, 1]].view(np.int64),
-                memory[places[14, 0] : places[14, 1]].view(np.int64),
-                common[REMOVER_SIGN],
-            ),
-        ),
-        memory[places[15, 0] : places[15, 1]].view(np.int64),
+def _index(flat: dict[str, Any], role: str, kind: Any, exponent: Any, sign: Any) -> IndexArrays:
+    return IndexArrays(
+        kind=int(kind),
+        exponent=float(exponent),
+        nodes=flat[f"{role}_nodes"],
+        levels=flat[f"{role}_levels"],
+        heap_slots=flat[f"{role}_heap_slots"],
+        heap_places=flat[f"{role}_heap_places"],
+        sign=float(sign),
     )

@@ -1,4 +1,4 @@
-"""A table's items with room to grow: the arrays of `items.Items`, made anew when they are full or mostly holes."""
+"""A table's items with room to grow: the arrays of `ItemArrays`, made anew when they are full or mostly holes."""
 
 from __future__ import annotations
 
@@ -9,55 +9,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import StoreFull
-from headrace.replay import changing, drawing, inserting, moving
-from headrace.replay.append_cut import append_and_cut, append_seam_and_cut
-from headrace.replay.cutting import Cutter, cut_block_in, cut_finals_in
-from headrace.replay.generator import addresses_of
-from headrace.replay.item_memory import (
-    ItemMemory,
-    ItemShape,
-    new_items,
-    records_of,
-    shape_for,
-    with_selectors,
-)
-from headrace.replay.item_state import ItemState, LoadedItems, arrays_by_name, room_for_copy, state_of
-from headrace.replay.items import (
+from headrace.kernels.numbers import Numbers
+from headrace.replay.item_memory import ItemMemory, ItemShape, new_items, shape_for, with_selectors
+from headrace.replay.item_state import ItemState, arrays_by_name, room_for_copy, state_of
+from headrace.replay.selectors import Selector
+from headrace.store.block import LaneBlock, Seam
+from headrace.store.room import stored_without_items
+from headrace.store.store import Store
+from headrace.tables import changing, drawing, inserting, moving
+from headrace.tables.appending import append_and_cut, append_seam_and_cut
+from headrace.tables.changing import unpin_items
+from headrace.tables.cutting import Cutter
+from headrace.tables.items import Items
+from headrace.tables.layout import (
     DEAD,
     FIRST,
     HAS_SEQUENCES,
+    INSERTED,
     LIVE,
+    MAX_SIZE,
     ONE_ROW,
     PRIORITIZED,
+    SAMPLED,
     SPAN,
+    TOLD_WORDS,
     UNIFORM,
     UNIQUE,
-    Scratch,
-    new_scratch,
-    unpin_items,
 )
-from headrace.replay.selectors import Selector
-from headrace.replay.table_handles import (
-    INSERTED,
-    ITEMS,
-    MAX_SIZE,
-    ROOM,
-    SAMPLED,
-    item_handles,
-    new_numbers,
-    table_handles,
-)
-from headrace.store.block import LaneBlock, Seam
-from headrace.store.handles import handles_of
-from headrace.store.room import stored_without_items
-from headrace.store.store import Store
 
 if TYPE_CHECKING:
     from headrace.replay.quick import QuickBatches
 
 _LOGGER = logging.getLogger(__name__)
 _SMALLEST = 1024
-_SCRATCH = 256
 _NO_NUMBERS = np.zeros(0, np.float64)
 
 
@@ -70,6 +54,11 @@ class ItemRing:
         sampler, remover: descriptions of the selectors.
         random: the replay's generator.
         loaded: what is in it from the beginning, which the ring makes its own; None for nothing.
+
+    Attributes:
+        items: what kernels are given.
+        arrays: the arrays of that; of one item or all, they may be read and written here.
+        memory: where they lie.
     """
 
     def __init__(
@@ -79,28 +68,26 @@ class ItemRing:
         sampler: Selector,
         remover: Selector,
         random: np.random.Generator,
-        loaded: LoadedItems | None = None,
+        loaded: ItemMemory | None = None,
     ) -> None:
         self._store = store
-        # What kernels are told of the table.
-        self._told = new_numbers(store)
-        self._table = table_handles(store, self._told)
+        # What kernels are told and count; it outlives the arrays.
+        self._told = np.zeros(TOLD_WORDS, np.int64)
         self._set_max_size(max_size)
         self._sampler = sampler
         self._remover = remover
         self._random = random
-        self._numbers = addresses_of(random)
+        self._numbers = Numbers(random)
         self._random_victims = remover.kind in (UNIFORM, PRIORITIZED)
         self._random_draws = sampler.kind in (UNIFORM, PRIORITIZED)
-        self._use_scratch(new_scratch(_SCRATCH if loaded is None else loaded.scratch))
         self._open(loaded)
 
-    def _open(self, loaded: LoadedItems | None) -> None:
+    def _open(self, loaded: ItemMemory | None) -> None:
         if loaded is None:
             capacity = min(_SMALLEST, self.max_size + 1)
             self._use(self._new(capacity, with_windows=False, with_priorities=False))
         else:
-            self._use(with_selectors(loaded.memory, self._sampler, self._remover))
+            self._use(with_selectors(loaded, self._sampler, self._remover))
 
     def _shape(self, capacity: int, *, with_windows: bool, with_priorities: bool) -> ItemShape:
         return shape_for(
@@ -112,11 +99,14 @@ class ItemRing:
         return new_items(shape, self._sampler, self._remover)
 
     def _use(self, memory: ItemMemory) -> None:
-        handles = item_handles(memory)
+        items = self._items_in(memory)
         # No call from here on, after which Ctrl-C could come (test_interrupts.py).
-        self._table[ITEMS] = handles
-        self.arrays = memory.items
+        self.items = items
+        self.arrays = memory.arrays
         self.memory = memory
+
+    def _items_in(self, memory: ItemMemory) -> Items:
+        return Items(memory.arrays, self._store.pins, self._numbers, self._told)
 
     def __len__(self) -> int:
         return int(self.arrays.ring[LIVE])
@@ -155,16 +145,9 @@ class ItemRing:
     def nbytes(self) -> int:
         """Bytes of the arrays."""
         flat = self.arrays
-        arrays: list[NDArray[Any]] = [
-            flat.keys,
-            flat.rows,
-            flat.times,
-            flat.priorities,
-            flat.windows,
-            flat.touches,
-        ]
+        arrays: list[NDArray[Any]] = [flat.records, flat.priorities, flat.windows, flat.touches]
         for index in (flat.sampler, flat.remover):
-            arrays += [index.nodes, index.heap.slots, index.heap.places]
+            arrays += [index.nodes, index.heap_slots, index.heap_places]
         return sum(array.nbytes for array in arrays)
 
     def check(self) -> None:
@@ -312,7 +295,7 @@ class ItemRing:
     ) -> StoreFull:
         """The error of a step that is stored, of which these items are not."""
         if not pins:
-            unpin_items(self._store.arrays, rows, windows)
+            unpin_items(self._store.pins, rows, windows)
         return stored_without_items(error, len(rows))
 
     def _remove_obstacle(self, stopped: int) -> None:
@@ -327,8 +310,6 @@ class ItemRing:
             self._replace(len(self.arrays.rows), with_windows=True)
         elif stopped == inserting.NO_PRIORITIES:
             self._replace(len(self.arrays.rows), with_priorities=True)
-        elif stopped == inserting.NO_SCRATCH:
-            self._scratch_for(2 * len(self._scratch.changed))
 
     def shrink_to(self, max_size: int) -> int:
         """Set another largest size; returns how many items left at once."""
@@ -345,37 +326,32 @@ class ItemRing:
     def remove(self, keys: NDArray[np.uint64]) -> int:
         """Remove the items of these keys; returns how many there were."""
         slots = np.empty(len(keys), np.int64)
-        found = changing.find_keys(self.arrays, keys, slots)
+        found = changing.find_keys(self.items, keys, slots)
         slots = np.unique(slots[:found])
-        changing.remove(self._store.arrays, self.arrays, slots, self._scratch_for(len(slots)))
+        changing.remove(self.items, slots)
         self._close_holes()
         return len(slots)
 
     def clear(self) -> None:
         """Remove all items, and forget which were sampled and that any had several rows."""
-        live = self._live_slots()
-        changing.remove(self._store.arrays, self.arrays, live, self._scratch_for(len(live)))
+        changing.remove(self.items, self._live_slots())
         self.arrays.ring[UNIQUE] = self.arrays.ring[HAS_SEQUENCES] = 0
 
     def update(self, keys: NDArray[np.uint64], priorities: NDArray[np.float64]) -> int:
         """Set priorities; returns how many entries named an item that is there."""
         if not self.arrays.priorities.shape[0]:
             self._replace(self.arrays.rows.shape[0], with_priorities=True)
-        self._scratch_for(len(keys))
-        return int(changing.update_in(self._table, keys, priorities))
+        return changing.update(self.items, keys, priorities)
 
     # ---- copies ----------------------------------------------------------------------------------------------------
 
     def room_for_copy(self) -> dict[str, NDArray[Any]]:
         """Arrays for `copy`; made without the lock, since making them takes longer than filling them."""
-        return room_for_copy(self._by_name())
+        return room_for_copy(arrays_by_name(self.arrays))
 
     def copy(self, room: dict[str, NDArray[Any]]) -> ItemState:
         """All that another ring needs to go on as this one would."""
-        return state_of(self.arrays, self._by_name(), room, len(self._scratch.changed))
-
-    def _by_name(self) -> dict[str, NDArray[Any]]:
-        return arrays_by_name(self.arrays, records_of(self.memory.memory, self.memory.places))
+        return state_of(self.arrays, room)
 
     # ---- room ------------------------------------------------------------------------------------------------------
 
@@ -403,7 +379,7 @@ class ItemRing:
             with_windows=with_windows or self.has_windows,
             with_priorities=with_priorities or len(self.arrays.priorities) > 0,
         )
-        moving.move_items(self.arrays, new.items)
+        moving.move_items(self.items, self._items_in(new))
         self._use(new)
 
     # ---- drawing ---------------------------------------------------------------------------------------------------
@@ -454,7 +430,7 @@ class ItemRing:
         integers[drawing.SIZE] -= gone
         floats[drawing.PROBABILITY] = 1.0 / integers[drawing.SIZE]
         gone_slots = integers[drawing.SLOT][spent]
-        changing.remove(self._store.arrays, self.arrays, gone_slots, self._scratch_for(len(gone_slots)))
+        changing.remove(self.items, gone_slots)
         self._close_holes()
         return windows, int(spent.sum())
 
@@ -500,18 +476,8 @@ class ItemRing:
     def _live_slots(self) -> NDArray[np.int64]:
         """The slots of all items, in the order of insertion."""
         slots = np.empty(len(self), np.int64)
-        moving.live_slots(self.arrays, slots)
+        moving.live_slots(self.items, slots)
         return slots
-
-    def _scratch_for(self, changes: int) -> Scratch:
-        if len(self._scratch.changed) < changes:
-            self._use_scratch(new_scratch(2 * changes))
-        return self._scratch
-
-    def _use_scratch(self, scratch: Scratch) -> None:
-        handles = handles_of(*scratch)
-        self._table[ROOM] = handles
-        self._scratch = scratch
 
     def _set_max_size(self, max_size: int) -> None:
         self.max_size = max_size
@@ -526,4 +492,4 @@ class ItemRing:
     def supply(self, max_times: int) -> int:
         """How many more samples the items allow."""
         # Rules: replay L6
-        return int(drawing.supply(self.arrays, max_times))
+        return drawing.supply(self.items, max_times)

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.replay.item_memory import ItemMemory, new_items, records_of, shape_for
-from headrace.replay.items import (
+from headrace.replay.item_memory import ItemMemory, new_items, shape_for
+from headrace.replay.selectors import Selector
+from headrace.tables.layout import (
     FIRST,
     PRIORITY_OF_ALL,
     REMOVER_KIND,
@@ -24,9 +25,8 @@ from headrace.replay.items import (
     SAMPLER_KIND,
     SPAN,
     TOUCHES,
-    Items,
+    ItemArrays,
 )
-from headrace.replay.selectors import Selector
 
 RECORDS = "items"
 PER_ITEM = (RECORDS, "priorities", "windows", "touches")
@@ -42,9 +42,8 @@ class ItemState:
         priority: of every item that has none of its own.
         window: uint32[3], of every item that has none of its own.
         arrays: by name, `[SPAN, ...]` from the oldest item on. "items" is uint32[SPAN, 4]: key, row and times side by
-            side (`item_memory.records_of`); the others are those of `items.Items`. "priorities" and "windows" are there
-            where each item has its own, "touches" with a heap.
-        scratch: room of the ring's scratch arrays; how random numbers are used up depends on it.
+            side; the others are those of `ItemArrays`. "priorities" and "windows" are there where each item has its
+            own, "touches" with a heap.
     """
 
     capacity: int
@@ -52,25 +51,11 @@ class ItemState:
     priority: float
     window: NDArray[np.uint32]
     arrays: dict[str, NDArray[Any]]
-    scratch: int
 
 
-@dataclass
-class LoadedItems:
-    """The items of a ring that is to be made, in the arrays that it will use.
-
-    Attributes:
-        memory: the arrays; indexes are empty.
-        scratch: as in `ItemState`.
-    """
-
-    memory: ItemMemory
-    scratch: int
-
-
-def arrays_by_name(items: Items, records: NDArray[np.uint32]) -> dict[str, NDArray[Any]]:
+def arrays_by_name(items: ItemArrays) -> dict[str, NDArray[Any]]:
     """The arrays that have an entry for each slot, by the names of `PER_ITEM`."""
-    arrays: tuple[NDArray[Any], ...] = (records, items.priorities, items.windows, items.touches)
+    arrays: tuple[NDArray[Any], ...] = (items.records, items.priorities, items.windows, items.touches)
     return {name: array for name, array in zip(PER_ITEM, arrays, strict=True) if len(array)}
 
 
@@ -83,20 +68,16 @@ def room_for_copy(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     return room
 
 
-def state_of(
-    items: Items, source: dict[str, NDArray[Any]], room: dict[str, NDArray[Any]], scratch: int
-) -> ItemState:
+def state_of(items: ItemArrays, room: dict[str, NDArray[Any]]) -> ItemState:
     """A copy of the items, into `room` where it is large enough.
 
     Args:
         items: of a ring.
-        source: its `arrays_by_name`.
         room: what `room_for_copy` made; the ring may have changed since.
-        scratch: see `ItemState`.
     """
     first, span = int(items.ring[FIRST]), int(items.ring[SPAN])
     arrays = {}
-    for name, array in source.items():
+    for name, array in arrays_by_name(items).items():
         target = room.get(name)
         if target is None or len(target) < span:
             target = np.empty((span, *array.shape[1:]), array.dtype)
@@ -111,7 +92,6 @@ def state_of(
         float(items.common[PRIORITY_OF_ALL]),
         items.common_window.copy(),
         arrays,
-        scratch,
     )
 
 
@@ -128,12 +108,7 @@ def empty_memory(capacity: int, names: set[str], sampler: Selector, remover: Sel
     return new_items(shape, sampler, remover)
 
 
-def memory_arrays(memory: ItemMemory) -> dict[str, NDArray[Any]]:
-    """See `arrays_by_name`."""
-    return arrays_by_name(memory.items, records_of(memory.memory, memory.places))
-
-
-def finish_items(items: Items, state: ItemState, names: set[str]) -> None:
+def finish_items(items: ItemArrays, state: ItemState, names: set[str]) -> None:
     """Put in what goes for all items, and what arrays hold that were not saved. Indexes are left empty.
 
     Args:

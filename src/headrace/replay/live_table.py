@@ -22,7 +22,6 @@ from headrace.errors import Closed, StoreFull
 from headrace.replay.distribution import SkippedKeys, distribution_of
 from headrace.replay.item_ring import ItemRing
 from headrace.replay.item_state import ItemState
-from headrace.replay.items import INVENTED, LOOKAHEAD, ONE_ROW, STREAM, unpin_items
 from headrace.replay.pending import NewItems, Pending, PendingQueue
 from headrace.replay.rate_limiters import RateLimiter
 from headrace.replay.selectors import CustomSelector, Uniform
@@ -30,8 +29,9 @@ from headrace.replay.states import COUNTS, TableState
 from headrace.replay.table import Table, check_size
 from headrace.statistics import TableDistribution, TableStatistics
 from headrace.store.block import LaneBlock, Seam
-from headrace.store.pinning import pin_page
+from headrace.tables.changing import unpin_items
 from headrace.tables.cutting import Cutter
+from headrace.tables.layout import INVENTED, LOOKAHEAD, ONE_ROW, STREAM
 from headrace.waits import Wait
 
 if TYPE_CHECKING:
@@ -187,8 +187,7 @@ class LiveTable:
             if self._waiting:
                 self._changed.notify_all()
             return
-        for row in rows.tolist():
-            pin_page(self._store.arrays, row // self._store.arrays.page_rows, 1)
+        self._store.pins.pin_pages(rows // self._store.arrays.page_rows, 1)
         self.offer(NewItems(first_key, rows.copy(), ONE_ROW, priorities, writer))
 
     def offer(self, new: NewItems) -> None:
@@ -204,7 +203,7 @@ class LiveTable:
             self.ring.check()
             takes_at_once = not self.is_custom and self.takes_at_once(len(new.rows))
         except BaseException:
-            unpin_items(self._store.arrays, new.rows, new.windows)
+            unpin_items(self._store.pins, new.rows, new.windows)
             raise
         if takes_at_once:
             before = self.inserts
@@ -212,7 +211,7 @@ class LiveTable:
                 self._apply(new)
             except StoreFull:
                 rest = new.split(self.inserts - before)[1]
-                unpin_items(self._store.arrays, rest.rows, rest.windows)
+                unpin_items(self._store.pins, rest.rows, rest.windows)
                 raise
             if self._waiting:
                 self._changed.notify_all()

@@ -11,9 +11,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from headrace.errors import CheckpointError
 from headrace.store.mending import PageMender
 from headrace.store.store import Store

@@ -19,9 +19,9 @@ from headrace.forking import REPLAYS, HomeProcess, may_read_copies
 from headrace.replay.custom_ring import new_ring
 from headrace.replay.disk import Disk
 from headrace.replay.distribution import SkippedKeys
+from headrace.replay.item_memory import ItemMemory
 from headrace.replay.item_ring import ItemRing
-from headrace.replay.item_state import ItemState, LoadedItems
-from headrace.replay.items import unpin_items
+from headrace.replay.item_state import ItemState
 from headrace.replay.live_table import LiveTable
 from headrace.replay.padding import plain_paddings, read_padding
 from headrace.replay.rules import Rule
@@ -33,6 +33,7 @@ from headrace.spec import Signature, maker_for
 from headrace.statistics import FrozenDict, ReplayStatistics
 from headrace.store.held_pages import HeldPages
 from headrace.store.store import Store
+from headrace.tables.changing import unpin_items
 
 _REMEDY = (
     "Use it in the process that made it: collect in another process with hr.AsyncCollector, which writes into this "
@@ -113,7 +114,7 @@ class ReplayCore:
         self.is_inherited = False
         self.is_closed = False
 
-    def _new_ring(self, table: Table, loaded: LoadedItems | None = None) -> ItemRing:
+    def _new_ring(self, table: Table, loaded: ItemMemory | None = None) -> ItemRing:
         return new_ring(self.store, table.max_size, table.sampler, table.remover, self._random, loaded)
 
     def _use(self, tables: Iterable[tuple[Table, ItemRing, Mapping[str, int] | None]]) -> None:
@@ -315,7 +316,7 @@ class ReplayCore:
             )
 
     @classmethod
-    def of_state(cls, state: ReplayState[LoadedItems], store: Store) -> ReplayCore:
+    def of_state(cls, state: ReplayState[ItemMemory], store: Store) -> ReplayCore:
         """A replay that goes on from a state; pages of `store` are still to be mended (`mending.mend`)."""
         core = cls.__new__(cls)
         random = np.random.default_rng(0)
@@ -388,7 +389,7 @@ class ReplayCore:
         for live in self._tables.values():
             live.fail(Closed("the replay is closed"))
             for new in live.refuse_pending():
-                unpin_items(self.store.arrays, new.rows, new.windows)
+                unpin_items(self.store.pins, new.rows, new.windows)
 
     def _let_go(self) -> None:
         if self._disk is None:

@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.replay.items import FIFO, HEAP, LIFO, PRIORITIZED, UNIFORM
+from headrace.tables.layout import FIFO, HEAP, LIFO, PRIORITIZED, UNIFORM
 
 __all__ = [
     "CustomSelector",

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from headrace.replay.distribution import SkippedKeys
-from headrace.replay.item_state import ItemState, LoadedItems
+from headrace.replay.item_memory import ItemMemory
+from headrace.replay.item_state import ItemState
 from headrace.replay.table import Table
 from headrace.spec import Signature
 
@@ -15,8 +16,8 @@ from headrace.spec import Signature
 COUNTS = ("inserts", "samples", "deletes", "updates", "ignored_updates", "ignored_deletes")
 
 
-SomeItems = TypeVar("SomeItems", ItemState, LoadedItems)
-"""A copy of items to be saved, or items that were loaded."""
+SomeItems = TypeVar("SomeItems", ItemState, ItemMemory)
+"""A copy of items to be saved, or items that were loaded, in the arrays that their table will use."""
 
 
 @dataclass

@@ -19,7 +19,6 @@ from headrace.replay.disk import HEADER, StoreManifest, check_arrays, is_store, 
 from headrace.replay.disk_header import DiskHeader
 from headrace.replay.durable_point import DURABLE
 from headrace.replay.generations import Generations
-from headrace.replay.items import LIVE
 from headrace.replay.mending import mend
 from headrace.replay.rows_file import ROWS, check_size
 from headrace.spec import Signature
@@ -27,6 +26,7 @@ from headrace.store.arena import Arena
 from headrace.store.boot import boot_id
 from headrace.store.layout import REFERENCES, plan
 from headrace.store.store import Store
+from headrace.tables.layout import LIVE
 
 __all__ = ["StoredReplay", "is_store"]
 

@@ -1,6 +1,7 @@
 from headrace.kernels.hints cimport prefetch
 from headrace.kernels.kinds cimport *
 from headrace.store.layout cimport AHEAD
+from headrace.store.pinning cimport Pins
 from headrace.tables.items cimport Items
 from headrace.tables.layout cimport *
 

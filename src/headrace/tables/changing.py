@@ -6,10 +6,21 @@ import cython
 
 if not cython.compiled:
     from headrace.kernels.hints import prefetch
-    from headrace.kernels.kinds import Bool, Float, GivenDoubles, GivenLongs, GivenULongs, Int, Longs, ULong
+    from headrace.kernels.kinds import (
+        Bool,
+        Float,
+        GivenDoubles,
+        GivenLongs,
+        GivenUIntTable,
+        GivenULongs,
+        Int,
+        Longs,
+        ULong,
+    )
     from headrace.store.layout import AHEAD
+    from headrace.store.pinning import Pins
     from headrace.tables.items import Items
-    from headrace.tables.layout import FIRST, SPAN, TOUCHES
+    from headrace.tables.layout import FIRST, LOOKAHEAD, REAL, SPAN, TOUCHES, WINDOW_WORDS
 
 
 def remove(items: Items, slots: Longs) -> None:
@@ -19,6 +30,22 @@ def remove(items: Items, slots: Longs) -> None:
             items.remove_slot(slots[index])
         items.sampler.refresh(slots, 0, slots.shape[0])
         items.remover.refresh(slots, 0, slots.shape[0])
+
+
+def unpin_items(pins: Pins, rows: GivenLongs, windows: GivenUIntTable) -> None:
+    """Give back the pages of items that will not be in any table.
+
+    Args:
+        pins: of the store.
+        rows: int64[M], the first of each.
+        windows: uint32[M, WINDOW_WORDS], or uint32[1, WINDOW_WORDS] for all.
+    """
+    if windows.shape[0] not in (1, rows.shape[0]) or windows.shape[1] != WINDOW_WORDS:
+        raise ValueError(f"windows: expected 1 or {rows.shape[0]}, got {windows.shape[0]}")
+    for index in range(rows.shape[0]):
+        window: Int = index if windows.shape[0] > 1 else 0
+        real = cython.cast(Int, windows[window, REAL])
+        pins.pin_rows(rows[index], real, cython.cast(Int, windows[window, LOOKAHEAD]), -1)
 
 
 def find_keys(items: Items, keys: GivenULongs, slots: Longs) -> int:

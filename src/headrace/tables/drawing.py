@@ -98,7 +98,9 @@ def _choose_evenly(items: Items, begin: Int, count: Int) -> Int:
 # ---- many ------------------------------------------------------------------------------------------------------------
 
 
-def draw(items: Items, keys: ULongs, integers: LongTable, probabilities: Doubles, priorities: Doubles) -> None:
+def draw(
+    items: Items, keys: ULongs, integers: LongTable, probabilities: Doubles, priorities: Doubles
+) -> None:
     """Draw as many items as there are keys; all are drawn from the same ones, and none leaves.
 
     Args:
@@ -227,9 +229,7 @@ def draw_and_remove(
         How many items left.
     """
     with cython.nogil:
-        removed = _draw_and_remove(
-            items, max_times, keys, integers, probabilities, priorities, windows
-        )
+        removed = _draw_and_remove(items, max_times, keys, integers, probabilities, priorities, windows)
     return removed
 
 

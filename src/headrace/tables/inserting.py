@@ -61,7 +61,9 @@ def insert(
     count, num_priorities = rows.shape[0], priorities.shape[0]
     num_shapes = shapes.shape[0] // WINDOW_WORDS
     if num_shapes not in (1, count) or num_priorities not in (1, count):
-        raise ValueError(f"expected 1 or {count} windows and priorities, got {num_shapes} and {num_priorities}")
+        raise ValueError(
+            f"expected 1 or {count} windows and priorities, got {num_shapes} and {num_priorities}"
+        )
     priority = priorities[0] if num_priorities else 0.0
     with cython.nogil:
         stopped = insert_rows(

@@ -82,9 +82,7 @@ def _problem(items: Items, slot: Int, max_times: Int) -> Int:
         return BAD_PRIORITY
     if items.touches.shape[0] and not 0 <= items.touches[slot] < items.ring[TOUCHES]:
         return LATE_TOUCH
-    if items.windows.shape[0] and not is_window(
-        items.window_of(slot, REAL), items.window_of(slot, INVENTED)
-    ):
+    if items.windows.shape[0] and not is_window(items.window_of(slot, REAL), items.window_of(slot, INVENTED)):
         return BAD_WINDOW
     return NO_PROBLEM
 

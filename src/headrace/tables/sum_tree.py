@@ -165,7 +165,14 @@ def _sum_up(nodes: Doubles, first: Int, sums: Int) -> Float:
 
 
 def _descend_sums(
-    nodes: Doubles, level: Int, sums_at: Int, remaining: Doubles, first: Int, slots: Longs, to: Int, count: Int
+    nodes: Doubles,
+    level: Int,
+    sums_at: Int,
+    remaining: Doubles,
+    first: Int,
+    slots: Longs,
+    to: Int,
+    count: Int,
 ) -> None:
     """From nodes to the children in whose shares `remaining` falls, and to what remains there, by running sums.
 
