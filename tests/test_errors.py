@@ -21,6 +21,7 @@ EVERY_ERROR = [
         (errors.AuthenticationError, PermissionError),
         (errors.ItemNotFound, KeyError),
         (errors.DatasetError, ValueError),
+        (errors.Unsupported, NotImplementedError),
     ],
 )
 def test_an_error_is_caught_as_its_builtin_and_as_the_root(error, builtin):

@@ -20,6 +20,7 @@ from headrace.errors import HeadraceError as HeadraceError
 from headrace.errors import ItemNotFound as ItemNotFound
 from headrace.errors import SpecError as SpecError
 from headrace.errors import StoreFull as StoreFull
+from headrace.errors import Unsupported as Unsupported
 from headrace.errors import WorkerDied as WorkerDied
 from headrace.spec import ArraySpec as ArraySpec
 from headrace.spec import Signature as Signature
@@ -115,6 +116,7 @@ __all__ = [
     "Signature",
     "SpecError",
     "StoreFull",
+    "Unsupported",
     "WorkerDied",
     "__version__",
 ]

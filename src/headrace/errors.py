@@ -11,6 +11,7 @@
      +-- CheckpointError                      a checkpoint or a store on disk that cannot be used
      +-- DatasetError (ValueError)            a dataset that cannot be read
      +-- WorkerDied                           a collecting process ended
+     +-- Unsupported (NotImplementedError)    this system lacks what a call needs
 
 Wrong arguments are the built-in ValueError, TypeError and KeyError.
 """
@@ -80,6 +81,10 @@ class CheckpointError(HeadraceError):
 
 class DatasetError(HeadraceError, ValueError):
     """A dataset cannot be read: the message names the file, the episode and the field."""
+
+
+class Unsupported(HeadraceError, NotImplementedError):
+    """This operating system lacks what the call needs: the message says what, and what to do instead."""
 
 
 class WorkerDied(HeadraceError):

@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from headrace.system import register_at_fork
+
 
 class HomeProcess:
     """The process that made an object; a child that was forked from it inherits the object and may not use it.
@@ -65,7 +67,7 @@ def _count_fork() -> None:
 
 
 # Registered first, so that followers of forks know already that they are elsewhere.
-os.register_at_fork(after_in_child=_count_fork)
+register_at_fork(after_in_child=_count_fork)
 
 _copies = threading.local()
 
@@ -109,7 +111,7 @@ class ForkFollowers:
         # A plain dict: copying it and changing it are one step each, so no lock has to be held over a fork.
         self._followers: dict[int, weakref.ref[Forked]] = {}
         self._forking = threading.local()
-        os.register_at_fork(
+        register_at_fork(
             before=self._before, after_in_parent=self._after_in_parent, after_in_child=self._after_in_child
         )
 

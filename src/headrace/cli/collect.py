@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from headrace.system import is_linux
+
 
 @click.command("collect")
 @click.argument("env_id", metavar="ENV")
@@ -13,7 +15,11 @@ import click
     "--steps", type=click.IntRange(min=1), required=True, help="Frames to collect, of all copies together."
 )
 @click.option(
-    "--workers", type=click.IntRange(0, 1), default=1, show_default=True, help="0 collects in this process."
+    "--workers",
+    type=click.IntRange(0, 1),
+    default=lambda: int(is_linux()),
+    show_default="1; 0 where only this process can collect",
+    help="0 collects in this process.",
 )
 @click.option(
     "--num-envs", type=click.IntRange(min=1), default=8, show_default=True, help="Copies of the environment."

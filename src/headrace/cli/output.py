@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import itertools
 import os
 import signal
@@ -12,6 +11,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import click
+
+from headrace.system import lock, open_folder, unlock
 
 
 class Interrupted(click.ClickException):
@@ -90,25 +91,26 @@ def new_folder(wanted: Path) -> Iterator[Path]:
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Keeps other commands out of a folder: of two at once, the later end would replace the files of the earlier."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = open_folder(folder)
+    if descriptor is None:
+        yield
+        return
     try:
-        with suppress(OSError):  # A file system without locks: then nothing keeps others out.
+        with suppress(OSError):  # A file system or a system without locks: then nothing keeps others out.
             _lock(descriptor, folder)
         yield
     finally:
         with suppress(OSError):
             # By hand: a worker that has not ended yet has a copy of the descriptor.
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            unlock(descriptor)
         os.close(descriptor)
 
 
 def _lock(descriptor: int, folder: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
+    if not lock(descriptor):
         raise click.ClickException(
             f"{folder} is being written to by another command; wait for its end, or give another --out"
-        ) from error
+        )
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from headrace.envs import environment_factory, environment_seeds
 from headrace.replay.public import core_of
 from headrace.replay.rules import ItemRule
 from headrace.spec import ArraySpec
+from headrace.system import need_linux
 
 _SHUTDOWN_SECONDS = 10.0
 _INTERRUPTED_SECONDS = 2.0
@@ -48,6 +49,7 @@ class AsyncCollector:
         create_env_fn, policy, ...: as for `Collector`.
 
     Raises:
+        Unsupported: on another system than Linux.
         ValueError, TypeError, KeyError: an argument that does not fit, before anything runs.
         Exception: what building the environment or the policy in the worker raised.
         DeadlineExceeded: the worker was not ready in time.
@@ -75,6 +77,11 @@ class AsyncCollector:
         seed: int | None = None,
         start_timeout: float = 60.0,
     ) -> None:
+        need_linux(
+            "hr.AsyncCollector",
+            "memory that processes share by its descriptor",
+            "Use hr.Collector, which collects in this process",
+        )
         self._options = CollectorOptions(
             create_env_fn=create_env_fn,
             policy=policy,

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
 import secrets
@@ -13,11 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from headrace.system import c_function, sync_file, sync_folder
+
 _log = logging.getLogger(__name__)
 
 _EXCHANGE, _RELATIVE_TO_CWD = 2, -100
 # Python has no call for it; a system without it has no such function.
-_renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+_renameat2 = c_function("renameat2")
 
 
 @contextmanager
@@ -59,7 +60,7 @@ def writing(target: Path, overwrite: bool) -> Iterator[Path]:
             _replace(temporary, target)
         else:
             _place(temporary, target)
-        _flush_folder(target.parent)
+        sync_folder(target.parent)
     except BaseException:
         _remove(temporary)
         for folder in reversed(made):
@@ -113,7 +114,7 @@ def _replace(temporary: Path, target: Path) -> None:
     # A rename does not replace a folder that has files in it.
     if not _exchange(temporary, target):
         _step_aside(temporary, target)
-    _flush_folder(target.parent)
+    sync_folder(target.parent)
     _remove(temporary)
 
 
@@ -180,19 +181,7 @@ def _flush_to_disk(path: Path) -> None:
     if path.is_dir():
         for folder, _, names in os.walk(path, topdown=False):
             for name in names:
-                _flush(Path(folder, name), os.O_RDONLY)
-            _flush_folder(Path(folder))
+                sync_file(Path(folder, name))
+            sync_folder(Path(folder))
     else:
-        _flush(path, os.O_RDONLY)
-
-
-def _flush_folder(folder: Path) -> None:
-    _flush(folder, os.O_RDONLY | os.O_DIRECTORY)
-
-
-def _flush(path: Path, flags: int) -> None:
-    descriptor = os.open(path, flags)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        sync_file(path)

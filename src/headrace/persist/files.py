@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from headrace.errors import CheckpointError
 from headrace.persist.manifest import ArrayRecord, FileRecord
 from headrace.persist.writeback import begin_writeback
+from headrace.system import BINARY, processors, read_at, write_at
 
 # A checkpoint can be read only with the size that it was written with.
 PIECE = 4 << 20
@@ -42,19 +43,13 @@ def crew() -> Iterator[ThreadPoolExecutor]:
 
     At the end all pieces are done; after an error those are left out that no thread has begun with.
     """
-    count = min(_MOST_THREADS, _processors()) - 1
+    count = min(_MOST_THREADS, processors()) - 1
     with ThreadPoolExecutor(max(1, count), "headrace-checkpoint") as threads:
         try:
             yield threads
         except BaseException:
             threads.shutdown(cancel_futures=True)
             raise
-
-
-def _processors() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 class _Piece(NamedTuple):
@@ -190,7 +185,7 @@ class HashedWriter(_Pieces):
     def _pass(self, offset: int, parts: Sequence[memoryview]) -> None:
         descriptor, begin = self._file.fileno(), offset
         while parts:
-            done = os.pwritev(descriptor, parts, offset)
+            done = write_at(descriptor, parts, offset)
             offset += done
             parts = _after(parts, done)
         # The disk need not wait until everything is there.
@@ -245,7 +240,7 @@ class HashedReader(_Pieces):
     def _pass(self, offset: int, parts: Sequence[memoryview]) -> None:
         while parts:
             try:
-                done = os.preadv(self._file, parts, offset)
+                done = read_at(self._file, parts, offset)
             except OSError as error:
                 raise damage(self._path, "to read it", error.strerror or str(error)) from error
             if not done:
@@ -270,7 +265,7 @@ def open_file(folder: Path, record: FileRecord) -> int:
     """
     path = folder / record.name
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | BINARY)
     except OSError as error:
         raise damage(path, f"a file of {record.size} bytes", error.strerror or str(error)) from error
     size = os.fstat(descriptor).st_size

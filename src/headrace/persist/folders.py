@@ -7,7 +7,6 @@ written: the lock goes with its process, so what a killed process left behind is
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import secrets
@@ -18,7 +17,7 @@ from pathlib import Path
 
 from headrace.errors import CheckpointError
 from headrace.persist.manifest import MANIFEST, is_manifest
-from headrace.store.checked_json import sync_folder
+from headrace.system import has_locks, lock, open_folder, sync_folder
 
 _NAME = re.compile(r"checkpoint-(\d{12})")
 _UNFINISHED = re.compile(r"\.checkpoint-[0-9a-f]{16}\.(partial|removed)")
@@ -42,7 +41,8 @@ def new_folder(directory: Path) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        os.close(descriptor)
+        if descriptor is not None:
+            os.close(descriptor)
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -98,10 +98,12 @@ def _made_here(directory: Path) -> list[Path]:
     ]
 
 
-def _locked_folder(directory: Path) -> tuple[Path, int]:
+def _locked_folder(directory: Path) -> tuple[Path, int | None]:
     while True:
         folder = directory / f".checkpoint-{secrets.token_hex(8)}.partial"
         folder.mkdir()
+        if not has_locks():
+            return folder, None
         descriptor = _lock(folder)
         # Another save may have taken it for abandoned before it was locked.
         if descriptor is not None and folder.exists():
@@ -113,18 +115,19 @@ def _locked_folder(directory: Path) -> tuple[Path, int]:
 def _lock(folder: Path) -> int | None:
     """A descriptor that holds the folder's lock, or None if another process does or the folder is gone."""
     try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = open_folder(folder)
     except FileNotFoundError:
         return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        return None
-    return descriptor
+    if descriptor is None or lock(descriptor):
+        return descriptor
+    os.close(descriptor)
+    return None
 
 
 def _remove_abandoned(directory: Path) -> None:
+    """Removes what killed processes left. Without locks it may be what another save is writing, so it stays."""
+    if not has_locks():
+        return
     for path in _entries(directory):
         if not _UNFINISHED.fullmatch(path.name) or path.is_symlink() or not path.is_dir():
             continue

@@ -8,13 +8,15 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 
+from headrace.system import c_function
+
 # Of linux/fs.h: begin to write what has changed, do not wait.
 _WRITE = 2
 
 
 def _of_the_system() -> Callable[[int, int, int, int], int] | None:
     """Linux has it, and Python gives it no name."""
-    function = getattr(ctypes.CDLL(None), "sync_file_range", None)
+    function = c_function("sync_file_range")
     if function is None:
         return None
     function.restype = ctypes.c_int

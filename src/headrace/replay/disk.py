@@ -15,7 +15,6 @@ failed in `durable_point.py`.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import math
 import os
@@ -51,9 +50,10 @@ from headrace.replay.table import Table
 from headrace.spec import Signature
 from headrace.store.arena import Arena
 from headrace.store.boot import boot_id
-from headrace.store.checked_json import read_checked_json, sync_folder, write_checked_json
+from headrace.store.checked_json import read_checked_json, write_checked_json
 from headrace.store.layout import plan
 from headrace.store.store import Store
+from headrace.system import lock, need_linux, sync_folder, unlock
 from headrace.tables.layout import DELETES, IGNORED_DELETES, IGNORED_UPDATES, INSERTS, SAMPLES, UPDATES
 
 _LOGGER = logging.getLogger(__name__)
@@ -105,6 +105,7 @@ class Disk:
 
     Raises:
         CheckpointError: another process uses it; it holds something else; it is damaged.
+        Unsupported: on another system than Linux.
 
     Attributes:
         store: the rows; pages are as they were found until `open_rings` has mended them.
@@ -115,6 +116,7 @@ class Disk:
     def __init__(
         self, path: str | os.PathLike[str], signature: Signature, tables: Sequence[str], capacity: int | None
     ) -> None:
+        need_disk("path")
         signature.to_json()  # One that cannot be written down is refused before anything is made.
         self.folder = Path(path)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -131,7 +133,7 @@ class Disk:
             self.store = self._open_store(descriptor, signature, capacity)
         except BaseException:
             # A mapping that somebody's traceback still holds would keep the lock.
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            unlock(descriptor)
             raise
         finally:
             # The arena has a descriptor of its own; the lock is shared by all of them.
@@ -158,7 +160,7 @@ class Disk:
 
     def _lock(self) -> int:
         """A descriptor of the rows' file that holds its lock; the lock goes with the last process that has it."""
-        rows, flags = self.folder / ROWS, os.O_RDWR | os.O_CLOEXEC
+        rows, flags = self.folder / ROWS, os.O_RDWR
         if not (self.folder / _MANIFEST).exists():
             foreign = [path.name for path in self.folder.iterdir() if not _is_own(path.name)]
             if foreign:
@@ -171,14 +173,12 @@ class Disk:
             descriptor = os.open(rows, flags, 0o600)
         except OSError as error:
             raise CheckpointError(f"{rows}: expected the rows of a store, got {error.strerror}") from error
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+        if not lock(descriptor):
             os.close(descriptor)
             raise CheckpointError(
                 f"{self.folder}: the store is in use by another process, by the worker of a collector, or was opened "
                 "twice in this one; close it there first, and shut its collectors down"
-            ) from error
+            )
         return descriptor
 
     def _read_manifest(self) -> StoreManifest | None:
@@ -423,6 +423,19 @@ class Disk:
                     self.store.arena.make_private()
             finally:
                 self.store.close()
+
+
+def need_disk(what: str) -> None:
+    """Refuse a store on disk where files cannot be mapped and locked as it needs.
+
+    Raises:
+        Unsupported: on another system than Linux.
+    """
+    need_linux(
+        what,
+        "files that are mapped and locked",
+        "Keep the replay in memory, and save checkpoints: replay.save(directory), hr.Replay.load(directory)",
+    )
 
 
 def is_store(folder: Path) -> bool:

@@ -44,6 +44,7 @@ class Replay:
     Raises:
         ValueError: no table, two of one name, capacity < 1; `path`, and a table with a `CustomSelector`.
         CheckpointError: `path` is in use, holds something else or another store, or is damaged; it was not changed.
+        Unsupported: `path`, on another system than Linux.
 
     >>> import headrace as hr
     >>> table = hr.Table("t", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=100)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from headrace.errors import CheckpointError, Closed
 from headrace.replay.checksums import hash_of_page, pages_in_use
 from headrace.replay.closed_store import HASHES, is_as_closed, read_closed, refuse_damage
-from headrace.replay.disk import HEADER, StoreManifest, check_arrays, is_store, read_store_manifest
+from headrace.replay.disk import HEADER, StoreManifest, check_arrays, is_store, need_disk, read_store_manifest
 from headrace.replay.disk_header import DiskHeader
 from headrace.replay.durable_point import DURABLE
 from headrace.replay.generations import Generations
@@ -26,6 +25,7 @@ from headrace.store.arena import Arena
 from headrace.store.boot import boot_id
 from headrace.store.layout import REFERENCES, plan
 from headrace.store.store import Store
+from headrace.system import lock
 from headrace.tables.layout import LIVE
 
 __all__ = ["StoredReplay", "is_store"]
@@ -41,6 +41,7 @@ class StoredReplay:
 
     Raises:
         CheckpointError: the store is in use by a process, or damaged.
+        Unsupported: on another system than Linux.
 
     Attributes:
         store: the rows.
@@ -50,6 +51,7 @@ class StoredReplay:
     """
 
     def __init__(self, folder: Path) -> None:
+        need_disk(f"{folder}, a store on disk")
         manifest = read_store_manifest(folder)
         self.is_closed = False
         self._descriptor = _shared_lock(folder)
@@ -157,18 +159,16 @@ class StoredReplay:
 def _shared_lock(folder: Path) -> int:
     """Returns a descriptor whose lock keeps an owner out and lets others look."""
     try:
-        descriptor = os.open(folder / ROWS, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(folder / ROWS, os.O_RDONLY)
     except OSError as error:
         raise CheckpointError(
             f"{folder / ROWS}: expected the rows of a store, got {error.strerror}"
         ) from error
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError as error:
+    if not lock(descriptor, shared=True):
         os.close(descriptor)
         raise CheckpointError(
             f"{folder}: the store is in use by another process, or by this one; close it there first"
-        ) from error
+        )
     return descriptor
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -18,11 +19,13 @@ from headrace.errors import Closed
 from headrace.forking import ForkFollowers, HomeProcess
 from headrace.server.batch_buffers import BatchBuffer, BatchBuffers, Lease
 from headrace.spec import ArraySpec, Signature
+from headrace.system import has_gil
 from headrace.trajectories.leaf_checks import LeafCheck, checked_reader
 from headrace.trees import build, compile_tree
 from headrace.waits import Wait
 
 Array = np.ndarray[Any, Any]
+_Store = Callable[["BatchQueue", Sequence[Any]], bool]
 
 
 _REMEDY = (
@@ -51,6 +54,22 @@ class _Fork:
         queue = self._queue()
         if queue is not None:
             queue._open = queue._no_batch
+
+
+def _one_at_a_time(store: _Store) -> _Store:
+    """Takes the queue's lock for each sample where threads run Python side by side.
+
+    Without the interpreter's lock a shared iterator may give one place to two senders, or leave one out.
+    """
+    if has_gil():
+        return store
+
+    @functools.wraps(store)
+    def locked(queue: BatchQueue, values: Sequence[Any]) -> bool:
+        with queue._lock:
+            return store(queue, values)
+
+    return locked
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,8 +306,9 @@ class BatchQueue:
     def _tree(self, arrays: Sequence[Array]) -> Any:
         return build(self._node, {leaf.path: array for leaf, array in zip(self._checks, arrays, strict=True)})
 
+    @_one_at_a_time
     def _store(self, values: Sequence[Any]) -> bool:
-        """Takes the next place of the open batch, without the lock, and copies the values there, if one is left."""
+        """Takes the next place of the open batch and copies the values there, if one is left; needs no lock."""
         buffer, row = self._open, None
         try:
             # Nothing can come between the iterator's step and the row being known here: no other thread, and no

@@ -1,7 +1,8 @@
 """One stretch of mapped memory that holds every array of a store.
 
 The arena is reserved at its full size and memory is taken as it is first written, so an array never moves and a store
-can grow. It lives in one of three places, and the code above does not know which:
+can grow. It lives in one of three places, and the code above does not know which. Systems other than Linux have the
+first:
 
 * private memory: `Arena.private` and `Arena.private_sparse`; `share` makes a memory file of it when one is needed;
 * a memory file that other processes of this machine map by its descriptor: `Arena.shared` and `Arena.attach`.
@@ -14,37 +15,26 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-# Python names this constant only from 3.14 on; without it Linux may refuse to reserve more than there is memory.
-_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if os.uname().sysname == "Linux" else 0)
-# Nor this one; Linux and macOS agree on it.
+from headrace.system import NO_RESERVE, c_function, is_linux, memory_file, need_linux, private_mapping
+
+# Python has no name for it.
 _FIXED = 0x10
 # Pieces are mapped one by one, which the system does by its own pages.
 _ALIGNMENT = max(4096, mmap.PAGESIZE)
 _WORTH_HUGE_PAGES = 4 << 20
 # Memory becomes shared so many bytes at a time: others wait some milliseconds for each.
 _SHARED_AT_ONCE = 16 << 20
-
-# Python's own mmap takes no address.
-_c_mmap = ctypes.CDLL(None, use_errno=True).mmap
-_c_mmap.restype = ctypes.c_void_p
-_c_mmap.argtypes = (
-    ctypes.c_void_p,
-    ctypes.c_size_t,
-    ctypes.c_int,
-    ctypes.c_int,
-    ctypes.c_int,
-    ctypes.c_long,
-)
 
 
 class Arena:
@@ -91,41 +81,48 @@ class Arena:
         be used: there it is a memory file, of which the system counts what is written.
         """
         try:
-            mapping = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE)
+            mapping = private_mapping(nbytes)
         except OSError:
+            if not is_linux():
+                raise
             return cls.shared(nbytes)
         return cls(mapping, nbytes)
 
     @classmethod
     def shared(cls, nbytes: int) -> Arena:
-        """A memory file without a name; send `descriptor` to the processes that are to map it."""
-        descriptor = _memory_file()
-        with _closed_on_failure(descriptor):
-            os.ftruncate(descriptor, nbytes)
-        return cls.attach(descriptor, nbytes)
+        """A memory file without a name; send `descriptor` to the processes that are to map it.
+
+        Raises:
+            Unsupported: on another system than Linux; so for all that maps a file.
+        """
+        _need_files("Arena.shared")
+        return cls.attach(memory_file("headrace", nbytes), nbytes)
 
     @classmethod
     def attach(cls, descriptor: int, nbytes: int) -> Arena:
         """Map a memory file that another process made; the arena owns `descriptor` from here on."""
         with _closed_on_failure(descriptor):
-            mapping = mmap.mmap(descriptor, nbytes, flags=mmap.MAP_SHARED | _NORESERVE)
+            _need_files("Arena.attach")
+            mapping = mmap.mmap(descriptor, nbytes, flags=mmap.MAP_SHARED | NO_RESERVE)
         return cls(mapping, nbytes, descriptor)
 
     @classmethod
     def file(cls, path: Path, nbytes: int) -> Arena:
         """A sparse file on disk, made if it is not there, grown to `nbytes` if it is shorter."""
-        return cls.on_disk(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), nbytes)
+        _need_files("Arena.file")
+        return cls.on_disk(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), nbytes)
 
     @classmethod
     def on_disk(cls, descriptor: int, nbytes: int) -> Arena:
         """Does the same as `file`, of a file that is open; the arena owns `descriptor` from here on."""
         with _closed_on_failure(descriptor):
+            _need_files("Arena.on_disk")
             if os.fstat(descriptor).st_size < nbytes:
                 os.ftruncate(descriptor, nbytes)
             # A mapping keeps the opening that it was made of, and with it a lock: the lock is on `descriptor` alone,
             # so that a forked child can let it go.
             with _opened_again(descriptor) as other:
-                mapping = mmap.mmap(other, nbytes, flags=mmap.MAP_SHARED | _NORESERVE)
+                mapping = mmap.mmap(other, nbytes, flags=mmap.MAP_SHARED | NO_RESERVE)
         arena = cls(mapping, nbytes, descriptor)
         arena.is_on_disk = True
         return arena
@@ -136,6 +133,7 @@ class Arena:
 
         Zeros stand behind the end of a file that is shorter.
         """
+        _need_files("Arena.copy_on_write")
         with path.open("rb") as file:
             arena = cls.private_sparse(nbytes)
             arena._map_over(file.fileno(), 0, min(nbytes, os.fstat(file.fileno()).st_size), mmap.MAP_PRIVATE)
@@ -208,7 +206,9 @@ class Arena:
 
         Raises:
             OSError: no room; the arena is as good as before, and this may be tried again.
+            Unsupported: on another system than Linux.
         """
+        _need_files("Arena.share")
         while True:
             with lock:
                 if self._descriptor is not None:
@@ -217,10 +217,7 @@ class Arena:
 
     def _share_piece(self, written: NDArray[np.int64]) -> None:
         if self._next_descriptor is None:
-            descriptor = _memory_file()
-            with _closed_on_failure(descriptor):
-                os.ftruncate(descriptor, self.nbytes)
-            self._next_descriptor = descriptor
+            self._next_descriptor = memory_file("headrace", self.nbytes)
         begin, stop, room = self.moved, self.nbytes, _SHARED_AT_ONCE
         for first, after in np.maximum(written[written[:, 1] > begin], begin).tolist():
             end = min(after, (first + room) // mmap.PAGESIZE * mmap.PAGESIZE)
@@ -272,17 +269,18 @@ class Arena:
         if stop <= begin:
             return
         address = ctypes.addressof(ctypes.c_char.from_buffer(self._mapping)) + begin
-        flags = kind | _FIXED | _NORESERVE
-        found = _c_mmap(address, stop - begin, mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, begin)
+        flags = kind | _FIXED | NO_RESERVE
+        found = _mmap_at()(address, stop - begin, mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, begin)
         if found != address:
             number = ctypes.get_errno()
             raise OSError(number, f"mmap of another memory at the same place: {os.strerror(number)}")
 
     def sync(self) -> None:
         """Write everything to the disk (a file's pages; memory has nothing to do)."""
-        self._mapping.flush()
-        if self.is_on_disk and self._descriptor is not None:
-            os.fsync(self._descriptor)
+        if self.is_on_disk:
+            self._mapping.flush()
+            if self._descriptor is not None:
+                os.fsync(self._descriptor)
 
     def close(self) -> None:
         """Give the descriptor back. The mapping itself goes with the last array over it."""
@@ -312,7 +310,7 @@ def _closed_on_failure(descriptor: int) -> Iterator[None]:
 def _opened_again(descriptor: int) -> Iterator[int]:
     """Another opening of the same file, without the locks of the first; the first where the system cannot."""
     try:
-        other = os.open(f"/proc/self/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
+        other = os.open(f"/proc/self/fd/{descriptor}", os.O_RDWR)
     except OSError:
         yield descriptor
         return
@@ -322,12 +320,24 @@ def _opened_again(descriptor: int) -> Iterator[int]:
         os.close(other)
 
 
-def _memory_file() -> int:
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("headrace", os.MFD_CLOEXEC)
-    # Systems without memory files: a temporary file that loses its name at once behaves alike.
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
+def _need_files(what: str) -> None:
+    need_linux(what, "files that are mapped at a place of memory", "Use Arena.private")
+
+
+@cache
+def _mmap_at() -> Any:
+    """Mmap of C: that of Python takes no address."""
+    function = c_function("mmap")
+    function.restype = ctypes.c_void_p
+    function.argtypes = (
+        ctypes.c_void_p,
+        ctypes.c_size_t,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_long,
+    )
+    return function
 
 
 @dataclass

@@ -16,7 +16,8 @@ import xxhash
 from numpy.typing import NDArray
 
 from headrace.errors import CheckpointError
-from headrace.store.checked_json import checked_content, checked_json, sync_folder
+from headrace.store.checked_json import checked_content, checked_json
+from headrace.system import sync_folder
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -50,7 +51,7 @@ def write_checked_arrays(
             file.write(_bytes_of(part))
         file.flush()
         os.fsync(file.fileno())
-    os.rename(partial, path)
+    os.replace(partial, path)
     sync_folder(path.parent)
 
 

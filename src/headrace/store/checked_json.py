@@ -18,6 +18,7 @@ import msgspec
 import xxhash
 
 from headrace.errors import CheckpointError
+from headrace.system import sync_folder
 
 T = TypeVar("T")
 
@@ -42,7 +43,7 @@ def write_checked_json(path: Path, content: msgspec.Struct, format_name: str, ve
         file.write(checked_json(content, format_name, version))
         file.flush()
         os.fsync(file.fileno())
-    os.rename(partial, path)
+    os.replace(partial, path)
     sync_folder(path.parent)
 
 
@@ -83,12 +84,3 @@ def checked_content(
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CheckpointError(f"{path}: expected a {format_name}: {error}") from error
-
-
-def sync_folder(folder: Path) -> None:
-    """See to it that the names in a folder are on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -11,7 +11,6 @@ stand once for each episode and page (`start_rows`, `start_ids`), policy version
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 from headrace.spec import Signature
 from headrace.store.arena import ArenaLayout
 from headrace.store.records import columns_of, record_layout
+from headrace.system import reservable_nbytes
 
 # The words of `pages[page]`.
 LANES = 0  # environments side by side; 0 while the page is free
@@ -163,12 +163,8 @@ def rows_of_a_page(row_nbytes: int, capacity: int | None) -> int:
 
 
 def reserved_rows(row_nbytes: int) -> int:
-    """How many rows a store without capacity reserves: twice what this machine's memory could hold.
-
-    The reservation is address space; a replay that comes near it is out of memory long before.
-    """
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return int(min(MAX_ROWS // 2, 2 * memory // (row_nbytes + 24)))
+    """How many rows a store without capacity reserves: as many as the system lets it (`system.reservable_nbytes`)."""
+    return int(min(MAX_ROWS // 2, reservable_nbytes() // (row_nbytes + 24)))
 
 
 def reserved_pages(capacity: int | None, row_nbytes: int, page_rows: int) -> int:

@@ -11,6 +11,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from headrace.errors import Unsupported
+
 Result = TypeVar("Result")
 
 
@@ -24,10 +26,13 @@ def in_forked_child(function: Callable[[], Result], timeout: float = 30.0) -> Re
     Raises:
         RuntimeError: with the traceback of what it raised there.
         TimeoutError: it hung.
+        Unsupported: on a system that does not fork.
 
     >>> in_forked_child(lambda: os.getpid() != os.getppid())
     True
     """
+    if not hasattr(os, "fork"):
+        raise Unsupported("in_forked_child: expected a system that forks; skip the test on this one")
     ours, theirs = os.pipe()
     with warnings.catch_warnings():
         # Python and libraries warn of forks beside threads; to see what becomes of them is what this is for.

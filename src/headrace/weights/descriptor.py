@@ -1,24 +1,11 @@
-"""A file descriptor of anonymous memory, and how it reaches another process."""
+"""How a file descriptor of anonymous memory reaches another process."""
 
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable
 from multiprocessing import context, reduction
 from typing import Any
-
-
-def anonymous_memory(nbytes: int) -> int:
-    """A descriptor of zeroed memory without a name: when the last process closes it, it is gone."""
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("headrace-weights", os.MFD_CLOEXEC)
-    else:
-        # A temporary file that loses its name at once behaves alike.
-        with tempfile.TemporaryFile() as file:
-            descriptor = os.dup(file.fileno())
-    os.ftruncate(descriptor, nbytes)
-    return descriptor
 
 
 def portable(descriptor: int) -> tuple[Callable[..., int], tuple[Any, ...]]:
@@ -40,7 +27,7 @@ def _inherited(handle: Any) -> int:
 def _through_proc(pid: int, descriptor: int, identity: tuple[int, int]) -> int:
     path = f"/proc/{pid}/fd/{descriptor}"
     try:
-        opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        opened = os.open(path, os.O_RDONLY)
     except OSError as error:
         raise OSError(
             f"expected to open the memory of process {pid}: {error}; send the receiver while that process lives, as an "

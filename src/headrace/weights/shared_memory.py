@@ -31,7 +31,8 @@ from numpy.typing import NDArray
 
 from headrace.errors import Closed, DeadlineExceeded
 from headrace.forking import HomeProcess
-from headrace.weights.descriptor import anonymous_memory, portable
+from headrace.system import memory_file, need_linux, register_at_fork
+from headrace.weights.descriptor import portable
 from headrace.weights.layout import WeightLayout
 
 # Places of the 64-bit integers of the header, each on a cache line of its own.
@@ -51,6 +52,7 @@ class SharedMemory:
 
     Raises:
         SpecError: with the path of a leaf that is not an array.
+        Unsupported: on another system than Linux.
 
     >>> scheme = SharedMemory({"w": np.zeros(2)})
     >>> receiver = scheme.receiver()
@@ -62,8 +64,13 @@ class SharedMemory:
     """
 
     def __init__(self, weights: Any) -> None:
+        need_linux(
+            "hr.weights.SharedMemory",
+            "memory that processes share by its descriptor",
+            "Between threads, a policy's own `load_state_dict` does",
+        )
         self._layout = WeightLayout(weights)
-        self._descriptor = anonymous_memory(_HEADER + 2 * _slot_bytes(self._layout))
+        self._descriptor = memory_file("headrace-weights", _HEADER + 2 * _slot_bytes(self._layout))
         self._mapping = mmap.mmap(self._descriptor, 0)
         self._header = memoryview(self._mapping).cast("q")
         self._slots = _slot_views(self._layout, self._mapping)
@@ -275,7 +282,7 @@ def _renew_fence() -> None:
 
 
 # In a forked child another thread of the parent may have held it.
-os.register_at_fork(after_in_child=_renew_fence)
+register_at_fork(after_in_child=_renew_fence)
 
 
 def memory_fence() -> None:

@@ -1,0 +1,245 @@
+"""What this operating system offers: every call that only some systems have is made here, or behind `need_linux`.
+
+No module needs such a call when it is imported. What works in one process works on every system. What several processes
+share (memory by its descriptor, mapped files, locks of a store) needs Linux, and says so when it is used.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import importlib
+import mmap
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from headrace.errors import Unsupported
+
+# Python names this constant only from 3.14 on; without it Linux may refuse to reserve more than there is memory.
+NO_RESERVE: int = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
+BINARY: int = getattr(os, "O_BINARY", 0)
+"""A flag of `os.open`: without it Windows changes the ends of lines."""
+
+_NAMES = {"darwin": "macOS", "win32": "Windows", "linux": "Linux"}
+# Assumed where the system does not tell how much memory it has.
+_UNKNOWN_MEMORY = 4 << 30
+# Where a file has one place at which it is read and written, which its users share.
+_seeking = threading.Lock()
+
+
+def is_linux() -> bool:
+    """Whether all of Headrace works here."""
+    return sys.platform == "linux"
+
+
+def need_linux(what: str, needs: str, instead: str) -> None:
+    """Refuse a use that this system cannot serve.
+
+    Args:
+        what: the use, as the user wrote it.
+        needs: what it needs.
+        instead: what to do, as a sentence.
+
+    Raises:
+        Unsupported: on any other system than Linux.
+    """
+    if not is_linux():
+        here = _NAMES.get(sys.platform, sys.platform)
+        raise Unsupported(f"{what}: expected Linux, for {needs}, got {here}. {instead}")
+
+
+# ---- processes -----------------------------------------------------------------------------------------------------
+
+
+def register_at_fork(**callbacks: Callable[[], object]) -> None:
+    """Does what `os.register_at_fork` does; nothing on a system that does not fork."""
+    register = getattr(os, "register_at_fork", None)
+    if register is not None:
+        register(**callbacks)
+
+
+def processors() -> int:
+    """Returns the number of processors that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+def has_gil() -> bool:
+    """Whether only one thread of this process runs Python at a time."""
+    # From Python 3.13 on.
+    is_enabled: Callable[[], bool] = getattr(sys, "_is_gil_enabled", lambda: True)
+    return is_enabled()
+
+
+@cache
+def c_function(name: str) -> Any:
+    """A function of the C library that Python has no name for; None where there is none."""
+    with suppress(OSError, TypeError):  # Windows has no library without a name.
+        return getattr(ctypes.CDLL(None, use_errno=True), name, None)
+    return None
+
+
+# ---- memory --------------------------------------------------------------------------------------------------------
+
+
+def private_mapping(nbytes: int) -> mmap.mmap:
+    """Zeroed memory of this process alone.
+
+    Where the system lets a process reserve more than there is, only what is written is taken. Windows counts all of it
+    against the memory and the page file of the machine (`reservable_nbytes`), and takes pages as they are written.
+
+    Raises:
+        OSError: the system refuses.
+    """
+    if sys.platform == "win32":
+        return mmap.mmap(-1, nbytes)
+    return mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE)
+
+
+def reservable_nbytes() -> int:
+    """How many bytes a store without capacity reserves.
+
+    Twice the memory of the machine where reserving takes nothing: a replay that comes near it is out of memory long
+    before. Windows counts what is reserved, so there it is a quarter of what the system would still grant.
+    """
+    if sys.platform == "win32":
+        return _grantable_on_windows() // 4
+    with suppress(AttributeError, OSError, ValueError):
+        pages = os.sysconf("SC_PHYS_PAGES")
+        if pages > 0:
+            return 2 * os.sysconf("SC_PAGE_SIZE") * pages
+    return 2 * _UNKNOWN_MEMORY
+
+
+def _grantable_on_windows() -> int:
+    # MEMORYSTATUSEX: its own size and the load in one word; then physical memory, in all and free, and what the system
+    # grants to processes, in all and still.
+    status = (ctypes.c_uint64 * 8)(64)
+    with suppress(AttributeError, OSError):
+        if getattr(ctypes, "windll").kernel32.GlobalMemoryStatusEx(ctypes.byref(status)):  # noqa: B009 - of Windows alone
+            return int(min(status[1], status[4]))
+    return _UNKNOWN_MEMORY
+
+
+def memory_file(name: str, nbytes: int) -> int:
+    """A descriptor of zeroed memory without a name on the disk: it is gone when the last process closes it."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
+    else:
+        # A Python that was built for an old Linux: a temporary file that loses its name at once behaves alike.
+        with tempfile.TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+    try:
+        os.ftruncate(descriptor, nbytes)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+# ---- files ---------------------------------------------------------------------------------------------------------
+
+
+def open_folder(folder: Path) -> int | None:
+    """A descriptor of a folder, to lock it or to sync its names; None on Windows, which opens no folder.
+
+    Raises:
+        OSError: it is not there, or is no folder.
+    """
+    if sys.platform == "win32":
+        return None
+    return os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+
+
+def sync_folder(folder: Path) -> None:
+    """See to it that the names in a folder are on the disk. Windows does that by itself."""
+    descriptor = open_folder(folder)
+    if descriptor is not None:
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def sync_file(path: Path) -> None:
+    """See to it that the content of a file is on the disk."""
+    # Windows syncs only what could have been written to.
+    descriptor = os.open(path, os.O_RDWR if sys.platform == "win32" else os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def has_locks() -> bool:
+    """Whether `lock` can lock anything here."""
+    return _fcntl() is not None
+
+
+def lock(descriptor: int, *, shared: bool = False) -> bool:
+    """Lock what is open there; the lock goes with the last process that has this opening.
+
+    Args:
+        descriptor: of a file or a folder.
+        shared: others may have it shared, too.
+
+    Returns:
+        Whether the lock is held; False: another opening has it.
+
+    Raises:
+        OSError: the file system has no locks, or the system has none (`has_locks`).
+    """
+    locks = _fcntl()
+    if locks is None:
+        raise OSError(errno.ENOSYS, "this system has no locks of folders")
+    try:
+        locks.flock(descriptor, (locks.LOCK_SH if shared else locks.LOCK_EX) | locks.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def unlock(descriptor: int) -> None:
+    """Give a lock back, whichever process it was inherited by.
+
+    Raises:
+        OSError: see `lock`.
+    """
+    locks = _fcntl()
+    if locks is None:
+        raise OSError(errno.ENOSYS, "this system has no locks of folders")
+    locks.flock(descriptor, locks.LOCK_UN)
+
+
+def _fcntl() -> Any:
+    try:
+        return importlib.import_module("fcntl")
+    except ImportError:
+        return None
+
+
+def write_at(descriptor: int, parts: Sequence[memoryview], offset: int) -> int:
+    """Write these parts one after another at a place of a file; returns how many bytes were written, at least one."""
+    if hasattr(os, "pwritev"):
+        return os.pwritev(descriptor, parts, offset)
+    with _seeking:
+        os.lseek(descriptor, offset, os.SEEK_SET)
+        return os.write(descriptor, parts[0])
+
+
+def read_at(descriptor: int, parts: Sequence[memoryview], offset: int) -> int:
+    """Fill these parts one after another from a place of a file; returns how many bytes were read, 0 at its end."""
+    if hasattr(os, "preadv"):
+        return os.preadv(descriptor, parts, offset)
+    with _seeking:
+        os.lseek(descriptor, offset, os.SEEK_SET)
+        content = os.read(descriptor, len(parts[0]))
+    parts[0][: len(content)] = content
+    return len(content)
