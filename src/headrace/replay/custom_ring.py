@@ -23,7 +23,6 @@ from headrace.tables.layout import CUSTOM, LIVE, MAX_SIZE
 
 # The kernel that inserts never takes a victim here.
 _NO_LIMIT = sys.maxsize
-_NO_NUMBERS = np.zeros(0, np.float64)
 
 
 class _NoKernel(Selector):
@@ -108,9 +107,7 @@ class CustomRing(ItemRing):
             index.insert(int(key), float(priority[0]))
         done = 0
         while not done:
-            done, _, stopped = inserting.insert_into(
-                self._table, key, row, window, priority, pins, _NO_NUMBERS
-            )
+            done, _, stopped = inserting.insert(self.items, key, row, window.reshape(-1), priority, pins)
             try:
                 self._remove_obstacle(stopped)
             except StoreFull:
@@ -130,11 +127,8 @@ class CustomRing(ItemRing):
         if self._remover_index is not None:
             keys, _ = self._remover_index.choose(1, self._random)
             return int(self._slots_of(keys, self._remover_index)[0])
-        scratch, picked = self._scratch, 0
-        while not picked:
-            uniforms = self._random.random(8) if self._random_victims else _NO_NUMBERS
-            picked = drawing.choose(self.arrays, self.arrays.remover, uniforms, scratch.slot, scratch.chance)
-        return int(scratch.slot[0])
+        slot, _ = drawing.choose(self.items, self.items.remover)
+        return slot
 
     def _take_out(self, slots: NDArray[np.int64]) -> None:
         # First, so that items of which an index could not be told are still there.
@@ -199,8 +193,8 @@ class CustomRing(ItemRing):
         if max_times:
             return self._draw_one_by_one(self._sampler_index, keys, integers, floats, max_times)
         self._choose(self._sampler_index, 0, len(keys), integers, floats)
-        drawing.take_from(self._table, 0, len(keys), keys, integers, floats)
-        return self._windows_of(integers[drawing.SLOT]), 0
+        drawing.take(self.items, 0, len(keys), keys, integers, floats[PRIORITY])
+        return self._windows_of(integers[SLOT]), 0
 
     def draw_distinct(
         self,
@@ -218,7 +212,7 @@ class CustomRing(ItemRing):
     def _forget_spent(self, keys: NDArray[np.uint64], integers: NDArray[np.int64], max_times: int) -> None:
         """Tell the indexes of the items that left with these draws."""
         if max_times:
-            self._forget(keys[integers[drawing.TIMES] >= max_times].tolist())
+            self._forget(keys[integers[TIMES] >= max_times].tolist())
 
     def _draw_one_by_one(
         self,
@@ -232,11 +226,11 @@ class CustomRing(ItemRing):
         removed = 0
         for place in range(len(keys)):
             self._choose(index, place, place + 1, integers, floats)
-            drawing.take_from(self._table, place, place + 1, keys, integers, floats)
-            slot = integers[drawing.SLOT, place : place + 1]
+            drawing.take(self.items, place, place + 1, keys, integers, floats[PRIORITY])
+            slot = integers[SLOT, place : place + 1]
             if len(windows):
                 windows[place] = self.arrays.windows[slot[0]]
-            if integers[drawing.TIMES, place] >= max_times:
+            if integers[TIMES, place] >= max_times:
                 self._take_out(slot.copy())
                 self._close_holes()
                 removed += 1
@@ -251,8 +245,8 @@ class CustomRing(ItemRing):
         floats: NDArray[np.float64],
     ) -> None:
         keys, probabilities = index.choose(stop - start, self._random)
-        integers[drawing.SLOT, start:stop] = self._slots_of(keys, index)
-        floats[drawing.PROBABILITY, start:stop] = probabilities
+        integers[SLOT, start:stop] = self._slots_of(keys, index)
+        floats[PROBABILITY, start:stop] = probabilities
 
     # ---- items by key ----------------------------------------------------------------------------------------------
 

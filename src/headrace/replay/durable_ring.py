@@ -181,23 +181,22 @@ class DurableRing(ItemRing):
         insert = partial(super().insert, first_key, rows, windows, priorities, pins)
         return self._insertion(len(rows), windows, priorities, insert)
 
-    def append_step(self, block: LaneBlock, first_key: int, priorities: NDArray[np.float64]) -> int:
+    def append_step(self, block: LaneBlock, first_key: int, priority: float) -> int:
         """See `ItemRing.append_step`."""
-        append = partial(super().append_step, block, first_key, priorities)
-        return self._insertion(block.lanes, ONE_ROW, priorities, append)
+        append = partial(super().append_step, block, first_key, priority)
+        return self._insertion(block.lanes, ONE_ROW, np.array([priority]), append)
 
     def append_and_cut(self, block: LaneBlock, cutter: Cutter, first_key: int) -> int:
         """See `ItemRing.append_and_cut`."""
-        windows = np.array([[cutter.cut.length, 0, cutter.cut.lookahead]], np.uint32)
+        windows = np.array([[cutter.length, 0, cutter.lookahead]], np.uint32)
         append = partial(super().append_and_cut, block, cutter, first_key)
         return self._insertion(block.lanes, windows, cutter.priorities, append)
 
     def append_seam_and_cut(self, block: LaneBlock, seam: Seam, cutter: Cutter, first_key: int) -> int:
         """See `ItemRing.append_seam_and_cut`."""
         # How many windows there are and of which shapes is known when they are cut.
-        self._commit_and_cut(block, seam, cutter)
-        out = cutter.out
-        rows, windows = out.rows[: out.total[0]], out.shapes[: out.total[0]]
+        commit_seam_and_cut(block.kernel, cutter, block.no_lanes, *seam)
+        rows, windows = cutter.windows()
         try:
             return self.insert(first_key, rows, windows, cutter.priorities)
         except StoreFull as error:

@@ -1,20 +1,12 @@
-"""The random generator of a replay: its numbers inside kernels, its state as a record for files."""
+"""The state of a replay's random generator as a record for files."""
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any, Literal
 
 import msgspec
-import numpy as np
 
 _BITS = 128
-
-
-def addresses_of(random: np.random.Generator) -> tuple[int, int]:
-    """What `intrinsics.next_double` asks for numbers: a function and a state, which live as long as the generator."""
-    interface: Any = random.bit_generator.ctypes
-    return int(ctypes.cast(interface.next_double, ctypes.c_void_p).value or 0), interface.state_address
 
 
 class GeneratorRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -129,7 +129,7 @@ class ItemMaker:
             key = self._replay.new_keys(block.lanes)
             row, before = block.row, only.table.inserts
             try:
-                only.table.append_step(block, key, only.priorities)
+                only.table.append_step(block, key, only.cutter.priority)
             except StoreFull as error:
                 self._refuse_if_stored(error, block, row)
             if self.made is not None:

@@ -16,24 +16,28 @@ from headrace.replay.selectors import Selector
 from headrace.store.block import LaneBlock, Seam
 from headrace.store.room import stored_without_items
 from headrace.store.store import Store
-from headrace.tables import changing, drawing, inserting, moving
-from headrace.tables.appending import append_and_cut, append_seam_and_cut
+from headrace.tables import appending, changing, drawing, inserting, moving
 from headrace.tables.changing import unpin_items
 from headrace.tables.cutting import Cutter
 from headrace.tables.items import Items
 from headrace.tables.layout import (
     DEAD,
+    DONE,
     FIRST,
     HAS_SEQUENCES,
     INSERTED,
     LIVE,
     MAX_SIZE,
+    NO_PRIORITIES,
+    NO_SLOT,
+    NO_WINDOWS,
     ONE_ROW,
-    PRIORITIZED,
     SAMPLED,
+    SIZE,
+    SLOT,
     SPAN,
+    TIMES,
     TOLD_WORDS,
-    UNIFORM,
     UNIQUE,
 )
 
@@ -42,7 +46,6 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger(__name__)
 _SMALLEST = 1024
-_NO_NUMBERS = np.zeros(0, np.float64)
 
 
 class ItemRing:
@@ -78,8 +81,6 @@ class ItemRing:
         self._remover = remover
         self._random = random
         self._numbers = Numbers(random)
-        self._random_victims = remover.kind in (UNIFORM, PRIORITIZED)
-        self._random_draws = sampler.kind in (UNIFORM, PRIORITIZED)
         self._open(loaded)
 
     def _open(self, loaded: ItemMemory | None) -> None:
@@ -174,12 +175,11 @@ class ItemRing:
         """
         left = 0
         while True:
-            uniforms = self._random.random(2 * len(rows) + 8) if self._random_victims else _NO_NUMBERS
-            done, gone, stopped = inserting.insert_into(
-                self._table, first_key, rows, windows, priorities, pins, uniforms
+            done, gone, stopped = inserting.insert(
+                self.items, first_key, rows, windows.reshape(-1), priorities, pins
             )
-            left += int(gone)
-            if stopped == inserting.DONE:
+            left += gone
+            if stopped == DONE:
                 return left
             first_key += done
             rows = rows[done:]
@@ -187,87 +187,39 @@ class ItemRing:
             priorities = priorities[done:] if len(priorities) > 1 else priorities
             self._remove_obstacle(stopped)
 
-    def append_step(self, block: LaneBlock, first_key: int, priorities: NDArray[np.float64]) -> int:
+    def append_step(self, block: LaneBlock, first_key: int, priority: float) -> int:
         """Commit a block's step and insert an item of each of its rows; returns how many items left for them."""
-        uniforms = self._random.random(2 * block.lanes + 8) if self._random_victims else _NO_NUMBERS
-        try:
-            done, left, stopped = inserting.append_step(
-                self._table, block.handles, block.row_to_commit(), first_key, priorities, uniforms
-            )
-            block.committed()
-        except BaseException:
-            block.catch_up()
-            raise
-        if stopped == inserting.DONE:
-            return int(left)
-        rows = block.newest_rows
-        return int(left) + self._insert_rest(stopped, done, first_key, rows, ONE_ROW, priorities, 1)
+        done, left, stopped = inserting.append_step(self.items, block.kernel, first_key, priority)
+        if stopped == DONE:
+            return left
+        rows, priorities = block.newest_rows, np.array([priority])
+        return left + self._insert_rest(stopped, done, first_key, rows, ONE_ROW, priorities, 1)
 
     def append_and_cut(self, block: LaneBlock, cutter: Cutter, first_key: int) -> int:
         """Commit a block's step and insert the items that it completes; returns how many items left for them.
 
         Args:
-            cutter: with room for one window of each lane; its `out` tells which were completed.
+            block: of the step.
+            cutter: cuts them; its `total` tells how many were completed.
+            first_key: of the first item.
         """
-        uniforms = self._random.random(2 * block.lanes + 8) if self._random_victims else _NO_NUMBERS
-        try:
-            done, left, stopped = append_and_cut(
-                self._table, block.handles, cutter.handles, block.row_to_commit(), first_key, uniforms
-            )
-            block.committed()
-        except BaseException:
-            block.catch_up()
-            raise
-        if stopped == inserting.DONE:
-            return int(left)
-        out = cutter.out
-        rows = out.rows[: out.total[0]]
-        return int(left) + self._insert_rest(
-            stopped, done, first_key, rows, out.shapes[:1], cutter.priorities
-        )
+        done, left, stopped = appending.append_and_cut(self.items, block.kernel, cutter, first_key)
+        if stopped == DONE:
+            return left
+        rows, shapes = cutter.windows()
+        return left + self._insert_rest(stopped, done, first_key, rows, shapes[:1], cutter.priorities)
 
     def append_seam_and_cut(self, block: LaneBlock, seam: Seam, cutter: Cutter, first_key: int) -> int:
-        """Does the same as `append_and_cut`, where some lanes hold nothing and the episodes of some end.
-
-        Args:
-            cutter: with room for all the windows.
-        """
-        uniforms = self._random.random(2 * block.lanes + 8) if self._random_victims else _NO_NUMBERS
-        try:
-            done, left, stopped = append_seam_and_cut(
-                self._table,
-                block.handles,
-                cutter.handles,
-                block.row_to_commit(),
-                first_key,
-                uniforms,
-                block.no_lanes,
-                *seam,
-                block.steps_committed + 1,
-            )
-            block.committed()
-        except BaseException:
-            block.catch_up()
-            raise
-        if stopped == inserting.DONE:
-            return int(left)
-        out = cutter.out
-        rows = out.rows[: out.total[0]]
-        windows = out.shapes[: out.total[0]] if len(seam.ended) else out.shapes[:1]
-        return int(left) + self._insert_rest(stopped, done, first_key, rows, windows, cutter.priorities)
-
-    def _commit_and_cut(self, block: LaneBlock, seam: Seam, cutter: Cutter) -> None:
-        """The part of `append_seam_and_cut` that leaves the items as they are."""
-        store, (found, shapes, lanes, total) = self._store, cutter.out
-        carve = (store.memory, store.places, store.arrays.page_rows)
-        total[0] = 0
-        block.commit_idle(seam.idle)
-        page = block.last // store.arrays.page_rows
-        cut_block_in(*carve, page, *cutter.cut, found, shapes, lanes, total)
-        if len(seam.ended):
-            block.commit_finals(seam.ended, seam.first)
-            rows = block.last + seam.ended
-            cut_finals_in(*carve, rows, seam.ended, *cutter.cut, found, shapes, lanes, total)
+        """Does the same as `append_and_cut`, where some lanes hold nothing and the episodes of some end."""
+        done, left, stopped = appending.append_seam_and_cut(
+            self.items, block.kernel, cutter, first_key, block.no_lanes, *seam
+        )
+        if stopped == DONE:
+            return left
+        rows, shapes = cutter.windows()
+        if not len(seam.ended):
+            shapes = shapes[:1]
+        return left + self._insert_rest(stopped, done, first_key, rows, shapes, cutter.priorities)
 
     def _insert_rest(
         self,
@@ -304,19 +256,19 @@ class ItemRing:
         Raises:
             StoreFull: there is no memory for larger arrays; those there are stay as they are.
         """
-        if stopped == inserting.NO_SLOT:
+        if stopped == NO_SLOT:
             self._make_room()
-        elif stopped == inserting.NO_WINDOWS:
-            self._replace(len(self.arrays.rows), with_windows=True)
-        elif stopped == inserting.NO_PRIORITIES:
-            self._replace(len(self.arrays.rows), with_priorities=True)
+        elif stopped == NO_WINDOWS:
+            self._replace(self.items.capacity, with_windows=True)
+        elif stopped == NO_PRIORITIES:
+            self._replace(self.items.capacity, with_priorities=True)
 
     def shrink_to(self, max_size: int) -> int:
         """Set another largest size; returns how many items left at once."""
         before = self.max_size
         self._set_max_size(max_size)
         try:
-            left = self.insert(0, np.zeros(0, np.int64), self.arrays.common_window[None], self.arrays.common)
+            left = self.insert(0, np.zeros(0, np.int64), ONE_ROW, np.zeros(1))
         except BaseException:
             self._set_max_size(before)
             raise
@@ -398,15 +350,12 @@ class ItemRing:
         """
         if max_times:
             return self._draw_and_remove(keys, integers, floats, max_times)
-        drawn = 0
-        while drawn < len(keys):
-            uniforms = self._random.random(len(keys) - drawn) if self._random_draws else _NO_NUMBERS
-            drawn = drawing.draw_from(self._table, drawn, uniforms, keys, integers, floats)
-        return self._windows_of(integers[drawing.SLOT]), 0
+        drawing.draw(self.items, keys, integers, *floats)
+        return self._windows_of(integers[SLOT]), 0
 
     def draw_quick(self, quick: QuickBatches) -> tuple[NDArray[np.uint8], int] | None:
         """Draw a batch and copy its records; see `QuickBatches.sample`."""
-        return quick.sample(self._table, self._numbers)
+        return quick.sample(self.items)
 
     def draw_distinct(
         self,
@@ -418,19 +367,19 @@ class ItemRing:
         """As `draw`, uniformly, every item at most once."""
         # Rules: replay S7
         count = len(keys)
-        integers[drawing.SLOT] = self._distinct_slots(count)
-        floats[drawing.PROBABILITY] = 1.0 / len(self)
-        drawing.take_from(self._table, 0, count, keys, integers, floats)
-        windows = self._windows_of(integers[drawing.SLOT])
+        probabilities, priorities = floats
+        integers[SLOT] = self._distinct_slots(count)
+        probabilities[:] = 1.0 / len(self)
+        drawing.take(self.items, 0, count, keys, integers, priorities)
+        windows = self._windows_of(integers[SLOT])
         if not max_times:
             return windows, 0
-        spent = integers[drawing.TIMES] >= max_times
+        spent = integers[TIMES] >= max_times
         # Each removal makes the table smaller for the draws after it (replay L5).
         gone = np.cumsum(spent) - spent
-        integers[drawing.SIZE] -= gone
-        floats[drawing.PROBABILITY] = 1.0 / integers[drawing.SIZE]
-        gone_slots = integers[drawing.SLOT][spent]
-        changing.remove(self.items, gone_slots)
+        integers[SIZE] -= gone
+        probabilities[:] = 1.0 / integers[SIZE]
+        changing.remove(self.items, integers[SLOT][spent])
         self._close_holes()
         return windows, int(spent.sum())
 
@@ -442,14 +391,8 @@ class ItemRing:
         max_times: int,
     ) -> tuple[NDArray[np.uint32], int]:
         windows = np.zeros((len(keys) if self.has_windows else 0, 3), np.uint32)
-        drawn = removed = 0
-        while drawn < len(keys):
-            uniforms = self._random.random(2 * (len(keys) - drawn)) if self._random_draws else _NO_NUMBERS
-            drawn, gone = drawing.draw_and_remove(
-                self._table, max_times, drawn, uniforms, keys, integers, floats, windows
-            )
-            removed += gone
-            self._close_holes()
+        removed = drawing.draw_and_remove(self.items, max_times, keys, integers, *floats, windows)
+        self._close_holes()
         return (windows if len(windows) else self.window), removed
 
     def _windows_of(self, slots: NDArray[np.int64]) -> NDArray[np.uint32]:

@@ -135,10 +135,10 @@ class LiveTable:
             limiter.never_blocks_inserts or limiter.insertable(self.inserts, self.samples, self.deletes) >= n
         )
 
-    def append_step(self, block: LaneBlock, first_key: int, priorities: NDArray[np.float64]) -> None:
+    def append_step(self, block: LaneBlock, first_key: int, priority: float) -> None:
         """Commit a block's step and insert an item of each of its rows; the gate is known to be open."""
         try:
-            self.deletes += self.ring.append_step(block, first_key, priorities)
+            self.deletes += self.ring.append_step(block, first_key, priority)
             self.inserts += block.lanes
         except BaseException:
             self._recount()
@@ -147,14 +147,10 @@ class LiveTable:
             self._changed.notify_all()
 
     def append_and_cut(self, block: LaneBlock, cutter: Cutter, first_key: int) -> None:
-        """Commit a block's step and insert the items that it completes. The gate is known to be open.
-
-        Args:
-            cutter: cuts them.
-        """
+        """Commit a block's step and insert the items that it completes. The gate is known to be open."""
         try:
             self.deletes += self.ring.append_and_cut(block, cutter, first_key)
-            self._count_cut(cutter)
+            self._count_cut(cutter.total)
         except BaseException:
             self._recount()
             raise
@@ -163,13 +159,12 @@ class LiveTable:
         """Does the same as `append_and_cut`, where some lanes hold nothing and the episodes of some end."""
         try:
             self.deletes += self.ring.append_seam_and_cut(block, seam, cutter, first_key)
-            self._count_cut(cutter)
+            self._count_cut(cutter.total)
         except BaseException:
             self._recount()
             raise
 
-    def _count_cut(self, cutter: Cutter) -> None:
-        made = cutter.total
+    def _count_cut(self, made: int) -> None:
         self.inserts += made
         if self._waiting and made:
             self._changed.notify_all()

@@ -28,18 +28,7 @@ def append_and_cut(items: Items, lanes: Lanes, cutter: Cutter, first_key: Int) -
     lanes.take_step()
     cutter.cut_block(lanes.window.page_of(lanes.last), 1)
     # No episode ends here, so all windows have the shape of the first.
-    return insert_rows(
-        items,
-        first_key,
-        cutter.rows,
-        cutter.total,
-        cutter.shapes,
-        1,
-        items.uniforms,
-        0,
-        cutter.priority,
-        0,
-    )
+    return _insert_windows(items, cutter, first_key, 1)
 
 
 def append_seam_and_cut(
@@ -56,11 +45,31 @@ def append_seam_and_cut(
 
     Args:
         items, lanes, cutter, first_key: as there.
-        final, idle: see `Lanes.commit_marked`.
-        ended, first_final: see `Lanes.commit_finals`.
+        final, idle, ended, first_final: see `commit_seam_and_cut`.
 
     Returns:
         As `inserting.insert`; the cutter's `total` is how many were to go in.
+    """
+    commit_seam_and_cut(lanes, cutter, final, idle, ended, first_final)
+    # Where no episode ends, all windows have the shape of the first.
+    num_shapes = cutter.total if ended.shape[0] else 1
+    return _insert_windows(items, cutter, first_key, num_shapes)
+
+
+def commit_seam_and_cut(
+    lanes: Lanes,
+    cutter: Cutter,
+    final: GivenBytes,
+    idle: GivenBytes,
+    ended: GivenLongs,
+    first_final: Int,
+) -> None:
+    """The part of `append_seam_and_cut` that leaves the items as they are.
+
+    Args:
+        lanes, cutter: as there.
+        final, idle: see `Lanes.commit_marked`.
+        ended, first_final: see `Lanes.commit_finals`.
     """
     cutter.begin(lanes.count, ended.shape[0])
     lanes.take_marked(final, idle, True)
@@ -68,8 +77,9 @@ def append_seam_and_cut(
     lanes.commit_finals(ended, first_final)
     for place in range(ended.shape[0]):
         cutter.cut_final(lanes.last + ended[place])
-    # Where no episode ends, all windows have the shape of the first.
-    num_shapes = cutter.total if ended.shape[0] else 1
+
+
+def _insert_windows(items: Items, cutter: Cutter, first_key: Int, num_shapes: Int) -> tuple[Int, Int, Int]:
     return insert_rows(
         items,
         first_key,
