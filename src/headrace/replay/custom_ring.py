@@ -19,7 +19,7 @@ from headrace.replay.item_ring import ItemRing
 from headrace.replay.selectors import AnySelector, CustomSelector, Selector
 from headrace.store.store import Store
 from headrace.tables import changing, drawing, inserting
-from headrace.tables.layout import CUSTOM, LIVE, MAX_SIZE
+from headrace.tables.layout import CUSTOM, LIVE, MAX_SIZE, PRIORITY, PROBABILITY, SLOT, TIMES
 
 # The kernel that inserts never takes a victim here.
 _NO_LIMIT = sys.maxsize

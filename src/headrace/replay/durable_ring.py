@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import StoreFull
-from headrace.replay.cutting import Cutter
 from headrace.replay.generations import Generations
 from headrace.replay.item_memory import ItemMemory, ItemShape, new_items, with_selectors
 from headrace.replay.item_ring import ItemRing
@@ -25,6 +24,8 @@ from headrace.replay.table import Table, kernel_selectors
 from headrace.store.block import LaneBlock, Seam
 from headrace.store.store import Store
 from headrace.tables import journal, moving
+from headrace.tables.appending import commit_seam_and_cut
+from headrace.tables.cutting import Cutter
 from headrace.tables.layout import (
     ACTIVE,
     DELETES,

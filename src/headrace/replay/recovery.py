@@ -14,7 +14,7 @@ from headrace.replay.durable_point import DurablePoint
 from headrace.replay.durable_ring import JOURNAL_WORDS
 from headrace.replay.generations import Generations
 from headrace.replay.item_memory import ItemMemory, new_items, shape_for
-from headrace.replay.item_state import ItemState, finish_items, memory_arrays, segments
+from headrace.replay.item_state import ItemState, arrays_by_name, finish_items, segments
 from headrace.replay.table import Table, kernel_selectors
 from headrace.store.layout import LINKED
 from headrace.store.mending import EMPTY_PAGE, PageMender
@@ -95,8 +95,8 @@ def restored_items(
         with_priorities="priorities" in names,
     )
     memory = new_items(shape._replace(journal=JOURNAL_WORDS), sampler, remover, files.new)
-    items, (first, span) = memory.items, state.ring[[FIRST, SPAN]].tolist()
-    for name, array in memory_arrays(memory).items():
+    items, (first, span) = memory.arrays, state.ring[[FIRST, SPAN]].tolist()
+    for name, array in arrays_by_name(items).items():
         if name in names:
             done = 0
             for part in segments(array, first, span):
