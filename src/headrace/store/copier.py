@@ -84,8 +84,8 @@ class Copier:
                 out[number] = block[name]
         for column, shown in self._large:
             copies = gather(column, [sets[place] for _, place in shown], self._pool)
-            for (number, _), copy in zip(shown, copies, strict=True):
-                out[number] = copy
+            for (number, _), copied in zip(shown, copies, strict=True):
+                out[number] = copied
         return out
 
     def _place(self, shapes: Shapes) -> _Places:
