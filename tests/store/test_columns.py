@@ -32,7 +32,7 @@ VALUES = [
 
 
 def put_one(column, spec, path):
-    columns = RowColumns([(path, column, spec, lambda value: check_array(value, spec, path))])
+    columns = RowColumns([(path, column, lambda value: check_array(value, spec, path))])
     return lambda row, value: columns.put(row, {path: value})
 
 
@@ -299,7 +299,7 @@ def test_put_one_does_not_mind_errstate(value):
 def test_copies_of_row_columns_write_into_copies(copied):
     """Also where a column stands beside them: both copies are one array."""
     column = np.zeros(2, np.int64)
-    columns = RowColumns([("x", column, ArraySpec((), np.int64), np.asarray)])
+    columns = RowColumns([("x", column, np.asarray)])
     again, beside = copied((columns, column))
     again.put(1, {"x": 7})
     assert beside.tolist() == [0, 7]

@@ -6,60 +6,182 @@ refused step has left behind is overwritten by the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+import cython
 import numpy as np
-from numpy import float32, float64, ndarray
+from numpy import float64, ndarray
 from numpy.typing import NDArray
 
-from headrace.spec import ArraySpec, check_array
+from headrace.arrays import ArraySpec, check_array
 from headrace.store.staging import Stage
+
+if cython.compiled:
+    from cython.cimports.cpython.long import PyLong_AsLongLongAndOverflow
+    from cython.cimports.libc.string import memmove
+    from cython.cimports.numpy import (
+        PyArray_CheckExact,
+        PyArray_DATA,
+        PyArray_DIM,
+        PyArray_ISCARRAY_RO,
+        PyArray_NDIM,
+        PyArray_ScalarAsCtype,
+        PyArray_STRIDE,
+        PyArray_TYPE,
+    )
+else:
+    from headrace.kernels.kinds import Bool, Int
 
 Check = Callable[[Any], NDArray[Any]]
 """Makes an array of a column's dtype and shape of a value, or raises SpecError."""
 
-_PYTHONS = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
-_VIEWED = frozenset("?bBhHiIlLqQfd")
-"""Codes of the dtypes of which Python's memoryview writes numbers."""
 _NARROW_ROW = 4096
-"""Bytes: a wider row is written by NumPy, which lets other threads go on meanwhile."""
+"""Bytes: while a wider row is copied other threads go on."""
+
+
+class Column:
+    """One column as it is written one row at a time.
+
+    An array of its very dtype and shape is copied as bytes, and a number of Python or NumPy that it can hold is written
+    as it is: a tenth of a microsecond less than by NumPy, for each value. NumPy and the check know every other case.
+
+    Args:
+        key: of its values.
+        array: dtype[rows, ...].
+        check: for a value that is neither an array of that very dtype and shape nor a plain number.
+    """
+
+    def __init__(self, key: Any, array: NDArray[Any], check: Check) -> None:
+        self.key = key
+        self.array = array
+        self.check = check
+        self._dtype = np.dtype(array.dtype.type)
+        self._shape = array.shape[1:]
+        self._native = self._dtype.type if self._shape == () else None
+        self._number = self._dtype.num
+        self._width = array[:1].nbytes
+        # Rows that are written here; none of those that NumPy must write.
+        first = array[:1].flags
+        is_plain = array.dtype.isnative and array.flags.behaved and first.c_contiguous
+        self._rows = len(array) if is_plain else 0
+        self._is_wide = self._width > _NARROW_ROW
+        # Which numbers of Python are written here.
+        kind = self._dtype.kind if self._shape == () else ""
+        self._is_bool = kind == "b"
+        self._is_integer = kind in ("i", "u")
+        self._is_float32 = kind == "f" and self._width == 4
+        self._is_float64 = kind == "f" and self._width == 8
+        self._most = float(np.finfo(np.float32).max)
+        if self._is_integer:
+            limits = np.iinfo(self._dtype)
+            self._least_integer = int(limits.min)
+            self._most_integer = min(int(limits.max), 2**63 - 1)
+
+    def put(self, row: Int, value: Any) -> None:
+        """Write a value at a row.
+
+        Raises:
+            SpecError: it does not fit.
+        """
+        if cython.compiled and self._is_written(row, value):
+            return
+        kind = type(value)
+        if kind is self._native or (
+            kind is ndarray and value.dtype is self._dtype and value.shape == self._shape
+        ):
+            self.array[row] = value
+        else:
+            self.array[row] = self.check(value)
+
+    def _is_written(self, row: Int, value: Any) -> Bool:
+        """Whether the value was one that is written without NumPy; if so, it is."""
+        if cython.compiled:
+            if row < 0 or row >= self._rows:
+                return False
+            to = cython.cast(cython.p_uchar, PyArray_DATA(self.array)) + row * PyArray_STRIDE(self.array, 0)
+            if PyArray_CheckExact(value):
+                if not self._is_alike(value):
+                    return False
+                given = PyArray_DATA(value)
+                if not self._is_wide:
+                    memmove(to, given, self._width)
+                else:
+                    with cython.nogil:
+                        memmove(to, given, self._width)
+                return True
+            kind = type(value)
+            if kind is self._native:
+                # NumPy's own numbers with all their bits: on the way through a double a signalling NaN is quiet.
+                PyArray_ScalarAsCtype(value, to)
+                return True
+            if self._is_integer:
+                return kind is int and self._is_integer_written(to, value)
+            if self._is_float64 and kind is float:
+                cython.cast(cython.p_double, to)[0] = cython.cast(cython.double, value)
+                return True
+            if self._is_float32 and (kind is float or kind is float64):
+                number = cython.cast(cython.double, value)
+                # One out of range would become infinite.
+                if -self._most <= number <= self._most:
+                    cython.cast(cython.p_float, to)[0] = cython.cast(cython.float, number)
+                    return True
+                return False
+            if self._is_bool and kind is bool:
+                to[0] = value is True
+                return True
+        return False
+
+    def _is_alike(self, value: NDArray[Any]) -> Bool:
+        """Whether an array has the very bytes of a row."""
+        if cython.compiled:
+            axes: cython.int = PyArray_NDIM(value)
+            if (
+                PyArray_TYPE(value) != self._number
+                or axes + 1 != PyArray_NDIM(self.array)
+                or not PyArray_ISCARRAY_RO(value)
+            ):
+                return False
+            axis: cython.int
+            for axis in range(axes):
+                if PyArray_DIM(value, axis) != PyArray_DIM(self.array, axis + 1):
+                    return False
+            return True
+        else:
+            return False
+
+    def _is_integer_written(self, to: Any, value: Any) -> Bool:
+        """Whether an integer of Python is in range; if so, it is written."""
+        if cython.compiled:
+            is_larger: cython.int = 0
+            number: Int = PyLong_AsLongLongAndOverflow(value, cython.address(is_larger))
+            if is_larger or not self._least_integer <= number <= self._most_integer:
+                return False  # The table of casts says it better.
+            if self._width == 8:
+                cython.cast(cython.p_longlong, to)[0] = number
+            elif self._width == 4:
+                cython.cast(cython.p_int, to)[0] = cython.cast(cython.int, number)
+            elif self._width == 2:
+                cython.cast(cython.p_short, to)[0] = cython.cast(cython.short, number)
+            else:
+                to[0] = cython.cast(cython.uchar, number)
+            return True
+        else:
+            return False
 
 
 class RowColumns:
     """Columns as they are written one row at a time.
 
-    Python's own views of memory write a number in half the time of NumPy and a short array in two thirds, so they are
-    used wherever they store the same bits; bench/README.md has the figures.
-
     Args:
-        columns: of each the key of its values, `dtype[rows, ...]`, the spec of a row, and what is done with a value
-            that is neither an array of that very dtype and shape nor a plain number.
+        columns: of each the key of its values, `dtype[rows, ...]`, and the check; see `Column`.
     """
 
-    def __init__(self, columns: Iterable[tuple[Any, NDArray[Any], ArraySpec, Check]]) -> None:
-        self._columns = list(columns)
-        self._numbers: list[Any] = []
-        self._floats: list[Any] = []
-        self._vectors: list[Any] = []
-        self._arrays: list[Any] = []
-        for key, column, spec, check in self._columns:
-            dtype = np.dtype(spec.dtype.type)
-            viewed = _is_viewed(column)
-            if spec.shape == () and dtype.char == "f" and viewed:
-                limit = float(np.finfo(dtype).max)
-                self._floats.append((key, memoryview(_buffer(column)), column, -limit, limit, check))
-            elif spec.shape == ():
-                items = memoryview(_buffer(column)) if viewed else column
-                self._numbers.append((key, items, _python_type(dtype), dtype.type, check))
-            elif viewed and (flat := _flat(column)) is not None:
-                vector = memoryview(_buffer(flat)), column.strides[0] // dtype.itemsize, *spec.shape
-                self._vectors.append((key, *vector, column, check))
-            else:
-                self._arrays.append((key, column, dtype, spec.shape, check))
+    def __init__(self, columns: Iterable[tuple[Any, NDArray[Any], Check]]) -> None:
+        self._columns = [Column(key, array, check) for key, array, check in columns]
 
-    def put(self, row: int, values: Any) -> None:
+    def put(self, row: Int, values: Any) -> None:
         """Write one value of every column at a row.
 
         Args:
@@ -69,82 +191,38 @@ class RowColumns:
             SpecError: a value does not fit; the row, which is not committed, may have some of the others.
             KeyError: a value is missing.
         """
-        # Written out: this is called at every step, and a call for each column takes longer than writing it.
-        for key, items, python, native, check in self._numbers:
-            value = values[key]
-            kind = type(value)
-            if kind is python or kind is native:
-                try:
-                    items[row] = value
-                    continue
-                except (OverflowError, ValueError):
-                    pass  # An integer out of range: the table of casts says it better.
-            items[row] = check(value)
-        for key, items, column, least, most, check in self._floats:
-            value = values[key]
-            kind = type(value)
-            # A double out of range would become infinite.
-            if (kind is float or kind is float64) and least <= value <= most:
-                items[row] = value
-            else:
-                # On the way through Python's double a signalling NaN would become a quiet one.
-                column[row] = value if kind is float32 else check(value)
-        for key, items, step, size, column, check in self._vectors:
-            value = values[key]
-            if type(value) is ndarray:
-                start = row * step
-                try:
-                    items[start : start + size] = value
-                    continue
-                except ValueError:
-                    pass  # Another dtype or shape.
-            column[row] = check(value)
-        if self._arrays:
-            _write(self._arrays, row, values)
+        column: Column
+        for column in self._columns:
+            column.put(row, values[column.key])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Python's views of columns cannot be copied; with what they were made of, copies write where theirs stands.
-        return RowColumns, (self._columns,)
+        # With the arrays that they were made of, copies write where theirs stands.
+        column: Column
+        return RowColumns, ([(column.key, column.array, column.check) for column in self._columns],)
 
 
 class WholeArrays:
     """Arrays that are written whole, one value each. A value that is the array itself is there already.
 
     Args:
-        arrays: of each the key of its value, the array, and what is done with a value that is not an array of that very
-            dtype and shape.
+        arrays: of each the key of its value, the array, and the check; see `Column`.
     """
 
     def __init__(self, arrays: Iterable[tuple[Any, NDArray[Any], Check]]) -> None:
-        self._rows: list[Any] = []
-        self._others: list[Any] = []
+        self._columns = []
+        self._arrays = []
         for key, array, check in arrays:
-            if array.ndim == 1 and _is_viewed(array):
-                self._rows.append((key, memoryview(_buffer(array)), array, check))
-            else:
-                self._others.append((key, array, np.dtype(array.dtype.type), array.shape, check))
+            self._columns.append(Column(key, array[None], check))
+            self._arrays.append(array)
 
     def put(self, values: Any) -> None:
         """Write a value into every array; see `RowColumns.put`."""
-        for key, items, array, check in self._rows:
-            value = values[key]
-            if value is array:
-                continue
-            if type(value) is ndarray:
-                try:
-                    items[:] = value
-                    continue
-                except ValueError:
-                    pass  # Another dtype or shape.
-            array[...] = check(value)
-        for key, array, dtype, shape, check in self._others:
-            value = values[key]
-            if value is array:
-                continue
-            if type(value) is ndarray and value.dtype is dtype and value.shape == shape:
-                array[...] = value
-            else:
-                array[...] = check(value)
+        column: Column
+        for place in range(len(self._columns)):
+            column = self._columns[place]
+            value = values[column.key]
+            if value is not self._arrays[place]:
+                column.put(0, value)
 
 
 class LaneColumns:
@@ -159,69 +237,28 @@ class LaneColumns:
     def __init__(
         self, columns: Iterable[tuple[str, NDArray[Any], ArraySpec]], lanes: int, stage: Stage
     ) -> None:
-        self._lanes = lanes
-        small, self._wide = [], []
+        small, wide = [], []
         for name, column, spec in columns:
             check = partial(check_array, spec=spec, path=name, leading=(lanes,))
             if name in stage.arrays:
                 small.append((name, stage.arrays[name], check))
             else:
-                self._wide.append((name, column, spec.dtype, (lanes, *spec.shape), check))
-        self._stage = WholeArrays(small).put
+                wide.append((name, _steps(column, lanes), check))
+        self._stage = WholeArrays(small)
+        self._wide = RowColumns(wide)
 
-    def put(self, row: int, values: Mapping[str, Any]) -> None:
+    def put(self, row: Int, values: Any) -> None:
         """Write one value for each lane of every column, `dtype[lanes, ...]`; see `RowColumns.put`.
 
         Args:
             row: the first row, for columns that are not staged.
             values: name to value.
         """
-        self._stage(values)
-        if self._wide:
-            _write(self._wide, slice(row, row + self._lanes), values)
+        self._stage.put(values)
+        self._wide.put(row, values)
 
 
-def _write(columns: Iterable[tuple[Any, ...]], where: int | slice, values: Any) -> None:
-    """Write a value into each column, by NumPy.
-
-    Args:
-        columns: of each the key of its value, the column, the value's dtype and shape, and what is done with another.
-        where: a row, or rows that have one value.
-    """
-    for key, column, dtype, shape, check in columns:
-        value = values[key]
-        if type(value) is ndarray and value.dtype is dtype and value.shape == shape:
-            column[where] = value
-        else:
-            column[where] = check(value)
-
-
-def _is_viewed(column: NDArray[Any]) -> bool:
-    """Whether Python's view of a column writes its numbers."""
-    return column.dtype.isnative and column.dtype.char in _VIEWED and column.flags.behaved
-
-
-def _python_type(dtype: np.dtype[Any]) -> type:
-    """Python's type of the numbers that such a column keeps as they are; where there is none, NumPy's."""
-    if dtype.kind in "biu" or dtype in (np.dtype(np.float64), np.dtype(np.complex128)):
-        return _PYTHONS[dtype.kind]
-    return dtype.type
-
-
-def _flat(column: NDArray[Any]) -> NDArray[Any] | None:
-    """`dtype[...]` from the first to the last number of a column whose rows are short vectors; None for others.
-
-    What stands between its rows, other columns of the same records, is seen as numbers of this dtype too.
-    """
-    if column.ndim != 2 or not 0 < column[:1].nbytes <= _NARROW_ROW:
-        return None
-    step, rest = divmod(column.strides[0], column.itemsize)
-    if rest or step < column.shape[1] or column.strides[1] != column.itemsize:
-        return None
-    numbers = (column.shape[0] - 1) * step + column.shape[1]
-    return np.lib.stride_tricks.as_strided(column, (numbers,), (column.itemsize,))
-
-
-def _buffer(column: NDArray[Any]) -> Any:
-    # mypy knows of no buffer in NumPy's arrays before Python 3.12.
-    return column
+def _steps(column: NDArray[Any], lanes: int) -> NDArray[Any]:
+    """For each row of a column it and those after it, as many as there are lanes: `dtype[rows, lanes, ...]`."""
+    shape = max(0, len(column) - lanes + 1), lanes, *column.shape[1:]
+    return np.lib.stride_tricks.as_strided(column, shape, (column.strides[0], *column.strides))

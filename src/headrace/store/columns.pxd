@@ -1,0 +1,57 @@
+cimport cython
+from cpython.long cimport PyLong_AsLongLongAndOverflow
+from libc.string cimport memmove
+from numpy cimport (
+    PyArray_CheckExact,
+    PyArray_DATA,
+    PyArray_DIM,
+    PyArray_ISCARRAY_RO,
+    PyArray_NDIM,
+    PyArray_ScalarAsCtype,
+    PyArray_STRIDE,
+    PyArray_TYPE,
+    ndarray,
+)
+
+from headrace.kernels.kinds cimport *
+
+@cython.final
+cdef class Column:
+    cdef readonly object key
+    cdef readonly ndarray array
+    cdef readonly object check
+    cdef object _dtype
+    cdef object _shape
+    cdef object _native
+    cdef bint _is_wide
+    cdef bint _is_bool
+    cdef bint _is_integer
+    cdef bint _is_float32
+    cdef bint _is_float64
+    cdef Int _number
+    cdef Int _width
+    cdef Int _rows
+    cdef double _most
+    cdef Int _least_integer
+    cdef Int _most_integer
+    cdef object put(self, Int row, object value)
+    cdef bint _is_written(self, Int row, object value) except -1
+    cdef bint _is_alike(self, ndarray value) noexcept
+    cdef bint _is_integer_written(self, unsigned char *to, object value) except -1
+
+@cython.final
+cdef class RowColumns:
+    cdef list _columns
+    cpdef object put(self, Int row, object values)
+
+@cython.final
+cdef class WholeArrays:
+    cdef list _columns
+    cdef list _arrays
+    cpdef object put(self, object values)
+
+@cython.final
+cdef class LaneColumns:
+    cdef WholeArrays _stage
+    cdef RowColumns _wide
+    cpdef object put(self, Int row, object values)
