@@ -390,8 +390,7 @@ def _put(
     if stage is not None:
         return LaneColumns(((name, columns[name], spec) for name, spec in specs.items()), lanes, stage).put
     return RowColumns(
-        (name, columns[name], spec, partial(check_array, spec=spec, path=name))
-        for name, spec in specs.items()
+        (name, columns[name], partial(check_array, spec=spec, path=name)) for name, spec in specs.items()
     ).put
 
 

@@ -205,7 +205,7 @@ class _Timescale:
         self.width = len(checks) if is_flat_dict(example) else None
         self._rows = [
             RowColumns(
-                (name, slots, check.spec, check.check)
+                (name, slots, check.check)
                 for name, slots, check in zip(self._names, each, checks, strict=True)
             )
             for each in self._sets
