@@ -1,8 +1,8 @@
 """Kills processes in the middle of their work on a store on disk, and looks at what is left. Run by test_kills.py.
 
     kills.py lines OPERATION STRIDE [OFFSET]   kill at every STRIDE-th line of Python that an operation runs, beginning
-                                               with line OFFSET (no JIT)
-    kills.py random SEED COUNT                 kill long random histories at random moments (JIT)
+                                               with line OFFSET (with HEADRACE_PLAIN=1, of kernels too)
+    kills.py random SEED COUNT                 kill long random histories at random moments
 
 A killed store must be as it was at one of the moments at which a change was complete: after the last call that had
 returned, or later, but not after the end of the call that was under way.
@@ -24,12 +24,13 @@ import numpy as np
 import headrace as hr
 from headrace.replay import selectors
 from headrace.replay.durable_ring import DurableRing
-from headrace.replay.items import LIVE, REAL
-from headrace.replay.mending import pin_items
 from headrace.replay.public import core_of
 from headrace.replay.public_writer import rows_of
 from headrace.store.layout import LANES, LINKED_ROWS, REFERENCES
 from headrace.store.mending import PageMender
+from headrace.tables.items import Items
+from headrace.tables.layout import LIVE, REAL
+from headrace.tables.recovery import pin_items
 
 PACKAGE = str(Path(hr.__file__).parent)
 SIGNATURE = hr.Signature.like({"observation": np.zeros(2), "reward": 0})
@@ -118,7 +119,7 @@ def check_references(replay):
         used = store._never_used
         mender = PageMender(store.arrays, used)
         for name in replay.table_names:
-            pin_items(mender.arrays, core_of(replay).live_table(name).ring.arrays, 1)
+            pin_items(Items(core_of(replay).live_table(name).ring.arrays, mender.pins), 1)
         mender._count_links()
         for word in (REFERENCES, LINKED_ROWS):
             expected = mender.arrays.pages[:, word]

@@ -1,15 +1,35 @@
-"""`NUMBA_DISABLE_JIT=1` is how kernels are debugged: plain Python must draw and show what compiled code does."""
+"""`HEADRACE_PLAIN=1` is how kernels are debugged: as plain Python they must do what they do compiled."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import headrace as hr
+
+ROOT = Path(__file__).parent.parent
+PLAIN = {**os.environ, "HEADRACE_PLAIN": "1"}
+# What calls kernels directly, and what is quick though they are a hundred times as slow.
+SUITES = ["tests/store", "tests/tables"]
+
+
+def test_kernels_are_plain_where_the_environment_asks_for_it():
+    program = "import headrace.store.window as window; print(window.__file__)"
+    done = subprocess.run([sys.executable, "-c", program], env=PLAIN, capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("window.py\n")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("suite", SUITES)
+def test_plain_kernels_pass_the_tests_of_compiled_ones(suite):
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout", "200", suite]
+    done = subprocess.run(command, cwd=ROOT, env=PLAIN, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-10_000:]
 
 
 def _step(time: int, *, wide: bool) -> dict[str, np.ndarray | np.generic]:
@@ -46,10 +66,11 @@ def batches(kind: str) -> list[str]:
 
 @pytest.mark.parametrize("kind", ["uniform", "prioritized", "wide"])
 def test_plain_python_shows_the_same_batches(kind):
-    program = f"from tests.replay.test_plain_python import batches; print(*batches({kind!r}), sep='\\n')"
+    program = f"from tests.test_plain import batches; print(*batches({kind!r}), sep='\\n')"
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
+        cwd=ROOT,
+        env=PLAIN,
         capture_output=True,
         text=True,
         timeout=120,
