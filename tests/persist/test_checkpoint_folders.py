@@ -274,14 +274,14 @@ def test_q7_items_that_contradict_the_rows(small, tmp_path, monkeypatch, name, v
     """Written with right checksums by a program gone wrong: still an error, with the file and the place."""
     original = ItemState.__init__
 
-    def spoiled(self, capacity, ring, priority, window, arrays, scratch):
+    def spoiled(self, capacity, ring, priority, window, arrays):
         if name == "keys":
             arrays["items"][2, :2] = np.array([value], np.uint64).view(np.uint32)
         elif name == "rows":
             arrays["items"][2, 2] = value
         elif name in arrays:
             arrays[name][2] = value
-        original(self, capacity, ring, priority, window, arrays, scratch)
+        original(self, capacity, ring, priority, window, arrays)
 
     monkeypatch.setattr(ItemState, "__init__", spoiled)
     if name == "rows":

@@ -49,7 +49,7 @@ def test_q8_both_go_on_alike_whatever_was_before(tmp_path, tools, seed, lanes, c
 
 
 def test_q8_a_large_insert_uses_random_numbers_up_alike(tmp_path):
-    """How often the generator is asked depends on the room of the scratch arrays, so that is kept as well."""
+    """More items go in and out at once than the scratch arrays of a table have room for."""
     table = hr.Table("t", sampler=Uniform(), remover=Uniform(), max_size=2000)
     signature = hr.Signature.like({"x": 0})
     with hr.Replay(signature, [table], seed=0) as replay:

@@ -131,15 +131,15 @@ def test_d8_items_that_could_be_but_are_others_than_were_closed(closed, name, va
 
     (path,) = closed.glob("items-0-*")
     memory = found_items(Arena.file(path, path.stat().st_size))
-    before = getattr(memory.items, name)[memory.items.ring[0] + 1]
-    getattr(memory.items, name)[memory.items.ring[0] + 1] = value if name != "keys" else before
+    before = getattr(memory.arrays, name)[memory.arrays.ring[0] + 1]
+    getattr(memory.arrays, name)[memory.arrays.ring[0] + 1] = value if name != "keys" else before
     if name == "keys":
-        memory.items.ring[9] += 1
+        memory.arrays.ring[9] += 1
     for _ in range(2):
         with pytest.raises(hr.CheckpointError, match=rf"{path.name}: expected the checksum"):
             opened(closed)
     if name != "keys":
-        getattr(memory.items, name)[memory.items.ring[0] + 1] = before
+        getattr(memory.arrays, name)[memory.arrays.ring[0] + 1] = before
         opened(closed).close()
 
 

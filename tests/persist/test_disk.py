@@ -15,8 +15,8 @@ import pytest
 import xxhash
 
 import headrace as hr
+from headrace.tables.layout import FIRST, LIVE, SPAN
 from headrace.replay.item_memory import found_items
-from headrace.replay.items import FIRST, LIVE, SPAN
 from headrace.replay.public import core_of
 from headrace.replay.rate_limiters import MinSize
 from headrace.replay.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
@@ -424,8 +424,8 @@ def items_of(place):
 )
 def test_d8_items_that_cannot_be(damaged, array, value):
     path, memory = items_of(damaged)
-    slot = (int(memory.items.ring[FIRST]) + 15) % len(memory.items.rows)
-    getattr(memory.items, array)[slot] = value
+    slot = (int(memory.arrays.ring[FIRST]) + 15) % len(memory.arrays.rows)
+    getattr(memory.arrays, array)[slot] = value
     with pytest.raises(hr.CheckpointError, match=rf"{path.name}, byte (\d+)") as caught:
         reopen(damaged)
     # A window too long, or an item that is gone, shows elsewhere.
@@ -440,7 +440,7 @@ def test_d8_items_that_cannot_be(damaged, array, value):
 )
 def test_d8_words_of_a_ring_that_cannot_be(damaged, word, value):
     path, memory = items_of(damaged)
-    memory.items.ring[word] = value
+    memory.arrays.ring[word] = value
     with pytest.raises(hr.CheckpointError, match=path.name):
         reopen(damaged)
 
@@ -448,8 +448,8 @@ def test_d8_words_of_a_ring_that_cannot_be(damaged, word, value):
 @pytest.mark.parametrize(("word", "value"), [(0, 7), (1, 1 << 40), (2 + 30, 1 << 40)])
 def test_d8_a_journal_that_cannot_be(damaged, word, value):
     path, memory = items_of(damaged)
-    memory.items.journal[0], memory.items.journal[1] = 1, 1
-    memory.items.journal[word] = value
+    memory.arrays.journal[0], memory.arrays.journal[1] = 1, 1
+    memory.arrays.journal[word] = value
     with pytest.raises(hr.CheckpointError, match=rf"{path.name}, byte \d+"):
         reopen(damaged)
 
@@ -527,11 +527,11 @@ def test_d8_a_manifest_with_the_right_checksum_that_does_not_fit(damaged, key):
 
 def test_d8_an_opening_that_fails_gives_the_lock_back(damaged):
     path, memory = items_of(damaged)
-    memory.items.ring[LIVE] += 1
+    memory.arrays.ring[LIVE] += 1
     for _ in range(2):
         with pytest.raises(hr.CheckpointError, match=path.name):
             reopen(damaged)
-    memory.items.ring[LIVE] -= 1
+    memory.arrays.ring[LIVE] -= 1
     reopen(damaged).close()
 
 

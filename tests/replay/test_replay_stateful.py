@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import headrace as hr
-from headrace.replay.items import DEAD, FIRST, SPAN
+from headrace.tables.layout import DEAD, FIRST, SPAN
 from headrace.replay.public import core_of
 from headrace.replay.rate_limiters import CustomRateLimiter, MinSize, Queue, SampleToInsertRatio
 from headrace.replay.selectors import (
