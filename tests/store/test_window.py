@@ -319,7 +319,9 @@ def test_resolve_equals_the_closed_form(history: History, offsets: list[int], po
     rows = np.empty((len(starts) + 1, len(offsets)), np.int64)
     known = np.empty(rows.shape, np.uint8)
     wanted = [episode.rows[index].where for _, episode, index in starts]
-    history.store.window.resolve(np.array([*wanted, -1]), np.array(offsets, np.int64), post, rows.reshape(-1), known.reshape(-1))
+    history.store.window.resolve(
+        np.array([*wanted, -1]), np.array(offsets, np.int64), post, rows.reshape(-1), known.reshape(-1)
+    )
     assert (known[-1] == UNKNOWN).all()
     assert (rows >= 0).all()
     assert (rows < len(history.store.arrays.steps)).all()

@@ -129,7 +129,9 @@ def rings(draw):
     inner = draw(st.lists(st.booleans(), max_size=max(0, capacity - 2)))
     there = [True, *inner, True][: draw(st.integers(1, capacity))]
     there[-1] = True
-    gaps = draw(st.lists(st.sampled_from([1, 1, 1, 2, 900, 1 << 50]), min_size=len(there), max_size=len(there)))
+    gaps = draw(
+        st.lists(st.sampled_from([1, 1, 1, 2, 900, 1 << 50]), min_size=len(there), max_size=len(there))
+    )
     selectors = draw(st.sampled_from(SELECTORS))
     return Ring(selectors, capacity, draw(st.integers(0, capacity - 1)), there, gaps)
 
@@ -200,6 +202,7 @@ def test_items_that_move_stay_what_they_were_without_holes(ring, room, selectors
         # Their order is that of insertion, where nothing asked for it before.
         for place, item in enumerate(ring.model):
             item[3] = place
+        ring.touches = len(ring.model)
     ring.use(memory, selectors)
     assert ring.arrays.ring[SPAN] == len(ring.model)
     assert ring.arrays.windows[: len(ring.model)].tolist() == [[1, 0, 0]] * len(ring.model)

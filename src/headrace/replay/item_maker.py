@@ -205,9 +205,7 @@ class ItemMaker:
         for rule in self._all:
             self._make_of_step(block, rule, chosen)
 
-    def _make_of_step(
-        self, block: LaneBlock, rule: _Rule, chosen: Mapping[int, NDArray[np.bool_]]
-    ) -> None:
+    def _make_of_step(self, block: LaneBlock, rule: _Rule, chosen: Mapping[int, NDArray[np.bool_]]) -> None:
         cutter = rule.cutter
         if cutter.end == CONTINUE:
             words = self._arrays.steps[block.newest_rows].astype(np.int64)

@@ -72,9 +72,7 @@ def insert(
     return stopped
 
 
-def append_step(
-    items: Items, lanes: Lanes, first_key: Int, priority: Float
-) -> tuple[int, int, int]:
+def append_step(items: Items, lanes: Lanes, first_key: Int, priority: Float) -> tuple[int, int, int]:
     """Commit a block's vector step, and insert an item of each of its rows: the way of most steps, in one call.
 
     Args:
