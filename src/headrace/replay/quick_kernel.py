@@ -62,7 +62,7 @@ class QuickKernel:
         self.scratch = scratch
         self.keys, self.integers, self.starts = parts["keys"], parts["integers"], parts["integers"][ROW]
         self.probabilities, self.priorities = parts["probabilities"], parts["priorities"]
-        self.sums, self.singles, self.counts = parts["sums"], parts["singles"], parts["counts"]
+        self.sums, self.singles, self.counts = parts["sums"], parts["singles"], parts["sum:n"]
         self.found, self.known = parts["found"], parts["known"]
 
     def sample(self, items: Items, out: Bytes) -> int:
