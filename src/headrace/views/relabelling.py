@@ -139,7 +139,8 @@ class Relabelling:
             count = self._goal_rows.number_runs(rows, runs)
         goals = np.empty(count, np.int64)
         flat = runs.reshape(-1)
-        self._goal_rows.draw(rows.reshape(-1), flat, random.random(2 * count), self._rule.ratio, goals)
+        uniforms = random.random((2, count)).reshape(-1)
+        self._goal_rows.draw(rows.reshape(-1), flat, uniforms, self._rule.ratio, goals)
         found = Relabelled(goals, flat, _NO_FLAGS)
         for shown in self._shown:
             acted = self._acted(shown, located)
