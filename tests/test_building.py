@@ -1,6 +1,8 @@
 """Which files are compiled, when they are compiled again, and with which compiler."""
 
 import os
+import shutil
+import subprocess
 import sys
 import sysconfig
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -185,3 +187,17 @@ def test_zig_is_told_the_processor(monkeypatch):
         compiler.set_up(made)
         assert made.commands["compiler_so"][:5] == [sys.executable, "-m", "ziglang", "cc", processor]
         assert "-msse4.2" not in compiler.options("unix")
+
+
+# ---- what users see ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["headrace.store.window", "headrace.tables.items", "headrace.replay"])
+def test_a_clone_that_was_never_built_says_so(tmp_path, name):
+    package = Path(__file__).parents[1] / "src" / "headrace"
+    shutil.copytree(package, tmp_path / "headrace", ignore=shutil.ignore_patterns("*.so", "*.pyd", "__pycache__"))
+    # As in an installation, where there is no Cython.
+    code = f"import sys; sys.modules['cython'] = None; sys.path.insert(0, {str(tmp_path)!r}); import {name}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1].startswith("ImportError: headrace: its kernels are not compiled")
+    assert "scripts/setup" in done.stderr
