@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.tables.layout import FIRST
 from headrace.replay import quick
 from headrace.replay.public import core_of
 from headrace.replay.sampling import Sampling

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import headrace as hr
-from headrace.tables.layout import DEAD, FIRST, SPAN
 from headrace.replay.public import core_of
 from headrace.replay.rate_limiters import CustomRateLimiter, MinSize, Queue, SampleToInsertRatio
 from headrace.replay.selectors import (
@@ -26,6 +25,7 @@ from headrace.replay.selectors import (
     SelectorIndex,
     Uniform,
 )
+from headrace.tables.layout import DEAD, FIRST, SPAN
 from headrace.testing import FakeClock, RankBased
 
 SIGNATURE = hr.Signature.like({"n": np.int64(0), "nested": {"twice": np.zeros(2, np.float64)}})

@@ -9,8 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.replay import moving
 from headrace.replay.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
+from headrace.tables import moving
 
 SIGNATURE = hr.Signature.like({"n": np.int64(0)})
 
