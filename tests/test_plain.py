@@ -20,7 +20,9 @@ SUITES = ["tests/store", "tests/tables"]
 
 def test_kernels_are_plain_where_the_environment_asks_for_it():
     program = "import headrace.store.window as window; print(window.__file__)"
-    done = subprocess.run([sys.executable, "-c", program], env=PLAIN, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=PLAIN, capture_output=True, text=True, check=True
+    )
     assert done.stdout.endswith("window.py\n")
 
 

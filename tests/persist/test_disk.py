@@ -283,7 +283,9 @@ def test_d5_a_forked_child_of_a_killed_owner_holds_no_lock(place):
         "os.write(1, b'forked')\n"
         "os.read(0, 1)\n"
     )
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as owner:
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as owner:
         assert owner.stdout.read(6) == b"forked"
         assert owner.wait(50) == -9
         hr.Replay(SIGNATURE, [table()], path=place).close()

@@ -13,12 +13,10 @@ if not cython.compiled:
     from headrace.kernels.hints import in_order
     from headrace.kernels.kinds import Bool, GivenLongs, Int
     from headrace.store.layout import (
-        FINAL,
         LANES,
         LINKED,
         LINKED_ROWS,
         NEXT,
-        NO_LINK,
         ORPHAN,
         PREVIOUS,
         REFERENCES,
@@ -42,7 +40,7 @@ class Pins:
     # ---- pages -------------------------------------------------------------------------------------------------------
 
     def pin_page(self, page: Int, change: Int) -> None:
-        """Add `change` (+1, -1, ...) to the references of a page; put it on the stack of freed ones when none is left."""
+        """Add `change` (+1, -1, ...) to the references of a page; one without any goes on the stack of freed ones."""
         references: Int = self.window.pages[page, REFERENCES] + change
         self.window.pages[page, REFERENCES] = references
         if references == 0:
@@ -75,7 +73,7 @@ class Pins:
     def pin_window(self, row: Int, count: Int, change: Int) -> None:
         """Add `change` to the references of each page under `count` rows from `row` on.
 
-        A final row in a page of its own needs no reference: the page of the transition before it holds it (`link_final`).
+        A final row in a page of its own needs none: the page of the transition before it holds it (`link_final`).
         """
         if self.pin_in_page(row, count, change):
             return
@@ -110,7 +108,7 @@ class Pins:
                 self.pin_page(page, change)
 
     def pin_rows(self, row: Int, real: Int, lookahead: Int, change: Int) -> None:
-        """Add `change` to the references of every page that an item holds: of its rows and the further ones it keeps."""
+        """Add `change` to the references of every page under the rows of an item, its lookahead included."""
         if lookahead == STREAM:
             self.pin_stream(row, real, change)
         elif real == 1 and lookahead == 0:

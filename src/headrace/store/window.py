@@ -106,7 +106,7 @@ class Window:
         return page * self.page_rows + step * lanes + lane, 0
 
     def follow(self, row: Int, offset: Int) -> Int:
-        """The row `offset` steps on in the same episode, the final row included; -1 if there is none (yet, or any more)."""
+        """The row `offset` steps on in the same episode, the final row included; -1 if there is none."""
         if offset == 0:
             return row
         word = self.word(row)
@@ -239,7 +239,8 @@ class Window:
                 low = middle
             else:
                 high = middle
-        return self.start_ids[first + low]
+        found: Int = self.start_ids[first + low]
+        return found
 
     # ---- many rows ---------------------------------------------------------------------------------------------------
 
@@ -320,9 +321,7 @@ class Window:
                 last = to + (item + 1) * length - 1
                 rows[last] = self.follow(rows[last - 1], 1)
 
-    def resolve(
-        self, starts: Longs, offsets: Longs, acting_gives: Bool, rows: Longs, known: Bytes
-    ) -> int:
+    def resolve(self, starts: Longs, offsets: Longs, acting_gives: Bool, rows: Longs, known: Bytes) -> int:
         """The rows at `offsets` from each of `starts`, within their episodes.
 
         Args:
