@@ -16,7 +16,6 @@ import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +77,6 @@ def has_gil() -> bool:
     return is_enabled()
 
 
-@cache
 def c_function(name: str) -> Any:
     """A function of the C library that Python has no name for; None where there is none."""
     with suppress(OSError, TypeError):  # Windows has no library without a name.

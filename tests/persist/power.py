@@ -116,7 +116,7 @@ class Disk:
 def watched(folder):
     """All syncs within are noted; gives the `Disk`."""
     disk = Disk(folder)
-    fsync, rename = os.fsync, os.rename
+    fsync, replace = os.fsync, os.replace
 
     def noted(descriptor):
         fsync(descriptor)
@@ -126,15 +126,15 @@ def watched(folder):
         elif path.parent == folder:
             disk.file_synced(os.fstat(descriptor).st_ino)
 
-    def renamed(source, target):
+    def replaced(source, target):
         disk.look()
-        rename(source, target)
+        replace(source, target)
         disk.look()
 
     with ExitStack() as patches:
         patches.callback(disk.close)
         patches.enter_context(mock.patch.object(os, "fsync", noted))
-        patches.enter_context(mock.patch.object(os, "rename", renamed))
+        patches.enter_context(mock.patch.object(os, "replace", replaced))
         yield disk
 
 

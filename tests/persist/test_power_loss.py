@@ -181,7 +181,7 @@ def test_d3_a_flush_that_fails_leaves_the_last_point(place, tmp_path, monkeypatc
         append(replay, range(3), durable=True)
         append(replay, range(3, 200))
         with monkeypatch.context() as patched:
-            patched.setattr(checked_arrays.os, "rename", full)
+            patched.setattr(checked_arrays.os, "replace", full)
             with pytest.raises(OSError, match="No space"):
                 core_of(replay).sync()
         append(replay, range(200, 400))

@@ -19,9 +19,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -35,6 +33,19 @@ _ALIGNMENT = max(4096, mmap.PAGESIZE)
 _WORTH_HUGE_PAGES = 4 << 20
 # Memory becomes shared so many bytes at a time: others wait some milliseconds for each.
 _SHARED_AT_ONCE = 16 << 20
+
+# Python's own mmap takes no address.
+_c_mmap = c_function("mmap")
+if _c_mmap is not None:
+    _c_mmap.restype = ctypes.c_void_p
+    _c_mmap.argtypes = (
+        ctypes.c_void_p,
+        ctypes.c_size_t,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_long,
+    )
 
 
 class Arena:
@@ -270,7 +281,7 @@ class Arena:
             return
         address = ctypes.addressof(ctypes.c_char.from_buffer(self._mapping)) + begin
         flags = kind | _FIXED | NO_RESERVE
-        found = _mmap_at()(address, stop - begin, mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, begin)
+        found = _c_mmap(address, stop - begin, mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, begin)
         if found != address:
             number = ctypes.get_errno()
             raise OSError(number, f"mmap of another memory at the same place: {os.strerror(number)}")
@@ -322,22 +333,6 @@ def _opened_again(descriptor: int) -> Iterator[int]:
 
 def _need_files(what: str) -> None:
     need_linux(what, "files that are mapped at a place of memory", "Use Arena.private")
-
-
-@cache
-def _mmap_at() -> Any:
-    """Mmap of C: that of Python takes no address."""
-    function = c_function("mmap")
-    function.restype = ctypes.c_void_p
-    function.argtypes = (
-        ctypes.c_void_p,
-        ctypes.c_size_t,
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.c_int,
-        ctypes.c_long,
-    )
-    return function
 
 
 @dataclass
