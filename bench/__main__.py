@@ -10,6 +10,7 @@ from rich.console import Console
 from bench import (
     append,
     checkpoints,
+    cold_start,
     collect,
     footprint,
     frames,
@@ -32,6 +33,7 @@ from bench.report import Report
 
 _TOPICS = (
     import_time,
+    cold_start,
     append,
     uniform,
     prioritized,

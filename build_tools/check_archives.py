@@ -25,8 +25,17 @@ def main(folder: Path) -> None:
 
     with tarfile.open(sdist) as files:
         unpacked = {name.partition("/")[2] for name in files.getnames()}
-    needed = {str(path.relative_to(kernels.ROOT)) for path in _package().rglob("*.p*") if path.suffix != ".pyc"}
-    needed |= {"LICENSE", "README.md", "pyproject.toml", "setup.py", "build_tools/backend.py", "tests/conftest.py"}
+    needed = {
+        str(path.relative_to(kernels.ROOT)) for path in _package().rglob("*.p*") if path.suffix != ".pyc"
+    }
+    needed |= {
+        "LICENSE",
+        "README.md",
+        "pyproject.toml",
+        "setup.py",
+        "build_tools/backend.py",
+        "tests/conftest.py",
+    }
     if missing := sorted(needed - unpacked - {"src/headrace/__pycache__"}):
         sys.exit(f"{sdist.name} lacks {missing}")
     if made := [name for name in unpacked if name.endswith((".so", ".pyd", ".c", ".pyc"))]:

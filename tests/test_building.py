@@ -195,7 +195,9 @@ def test_zig_is_told_the_processor(monkeypatch):
 @pytest.mark.parametrize("name", ["headrace.store.window", "headrace.tables.items", "headrace.replay"])
 def test_a_clone_that_was_never_built_says_so(tmp_path, name):
     package = Path(__file__).parents[1] / "src" / "headrace"
-    shutil.copytree(package, tmp_path / "headrace", ignore=shutil.ignore_patterns("*.so", "*.pyd", "__pycache__"))
+    shutil.copytree(
+        package, tmp_path / "headrace", ignore=shutil.ignore_patterns("*.so", "*.pyd", "__pycache__")
+    )
     # As in an installation, where there is no Cython.
     code = f"import sys; sys.modules['cython'] = None; sys.path.insert(0, {str(tmp_path)!r}); import {name}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

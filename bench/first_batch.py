@@ -1,6 +1,6 @@
 """Draws a first prioritized batch with an installed Headrace, and updates its priorities.
 
-Prints the time of the system's monotonic clock when it is done, so that a caller can tell how long a fresh process takes.
+Prints the time of the system's monotonic clock when it is done: a caller can tell how long a fresh process takes.
 """
 
 from __future__ import annotations
