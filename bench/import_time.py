@@ -14,7 +14,7 @@ import sys, time
 begin = time.perf_counter()
 import {module}
 print((time.perf_counter() - begin) * 1e3)
-print(*(name for name in ("torch", "jax", "numba", "gymnasium", "ray") if name in sys.modules))
+print(*(name for name in ("torch", "jax", "gymnasium", "ray") if name in sys.modules))
 """
 # Milliseconds.
 _BEYOND_NUMPY = 60

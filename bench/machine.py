@@ -9,7 +9,7 @@ import platform
 from pathlib import Path
 from typing import Any
 
-_PACKAGES = ("headrace", "numpy", "numba", "gymnasium", "torch")
+_PACKAGES = ("headrace", "numpy", "gymnasium", "torch")
 
 
 def describe() -> dict[str, Any]:

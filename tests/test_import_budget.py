@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-HEAVY = ("torch", "jax", "numba", "gymnasium", "ray", "matplotlib", "pandas", "h5py", "pyarrow", "optree")
+HEAVY = ("torch", "jax", "gymnasium", "ray", "matplotlib", "pandas", "h5py", "pyarrow", "optree")
 RUNS = 5
 EXTRA_SECONDS_OVER_NUMPY = 0.060
 

@@ -1,7 +1,7 @@
 """Headrace brings reinforcement-learning experience from environments to learners.
 
 Public names are flat: `import headrace as hr; hr.Replay(...)`. What needs more than NumPy is imported when its name is
-first used, so that `import headrace` stays quick and loads no torch, JAX, numba, gymnasium or Ray.
+first used, so that `import headrace` stays quick and loads no torch, JAX, gymnasium or Ray.
 """
 
 from __future__ import annotations

@@ -385,7 +385,7 @@ def test_nothing_heavy_is_loaded_to_read_a_file(tmp_path):
     save_npz([episode()], tmp_path / "x.npz")
     code = (
         f"import headrace as hr, sys; list(hr.datasets.load_npz({str(tmp_path / 'x.npz')!r})); "
-        "print([m for m in ('pyarrow', 'h5py', 'minari', 'jax', 'torch', 'numba', 'gymnasium') if m in sys.modules])"
+        "print([m for m in ('pyarrow', 'h5py', 'minari', 'jax', 'torch', 'gymnasium') if m in sys.modules])"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True
