@@ -1,12 +1,13 @@
-"""Fields copied out of records, compared with one value at a time."""
+"""Fields copied out of records and into them, compared with NumPy."""
 
 import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.spec import ArraySpec, Signature
-from headrace.store.copying import copy
+from headrace.store.copying import copy, place_fields
 from headrace.store.records import COUNT, ROWS, TO, by_rows, columns_of, fields, record_layout
+from headrace.store.staging import Stage
 
 SHAPES = [
     (np.int64, ()),
@@ -16,13 +17,15 @@ SHAPES = [
     (np.bool_, ()),
     (np.float64, (8,)),
 ]
+# Of every width: those that are copied in one instruction, and the others.
+WIDTHS = [(np.uint8, (width,)) for width in range(1, 65)]
 # Columns that fill hundreds of bytes between two that are shown.
 FAR = [(np.float64, (8,))] * 12 + [(np.uint8, ())]
 
 
 @settings(max_examples=60)
 @given(
-    st.lists(st.sampled_from(SHAPES), min_size=1, max_size=6),
+    st.lists(st.sampled_from(SHAPES + WIDTHS), min_size=1, max_size=6),
     st.lists(st.integers(0, 700), min_size=1, max_size=3),
     st.data(),
 )
@@ -59,3 +62,24 @@ def test_fields_are_those_of_their_rows(kinds, counts, data):
         assert got[some >= 0].tobytes() == wanted[some >= 0].tobytes()
         written[line[TO] : line[TO] + nbytes] = True
     assert (out[~written] == 99).all()
+
+
+@given(
+    st.lists(st.sampled_from(SHAPES + WIDTHS), min_size=1, max_size=6), st.integers(1, 70), st.integers(0, 5)
+)
+@example(WIDTHS, 3, 2)
+def test_what_was_copied_is_placed_again(kinds, lanes, row):
+    """The way back: the records of the lanes get their fields, and no other byte changes."""
+    signature = Signature(
+        {f"c{number}": ArraySpec(shape, kind) for number, (kind, shape) in enumerate(kinds)}
+    )
+    layout, stage = record_layout(signature), Stage(signature, lanes)
+    random = np.random.default_rng(0)
+    for array in stage.arrays.values():
+        array[...] = random.integers(0, 2, array.shape)
+    records = np.full((row + lanes + 2, layout.nbytes), 99, np.uint8)
+    wanted = records.copy()
+    for name, column in columns_of(wanted, layout, signature).items():
+        column[row : row + lanes] = stage.arrays[name]
+    place_fields(stage.memory, stage.fields, lanes, records.reshape(-1), layout.nbytes, row)
+    assert records.tobytes() == wanted.tobytes()

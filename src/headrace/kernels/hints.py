@@ -1,4 +1,7 @@
-"""What no loop over arrays says: hints to the processor. Each is in C, in `hints.pxd`, and has its twin in Python here."""
+"""What no loop over arrays says: hints to the processor, and copies of widths that C must know.
+
+Each is in C, in `hints.pxd`, and has its twin in Python here.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +50,7 @@ def take_fields(
             move(out, to + number * width, records, max(row, 0) * nbytes + offset, width)
 
 
-def place(
-    values: Bytes, begin: int, width: int, count: int, records: Bytes, to: int, nbytes: int
-) -> None:
+def place(values: Bytes, begin: int, width: int, count: int, records: Bytes, to: int, nbytes: int) -> None:
     """Copy `count` values, of `width` bytes each, from `values[begin:]` to every `nbytes`-th byte of `records[to:]`."""
     for number in range(count):
         move(records, to + number * nbytes, values, begin + number * width, width)

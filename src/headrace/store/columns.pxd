@@ -3,8 +3,9 @@ from cpython.long cimport PyLong_AsLongLongAndOverflow
 from libc.string cimport memmove
 from numpy cimport (
     PyArray_CheckExact,
+    PyArray_CompareLists,
     PyArray_DATA,
-    PyArray_DIM,
+    PyArray_DIMS,
     PyArray_ISCARRAY_RO,
     PyArray_NDIM,
     PyArray_ScalarAsCtype,
@@ -17,9 +18,9 @@ from headrace.kernels.kinds cimport *
 
 @cython.final
 cdef class Column:
-    cdef readonly object key
-    cdef readonly ndarray array
-    cdef readonly object check
+    cdef object key
+    cdef ndarray array
+    cdef object check
     cdef object _dtype
     cdef object _shape
     cdef object _native

@@ -23,8 +23,9 @@ if cython.compiled:
     from cython.cimports.libc.string import memmove
     from cython.cimports.numpy import (
         PyArray_CheckExact,
+        PyArray_CompareLists,
         PyArray_DATA,
-        PyArray_DIM,
+        PyArray_DIMS,
         PyArray_ISCARRAY_RO,
         PyArray_NDIM,
         PyArray_ScalarAsCtype,
@@ -78,6 +79,10 @@ class Column:
             limits = np.iinfo(self._dtype)
             self._least_integer = int(limits.min)
             self._most_integer = min(int(limits.max), 2**63 - 1)
+
+    def made_of(self) -> tuple[Any, NDArray[Any], Check]:
+        """The arguments."""
+        return self.key, self.array, self.check
 
     def put(self, row: Int, value: Any) -> None:
         """Write a value at a row.
@@ -136,18 +141,14 @@ class Column:
     def _is_alike(self, value: NDArray[Any]) -> Bool:
         """Whether an array has the very bytes of a row."""
         if cython.compiled:
-            axes: cython.int = PyArray_NDIM(value)
-            if (
-                PyArray_TYPE(value) != self._number
-                or axes + 1 != PyArray_NDIM(self.array)
-                or not PyArray_ISCARRAY_RO(value)
-            ):
-                return False
-            axis: cython.int
-            for axis in range(axes):
-                if PyArray_DIM(value, axis) != PyArray_DIM(self.array, axis + 1):
-                    return False
-            return True
+            axes = PyArray_NDIM(value)
+            is_alike: Bool = (
+                PyArray_TYPE(value) == self._number
+                and axes + 1 == PyArray_NDIM(self.array)
+                and PyArray_CompareLists(PyArray_DIMS(value), PyArray_DIMS(self.array) + 1, axes)
+                and PyArray_ISCARRAY_RO(value)
+            )
+            return is_alike
         else:
             return False
 
@@ -197,8 +198,7 @@ class RowColumns:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # With the arrays that they were made of, copies write where theirs stands.
-        column: Column
-        return RowColumns, ([(column.key, column.array, column.check) for column in self._columns],)
+        return RowColumns, ([column.made_of() for column in self._columns],)
 
 
 class WholeArrays:

@@ -38,7 +38,8 @@ def copy_fields(records: Bytes, nbytes: Int, rows: Longs, table: LongTable, out:
 
 
 def _same_rows(table: LongTable, field: Int, other: Int) -> Bool:
-    return table[field, ROWS] == table[other, ROWS] and table[field, COUNT] == table[other, COUNT]
+    same: Bool = table[field, ROWS] == table[other, ROWS] and table[field, COUNT] == table[other, COUNT]
+    return same
 
 
 def place_fields(values: Bytes, table: LongTable, lanes: Int, records: Bytes, nbytes: Int, row: Int) -> None:
