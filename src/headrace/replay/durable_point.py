@@ -218,7 +218,6 @@ def _items_of(table: _Table, number: int, arrays: Mapping[str, NDArray[Any]]) ->
         table.priority,
         np.array(table.window, np.uint32),
         {name: arrays[f"{number}:{name}"] for name in PER_ITEM if f"{number}:{name}" in arrays},
-        0,
     )
 
 
