@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import headrace as hr
-from headrace.replay.items import FIRST, LIVE, SPAN
+from headrace.tables.layout import FIRST, LIVE, SPAN
 from headrace.replay.public import core_of
 from headrace.store.layout import LANES, REFERENCES
 

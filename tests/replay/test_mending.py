@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.replay.items import DEAD, FIRST, SPAN
+from headrace.tables.layout import DEAD, FIRST, SPAN
 from headrace.replay.mending import first_wrong, pin_found, pin_items
 from headrace.replay.public import core_of
 from headrace.store.layout import PADDING, REFERENCES
