@@ -32,6 +32,7 @@ cdef class Window:
         self, Longs starts, Int first, Int count, Longs offsets, Int begin, Int width, bint acting_gives,
         Longs rows, Bytes known, Int to,
     ) noexcept nogil
+    cdef void _ask_for(self, Int row, Int offset) noexcept nogil
     cdef (Int, Int) _edge(self, Int start, Int offset, Int furthest, bint acting_gives) noexcept nogil
 
 cpdef Int step_after(Int step, Int count) noexcept nogil

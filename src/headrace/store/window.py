@@ -364,8 +364,11 @@ class Window:
         last = first + count - 1
         for number in range(width):
             offset: Int = offsets[begin + number]
+            for index in range(first, min(first + AHEAD, last + 1)):
+                self._ask_for(starts[index], offset)
             for index in range(count):
-                prefetch(self.steps, starts[min(first + index + AHEAD, last)])
+                if first + index + AHEAD <= last:
+                    self._ask_for(starts[first + index + AHEAD], offset)
                 start: Int = starts[first + index]
                 place = to + index * width + number
                 if start < 0:
@@ -383,6 +386,14 @@ class Window:
                 rows[place] = target
                 known[place] = found
         return missing
+
+    def _ask_for(self, row: Int, offset: Int) -> None:
+        """Ask for what `follow` is about to look at: each word would be a wait of its own."""
+        if row < 0:
+            return
+        prefetch(self.steps, row)
+        if offset != 0:
+            prefetch(self.steps, row + offset * self.pages[self.page_of(row), LANES])
 
     def _edge(self, start: Int, offset: Int, furthest: Int, acting_gives: Bool) -> tuple[Int, Int]:
         """The nearest value to a place where there is none, and whether this row may show it."""

@@ -2,7 +2,7 @@ cimport cython
 
 from headrace.kernels.hints cimport prefetch
 from headrace.kernels.kinds cimport *
-from headrace.store.layout cimport AHEAD, FINAL
+from headrace.store.layout cimport AHEAD, FINAL, LANES
 from headrace.store.window cimport Window
 
 cdef extern from *:
@@ -44,5 +44,6 @@ cdef class Returns:
     cdef Int terminated
     cdef Int terminated_kind
     cdef Int add_up_into(self, Longs rows, Int count, Doubles sums, Longs counts, Longs found, Int last) noexcept nogil
+    cdef void _ask_for(self, Int row) noexcept nogil
     cdef double _reward_of(self, Int row) noexcept nogil
     cdef bint _ends(self, Int row) noexcept nogil

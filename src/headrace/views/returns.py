@@ -13,7 +13,7 @@ from headrace.store.records import record_layout
 if not cython.compiled:
     from headrace.kernels.hints import prefetch
     from headrace.kernels.kinds import Bool, Doubles, Float, GivenBytes, Int, Longs
-    from headrace.store.layout import AHEAD, FINAL
+    from headrace.store.layout import AHEAD, FINAL, LANES
 
     def number_at(records: GivenBytes, place: Int, kind: Int) -> Float:
         """A number that stands in some bytes; the twin of what `returns.pxd` has in C."""
@@ -80,10 +80,11 @@ class Returns:
     ) -> Int:
         """`add_up` of the first `count` rows, with the rows that it finds in `found[last:]`."""
         missing: Int = 0
+        for index in range(min(AHEAD, count)):
+            self._ask_for(rows[index])
         for index in range(count):
-            ahead: Int = rows[min(index + AHEAD, count - 1)]
-            prefetch(self.window.steps, ahead)
-            prefetch(self.records, ahead * self.nbytes + self.reward)
+            if index + AHEAD < count:
+                self._ask_for(rows[index + AHEAD])
             row: Int = rows[index]
             newest: Int = -1
             total: Float = 0.0
@@ -109,6 +110,15 @@ class Returns:
             counts[index] = used
             found[last + index], found[last + count + index] = newest, row
         return missing
+
+    def _ask_for(self, row: Int) -> None:
+        """Ask for the words and the records of a transition: each would be a wait of its own."""
+        if row < 0:
+            return
+        lanes: Int = self.window.pages[self.window.page_of(row), LANES]
+        for step in range(self.n_step + 1):
+            prefetch(self.window.steps, row + step * lanes)
+            prefetch(self.records, (row + step * lanes) * self.nbytes + self.reward)
 
     def _reward_of(self, row: Int) -> Float:
         return number_at(self.records, row * self.nbytes + self.reward, self.reward_kind)
