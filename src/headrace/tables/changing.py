@@ -88,25 +88,29 @@ def _update(items: Items, keys: GivenULongs, priorities: GivenDoubles) -> Int:
         # A slot where no item ever stood looks like one with key 0 (test_no_key_is_found_where_no_item_is_left).
         return 0
     _likely_slots(items, keys)
+    remover = items.remover.kind
     found: Int = 0
     for index in range(keys.shape[0]):
         likely: Int = items.changed[min(index + AHEAD, keys.shape[0] - 1)]
-        items.ask_for(likely)
+        prefetch(items.records, RECORD_WORDS * likely)
+        prefetch(items.priorities, likely)
         prefetch(items.sampler.tree.nodes, likely)
         slot: Int = items.changed[index]
-        if items.key_of(slot) != keys[index] or items.is_dead(slot):
+        if items.keys[2 * slot] != keys[index] or items.records[RECORD_WORDS * slot + RECORD_ROW] == DEAD:
             slot = items.find_slot(keys[index])
             if slot < 0:
                 continue
         items.changed[found] = slot
         found += 1
-        items.remember(slot)
+        if items.journal.shape[0]:
+            items.remember(slot)
         items.priorities[slot] = priorities[index]
         if items.touches.shape[0]:
             items.touches[slot] = items.ring[TOUCHES]
             items.ring[TOUCHES] += 1
         items.sampler.update(slot, priorities[index])
-        items.remover.update(slot, priorities[index])
+        if remover == PRIORITIZED or remover == HEAP:
+            items.remover.update(slot, priorities[index])
     items.sampler.refresh(items.changed, 0, found)
     items.remover.refresh(items.changed, 0, found)
     return found
