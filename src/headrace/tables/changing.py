@@ -141,4 +141,9 @@ def _likely_slots(items: Items, keys: GivenULongs) -> None:
         slot: Int = first
         if low <= key <= high:
             slot += cython.cast(Int, cython.cast(Float, key - low) * slots_per_key)
-        items.changed[index] = slot - items.capacity if slot >= items.capacity else slot
+        slot = slot - items.capacity if slot >= items.capacity else slot
+        items.changed[index] = slot
+        if index < AHEAD:
+            prefetch(items.records, RECORD_WORDS * slot)
+            prefetch(items.priorities, slot)
+            prefetch(items.sampler.tree.nodes, slot)
