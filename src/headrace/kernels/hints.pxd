@@ -19,18 +19,15 @@ cdef extern from *:
     static inline void hr_prefetch(const void *p) { __builtin_prefetch(p, 0, 2); __asm__ volatile(""); }
     #define hr_in_order() __atomic_signal_fence(__ATOMIC_SEQ_CST)
     #endif
-    /* By a mask: gcc makes a jump of a conditional expression, and one that cannot be predicted costs more than all of it. */
-    static inline double hr_value_if(int condition, double value) {
-        uint64_t bits;
-        memcpy(&bits, &value, 8);
-        bits &= -(uint64_t)(condition != 0);
-        memcpy(&value, &bits, 8);
-        return value;
-    }
     static inline void hr_move(void *to, const void *from, Py_ssize_t n) { memcpy(to, from, (size_t)n); }
 
     #if defined(__SSE2__) || defined(_M_X64)
     #include <emmintrin.h>
+    /* gcc makes a jump of a conditional expression, and one that cannot be predicted costs more than all of it. */
+    static inline double hr_value_within(double value, double limit) {
+        __m128d one = _mm_set_sd(value);
+        return _mm_cvtsd_f64(_mm_and_pd(_mm_cmple_sd(one, _mm_set_sd(limit)), one));
+    }
     /* The instruction wants places that 16 divides; `count` is a multiple of it. */
     static inline void hr_stream(unsigned char *to, const unsigned char *from, long long count) {
         if ((uintptr_t)to & 15) {
@@ -42,6 +39,7 @@ cdef extern from *:
     }
     #define hr_settle() _mm_sfence()
     #else
+    static inline double hr_value_within(double value, double limit) { return value <= limit ? value : 0.0; }
     static inline void hr_stream(unsigned char *to, const unsigned char *from, long long count) {
         memcpy(to, from, (size_t)count);
     }
@@ -152,7 +150,7 @@ cdef extern from *:
     """
     void hr_prefetch(const void *p) noexcept nogil
     void hr_in_order() noexcept nogil
-    double hr_value_if(bint condition, double value) noexcept nogil
+    double hr_value_within(double value, double limit) noexcept nogil
     void hr_move(void *to, const void *source, Py_ssize_t n) noexcept nogil
     void hr_stream(unsigned char *to, const unsigned char *source, Int count) noexcept nogil
     void hr_settle() noexcept nogil
@@ -196,8 +194,8 @@ cdef inline void place(
 cdef inline void in_order() noexcept nogil:
     hr_in_order()
 
-cdef inline double value_if(bint condition, double value) noexcept nogil:
-    return hr_value_if(condition, value)
+cdef inline double value_within(double value, double limit) noexcept nogil:
+    return hr_value_within(value, limit)
 
 cdef inline double power(double base, double exponent) noexcept nogil:
     return pow(base, exponent)

@@ -64,9 +64,9 @@ def in_order() -> None:
     """
 
 
-def value_if(condition: Any, value: float) -> float:
-    """The value, or 0 if the condition does not hold; without a jump, which could not be predicted."""
-    return value if condition else 0.0
+def value_within(value: float, limit: float) -> float:
+    """The value, or 0 if it is above the limit; without a jump, which could not be predicted."""
+    return value if value <= limit else 0.0
 
 
 def power(base: float, exponent: float) -> float:

@@ -1,6 +1,6 @@
 cimport cython
 
-from headrace.kernels.hints cimport prefetch, value_if
+from headrace.kernels.hints cimport prefetch, value_within
 from headrace.kernels.kinds cimport *
 from headrace.store.layout cimport AHEAD
 from headrace.tables.layout cimport CHILD_BITS, CHILDREN, SUMMED

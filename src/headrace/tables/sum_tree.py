@@ -18,7 +18,7 @@ import cython
 import numpy as np
 
 if not cython.compiled:
-    from headrace.kernels.hints import prefetch, value_if
+    from headrace.kernels.hints import prefetch, value_within
     from headrace.kernels.kinds import Doubles, Float, Int, Longs
     from headrace.store.layout import AHEAD
     from headrace.tables.layout import CHILD_BITS, CHILDREN, SUMMED
@@ -244,8 +244,8 @@ def _how_many(remaining: Float, one: Float, two: Float, three: Float) -> Int:
 
 def _largest_within(remaining: Float, one: Float, two: Float, three: Float) -> Float:
     """The largest of three sums that is not above `remaining`; 0 if all are. Without jumps, unlike a look for which."""
-    within = max(value_if(one <= remaining, one), value_if(two <= remaining, two))
-    return max(within, value_if(three <= remaining, three))
+    within = max(value_within(one, remaining), value_within(two, remaining))
+    return max(within, value_within(three, remaining))
 
 
 def _nearest(nodes: Doubles, family: Int, child: Int) -> Int:
