@@ -20,10 +20,10 @@ cdef class SumTree:
     cdef Int _sums_at(self, Int level) noexcept nogil
     cdef Int _num_parents(self, Int level) noexcept nogil
     cdef void _renew(self, Int level, Int parent) noexcept nogil
+    cdef double _sum(self, Int first) noexcept nogil
+    cdef double _sum_up(self, Int first, Int sums) noexcept nogil
     cdef void _ask_for(self, Int level, Int parent) noexcept nogil
 
-cdef double _sum(Doubles nodes, Int first) noexcept nogil
-cdef double _sum_up(Doubles nodes, Int first, Int sums) noexcept nogil
 cdef void _descend_sums(
     Doubles nodes, Int level, Int sums_at, Doubles remaining, Int first, Longs slots, Int to, Int count
 ) noexcept nogil

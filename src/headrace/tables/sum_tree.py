@@ -58,10 +58,34 @@ class SumTree:
         """Compute the parent number `parent` of this level's nodes anew."""
         first: Int = parent << CHILD_BITS
         if level < SUMMED:
-            whole: Float = _sum(self.nodes, self.levels[level] + first)
+            whole: Float = self._sum(self.levels[level] + first)
         else:
-            whole = _sum_up(self.nodes, self.levels[level] + first, self._sums_at(level) + first)
+            whole = self._sum_up(self.levels[level] + first, self._sums_at(level) + first)
         self.nodes[self.levels[level + 1] + parent] = whole
+
+    def _sum(self, first: Int) -> Float:
+        # Four sums side by side: the additions do not wait for each other.
+        a = self.nodes[first] + self.nodes[first + 1] + self.nodes[first + 2] + self.nodes[first + 3]
+        b = self.nodes[first + 4] + self.nodes[first + 5] + self.nodes[first + 6] + self.nodes[first + 7]
+        c = self.nodes[first + 8] + self.nodes[first + 9] + self.nodes[first + 10] + self.nodes[first + 11]
+        d = self.nodes[first + 12] + self.nodes[first + 13] + self.nodes[first + 14] + self.nodes[first + 15]
+        return (a + b) + (c + d)
+
+    def _sum_up(self, first: Int, sums: Int) -> Float:
+        """Write the running sums of the children from `first` on to `sums` and after; returns the last."""
+        below: Float = 0.0
+        for group in range(0, CHILDREN, 4):
+            # Within a group they do not wait for the sum of all before it.
+            a: Float = self.nodes[first + group]
+            b: Float = a + self.nodes[first + group + 1]
+            c: Float = b + self.nodes[first + group + 2]
+            d: Float = c + self.nodes[first + group + 3]
+            self.nodes[sums + group] = below + a
+            self.nodes[sums + group + 1] = below + b
+            self.nodes[sums + group + 2] = below + c
+            below += d
+            self.nodes[sums + group + 3] = below
+        return below
 
     def _ask_for(self, level: Int, parent: Int) -> None:
         """Have the processor fetch what `_renew` looks at: two lines of the cache, and two more with running sums."""
@@ -132,35 +156,6 @@ class SumTree:
                 _descend(self.nodes, begin, uniforms, first, slots, to, count)
 
 
-# ---- sums ------------------------------------------------------------------------------------------------------------
-
-
-def _sum(nodes: Doubles, first: Int) -> Float:
-    # Four sums side by side: the additions do not wait for each other.
-    a = nodes[first] + nodes[first + 1] + nodes[first + 2] + nodes[first + 3]
-    b = nodes[first + 4] + nodes[first + 5] + nodes[first + 6] + nodes[first + 7]
-    c = nodes[first + 8] + nodes[first + 9] + nodes[first + 10] + nodes[first + 11]
-    d = nodes[first + 12] + nodes[first + 13] + nodes[first + 14] + nodes[first + 15]
-    return (a + b) + (c + d)
-
-
-def _sum_up(nodes: Doubles, first: Int, sums: Int) -> Float:
-    """Write the running sums of the children from `first` on to `sums` and after; returns the last."""
-    below: Float = 0.0
-    for group in range(0, CHILDREN, 4):
-        # Within a group they do not wait for the sum of all before it.
-        a: Float = nodes[first + group]
-        b: Float = a + nodes[first + group + 1]
-        c: Float = b + nodes[first + group + 2]
-        d: Float = c + nodes[first + group + 3]
-        nodes[sums + group] = below + a
-        nodes[sums + group + 1] = below + b
-        nodes[sums + group + 2] = below + c
-        below += d
-        nodes[sums + group + 3] = below
-    return below
-
-
 # ---- going down ------------------------------------------------------------------------------------------------------
 
 
@@ -206,7 +201,7 @@ def _descend_sums(
 def _descend(
     nodes: Doubles, level: Int, remaining: Doubles, first: Int, slots: Longs, to: Int, count: Int
 ) -> None:
-    """Does the same as `_descend_sums`, where there are no running sums. The sums are those of `_sum`."""
+    """Does the same as `_descend_sums`, where there are no running sums. The sums are those of `SumTree._sum`."""
     for index in range(count):
         asked: Int = level + (slots[to + min(index + AHEAD // 2, count - 1)] << CHILD_BITS)
         prefetch(nodes, asked)
