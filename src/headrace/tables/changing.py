@@ -20,7 +20,19 @@ if not cython.compiled:
     from headrace.store.layout import AHEAD
     from headrace.store.pinning import Pins
     from headrace.tables.items import Items
-    from headrace.tables.layout import FIRST, LOOKAHEAD, REAL, SPAN, TOUCHES, WINDOW_WORDS
+    from headrace.tables.layout import (
+        DEAD,
+        FIRST,
+        HEAP,
+        LOOKAHEAD,
+        PRIORITIZED,
+        REAL,
+        RECORD_ROW,
+        RECORD_WORDS,
+        SPAN,
+        TOUCHES,
+        WINDOW_WORDS,
+    )
 
 
 def remove(items: Items, slots: Longs) -> None:
