@@ -95,7 +95,7 @@ class LiveTable:
     ) -> None:
         self._table = table
         self.name = table.name
-        self.limiter = table.rate_limiter
+        self._use_limiter(table.rate_limiter)
         self.max_times = table.max_times_sampled
         self._without_replacement = isinstance(table.sampler, Uniform) and not table.sampler.replacement
         self._is_never_quick = self._without_replacement or isinstance(table.sampler, CustomSelector)
@@ -105,14 +105,13 @@ class LiveTable:
         self._store = store
         self._clock = clock
         self.ring = ring
-        self.inserts = self.samples = self.deletes = 0
-        self.updates = self.ignored_updates = self.ignored_deletes = 0
+        counts = {**dict.fromkeys(COUNTS, 0), **(counts or {})}
+        self.updates = counts["updates"]
+        self.ignored_updates, self.ignored_deletes = counts["ignored_updates"], counts["ignored_deletes"]
         self.resets = 0
-        for name, count in (counts or {}).items():
-            setattr(self, name, count)
         # Together with what went into the ring, and was drawn from it, these are `inserts` and `samples`.
-        self._inserts_before = self.inserts - ring.inserted
-        self._samples_before = self.samples - ring.sampled
+        self._inserts_before = counts["inserts"] - ring.inserted
+        self._samples_before = counts["samples"] - ring.sampled
         self._seconds_samples = 0.0
         self._pending = PendingQueue(self.name, clock)
         self._waiting: deque[_Waiting] = deque()
@@ -122,6 +121,34 @@ class LiveTable:
         self.has_warned_of_newest = False
         self._told: list[Pending] = []
 
+    def _use_limiter(self, limiter: RateLimiter) -> None:
+        self.limiter = limiter
+        self._never_blocks = limiter.never_blocks_inserts
+
+    # ---- counts ----------------------------------------------------------------------------------------------------
+    # The kernels count what went in and was drawn: so it is known after any error, Ctrl-C included.
+
+    @property
+    def inserts(self) -> int:
+        """Items that were inserted."""
+        return self._inserts_before + self.ring.inserted
+
+    @property
+    def samples(self) -> int:
+        """Items that were sampled, each as often as it was."""
+        return self._samples_before + self.ring.sampled
+
+    @property
+    def deletes(self) -> int:
+        """Items that left: each that was inserted is there or left."""
+        return self.inserts - len(self.ring)
+
+    @property
+    def _counts(self) -> tuple[int, int, int]:
+        """Inserts, samples and deletes, for the limiter."""
+        inserts = self.inserts
+        return inserts, self.samples, inserts - len(self.ring)
+
     # ---- inserting -------------------------------------------------------------------------------------------------
 
     def takes_at_once(self, n: int) -> bool:
@@ -130,43 +157,24 @@ class LiveTable:
         # Not `if pending`: that call takes 3 % of an append.
         if pending.count or pending.untold is not None:
             return False
-        limiter = self.limiter
-        return (
-            limiter.never_blocks_inserts or limiter.insertable(self.inserts, self.samples, self.deletes) >= n
-        )
+        return self._never_blocks or self.limiter.can_insert(*self._counts, n)
 
     def append_step(self, block: LaneBlock, first_key: int, priority: float) -> None:
         """Commit a block's step and insert an item of each of its rows; the gate is known to be open."""
-        try:
-            self.deletes += self.ring.append_step(block, first_key, priority)
-            self.inserts += block.lanes
-        except BaseException:
-            self._recount()
-            raise
+        self.ring.append_step(block, first_key, priority)
         if self._waiting:
             self._changed.notify_all()
 
     def append_and_cut(self, block: LaneBlock, cutter: Cutter, first_key: int) -> None:
         """Commit a block's step and insert the items that it completes. The gate is known to be open."""
-        try:
-            self.deletes += self.ring.append_and_cut(block, cutter, first_key)
-            self._count_cut(cutter.total)
-        except BaseException:
-            self._recount()
-            raise
+        self.ring.append_and_cut(block, cutter, first_key)
+        if self._waiting and cutter.total:
+            self._changed.notify_all()
 
     def append_seam_and_cut(self, block: LaneBlock, seam: Seam, cutter: Cutter, first_key: int) -> None:
         """Does the same as `append_and_cut`, where some lanes hold nothing and the episodes of some end."""
-        try:
-            self.deletes += self.ring.append_seam_and_cut(block, seam, cutter, first_key)
-            self._count_cut(cutter.total)
-        except BaseException:
-            self._recount()
-            raise
-
-    def _count_cut(self, made: int) -> None:
-        self.inserts += made
-        if self._waiting and made:
+        self.ring.append_seam_and_cut(block, seam, cutter, first_key)
+        if self._waiting and cutter.total:
             self._changed.notify_all()
 
     def offer_rows(
@@ -178,7 +186,7 @@ class LiveTable:
             rows: the caller's own, used again afterwards.
         """
         if not self.is_custom and self.takes_at_once(len(rows)):
-            self._insert(first_key, rows, ONE_ROW, priorities, 1)
+            self.ring.insert(first_key, rows, ONE_ROW, priorities, 1)
             if self._waiting:
                 self._changed.notify_all()
             return
@@ -215,39 +223,13 @@ class LiveTable:
         self.settle()
 
     def _apply(self, new: NewItems) -> None:
-        self._insert(new.first_key, new.rows, new.windows, new.priorities, 0)
-
-    def _insert(
-        self,
-        first_key: int,
-        rows: NDArray[np.int64],
-        windows: NDArray[np.uint32],
-        priorities: NDArray[np.float64],
-        pins: int,
-    ) -> None:
-        try:
-            self.deletes += self.ring.insert(first_key, rows, windows, priorities, pins)
-            self.inserts += len(rows)
-        except BaseException:
-            self._recount()
-            raise
-
-    def _recount(self) -> None:
-        """An insert ended with an error, or Ctrl-C came: count what is in."""
-        self.inserts = self._inserts_before + self.ring.inserted
-        self._count_deletes()
-
-    def _count_deletes(self) -> None:
-        """After a change that may have failed half way: every item that was inserted is there or left."""
-        self.deletes = self.inserts - len(self.ring)
+        self.ring.insert(new.first_key, new.rows, new.windows, new.priorities, 0)
 
     def _failed(self) -> None:
-        """A change ended with an error half way, or Ctrl-C came: count what was done, and apply what it lets in.
+        """A change ended with an error half way, or Ctrl-C came: apply what it lets in.
 
         Where a selector of the user's own is broken, `settle` tells the writers whose items wait.
         """
-        self.samples = self._samples_before + self.ring.sampled
-        self._recount()
         with suppress(RuntimeError):  # Of `check`.
             self.ring.check()
             self._remove_spent()
@@ -280,7 +262,7 @@ class LiveTable:
         # What an interrupt has left undone.
         pending.take_off(ring.inserted)
         while pending:
-            room = self.limiter.insertable(self.inserts, self.samples, self.deletes)
+            room = self.limiter.insertable(*self._counts)
             if room < 1:
                 return
             head = pending.head
@@ -310,7 +292,7 @@ class LiveTable:
     def can_insert(self, n: int) -> bool:
         """Whether n more items would be applied now, behind those that wait."""
         # Rules: replay L7
-        return self.limiter.can_insert(self.inserts, self.samples, self.deletes, self._pending.count + n)
+        return self.limiter.can_insert(*self._counts, self._pending.count + n)
 
     def refuse_pending(self) -> list[NewItems]:
         """Empty the queue of pending items and tell their writers; returns them."""
@@ -327,7 +309,7 @@ class LiveTable:
     def _admits(self, n: int) -> bool:
         """Whether the gate is open for a batch of n and the items suffice."""
         # Rules: replay L6
-        if not self.limiter.can_sample(self.inserts, self.samples, self.deletes, n):
+        if not self.limiter.can_sample(*self._counts, n):
             return False
         if not (self._without_replacement or self.max_times):
             return True
@@ -416,9 +398,7 @@ class LiveTable:
             ring.has_sequences,
         )
         draw = ring.draw_distinct if self._without_replacement else ring.draw
-        drawn.windows, left = draw(drawn.keys, drawn.integers, drawn.floats, self.max_times)
-        self.samples += n
-        self.deletes += left
+        drawn.windows, _ = draw(drawn.keys, drawn.integers, drawn.floats, self.max_times)
         if self._pending or self._waiting:
             # What goes in now may bring another window for all; these items keep theirs.
             drawn.windows = drawn.windows.copy()
@@ -441,10 +421,8 @@ class LiveTable:
         """Draw a batch that `wait_to_sample` has admitted, and copy its records; see `QuickBatches.sample`."""
         try:
             drawn = self.ring.draw_quick(quick)
-            if drawn is not None:
-                self.samples += quick.batch
-                if self._pending or self._waiting:
-                    self.settle()
+            if drawn is not None and (self._pending or self._waiting):
+                self.settle()
             return drawn
         except BaseException:
             self._failed()
@@ -479,7 +457,6 @@ class LiveTable:
         """Remove items; see `Replay.delete`."""
         try:
             removed = self.ring.remove(keys)
-            self.deletes += removed
             self.ignored_deletes += len(keys) - removed
             self.settle()
             return removed
@@ -490,7 +467,6 @@ class LiveTable:
     def reset(self) -> None:
         """Remove all items and begin to count anew; see `Replay.reset`."""
         self.ring.clear()
-        self.inserts = self.samples = self.deletes = 0
         self._inserts_before, self._samples_before = -self.ring.inserted, -self.ring.sampled
         self.resets += 1
         self.settle()
@@ -502,8 +478,8 @@ class LiveTable:
         limiter = self.limiter if rate_limiter is None else rate_limiter
         check_size(self.name, max_size, limiter)
         try:
-            self.deletes += self.ring.shrink_to(max_size)
-            self.limiter = limiter
+            self.ring.shrink_to(max_size)
+            self._use_limiter(limiter)
             self.settle()
         except BaseException:
             self._failed()
@@ -530,13 +506,14 @@ class LiveTable:
         # Where nothing is to go nothing is touched: random numbers would be used up.
         self._remove_spent()
         if len(self.ring) > self.ring.max_size:
-            self.deletes += self.ring.shrink_to(self.ring.max_size)
+            self.ring.shrink_to(self.ring.max_size)
 
     def _remove_spent(self) -> None:
         """Remove the items that were sampled as often as they may be."""
         if self.max_times:
             spent = self.ring.keys_sampled(self.max_times)
-            self.deletes += self.ring.remove(spent) if len(spent) else 0
+            if len(spent):
+                self.ring.remove(spent)
 
     def statistics(self) -> TableStatistics:
         """Returns the counters so far, and what waits now."""
