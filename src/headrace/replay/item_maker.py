@@ -124,16 +124,16 @@ class ItemMaker:
 
     def commit_and_make(self, block: LaneBlock) -> None:
         """Commit a block's step, one transition of every lane, and make the items that it completes."""
-        only = self._only
-        if only is not None and only.table.takes_at_once(block.lanes):
-            key = self._replay.new_keys(block.lanes)
-            row, before = block.row, only.table.inserts
+        only, lanes = self._only, block.lanes
+        if only is not None and only.table.takes_at_once(lanes):
+            table, key, row = only.table, self._replay.new_keys(lanes), block.kernel.row
+            before = 0 if self.made is None else table.inserts
             try:
-                only.table.append_step(block, key, only.cutter.priority)
+                table.append_step(block, key, only.cutter.priority)
             except StoreFull as error:
                 self._refuse_if_stored(error, block, row)
             if self.made is not None:
-                self.made.append((0, range(key, key + only.table.inserts - before)))
+                self.made.append((0, range(key, key + table.inserts - before)))
             return
         if self._append_and_cut(block, None):
             return
@@ -172,7 +172,8 @@ class ItemMaker:
         most = block.lanes if seam is None else cutter.most(block.lanes, len(seam.ended))
         if not table.takes_at_once(most):
             return False
-        row, key, before = block.row, self._replay.keys_ahead(most), table.inserts
+        row, key, items = block.kernel.row, self._replay.keys_ahead(most), table.ring.items
+        before = items.inserted
         try:
             if seam is None:
                 table.append_and_cut(block, cutter, key)
@@ -182,7 +183,7 @@ class ItemMaker:
             self._refuse_if_stored(error, block, row)
         finally:
             # No call before: Ctrl-C must not come between items and their keys (test_interrupts.py).
-            made = table.inserts - before
+            made = items.inserted - before
             self._replay.next_key = key + made
             self._note_made(rule, key, made)
         return True

@@ -25,14 +25,12 @@ from headrace.tables.layout import (
     DONE,
     FIRST,
     HAS_SEQUENCES,
-    INSERTED,
     LIVE,
     MAX_SIZE,
     NO_PRIORITIES,
     NO_SLOT,
     NO_WINDOWS,
     ONE_ROW,
-    SAMPLED,
     SIZE,
     SLOT,
     SPAN,
@@ -110,17 +108,7 @@ class ItemRing:
         return Items(memory.arrays, self._store.pins, self._numbers, self._told)
 
     def __len__(self) -> int:
-        return int(self.arrays.ring[LIVE])
-
-    @property
-    def inserted(self) -> int:
-        """How many items went in ever; up to date after any error, Ctrl-C included."""
-        return int(self._told[INSERTED])
-
-    @property
-    def sampled(self) -> int:
-        """How many items were drawn ever; up to date after any error, Ctrl-C included."""
-        return int(self._told[SAMPLED])
+        return self.items.live
 
     @property
     def unique(self) -> int:
@@ -233,12 +221,12 @@ class ItemRing:
     ) -> int:
         """Go on where a kernel stopped that had committed a step and inserted `done` of its items; see `insert`."""
         rest, of_rest = rows[done:], windows[done:] if len(windows) > 1 else windows
-        before = self.inserted - done
+        before = self.items.inserted - done
         try:
             self._remove_obstacle(stopped)
             return ItemRing.insert(self, first_key + done, rest, of_rest, priorities, pins)
         except StoreFull as error:
-            inserted = self.inserted - before
+            inserted = self.items.inserted - before
             missing = windows[inserted:] if len(windows) > 1 else windows
             raise self._items_refused(error, rows[inserted:], missing, pins) from error.__cause__
 

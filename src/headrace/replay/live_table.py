@@ -110,8 +110,8 @@ class LiveTable:
         self.ignored_updates, self.ignored_deletes = counts["ignored_updates"], counts["ignored_deletes"]
         self.resets = 0
         # Together with what went into the ring, and was drawn from it, these are `inserts` and `samples`.
-        self._inserts_before = counts["inserts"] - ring.inserted
-        self._samples_before = counts["samples"] - ring.sampled
+        self._inserts_before = counts["inserts"] - ring.items.inserted
+        self._samples_before = counts["samples"] - ring.items.sampled
         self._seconds_samples = 0.0
         self._pending = PendingQueue(self.name, clock)
         self._waiting: deque[_Waiting] = deque()
@@ -131,12 +131,12 @@ class LiveTable:
     @property
     def inserts(self) -> int:
         """Items that were inserted."""
-        return self._inserts_before + self.ring.inserted
+        return self._inserts_before + self.ring.items.inserted
 
     @property
     def samples(self) -> int:
         """Items that were sampled, each as often as it was."""
-        return self._samples_before + self.ring.sampled
+        return self._samples_before + self.ring.items.sampled
 
     @property
     def deletes(self) -> int:
@@ -146,8 +146,9 @@ class LiveTable:
     @property
     def _counts(self) -> tuple[int, int, int]:
         """Inserts, samples and deletes, for the limiter."""
-        inserts = self.inserts
-        return inserts, self.samples, inserts - len(self.ring)
+        items = self.ring.items
+        inserts = self._inserts_before + items.inserted
+        return inserts, self._samples_before + items.sampled, inserts - items.live
 
     # ---- inserting -------------------------------------------------------------------------------------------------
 
@@ -157,7 +158,7 @@ class LiveTable:
         # Not `if pending`: that call takes 3 % of an append.
         if pending.count or pending.untold is not None:
             return False
-        return self._never_blocks or self.limiter.can_insert(*self._counts, n)
+        return self._never_blocks or self.limiter.insertable(*self._counts) >= n
 
     def append_step(self, block: LaneBlock, first_key: int, priority: float) -> None:
         """Commit a block's step and insert an item of each of its rows; the gate is known to be open."""
@@ -260,13 +261,13 @@ class LiveTable:
     def _apply_pending(self) -> None:
         pending, ring = self._pending, self.ring
         # What an interrupt has left undone.
-        pending.take_off(ring.inserted)
+        pending.take_off(ring.items.inserted)
         while pending:
             room = self.limiter.insertable(*self._counts)
             if room < 1:
                 return
             head = pending.head
-            pending.begin(ring.inserted)
+            pending.begin(ring.items.inserted)
             try:
                 self._apply(head if room >= len(head.rows) else head.split(int(room))[0])
             except Exception as error:
@@ -274,7 +275,7 @@ class LiveTable:
                     self._told.append(head.writer)
                 raise
             finally:
-                pending.take_off(ring.inserted)
+                pending.take_off(ring.items.inserted)
 
     def _tell(self, failure: BaseException) -> None:
         """Tell the writers whose items wait why they cannot go in."""
@@ -467,7 +468,7 @@ class LiveTable:
     def reset(self) -> None:
         """Remove all items and begin to count anew; see `Replay.reset`."""
         self.ring.clear()
-        self._inserts_before, self._samples_before = -self.ring.inserted, -self.ring.sampled
+        self._inserts_before, self._samples_before = -self.ring.items.inserted, -self.ring.items.sampled
         self.resets += 1
         self.settle()
 

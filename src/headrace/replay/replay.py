@@ -230,17 +230,22 @@ class ReplayCore:
         Raises:
             Closed: the replay is closed; no item is made.
         """
-        first = self.keys_ahead(count)
+        first = self.next_key
+        if self.is_closed or first + count > self._keys_aside:
+            self._set_keys_aside(count)
         self.next_key = first + count
         return first
 
     def keys_ahead(self, most: int) -> int:
         """The first of `most` keys that were never used; whoever uses some moves `next_key` on. See `new_keys`."""
-        if self.is_closed:
-            self.check_open()
-        if self._disk is not None and self.next_key + most > self._keys_aside:
-            self._keys_aside = self._disk.header.set_keys_aside(self.next_key + most)
+        if self.is_closed or self.next_key + most > self._keys_aside:
+            self._set_keys_aside(most)
         return self.next_key
+
+    def _set_keys_aside(self, count: int) -> None:
+        self.check_open()
+        assert self._disk is not None, "in memory there are keys for ever"
+        self._keys_aside = self._disk.header.set_keys_aside(self.next_key + count)
 
     def statistics(self) -> ReplayStatistics:
         """See `Replay.statistics`."""

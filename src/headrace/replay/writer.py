@@ -58,6 +58,7 @@ class RowWriter:
         self._write = self._rows.write
         self._blocks = self._rows.blocks
         self._only = self._blocks[0] if len(self._blocks) == 1 else None
+        self._only_lanes = self._blocks[0].kernel
         self._closed = False
         replay.writer_opened(self)
 
@@ -72,14 +73,16 @@ class RowWriter:
             self._rows.append(step)
             self._tell_refused()
             return
-        block.make_room()
-        moved = self._arena.moved
-        self._write(block.row, step)
+        lanes, arena = self._only_lanes, self._arena
+        if lanes.is_full():
+            block.make_room()
+        moved = arena.moved
+        self._write(lanes.row, step)
         with self._lock:
-            if self._arena.moved != moved:
+            if arena.moved != moved:
                 # The rows were moved meanwhile, and what was written may be lost
                 # (test_a_step_written_while_the_rows_move_is_whole).
-                self._write(block.row, step)
+                self._write(lanes.row, step)
             self._items.commit_and_make(block)
         if self._items.refused is not None:
             self._tell_refused()
@@ -100,13 +103,15 @@ class RowWriter:
             self._rows.append_checked(step)
             self._tell_refused()
             return
-        block.make_room()
-        moved = self._arena.moved
-        self._rows.write_checked(block.row, step)
+        lanes, arena = self._only_lanes, self._arena
+        if lanes.is_full():
+            block.make_room()
+        moved = arena.moved
+        self._rows.write_checked(lanes.row, step)
         with self._lock:
-            if self._arena.moved != moved:
+            if arena.moved != moved:
                 # See `append` (test_a_checked_step_written_while_the_rows_move_is_whole).
-                self._rows.write_checked(block.row, step)
+                self._rows.write_checked(lanes.row, step)
             self._items.commit_and_make(block)
         if self._items.refused is not None:
             self._tell_refused()

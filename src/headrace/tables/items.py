@@ -37,6 +37,7 @@ if not cython.compiled:
         ENTRY_WORDS,
         FIRST,
         HEAP,
+        INSERTED,
         LIVE,
         LOOKAHEAD,
         PRIORITIZED,
@@ -45,6 +46,7 @@ if not cython.compiled:
         RECORD_ROW,
         RECORD_TIMES,
         RECORD_WORDS,
+        SAMPLED,
         SPAN,
         WINDOW_WORDS,
     )
@@ -139,6 +141,21 @@ class Items:
         if changes > self.changed.shape[0]:
             self.uniforms = np.empty(2 * changes, np.float64)
             self.changed = np.empty(2 * changes, np.int64)
+
+    @property
+    def live(self) -> int:
+        """How many items there are."""
+        return self.ring[LIVE]
+
+    @property
+    def inserted(self) -> int:
+        """How many items went in ever; up to date after any error, Ctrl-C included."""
+        return self.told[INSERTED]
+
+    @property
+    def sampled(self) -> int:
+        """How many items were drawn ever; up to date after any error, Ctrl-C included."""
+        return self.told[SAMPLED]
 
     # ---- one item ----------------------------------------------------------------------------------------------------
 
