@@ -71,7 +71,9 @@ cdef extern from *:
             case 64: copy(64); break; \
             default: copy(width); \
         }
-    #define HR_BLOCK 64
+    /* Rows at a time: records a power of two apart share few places of the nearest cache, and are gone from it by the
+       next field if they are more. */
+    #define HR_BLOCK 16
     #define HR_AHEAD 64
     typedef struct { long long offset, width, unit, rows, count, to; } HrField;
     /* What is fetched of a record: from `begin` on, and on to the line that is `far` bytes further. */
