@@ -9,7 +9,6 @@ with the general way.
 from __future__ import annotations
 
 from math import prod
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from headrace.replay.batch import SampledBatch, SampleInfo
 from headrace.replay.packing import BatchLayout
 from headrace.replay.quick_kernel import PAGES_FREED, PLACE, QuickKernel
 from headrace.replay.quick_layout import quick_layout
+from headrace.store.fields import Fields
 from headrace.store.gather import Pool, gather
 from headrace.store.store import Store
 from headrace.tables.items import Items
@@ -29,6 +29,8 @@ LARGEST = 1 << 18
 """Bytes of a stretch that is filled under the lock: some tens of microseconds."""
 # Of each row that is looked for: its number, and whether it is known.
 _ROW_NBYTES = 9
+# The arguments of `SampleInfo`.
+_NUMBERS = ("keys", "probabilities", "sizes", "priorities", "times")
 
 
 def may_be_small(views: QuickViews, batch: int, length: int) -> bool:
@@ -69,19 +71,17 @@ class QuickBatches:
         if self.is_small:
             returns = Returns(store, views.n_step, views.gamma) if views.n_step else None
             self._kernel = QuickKernel(store, layout, returns)
-        self._names = views.names
-        shown = [f"sum:{views.sums[name]}" if name in views.sums else f"/{name}" for name in views.names]
+        self._numbers = Fields(layout.block, {name: name for name in _NUMBERS})
+        self._shown = Fields(
+            layout.block,
+            {name: f"sum:{views.sums[name]}" if name in views.sums else f"/{name}" for name in views.names},
+        )
         # Of wide columns these are the numbers of their rows.
         wide: dict[str, list[str]] = {}
         for view in views.views:
             if view.is_wide:
                 wide.setdefault(view.column, []).append(view.name)
         self._wide = [(store.columns[column], names) for column, names in wide.items()]
-        # Many fields at once.
-        self._numbers = itemgetter("keys", "probabilities", "sizes", "priorities", "times")
-        self._shown = (
-            itemgetter(*shown) if len(shown) > 1 else lambda block: [block[field] for field in shown]
-        )
 
     def sample(self, items: Items) -> tuple[NDArray[np.uint8], int] | None:
         """A batch's stretch of memory, and at how many places nothing is known.
@@ -115,16 +115,15 @@ class QuickBatches:
 
     def present(self, out: NDArray[np.uint8], missing: int) -> SampledBatch:
         """The stretch as a batch. With views of wide columns a guard must be open since before it was drawn."""
-        block: NDArray[Any] = np.ndarray((), self._block, out)
-        data = dict(zip(self._names, self._shown(block), strict=True))
+        data = self._shown.over(out)
         for column, names in self._wide:
             copies = gather(column, [data[name] for name in names], self._pool)
             data.update(zip(names, copies, strict=True))
         if missing:
-            self._fill(block, data)
+            self._fill(np.ndarray((), self._block, out), data)
         unflatten = self._views.unflatten
         shown = data if unflatten is None else unflatten(data)
-        return SampledBatch(shown, SampleInfo(*self._numbers(block)), None, self._layout)
+        return SampledBatch(shown, SampleInfo(*self._numbers.arrays(out)), None, self._layout)
 
     def _fill(self, block: NDArray[Any], data: dict[str, NDArray[Any]]) -> None:
         found, known, rows = block["found"], block["known"], self.batch * self.length

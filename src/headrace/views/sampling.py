@@ -149,7 +149,9 @@ class SamplingPlan:
         count = len(rows)
         sums, numbers = np.empty((2, count)), np.empty((3, count), np.int64)
         missing = returns.add_up(rows, sums.reshape(-1), numbers[0], numbers[1:].reshape(-1))
-        return Sums(*sums.astype(sum_dtype(self._store), copy=False), *numbers, missing)
+        reward, discount = sums.astype(sum_dtype(self._store), copy=False)
+        n, last, following = numbers
+        return Sums(reward, discount, n, last, following, missing)
 
     def _metadata(self, column: str, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         store = self._store
