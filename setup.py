@@ -21,16 +21,20 @@ class BuildKernels(build_ext):
     """Turns changed kernels into C and compiles them, on all processors."""
 
     def run(self) -> None:
-        """Writes C files where they are out of date, then compiles those that are newer than their libraries."""
+        """Compiles all kernels, or, beside their sources, those that are out of date."""
         os.chdir(kernels.ROOT)
         kernels.remove_leftovers(Path("src"), Path(self.build_lib))
-        self.parallel = self.parallel or os.cpu_count()
-        made = {extension.name: extension for extension in _as_c(self.extensions)}
-        for extension in self.extensions:
-            extension.sources = made[extension.name].sources
-            extension.depends = ["setup.py", "build_tools/compiler.py"]
-        compiler.choose()
-        super().run()
+        every = self.extensions
+        if self.inplace:
+            old = set(map(kernels.module_name, kernels.out_of_date()))
+            self.extensions = [extension for extension in every if extension.name in old]
+        if self.extensions:
+            self.force = True  # What lies in build/lib was not asked.
+            self.parallel = self.parallel or os.cpu_count()
+            _write_c(self.extensions)
+            compiler.choose()
+            super().run()
+        self.extensions = every
 
     def build_extensions(self) -> None:
         """Compiles, with the compiler and the options of `compiler.py`."""
@@ -40,8 +44,8 @@ class BuildKernels(build_ext):
         super().build_extensions()
 
 
-def _as_c(extensions: list[Extension]) -> list[Extension]:
-    """Returns the extensions with C files as their sources, which it writes where they are out of date."""
+def _write_c(extensions: list[Extension]) -> None:
+    """Makes C files the sources of the extensions, and writes those that are out of date."""
     import numpy as np
     from Cython.Build import cythonize
     from Cython.Compiler import Options
@@ -57,13 +61,13 @@ def _as_c(extensions: list[Extension]) -> list[Extension]:
         # Forked processes keep the setting above; on other systems a second processor starts anew.
         multiprocessing.set_start_method("fork", force=True)
         processes = os.cpu_count()
-    made: list[Extension] = cythonize(
+    made = cythonize(
         extensions,
         include_path=["src"],
         build_dir=str(C_FILES),
         force=_is_newer(Path("setup.py"), C_FILES),
         nthreads=processes,
-        shared_utility_qualified_name=kernels.SHARED,
+        shared_utility_qualified_name=kernels.module_name(kernels.SHARED),
         compiler_directives={
             "language_level": 3,
             "boundscheck": False,
@@ -74,7 +78,9 @@ def _as_c(extensions: list[Extension]) -> list[Extension]:
             "freethreading_compatible": True,
         },
     )
-    return made
+    c_files = {extension.name: extension.sources for extension in made}
+    for extension in extensions:
+        extension.sources = c_files[extension.name]
 
 
 def _is_newer(path: Path, folder: Path) -> bool:
@@ -85,7 +91,6 @@ setup(
     cmdclass={"build_ext": BuildKernels},
     ext_modules=[
         Extension(kernels.module_name(source), [str(source.relative_to(kernels.ROOT))])
-        for source in kernels.sources()
-    ]
-    + [Extension(kernels.SHARED, [f"src/{kernels.SHARED.replace('.', '/')}.c"])],
+        for source in (*kernels.sources(), kernels.SHARED)
+    ],
 )

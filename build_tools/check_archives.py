@@ -19,7 +19,7 @@ def main(folder: Path) -> None:
     sources = {str(path.relative_to(kernels.ROOT / "src")) for path in _package().rglob("*.py")}
     compiled = {
         str(kernels.compiled(source).relative_to(kernels.ROOT / "src"))
-        for source in (*kernels.sources(), _package() / "kernels" / "_shared.py")
+        for source in (*kernels.sources(), kernels.SHARED)
     }
     _compare(wheel, packed, sources | compiled | {"headrace/py.typed"})
 

@@ -7,8 +7,8 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-# Functions of Cython and its memoryviews, once instead of in every kernel. Its source is C, which Cython writes.
-SHARED = "headrace.kernels._shared"
+# Functions of Cython and its memoryviews, once instead of in every kernel. Cython writes it, in C.
+SHARED = ROOT / "src" / "headrace" / "kernels" / "_shared.c"
 # These decide how every kernel is compiled.
 _RECIPE = (ROOT / "setup.py", ROOT / "build_tools" / "compiler.py")
 _CIMPORT = re.compile(r"^(?:from\s+(headrace[\w.]+)\s+cimport|cimport\s+(headrace[\w.]+))", re.MULTILINE)
@@ -33,7 +33,7 @@ def compiled(source: Path) -> Path:
 
 def out_of_date() -> list[Path]:
     """Returns the sources whose compiled kernel is missing, or older than a file it is compiled from."""
-    return [source for source in sources() if not _is_fresh(source)]
+    return [source for source in (*sources(), SHARED) if not _is_fresh(source)]
 
 
 def _is_fresh(source: Path) -> bool:
@@ -41,7 +41,7 @@ def _is_fresh(source: Path) -> bool:
     if not made.exists():
         return False
     needed = {source, *_RECIPE} | _declarations(source.with_suffix(".pxd"), set())
-    return made.stat().st_mtime >= max(path.stat().st_mtime for path in needed)
+    return made.stat().st_mtime >= max(path.stat().st_mtime for path in needed if path.exists())
 
 
 def _declarations(pxd: Path, seen: set[Path]) -> set[Path]:
@@ -60,7 +60,7 @@ def remove_leftovers(*folders: Path) -> None:
     Args:
         folders: each has the package `headrace` in it.
     """
-    kernels = {*map(module_name, sources()), SHARED}
+    kernels = set(map(module_name, (*sources(), SHARED)))
     for folder in folders:
         for path in (folder / "headrace").rglob("*"):
             name = ".".join((*path.relative_to(folder).parts[:-1], path.name.partition(".")[0]))

@@ -38,6 +38,7 @@ def clone(tmp_path, monkeypatch):
         path.write_text(text)
     monkeypatch.setattr(kernels, "ROOT", tmp_path)
     monkeypatch.setattr(kernels, "_RECIPE", (tmp_path / "setup.py",))
+    monkeypatch.setattr(kernels, "SHARED", tmp_path / "src/headrace/kernels/_shared.c")
     return tmp_path
 
 
@@ -45,7 +46,7 @@ def build(clone, at):
     """What a build leaves, at that time; sources are from time 100."""
     for source in clone.rglob("*.p*"):
         os.utime(source, (100, 100))
-    for source in kernels.sources():
+    for source in (*kernels.sources(), kernels.SHARED):
         kernels.compiled(source).touch()
         os.utime(kernels.compiled(source), (at, at))
 
@@ -63,7 +64,7 @@ def test_what_is_compiled(clone):
 
 
 def test_a_kernel_that_was_never_compiled_is_out_of_date(clone):
-    assert names(kernels.out_of_date()) == ["window", "heap"]
+    assert names(kernels.out_of_date()) == ["window", "heap", "_shared"]
     build(clone, 200)
     assert kernels.out_of_date() == []
 
@@ -77,7 +78,7 @@ def test_a_kernel_that_was_never_compiled_is_out_of_date(clone):
         ("src/headrace/kernels/kinds.pxd", ["window"]),
         ("src/headrace/store/layout.py", []),
         ("src/headrace/tables/heap.pxd", ["heap"]),
-        ("setup.py", ["window", "heap"]),
+        ("setup.py", ["window", "heap", "_shared"]),
     ],
 )
 def test_a_change_makes_what_reads_the_file_out_of_date(clone, changed, old):
@@ -92,14 +93,12 @@ def test_compiled_files_without_their_source_are_deleted(clone):
     suffix = EXTENSION_SUFFIXES[0]
     for name in ("moved", "python"):  # The second is still there, but is not a kernel any more.
         (folder / f"{name}{suffix}").touch()
-    shared = clone / f"src/headrace/kernels/_shared{suffix}"
-    shared.touch()
     other_python = folder / "heap.cpython-399-x86_64-linux-gnu.so"
     other_python.touch()
     kernels.remove_leftovers(clone / "src", clone / "never_built")
     left = {path.name for path in folder.iterdir()}
     assert left == {"heap.py", "heap.pxd", f"heap{suffix}", other_python.name, "python.py"}
-    assert shared.exists()
+    assert kernels.compiled(kernels.SHARED).exists()
 
 
 # ---- compilers -----------------------------------------------------------------------------------------------------
