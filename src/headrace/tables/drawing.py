@@ -14,7 +14,6 @@ import cython
 if not cython.compiled:
     from headrace.kernels.hints import prefetch
     from headrace.kernels.kinds import Doubles, Float, Int, LongTable, UIntTable, ULongs
-    from headrace.store.layout import AHEAD
     from headrace.tables.items import Index, Items
     from headrace.tables.layout import (
         DEAD,
@@ -86,6 +85,7 @@ def _choose_evenly(items: Items, begin: Int, count: Int) -> Int:
         slot = slot - items.capacity if slot >= items.capacity else slot
         items.changed[begin + place] = slot
         prefetch(items.records, RECORD_WORDS * slot)
+        prefetch(items.priorities, slot)
     picked: Int = 0
     for place in range(count):
         slot = items.changed[begin + place]
@@ -116,45 +116,47 @@ def draw_all(
 ) -> None:
     """See `draw`."""
     count = keys.shape[0]
+    begin: Int = 0
+    while begin < count:
+        # So many at a time that what is asked for is still in a near cache when it is looked at.
+        end: Int = begin + min(count - begin, items.uniforms.shape[0], items.changed.shape[0])
+        end = begin + _choose_many(items, begin, end, integers, probabilities)
+        _take(items, begin, end, keys, integers, priorities)
+        begin = end
+
+
+def _choose_many(items: Items, begin: Int, end: Int, integers: LongTable, probabilities: Doubles) -> Int:
+    """Pick items for the draws `begin:end`, without taking them; returns for how many, from the first on."""
     kind = items.sampler.kind
+    if kind == PRIORITIZED and items.sampler.tree.total() > 0.0:
+        _choose_by_priority(items, items.sampler.tree, begin, end, integers, probabilities)
+        return end - begin
     if kind == FIFO or kind == LIFO or kind == HEAP:
         slot = _end_slot(items, items.sampler)
-        for place in range(count):
+        for place in range(begin, end):
             integers[SLOT, place] = slot
             probabilities[place] = 1.0
-    elif kind == PRIORITIZED and items.sampler.tree.total() > 0.0:
-        _draw_by_priority(items, items.sampler.tree, integers, probabilities)
-    else:
-        _draw_evenly(items, integers, probabilities)
-    _take(items, 0, count, keys, integers, priorities)
-
-
-def _draw_by_priority(items: Items, tree: SumTree, integers: LongTable, probabilities: Doubles) -> None:
-    count = probabilities.shape[0]
-    whole: Float = tree.total()
-    begin: Int = 0
-    while begin < count:
-        some = min(count - begin, items.uniforms.shape[0], items.changed.shape[0])
-        items.numbers.fill(items.uniforms, 0, some)
-        tree.find(items.uniforms, 0, items.changed, 0, some)
-        for place in range(some):
-            slot = items.changed[place]
-            integers[SLOT, begin + place] = slot
-            probabilities[begin + place] = tree.nodes[slot] / whole
-        begin += some
-
-
-def _draw_evenly(items: Items, integers: LongTable, probabilities: Doubles) -> None:
-    count = probabilities.shape[0]
+        return end - begin
+    picked = _choose_evenly(items, 0, end - begin)
     chance: Float = 1.0 / items.ring[LIVE]
-    begin: Int = 0
-    while begin < count:
-        some: Int = min(count - begin, items.uniforms.shape[0], items.changed.shape[0])
-        some = _choose_evenly(items, 0, some)
-        for place in range(some):
-            integers[SLOT, begin + place] = items.changed[place]
-            probabilities[begin + place] = chance
-        begin += some
+    for place in range(picked):
+        integers[SLOT, begin + place] = items.changed[place]
+        probabilities[begin + place] = chance
+    return picked
+
+
+def _choose_by_priority(
+    items: Items, tree: SumTree, begin: Int, end: Int, integers: LongTable, probabilities: Doubles
+) -> None:
+    whole: Float = tree.total()
+    items.numbers.fill(items.uniforms, 0, end - begin)
+    tree.find(items.uniforms, 0, items.changed, 0, end - begin)
+    for place in range(begin, end):
+        slot: Int = items.changed[place - begin]
+        prefetch(items.records, RECORD_WORDS * slot)
+        prefetch(items.priorities, slot)
+        integers[SLOT, place] = slot
+        probabilities[place] = tree.nodes[slot] / whole
 
 
 def take(items: Items, begin: Int, end: Int, keys: ULongs, integers: LongTable, priorities: Doubles) -> None:
@@ -166,6 +168,8 @@ def take(items: Items, begin: Int, end: Int, keys: ULongs, integers: LongTable, 
         keys, integers, priorities: see above.
     """
     with cython.nogil:
+        for place in range(begin, end):
+            items.ask_for(integers[SLOT, place])
         _take(items, begin, end, keys, integers, priorities)
 
 
@@ -191,9 +195,6 @@ def _count(items: Items, begin: Int, end: Int, keys: ULongs, integers: LongTable
     """Count slots as sampled; writes their keys, times sampled and first rows. Returns how many never were before."""
     fresh: Int = 0
     for place in range(begin, end):
-        ahead: Int = integers[SLOT, min(place + AHEAD, end - 1)]
-        prefetch(items.records, RECORD_WORDS * ahead)
-        prefetch(items.priorities, ahead)
         slot: Int = integers[SLOT, place]
         word = RECORD_WORDS * slot
         times = cython.cast(Int, items.records[word + RECORD_TIMES]) + 1
