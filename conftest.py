@@ -24,3 +24,25 @@ def pytest_configure():
     if old := kernels.out_of_date():
         names = ", ".join(str(source.relative_to(ROOT)) for source in old)
         raise pytest.UsageError(f"not compiled, or changed since: {names}. Run scripts/build.")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Skips a test of what this system lacks: it ended with the error that says so."""
+    report = yield
+    if call.excinfo is not None and sys.platform != "linux":
+        reason = _unsupported(call.excinfo.value)
+        if reason is not None:
+            report.outcome, report.longrepr = "skipped", (str(item.path), None, f"Skipped: {reason}")
+    return report
+
+
+def _unsupported(error):
+    """The `hr.Unsupported` that a failure is, or that a doctest ended with."""
+    from headrace.errors import Unsupported
+
+    for failure in getattr(error, "failures", [error]):
+        raised = getattr(failure, "exc_info", (None, failure))[1]
+        if isinstance(raised, Unsupported):
+            return raised
+    return None

@@ -109,6 +109,7 @@ def test_who_can_be_shared(place: str, tmp_path: Path):
     arena.close()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has memory files")
 def test_a_system_that_counts_what_is_reserved_gets_a_memory_file(monkeypatch: pytest.MonkeyPatch):
     """`vm.overcommit_memory=2` refuses private memory that would never be used."""
     real = mmap.mmap

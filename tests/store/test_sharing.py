@@ -1,6 +1,7 @@
 """Private memory that becomes shared: the same bytes at the same addresses, at every moment."""
 
 import os
+import sys
 import threading
 
 import numpy as np
@@ -128,6 +129,7 @@ def test_a_file_that_cannot_be_made_large_enough_is_not_used(monkeypatch):
     arena.close()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has memory files")
 def test_a_child_forked_half_way_writes_into_memory_of_its_own(monkeypatch):
     arena, array = filled(monkeypatch)
     first = int(array[0])

@@ -194,6 +194,7 @@ def test_a_receiver_cannot_change_the_memory(scheme):
     assert not any(array.flags.writeable for slot in receiver._slots for array in slot)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="a Linux whose Python lacks a name")
 def test_without_memory_files(monkeypatch):
     """CW7: where the OS lacks memfd_create a file without a name does the same."""
     monkeypatch.delattr(os, "memfd_create")
