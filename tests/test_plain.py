@@ -15,7 +15,15 @@ import headrace as hr
 ROOT = Path(__file__).parent.parent
 PLAIN = {**os.environ, "HEADRACE_PLAIN": "1"}
 # What calls kernels directly, and what is quick though they are a hundred times as slow.
-SUITES = ["tests/store", "tests/tables"]
+SUITES = [
+    "tests/store",
+    "tests/tables",
+    "tests/views",
+    "tests/replay/test_inserting.py",
+    "tests/replay/test_priorities.py",
+    "tests/replay/test_quick.py",
+    "tests/replay/test_streams.py",
+]
 
 
 def test_kernels_are_plain_where_the_environment_asks_for_it():

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import headrace as hr
-from headrace.tables.layout import FIRST, LIVE, SPAN
 from headrace.replay.public import core_of
 from headrace.store.layout import LANES, REFERENCES
+from headrace.tables.layout import FIRST, LIVE, SPAN
 
 SIGNATURE = hr.Signature.like({"n": np.int64(0)})
 
