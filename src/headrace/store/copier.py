@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.store.copying import copy
+from headrace.store.fields import Fields
 from headrace.store.gather import Pool, gather
 from headrace.store.records import COUNT, ROWS, TO, by_rows, fields, record_layout
 from headrace.store.store import Store
@@ -17,7 +18,6 @@ from headrace.store.store import Store
 # Each copy begins at a line of the processor's cache.
 _LINE = 64
 _KEPT_SHAPES = 16
-_BYTE = np.dtype(np.uint8)
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -27,13 +27,15 @@ class _Places(NamedTuple):
 
     Attributes:
         table: for `copying.copy`.
-        block: the copies side by side as one structured value: NumPy makes arrays of its fields at half the cost.
-        numbers: of the columns, in the order of the fields of `block`.
+        nbytes: of all copies.
+        copies: these side by side.
+        numbers: of the columns, in the order of the copies.
     """
 
     table: NDArray[np.int64]
-    block: np.dtype[Any]
-    numbers: list[tuple[int, str]]
+    nbytes: int
+    copies: Fields
+    numbers: list[int]
 
 
 class Copier:
@@ -76,12 +78,11 @@ class Copier:
         if self._small:
             shapes = tuple([rows.shape for rows in sets])
             places = self._places.get(shapes) or self._place(shapes)
-            buffer = self._pool.empty((places.block.itemsize,), _BYTE)
+            buffer = self._pool.stretch(places.nbytes)
             rows = sets[0].reshape(-1) if len(sets) == 1 else np.concatenate(sets, None)
             copy(self._records, self._record_nbytes, rows, places.table, buffer)
-            block: NDArray[Any] = np.ndarray((), places.block, buffer)
-            for number, name in places.numbers:
-                out[number] = block[name]
+            for number, values in zip(places.numbers, places.copies.arrays(buffer), strict=True):
+                out[number] = values
         for column, shown in self._large:
             copies = gather(column, [sets[place] for _, place in shown], self._pool)
             for (number, _), copied in zip(shown, copies, strict=True):
@@ -97,9 +98,12 @@ class Copier:
             formats.append((spec.dtype, shapes[rows] + spec.shape))
             offsets.append(end)
             end += -(-sizes[rows] * spec.nbytes // _LINE) * _LINE
-        names = [str(number) for number, _, _ in self._small]
+        numbers = [number for number, _, _ in self._small]
+        names = [str(number) for number in numbers]
         block = np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": max(1, end)})
         if len(self._places) >= _KEPT_SHAPES:
             self._places.clear()
-        found = self._places[shapes] = _Places(by_rows(table), block, [(int(name), name) for name in names])
+        found = self._places[shapes] = _Places(
+            by_rows(table), block.itemsize, Fields(block, {name: name for name in names}), numbers
+        )
         return found

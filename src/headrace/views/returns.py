@@ -116,9 +116,11 @@ class Returns:
         if row < 0:
             return
         lanes: Int = self.window.pages[self.window.page_of(row), LANES]
-        for step in range(self.n_step + 1):
-            prefetch(self.window.steps, row + step * lanes)
-            prefetch(self.records, (row + step * lanes) * self.nbytes + self.reward)
+        for _ in range(self.n_step):
+            prefetch(self.window.steps, row)
+            prefetch(self.records, row * self.nbytes + self.reward)
+            row += lanes
+        prefetch(self.window.steps, row)
 
     def _reward_of(self, row: Int) -> Float:
         return number_at(self.records, row * self.nbytes + self.reward, self.reward_kind)
