@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-import headrace.kernels  # The first of the package: it chooses how all others are imported.
+import headrace.kernels  # noqa: F401 - chooses, before any other, how kernels are imported
 from headrace.errors import AuthenticationError as AuthenticationError
 from headrace.errors import CheckpointError as CheckpointError
 from headrace.errors import Closed as Closed

@@ -53,7 +53,7 @@ def test_a_batch_uses_up_random_numbers_as_draws_one_after_the_other(sampler):
         assert (integers[SIZE] == 200).all()
         times = [list(slots[: place + 1]).count(slot) for place, slot in enumerate(slots)]
         assert integers[TIMES].tolist() == times
-        assert ring.sampled == DRAWS
+        assert ring.items.sampled == DRAWS
         assert ring.unique == len(set(slots))
 
 

@@ -114,7 +114,7 @@ def pin_found(items: Items, next_key: ULong, max_times: Int) -> tuple[int, int]:
 def _pin_found(items: Items, next_key: ULong, max_times: Int) -> tuple[Int, Int]:
     live: Int = 0
     least: ULong = 0
-    # The page of the item before, in which most stand too: its rows begin and end, and those of a lane lie `lanes` apart.
+    # Of the page of the item before, in which most stand too: where its rows begin and end, how many lanes it has.
     page: Int = 0
     begin: Int = 0
     end: Int = 0
