@@ -171,7 +171,7 @@ def _add_index(layout: ArenaLayout, role: str, kind: int, capacity: int) -> None
 
 
 def _carved(shape: ItemShape, layout: ArenaLayout, arena: Arena) -> ItemMemory:
-    flat: dict[str, Any] = layout.arrays(arena)  # type: ignore[assignment]
+    flat: dict[str, Any] = layout.arrays(arena)
     ring, common, records = flat["ring"], flat["common"], flat["records"]
     arrays = ItemArrays(
         records=records,

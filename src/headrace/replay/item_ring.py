@@ -379,7 +379,10 @@ class ItemRing:
         max_times: int,
     ) -> tuple[NDArray[np.uint32], int]:
         windows = np.zeros((len(keys) if self.has_windows else 0, 3), np.uint32)
-        removed = drawing.draw_and_remove(self.items, max_times, keys, integers, *floats, windows)
+        probabilities, priorities = floats
+        removed = drawing.draw_and_remove(
+            self.items, max_times, keys, integers, probabilities, priorities, windows
+        )
         self._close_holes()
         return (windows if len(windows) else self.window), removed
 

@@ -145,17 +145,17 @@ class Items:
     @property
     def live(self) -> int:
         """How many items there are."""
-        return self.ring[LIVE]
+        return cython.cast(Int, self.ring[LIVE])
 
     @property
     def inserted(self) -> int:
         """How many items went in ever; up to date after any error, Ctrl-C included."""
-        return self.told[INSERTED]
+        return cython.cast(Int, self.told[INSERTED])
 
     @property
     def sampled(self) -> int:
         """How many items were drawn ever; up to date after any error, Ctrl-C included."""
-        return self.told[SAMPLED]
+        return cython.cast(Int, self.told[SAMPLED])
 
     # ---- one item ----------------------------------------------------------------------------------------------------
 
@@ -178,7 +178,8 @@ class Items:
 
     def priority_of(self, slot: Int) -> Float:
         """The priority of an item."""
-        return self.priorities[slot] if self.priorities.shape[0] else self.common[PRIORITY_OF_ALL]
+        priority: Float = self.priorities[slot] if self.priorities.shape[0] else self.common[PRIORITY_OF_ALL]
+        return priority
 
     def window_of(self, slot: Int, word: Int) -> Int:
         """One word of an item's window."""

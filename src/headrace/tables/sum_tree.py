@@ -41,18 +41,21 @@ class SumTree:
 
     def total(self) -> Float:
         """The sum of all weights."""
-        return self.nodes[self.nodes.shape[0] - 1]
+        whole: Float = self.nodes[self.nodes.shape[0] - 1]
+        return whole
 
     def _sums_at(self, level: Int) -> Int:
         """Where the running sums of a level from SUMMED on begin."""
-        return self.levels[self.num_levels - 1] + CHILDREN + self.levels[level] - self.levels[SUMMED]
+        begin: Int = self.levels[self.num_levels - 1] + CHILDREN + self.levels[level] - self.levels[SUMMED]
+        return begin
 
     # ---- bringing parents up to date ---------------------------------------------------------------------------------
 
     def _num_parents(self, level: Int) -> Int:
         if level == self.num_levels - 1:
             return 1
-        return (self.levels[level + 1] - self.levels[level]) >> CHILD_BITS
+        children: Int = self.levels[level + 1] - self.levels[level]
+        return children >> CHILD_BITS
 
     def _renew(self, level: Int, parent: Int) -> None:
         """Compute the parent number `parent` of this level's nodes anew."""
@@ -65,10 +68,16 @@ class SumTree:
 
     def _sum(self, first: Int) -> Float:
         # Four sums side by side: the additions do not wait for each other.
-        a = self.nodes[first] + self.nodes[first + 1] + self.nodes[first + 2] + self.nodes[first + 3]
-        b = self.nodes[first + 4] + self.nodes[first + 5] + self.nodes[first + 6] + self.nodes[first + 7]
-        c = self.nodes[first + 8] + self.nodes[first + 9] + self.nodes[first + 10] + self.nodes[first + 11]
-        d = self.nodes[first + 12] + self.nodes[first + 13] + self.nodes[first + 14] + self.nodes[first + 15]
+        a: Float = self.nodes[first] + self.nodes[first + 1] + self.nodes[first + 2] + self.nodes[first + 3]
+        b: Float = (
+            self.nodes[first + 4] + self.nodes[first + 5] + self.nodes[first + 6] + self.nodes[first + 7]
+        )
+        c: Float = (
+            self.nodes[first + 8] + self.nodes[first + 9] + self.nodes[first + 10] + self.nodes[first + 11]
+        )
+        d: Float = (
+            self.nodes[first + 12] + self.nodes[first + 13] + self.nodes[first + 14] + self.nodes[first + 15]
+        )
         return (a + b) + (c + d)
 
     def _sum_up(self, first: Int, sums: Int) -> Float:
