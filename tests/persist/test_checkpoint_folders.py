@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import shutil
+import sys
 import threading
 
 import numpy as np
@@ -315,6 +316,7 @@ def test_q1_nothing_is_to_be_seen_before_it_is_complete(small, tmp_path, monkeyp
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows opens no folder to sync it")
 def test_q1_files_and_folders_are_synced_before_the_name(small, tmp_path, monkeypatch):
     done = []
     sync, rename = os.fsync, os.rename
@@ -367,7 +369,8 @@ def test_q10_a_save_that_fails_leaves_nothing_and_the_replay_goes_on(small, tmp_
                 shutil.rmtree(path)
         assert small.statistics().store == before
         assert small.sample("a", 1).data["x"].shape == (1,)
-    assert number == len(FILES) + 2, "files, their folder, and the one around it"
+    folders_synced = 0 if sys.platform == "win32" else 2
+    assert number == len(FILES) + folders_synced, "files, their folder, and the one around it"
     assert whole.exists()
 
 

@@ -16,6 +16,7 @@ import headrace as hr
 from headrace.errors import StoreFull
 from headrace.replay.public import core_of
 from headrace.spec import ArraySpec, Signature
+from headrace.store import layout
 from headrace.store.arena import Arena
 from headrace.store.block import LaneBlock
 from headrace.store.layout import (
@@ -166,7 +167,7 @@ def test_a_capacity_that_cannot_be_numbered_is_refused(capacity: int, page_rows:
 
 
 def test_without_capacity_no_more_is_reserved_than_can_be_numbered(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2**30}.get)
+    monkeypatch.setattr(layout, "reservable_nbytes", lambda: 2**43)
     assert reserved_pages(None, 4, 32768) * 32768 <= MAX_ROWS
     with pytest.raises(ValueError, match=f"at most {MAX_ROWS} rows"):
         Store(SIGNATURE, None, page_rows=32768, num_pages=2**17)
