@@ -128,6 +128,7 @@ def assert_equal(ours: Any, expected: Any) -> None:
     np.testing.assert_array_equal(ours.mask, expected.mask)
 
 
+@pytest.mark.filterwarnings("ignore:.* newest of their lanes")
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 1000),
