@@ -5,7 +5,9 @@ from headrace.tables.items cimport Items
 from headrace.tables.layout cimport *
 
 cdef (Int, Int, Int) _first_wrong(Items items, ULong next_key, Int max_times) noexcept nogil
+cdef bint _has_more(Items items, Int max_times) noexcept nogil
 cdef Int _problem(Items items, Int slot, Int max_times) noexcept nogil
+cdef bint _is_priority(double priority) noexcept nogil
 cpdef bint is_window(Int real, Int invented) noexcept nogil
 cdef (Int, Int) _pin_found(Items items, ULong next_key, Int max_times) noexcept nogil
 cdef void _pin_items(Items items, Int change) noexcept nogil

@@ -5,7 +5,7 @@ from __future__ import annotations
 import cython
 
 if not cython.compiled:
-    from headrace.kernels.kinds import Bool, Int, ULong
+    from headrace.kernels.kinds import Bool, Float, Int, ULong
     from headrace.store.layout import ENDED, FINAL, LANES, PADDING, REFERENCES, USED
     from headrace.store.pinning import Pins
     from headrace.tables.items import Items
@@ -30,6 +30,7 @@ if not cython.compiled:
         SPENT,
         STREAM,
         TOUCHES,
+        WINDOW_WORDS,
     )
 
 
@@ -53,38 +54,50 @@ def first_wrong(items: Items, next_key: ULong, max_times: Int) -> tuple[int, int
 
 
 def _first_wrong(items: Items, next_key: ULong, max_times: Int) -> tuple[Int, Int, Int]:
+    has_priorities: Bool = items.priorities.shape[0] > 0
+    has_more = _has_more(items, max_times)
     live: Int = 0
-    before: ULong = 0
+    least: ULong = 0
     slot: Int = items.ring[FIRST] - 1
-    for place in range(items.ring[SPAN]):
+    for _ in range(items.ring[SPAN]):
         slot = slot + 1 if slot + 1 < items.capacity else 0
         key: ULong = items.keys[2 * slot]
-        if place > 0 and key <= before:
+        if key < least:
             return KEY_FALLS, slot, live
         if key >= next_key:
             return KEY_UNUSED, slot, live
-        before = key
+        least = key + 1
         if items.records[RECORD_WORDS * slot + RECORD_ROW] == DEAD:
             continue
         live += 1
-        problem = _problem(items, slot, max_times)
-        if problem != NO_PROBLEM:
-            return problem, slot, live
+        if has_priorities and not _is_priority(items.priorities[slot]):
+            return BAD_PRIORITY, slot, live
+        if has_more:
+            problem = _problem(items, slot, max_times)
+            if problem != NO_PROBLEM:
+                return problem, slot, live
     return NO_PROBLEM, slot, live
 
 
+def _has_more(items: Items, max_times: Int) -> Bool:
+    """Whether an item has more than key, row and priority, that `_problem` looks at."""
+    return max_times > 0 or items.touches.shape[0] > 0 or items.windows.shape[0] > 0
+
+
 def _problem(items: Items, slot: Int, max_times: Int) -> Int:
-    """What is wrong with what stands beside an item's key and row."""
+    """What is wrong with what stands beside an item's key, row and priority."""
     if max_times > 0 and cython.cast(Int, items.records[RECORD_WORDS * slot + RECORD_TIMES]) >= max_times:
         return SPENT
-    # The largest number that is finite. NaN is not between the two either.
-    if items.priorities.shape[0] and not 0.0 <= items.priorities[slot] <= 1.7976931348623157e308:
-        return BAD_PRIORITY
     if items.touches.shape[0] and not 0 <= items.touches[slot] < items.ring[TOUCHES]:
         return LATE_TOUCH
     if items.windows.shape[0] and not is_window(items.window_of(slot, REAL), items.window_of(slot, INVENTED)):
         return BAD_WINDOW
     return NO_PROBLEM
+
+
+def _is_priority(priority: Float) -> Bool:
+    # The largest number that is finite. NaN is not between the two either.
+    return 0.0 <= priority <= 1.7976931348623157e308
 
 
 def is_window(real: Int, invented: Int) -> Bool:
@@ -112,13 +125,19 @@ def pin_found(items: Items, next_key: ULong, max_times: Int) -> tuple[int, int]:
 
 
 def _pin_found(items: Items, next_key: ULong, max_times: Int) -> tuple[Int, Int]:
+    has_priorities: Bool = items.priorities.shape[0] > 0
+    has_more = _has_more(items, max_times)
     live: Int = 0
     least: ULong = 0
-    # Of the page of the item before, in which most stand too: where its rows begin and end, how many lanes it has.
+    real: Int = items.common_window[REAL]
+    lookahead: Int = items.common_window[LOOKAHEAD]
+    # Of the page of the item before, in which most stand too: where its rows begin and end, how many lanes it has, and
+    # how many items hold it alone that are not counted yet.
     page: Int = 0
     begin: Int = 0
     end: Int = 0
     lanes: Int = 0
+    held: Int = 0
     slot: Int = items.ring[FIRST] - 1
     for _ in range(items.ring[SPAN]):
         slot = slot + 1 if slot + 1 < items.capacity else 0
@@ -133,20 +152,29 @@ def _pin_found(items: Items, next_key: ULong, max_times: Int) -> tuple[Int, Int]
         if not begin <= row < end:
             if not _is_used(items.pins, row):
                 return slot, live
+            items.window.pages[page, REFERENCES] += held
+            held = 0
             page = items.window.page_of(row)
             lanes = items.window.pages[page, LANES]
             begin = page * items.window.page_rows
             end = begin + items.window.pages[page, USED] * lanes
-        if items.window.word(row) & PADDING or _problem(items, slot, max_times) != NO_PROBLEM:
+        if cython.cast(Int, items.window.steps[row]) & PADDING:
             return slot, live
-        real: Int = items.window_of(slot, REAL)
-        lookahead: Int = items.window_of(slot, LOOKAHEAD)
+        if has_priorities and not _is_priority(items.priorities[slot]):
+            return slot, live
+        if has_more and _problem(items, slot, max_times) != NO_PROBLEM:
+            return slot, live
+        if items.windows.shape[0]:
+            real = items.windows[WINDOW_WORDS * slot + REAL]
+            lookahead = items.windows[WINDOW_WORDS * slot + LOOKAHEAD]
         if real == 1 and lookahead != STREAM and row + lookahead * lanes < end:
-            items.window.pages[page, REFERENCES] += 1
+            held += 1
         elif _is_there(items.pins, row, real, lookahead):
             items.pins.pin_rows(row, real, lookahead, 1)
         else:
             return slot, live
+    if live > 0:
+        items.window.pages[page, REFERENCES] += held
     return -1, live
 
 
