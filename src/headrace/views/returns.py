@@ -90,7 +90,7 @@ class Returns:
             total: Float = 0.0
             scale: Float = 1.0
             used: Int = 0
-            while row >= 0 and used < self.n_step and not self.window.word(row) & FINAL:
+            while row >= 0 and used < self.n_step and not cython.cast(Int, self.window.steps[row]) & FINAL:
                 after: Int = self.window.follow(row, 1)
                 if after < 0 and not self._ends(row):
                     break
@@ -115,7 +115,8 @@ class Returns:
         """Ask for the words and the records of a transition: each would be a wait of its own."""
         if row < 0:
             return
-        lanes: Int = self.window.pages[self.window.page_of(row), LANES]
+        page = cython.cast(cython.uint, row) // cython.cast(cython.uint, self.window.page_rows)
+        lanes: Int = self.window.pages[page, LANES]
         for _ in range(self.n_step):
             prefetch(self.window.steps, row)
             prefetch(self.records, row * self.nbytes + self.reward)
