@@ -11,7 +11,12 @@ from headrace.replay.public import core_of
 from headrace.tables import drawing
 from headrace.tables.layout import ROW, SIZE, SLOT, TIMES
 
-SAMPLERS = [hr.selectors.Uniform(), hr.selectors.Prioritized(0.7), hr.selectors.MaxHeap(), hr.selectors.Lifo()]
+SAMPLERS = [
+    hr.selectors.Uniform(),
+    hr.selectors.Prioritized(0.7),
+    hr.selectors.MaxHeap(),
+    hr.selectors.Lifo(),
+]
 # More than kernels have room for at once.
 DRAWS = 1000
 
@@ -65,11 +70,13 @@ def test_many_items_at_once_are_what_they_are_one_by_one(remover):
         rows = np.arange(700) % 300
         windows, priorities = np.array([[1, 0, 0]], np.uint32), np.linspace(9.0, 0.5, 700)
         first_key = core_of(many).new_keys(700)
-        left = ring_of(many).insert(first_key, rows, windows, priorities, 1)
-        gone = 0
+        tables = [core_of(each).live_table("t") for each in (many, single)]
+        before = [table.deletes for table in tables]
+        ring_of(many).insert(first_key, rows, windows, priorities, 1)
         for number in range(700):
             one = slice(number, number + 1)
-            gone += ring_of(single).insert(first_key + number, rows[one], windows, priorities[one], 1)
+            ring_of(single).insert(first_key + number, rows[one], windows, priorities[one], 1)
+        left, gone = (table.deletes - count for table, count in zip(tables, before, strict=True))
         assert left == gone == 600
         assert contents(many) == contents(single)
         assert ring_of(many)._random.random() == ring_of(single)._random.random()

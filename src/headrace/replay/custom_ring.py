@@ -83,16 +83,15 @@ class CustomRing(ItemRing):
         windows: NDArray[np.uint32],
         priorities: NDArray[np.float64],
         pins: int = 0,
-    ) -> int:
+    ) -> None:
         """See `ItemRing.insert`; the remover takes its victim after each item."""
         self.check()
-        left = self._shrink()
+        self._shrink()
         for number in range(len(rows)):
             window = windows[number : number + 1] if len(windows) > 1 else windows
             priority = priorities[number : number + 1] if len(priorities) > 1 else priorities
             self._put(first_key + number, rows[number : number + 1], window, priority, pins)
-            left += self._shrink()
-        return left
+            self._shrink()
 
     def _put(
         self,
@@ -107,21 +106,18 @@ class CustomRing(ItemRing):
             index.insert(int(key), float(priority[0]))
         done = 0
         while not done:
-            done, _, stopped = inserting.insert(self.items, key, row, window.reshape(-1), priority, pins)
+            done, stopped = inserting.insert(self.items, key, row, window.reshape(-1), priority, pins)
             try:
                 self._remove_obstacle(stopped)
             except StoreFull:
                 self._forget([int(key)])
                 raise
 
-    def _shrink(self) -> int:
-        """Let the remover take items until there are no more than `max_size`; returns how many left."""
-        left = 0
+    def _shrink(self) -> None:
+        """Let the remover take items until there are no more than `max_size`."""
         while self.arrays.ring[LIVE] > self.max_size:
             slot = self._victim()
             self._take_out(np.array([slot]))
-            left += 1
-        return left
 
     def _victim(self) -> int:
         if self._remover_index is not None:
@@ -144,10 +140,10 @@ class CustomRing(ItemRing):
         self.max_size = max_size
         self._told[MAX_SIZE] = _NO_LIMIT
 
-    def shrink_to(self, max_size: int) -> int:
+    def shrink_to(self, max_size: int) -> None:
         """See `ItemRing.shrink_to`."""
         self.check()
-        return super().shrink_to(max_size)
+        super().shrink_to(max_size)
 
     def remove(self, keys: NDArray[np.uint64]) -> int:
         """See `ItemRing.remove`."""
@@ -183,7 +179,7 @@ class CustomRing(ItemRing):
         integers: NDArray[np.int64],
         floats: NDArray[np.float64],
         max_times: int,
-    ) -> tuple[NDArray[np.uint32], int]:
+    ) -> NDArray[np.uint32]:
         """See `ItemRing.draw`."""
         self.check()
         if self._sampler_index is None:
@@ -194,7 +190,7 @@ class CustomRing(ItemRing):
             return self._draw_one_by_one(self._sampler_index, keys, integers, floats, max_times)
         self._choose(self._sampler_index, 0, len(keys), integers, floats)
         drawing.take(self.items, 0, len(keys), keys, integers, floats[PRIORITY])
-        return self._windows_of(integers[SLOT]), 0
+        return self._windows_of(integers[SLOT])
 
     def draw_distinct(
         self,
@@ -202,7 +198,7 @@ class CustomRing(ItemRing):
         integers: NDArray[np.int64],
         floats: NDArray[np.float64],
         max_times: int,
-    ) -> tuple[NDArray[np.uint32], int]:
+    ) -> NDArray[np.uint32]:
         """See `ItemRing.draw_distinct`; the sampler is `Uniform`."""
         self.check()
         drawn = super().draw_distinct(keys, integers, floats, max_times)
@@ -221,9 +217,8 @@ class CustomRing(ItemRing):
         integers: NDArray[np.int64],
         floats: NDArray[np.float64],
         max_times: int,
-    ) -> tuple[NDArray[np.uint32], int]:
+    ) -> NDArray[np.uint32]:
         windows = np.zeros((len(keys) if self.has_windows else 0, 3), np.uint32)
-        removed = 0
         for place in range(len(keys)):
             self._choose(index, place, place + 1, integers, floats)
             drawing.take(self.items, place, place + 1, keys, integers, floats[PRIORITY])
@@ -233,8 +228,7 @@ class CustomRing(ItemRing):
             if integers[TIMES, place] >= max_times:
                 self._take_out(slot.copy())
                 self._close_holes()
-                removed += 1
-        return (windows if len(windows) else self.window), removed
+        return windows if len(windows) else self.window
 
     def _choose(
         self,

@@ -177,29 +177,29 @@ class DurableRing(ItemRing):
         windows: NDArray[np.uint32],
         priorities: NDArray[np.float64],
         pins: int = 0,
-    ) -> int:
+    ) -> None:
         """See `ItemRing.insert`."""
         insert = partial(super().insert, first_key, rows, windows, priorities, pins)
-        return self._insertion(len(rows), windows, priorities, insert)
+        self._insertion(len(rows), windows, priorities, insert)
 
-    def append_step(self, block: LaneBlock, first_key: int, priority: float) -> int:
+    def append_step(self, block: LaneBlock, first_key: int, priority: float) -> None:
         """See `ItemRing.append_step`."""
         append = partial(super().append_step, block, first_key, priority)
-        return self._insertion(block.lanes, ONE_ROW, np.array([priority]), append)
+        self._insertion(block.lanes, ONE_ROW, np.array([priority]), append)
 
-    def append_and_cut(self, block: LaneBlock, cutter: Cutter, first_key: int) -> int:
+    def append_and_cut(self, block: LaneBlock, cutter: Cutter, first_key: int) -> None:
         """See `ItemRing.append_and_cut`."""
         windows = np.array([[cutter.length, 0, cutter.lookahead]], np.uint32)
         append = partial(super().append_and_cut, block, cutter, first_key)
-        return self._insertion(block.lanes, windows, cutter.priorities, append)
+        self._insertion(block.lanes, windows, cutter.priorities, append)
 
-    def append_seam_and_cut(self, block: LaneBlock, seam: Seam, cutter: Cutter, first_key: int) -> int:
+    def append_seam_and_cut(self, block: LaneBlock, seam: Seam, cutter: Cutter, first_key: int) -> None:
         """See `ItemRing.append_seam_and_cut`."""
         # How many windows there are and of which shapes is known when they are cut.
         commit_seam_and_cut(block.kernel, cutter, block.no_lanes, *seam)
         rows, windows = cutter.windows()
         try:
-            return self.insert(first_key, rows, windows, cutter.priorities)
+            self.insert(first_key, rows, windows, cutter.priorities)
         except StoreFull as error:
             raise self._items_refused(error, rows, windows, 0) from error.__cause__
 
@@ -208,12 +208,12 @@ class DurableRing(ItemRing):
         most: int,
         windows: NDArray[np.uint32],
         priorities: NDArray[np.float64],
-        insert: Callable[[], int],
-    ) -> int:
+        insert: Callable[[], None],
+    ) -> None:
         """Insert up to so many items as one."""
         self._prepare(most, windows, priorities)
         excess = max(0, len(self) - self.max_size)
-        return self._as_one(2 * most + excess, insert)
+        self._as_one(2 * most + excess, insert)
 
     def _prepare(self, count: int, windows: NDArray[np.uint32], priorities: NDArray[np.float64]) -> None:
         """See to it that so many items go in without arrays made anew on the way."""
@@ -277,7 +277,7 @@ class DurableRing(ItemRing):
 
         return self._as_one(len(keys), change)
 
-    def draw(self, *arrays: Any, **options: Any) -> tuple[NDArray[np.uint32], int]:
+    def draw(self, *arrays: Any, **options: Any) -> NDArray[np.uint32]:
         """See `ItemRing.draw`."""
         return self._drawn(super().draw, *arrays, **options)
 
@@ -285,17 +285,17 @@ class DurableRing(ItemRing):
         """See `ItemRing.draw_quick`."""
         return self._as_one(2 * quick.batch, partial(super().draw_quick, quick))
 
-    def draw_distinct(self, *arrays: Any, **options: Any) -> tuple[NDArray[np.uint32], int]:
+    def draw_distinct(self, *arrays: Any, **options: Any) -> NDArray[np.uint32]:
         """See `ItemRing.draw_distinct`."""
         return self._drawn(super().draw_distinct, *arrays, **options)
 
     def _drawn(
         self,
-        draw: Callable[..., tuple[NDArray[np.uint32], int]],
+        draw: Callable[..., NDArray[np.uint32]],
         keys: NDArray[np.uint64],
         *arrays: Any,
         **options: Any,
-    ) -> tuple[NDArray[np.uint32], int]:
+    ) -> NDArray[np.uint32]:
         # A draw counts one slot, and may remove it.
         found = self._as_one(2 * len(keys), partial(draw, keys, *arrays, **options))
         self._close_holes()

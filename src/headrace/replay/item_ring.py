@@ -151,8 +151,8 @@ class ItemRing:
         windows: NDArray[np.uint32],
         priorities: NDArray[np.float64],
         pins: int = 0,
-    ) -> int:
-        """Insert items; returns how many left for them.
+    ) -> None:
+        """Insert items; the remover takes others for them where there are too many.
 
         Args:
             first_key: of the first; the others follow.
@@ -161,53 +161,48 @@ class ItemRing:
             priorities: float64[M], or float64[1] for all.
             pins: references that each item still has to take on its page: 0, or 1 for items of one row.
         """
-        left = 0
         while True:
-            done, gone, stopped = inserting.insert(
+            done, stopped = inserting.insert(
                 self.items, first_key, rows, windows.reshape(-1), priorities, pins
             )
-            left += gone
             if stopped == DONE:
-                return left
+                return
             first_key += done
             rows = rows[done:]
             windows = windows[done:] if len(windows) > 1 else windows
             priorities = priorities[done:] if len(priorities) > 1 else priorities
             self._remove_obstacle(stopped)
 
-    def append_step(self, block: LaneBlock, first_key: int, priority: float) -> int:
-        """Commit a block's step and insert an item of each of its rows; returns how many items left for them."""
-        done, left, stopped = inserting.append_step(self.items, block.kernel, first_key, priority)
-        if stopped == DONE:
-            return left
-        rows, priorities = block.newest_rows, np.array([priority])
-        return left + self._insert_rest(stopped, done, first_key, rows, ONE_ROW, priorities, 1)
+    def append_step(self, block: LaneBlock, first_key: int, priority: float) -> None:
+        """Commit a block's step and insert an item of each of its rows."""
+        done, stopped = inserting.append_step(self.items, block.kernel, first_key, priority)
+        if stopped != DONE:
+            rows, priorities = block.newest_rows, np.array([priority])
+            self._insert_rest(stopped, done, first_key, rows, ONE_ROW, priorities, 1)
 
-    def append_and_cut(self, block: LaneBlock, cutter: Cutter, first_key: int) -> int:
-        """Commit a block's step and insert the items that it completes; returns how many items left for them.
+    def append_and_cut(self, block: LaneBlock, cutter: Cutter, first_key: int) -> None:
+        """Commit a block's step and insert the items that it completes.
 
         Args:
             block: of the step.
             cutter: cuts them; its `total` tells how many were completed.
             first_key: of the first item.
         """
-        done, left, stopped = appending.append_and_cut(self.items, block.kernel, cutter, first_key)
-        if stopped == DONE:
-            return left
-        rows, shapes = cutter.windows()
-        return left + self._insert_rest(stopped, done, first_key, rows, shapes[:1], cutter.priorities)
+        done, stopped = appending.append_and_cut(self.items, block.kernel, cutter, first_key)
+        if stopped != DONE:
+            rows, shapes = cutter.windows()
+            self._insert_rest(stopped, done, first_key, rows, shapes[:1], cutter.priorities)
 
-    def append_seam_and_cut(self, block: LaneBlock, seam: Seam, cutter: Cutter, first_key: int) -> int:
+    def append_seam_and_cut(self, block: LaneBlock, seam: Seam, cutter: Cutter, first_key: int) -> None:
         """Does the same as `append_and_cut`, where some lanes hold nothing and the episodes of some end."""
-        done, left, stopped = appending.append_seam_and_cut(
+        done, stopped = appending.append_seam_and_cut(
             self.items, block.kernel, cutter, first_key, block.no_lanes, *seam
         )
-        if stopped == DONE:
-            return left
-        rows, shapes = cutter.windows()
-        if not len(seam.ended):
-            shapes = shapes[:1]
-        return left + self._insert_rest(stopped, done, first_key, rows, shapes, cutter.priorities)
+        if stopped != DONE:
+            rows, shapes = cutter.windows()
+            if not len(seam.ended):
+                shapes = shapes[:1]
+            self._insert_rest(stopped, done, first_key, rows, shapes, cutter.priorities)
 
     def _insert_rest(
         self,
@@ -218,13 +213,13 @@ class ItemRing:
         windows: NDArray[np.uint32],
         priorities: NDArray[np.float64],
         pins: int = 0,
-    ) -> int:
+    ) -> None:
         """Go on where a kernel stopped that had committed a step and inserted `done` of its items; see `insert`."""
         rest, of_rest = rows[done:], windows[done:] if len(windows) > 1 else windows
         before = self.items.inserted - done
         try:
             self._remove_obstacle(stopped)
-            return ItemRing.insert(self, first_key + done, rest, of_rest, priorities, pins)
+            ItemRing.insert(self, first_key + done, rest, of_rest, priorities, pins)
         except StoreFull as error:
             inserted = self.items.inserted - before
             missing = windows[inserted:] if len(windows) > 1 else windows
@@ -251,17 +246,16 @@ class ItemRing:
         elif stopped == NO_PRIORITIES:
             self._replace(self.items.capacity, with_priorities=True)
 
-    def shrink_to(self, max_size: int) -> int:
-        """Set another largest size; returns how many items left at once."""
+    def shrink_to(self, max_size: int) -> None:
+        """Set another largest size; items leave at once."""
         before = self.max_size
         self._set_max_size(max_size)
         try:
-            left = self.insert(0, np.zeros(0, np.int64), ONE_ROW, np.zeros(1))
+            self.insert(0, np.zeros(0, np.int64), ONE_ROW, np.zeros(1))
         except BaseException:
             self._set_max_size(before)
             raise
         self._close_holes()
-        return left
 
     def remove(self, keys: NDArray[np.uint64]) -> int:
         """Remove the items of these keys; returns how many there were."""
@@ -330,16 +324,16 @@ class ItemRing:
         integers: NDArray[np.int64],
         floats: NDArray[np.float64],
         max_times: int,
-    ) -> tuple[NDArray[np.uint32], int]:
+    ) -> NDArray[np.uint32]:
         """Draw a batch into the arrays (see `drawing.take`); the caller has made sure that it can be served.
 
         Returns:
-            The windows, uint32[B, 3], or uint32[3] if all agree; and how many items left, sampled `max_times` times.
+            The windows, uint32[B, 3], or uint32[3] if all agree.
         """
         if max_times:
             return self._draw_and_remove(keys, integers, floats, max_times)
         drawing.draw(self.items, keys, integers, *floats)
-        return self._windows_of(integers[SLOT]), 0
+        return self._windows_of(integers[SLOT])
 
     def draw_quick(self, quick: QuickBatches) -> tuple[NDArray[np.uint8], int] | None:
         """Draw a batch and copy its records; see `QuickBatches.sample`."""
@@ -351,7 +345,7 @@ class ItemRing:
         integers: NDArray[np.int64],
         floats: NDArray[np.float64],
         max_times: int,
-    ) -> tuple[NDArray[np.uint32], int]:
+    ) -> NDArray[np.uint32]:
         """As `draw`, uniformly, every item at most once."""
         # Rules: replay S7
         count = len(keys)
@@ -361,7 +355,7 @@ class ItemRing:
         drawing.take(self.items, 0, count, keys, integers, priorities)
         windows = self._windows_of(integers[SLOT])
         if not max_times:
-            return windows, 0
+            return windows
         spent = integers[TIMES] >= max_times
         # Each removal makes the table smaller for the draws after it (replay L5).
         gone = np.cumsum(spent) - spent
@@ -369,7 +363,7 @@ class ItemRing:
         probabilities[:] = 1.0 / integers[SIZE]
         changing.remove(self.items, integers[SLOT][spent])
         self._close_holes()
-        return windows, int(spent.sum())
+        return windows
 
     def _draw_and_remove(
         self,
@@ -377,14 +371,12 @@ class ItemRing:
         integers: NDArray[np.int64],
         floats: NDArray[np.float64],
         max_times: int,
-    ) -> tuple[NDArray[np.uint32], int]:
+    ) -> NDArray[np.uint32]:
         windows = np.zeros((len(keys) if self.has_windows else 0, 3), np.uint32)
         probabilities, priorities = floats
-        removed = drawing.draw_and_remove(
-            self.items, max_times, keys, integers, probabilities, priorities, windows
-        )
+        drawing.draw_and_remove(self.items, max_times, keys, integers, probabilities, priorities, windows)
         self._close_holes()
-        return (windows if len(windows) else self.window), removed
+        return windows if len(windows) else self.window
 
     def _windows_of(self, slots: NDArray[np.int64]) -> NDArray[np.uint32]:
         return self.arrays.windows[slots] if self.has_windows else self.window

@@ -399,7 +399,7 @@ class LiveTable:
             ring.has_sequences,
         )
         draw = ring.draw_distinct if self._without_replacement else ring.draw
-        drawn.windows, _ = draw(drawn.keys, drawn.integers, drawn.floats, self.max_times)
+        drawn.windows = draw(drawn.keys, drawn.integers, drawn.floats, self.max_times)
         if self._pending or self._waiting:
             # What goes in now may bring another window for all; these items keep theirs.
             drawn.windows = drawn.windows.copy()

@@ -7,4 +7,4 @@ from headrace.tables.items cimport Items
 cpdef void commit_seam_and_cut(
     Lanes lanes, Cutter cutter, GivenBytes final, GivenBytes idle, GivenLongs ended, Int first_final,
 ) except *
-cdef (Int, Int, Int) _insert_windows(Items items, Cutter cutter, Int first_key, Int num_shapes) noexcept nogil
+cdef (Int, Int) _insert_windows(Items items, Cutter cutter, Int first_key, Int num_shapes) noexcept nogil

@@ -12,7 +12,7 @@ if not cython.compiled:
     from headrace.tables.items import Items
 
 
-def append_and_cut(items: Items, lanes: Lanes, cutter: Cutter, first_key: Int) -> tuple[int, int, int]:
+def append_and_cut(items: Items, lanes: Lanes, cutter: Cutter, first_key: Int) -> tuple[int, int]:
     """Commit one transition of every lane, cut it, and insert the items.
 
     Args:
@@ -40,7 +40,7 @@ def append_seam_and_cut(
     idle: GivenBytes,
     ended: GivenLongs,
     first_final: Int,
-) -> tuple[int, int, int]:
+) -> tuple[int, int]:
     """Does the same as `append_and_cut`, where some lanes hold nothing and some write the final row of their episode.
 
     Args:
@@ -79,7 +79,7 @@ def commit_seam_and_cut(
         cutter.cut_final(lanes.last + ended[place])
 
 
-def _insert_windows(items: Items, cutter: Cutter, first_key: Int, num_shapes: Int) -> tuple[Int, Int, Int]:
+def _insert_windows(items: Items, cutter: Cutter, first_key: Int, num_shapes: Int) -> tuple[Int, Int]:
     return insert_rows(
         items,
         first_key,

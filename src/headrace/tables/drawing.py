@@ -217,7 +217,7 @@ def draw_and_remove(
     probabilities: Doubles,
     priorities: Doubles,
     windows: UIntTable,
-) -> int:
+) -> None:
     """As `draw`, one after the other: an item that was sampled `max_times` times is gone for the next draw.
 
     Args:
@@ -225,13 +225,9 @@ def draw_and_remove(
         max_times: as above.
         keys, integers, probabilities, priorities: written.
         windows: uint32[B, 3], written where the table has windows: an item that leaves takes its own along.
-
-    Returns:
-        How many items left.
     """
     with cython.nogil:
-        removed = _draw_and_remove(items, max_times, keys, integers, probabilities, priorities, windows)
-    return removed
+        _draw_and_remove(items, max_times, keys, integers, probabilities, priorities, windows)
 
 
 def _draw_and_remove(
@@ -242,9 +238,8 @@ def _draw_and_remove(
     probabilities: Doubles,
     priorities: Doubles,
     windows: UIntTable,
-) -> Int:
+) -> None:
     # Rules: replay L5
-    removed: Int = 0
     for place in range(keys.shape[0]):
         if items.ring[LIVE] == 0:
             break
@@ -259,8 +254,6 @@ def _draw_and_remove(
             items.remove_slot(slot)
             items.sampler.refresh(items.changed, 0, 1)
             items.remover.refresh(items.changed, 0, 1)
-            removed += 1
-    return removed
 
 
 def supply(items: Items, max_times: Int) -> int:

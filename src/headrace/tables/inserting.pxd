@@ -5,17 +5,17 @@ from headrace.tables.drawing cimport choose_one
 from headrace.tables.items cimport Items
 from headrace.tables.layout cimport *
 
-# See `inserting.insert`; how many went in, how many left, and why it stopped. There is one window for all, or one each;
+# See `inserting.insert`; how many went in, and why it stopped. There is one window for all, or one each;
 # all have `priority`, or each its own.
-cdef (Int, Int, Int) insert_rows(
+cdef (Int, Int) insert_rows(
     Items items, Int first_key, Longs rows, Int count, UInts shapes, Int num_shapes, Doubles priorities, Int num_priorities,
     double priority, Int pins,
 ) noexcept nogil
-cdef (Int, Int, Int) _insert_each(
+cdef (Int, Int) _insert_each(
     Items items, Int first_key, Longs rows, Int count, UInts shapes, Int num_shapes, Doubles priorities, Int num_priorities,
     double priority, Int pins,
 ) noexcept nogil
-cdef Int _let_leave(Items items, Int place) noexcept nogil
+cdef void _let_leave(Items items, Int place) noexcept nogil
 cdef Int _obstacle(Items items, UInts shapes, Int shape, double priority) noexcept nogil
 cdef bint _is_run(
     Items items, Int count, UInts shapes, Int num_shapes, Int num_priorities, double priority, Int leaving,

@@ -43,7 +43,7 @@ _ONE_ROW = np.array([1, 0, 0], np.uint32)
 
 def insert(
     items: Items, first_key: Int, rows: Longs, shapes: UInts, priorities: Doubles, pins: Int
-) -> tuple[int, int, int]:
+) -> tuple[int, int]:
     """Insert items; whenever there are too many the remover takes a victim.
 
     Args:
@@ -55,7 +55,7 @@ def insert(
         pins: references that each item still has to take on its page: 0, or 1 for items of one row.
 
     Returns:
-        How many went in, how many left, and why it stopped: DONE, or what another call needs to go on.
+        How many went in, and why it stopped: DONE, or what another call needs to go on.
     """
     # Rules: replay T5
     count, num_priorities = rows.shape[0], priorities.shape[0]
@@ -72,7 +72,7 @@ def insert(
     return stopped
 
 
-def append_step(items: Items, lanes: Lanes, first_key: Int, priority: Float) -> tuple[int, int, int]:
+def append_step(items: Items, lanes: Lanes, first_key: Int, priority: Float) -> tuple[int, int]:
     """Commit a block's vector step, and insert an item of each of its rows: the way of most steps, in one call.
 
     Args:
@@ -101,7 +101,7 @@ def insert_rows(
     num_priorities: Int,
     priority: Float,
     pins: Int,
-) -> tuple[Int, Int, Int]:
+) -> tuple[Int, Int]:
     """`insert` of the first `count` rows.
 
     Args:
@@ -114,7 +114,7 @@ def insert_rows(
         _let_run_leave(items, leaving)
         _append_run(items, first_key, rows, count, pins)
         items.told[INSERTED] += count
-        return count, leaving, DONE
+        return count, DONE
     return _insert_each(
         items, first_key, rows, count, shapes, num_shapes, priorities, num_priorities, priority, pins
     )
@@ -134,17 +134,16 @@ def _insert_each(
     num_priorities: Int,
     priority: Float,
     pins: Int,
-) -> tuple[Int, Int, Int]:
+) -> tuple[Int, Int]:
     changes: Int = 0
     done: Int = 0
-    left: Int = 0
     stopped: Int = DONE
     while True:
         if changes == items.changed.shape[0]:
             items.sampler.refresh(items.changed, 0, changes)
             changes = 0
         if items.ring[LIVE] > items.told[MAX_SIZE]:
-            left += _let_leave(items, changes)
+            _let_leave(items, changes)
             changes += 1
             continue
         if done == count:
@@ -169,16 +168,15 @@ def _insert_each(
         done += 1
     items.sampler.refresh(items.changed, 0, changes)
     items.told[INSERTED] += done
-    return done, left, stopped
+    return done, stopped
 
 
-def _let_leave(items: Items, place: Int) -> Int:
-    """Let the remover take an item, whose slot is written to `items.changed[place]`; returns 1."""
+def _let_leave(items: Items, place: Int) -> None:
+    """Let the remover take an item, whose slot is written to `items.changed[place]`."""
     choose_one(items, items.remover, place)
     items.remove_slot(items.changed[place])
     if items.remover.kind == PRIORITIZED:
         items.remover.refresh(items.changed, place, 1)
-    return 1
 
 
 def _obstacle(items: Items, shapes: UInts, shape: Int, priority: Float) -> Int:
