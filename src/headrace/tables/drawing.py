@@ -59,16 +59,19 @@ def choose_one(items: Items, index: Index, to: Int) -> Float:
         if whole > 0.0:
             items.numbers.fill(items.uniforms, 0, 1)
             index.tree.find(items.uniforms, 0, items.changed, to, 1)
-            return index.tree.nodes[items.changed[to]] / whole
+            chance: Float = index.tree.nodes[items.changed[to]] / whole
+            return chance
     while _choose_evenly(items, to, 1) == 0:
         pass
-    return 1.0 / items.ring[LIVE]
+    chance = 1.0 / items.ring[LIVE]
+    return chance
 
 
 def _end_slot(items: Items, index: Index) -> Int:
     """The one slot that can be picked: the oldest, the newest, or the first of a heap."""
     if index.kind == HEAP:
-        return index.heap.slots[0]
+        slot: Int = index.heap.slots[0]
+        return slot
     return items.slot_at(0 if index.kind == FIFO else items.ring[SPAN] - 1)
 
 

@@ -118,7 +118,8 @@ class Items:
         if pins is not None:
             self.pins = pins
             self.window = pins.window
-        self.numbers = numbers
+        if numbers is not None:
+            self.numbers = numbers
         self.told = np.zeros(TOLD_WORDS, np.int64) if told is None else told
         self.records = arrays.records.reshape(-1)
         self.keys = arrays.records.reshape(-1).view(np.uint64)

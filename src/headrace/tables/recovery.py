@@ -222,7 +222,8 @@ def _is_used(pins: Pins, row: Int) -> Bool:
     if page >= pins.window.pages.shape[0]:
         return False
     in_page = row - page * pins.window.page_rows
-    return in_page < pins.window.pages[page, USED] * pins.window.pages[page, LANES]
+    used: Int = pins.window.pages[page, USED] * pins.window.pages[page, LANES]
+    return in_page < used
 
 
 def _is_there(pins: Pins, row: Int, real: Int, lookahead: Int) -> Bool:
