@@ -76,6 +76,7 @@ def _write_c(extensions: list[Extension]) -> None:
             "cdivision": True,
             "infer_types": True,
             "freethreading_compatible": True,
+            "autotestdict": False,  # pytest finds the examples of docstrings itself.
         },
     )
     c_files = {extension.name: extension.sources for extension in made}

@@ -24,7 +24,7 @@ def cases() -> list[Case]:
 
 
 def _beside(plan: Plan, what: str, goal: Goal) -> Iterator[Row]:
-    size = plan.size(_SIZES[what], 10_000)
+    size = plan.size(_SIZES[what], 50_000)
     # Large pages come and go whole: the further they are apart, the less that is of the difference.
     found = _slope(_child(what, size), _child(what, 4 * size))
     resident = found["resident"] / found["steps"] - found["payload"]

@@ -55,6 +55,10 @@ def descriptors():
     return set(os.listdir("/proc/self/fd"))
 
 
+def children():
+    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+
+
 def is_gone(pid, within=2.0):
     """Whether a process that is no child of ours ends in time."""
     end = time.monotonic() + within
@@ -71,13 +75,12 @@ def is_gone(pid, within=2.0):
 @pytest.fixture(autouse=True)
 def nothing_is_left(named_memory):
     gc.collect()
-    memory, before = named_memory(), descriptors()
+    memory, before, others = named_memory(), descriptors(), children()
     yield
     gc.collect()
     assert named_memory() <= memory
     assert len(descriptors()) <= len(before)
-    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    assert not [pid for pid in children if not is_gone(pid)]
+    assert not [pid for pid in children() - others if not is_gone(pid)]
 
 
 # ---- inline --------------------------------------------------------------------------------------------------------

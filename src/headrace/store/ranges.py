@@ -22,6 +22,7 @@ def used_ranges(pages: NDArray[np.int64], words: NDArray[np.int64], page_rows: i
         pages: int64[n], rising.
         words: int64[n, PAGE_WORDS], theirs.
 
+    >>> from headrace.store.layout import LANES, USED
     >>> words = np.zeros((3, 8), np.int64)
     >>> words[:, LANES], words[:, USED] = 1, [4, 4, 2]
     >>> used_ranges(np.array([0, 1, 3]), words, 4).tolist()
