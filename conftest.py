@@ -1,5 +1,6 @@
 """Refuses to test kernels that are not those of the sources, and leaves out doctests of libraries that are not here."""
 
+import importlib
 import importlib.util
 import os
 import sys
@@ -13,7 +14,7 @@ collect_ignore = [] if importlib.util.find_spec("jax") else ["src/headrace/loade
 
 
 def pytest_configure():
-    """Ends the run if a kernel of this clone is older than what it is compiled from."""
+    """Loads the compiled kernels. Ends the run if one of this clone is older than what it is compiled from."""
     tested = importlib.util.find_spec("headrace")
     is_installed_elsewhere = tested is None or not Path(tested.origin).is_relative_to(ROOT)
     if is_installed_elsewhere or os.environ.get("HEADRACE_PLAIN", "0") != "0":
@@ -24,6 +25,9 @@ def pytest_configure():
     if old := kernels.out_of_date():
         names = ", ".join(str(source.relative_to(ROOT)) for source in old)
         raise pytest.UsageError(f"not compiled, or changed since: {names}. Run scripts/build.")
+    # Where pytest looks for examples in a file whose module is not loaded, it would load the file uncompiled.
+    for source in kernels.sources():
+        importlib.import_module(kernels.module_name(source))
 
 
 @pytest.hookimpl(wrapper=True)
