@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.replay.public import core_of
-from headrace.store.layout import PADDING, REFERENCES
+from headrace.store.layout import FINAL, LINKED, ORPHAN, PADDING, REFERENCES
+from headrace.store.mending import EMPTY_PAGE
 from headrace.store.pinning import Pins
 from headrace.store.window import Window
 from headrace.tables.items import Items
-from headrace.tables.layout import DEAD, FIRST, SPAN
-from headrace.tables.recovery import first_wrong, pin_found, pin_items
+from headrace.tables.layout import DEAD, FIRST, RECORD_ROW, SPAN
+from headrace.tables.recovery import first_wrong, pin_found, pin_items, remove_broken
 
 # Over several pages and round the end of the ring.
 ITEMS = 500
@@ -146,3 +147,56 @@ def test_whatever_is_wrong_is_found_where_it_is(wrong: str, place: int, lookahea
             problem, at, _ = first_wrong(Items(items, None), next_key, max_times)
             assert problem
             assert at == slot
+
+
+# ---- over the ends of episodes ---------------------------------------------------------------------------------------
+
+
+def streams() -> tuple[hr.Replay, int, int]:
+    """A replay of windows over the ends of episodes; a final row beside its lane, where one begins, and its slot."""
+    table = hr.Table("t", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=500)
+    replay = hr.Replay(hr.Signature.like({"x": 0}), [table], seed=0, capacity=4_000)
+    rule = hr.ItemRule("t", 3, end=hr.EndOfEpisode.CONTINUE)
+    with replay.writer(lanes=3, items=[rule]) as writer:
+        for number in range(60):
+            writer.append({"x": np.full(3, number)})
+            if number % 7 == 6:
+                writer.end_episode({"x": number}, lane=number % 3)
+    arrays, items = core_of(replay).store.arrays, core_of(replay).live_table("t").ring.arrays
+    final = np.flatnonzero(arrays.steps & np.uint32(FINAL))[0]
+    (slot,) = np.flatnonzero(items.rows == final)
+    return replay, int(final), int(slot)
+
+
+@pytest.mark.parametrize("link", [1, 500, 1 << 30, ORPHAN])
+@pytest.mark.parametrize("unlinked", [False, True])
+def test_a_stream_is_not_followed_to_where_no_transition_leads_to_its_final_row(
+    link: int, unlinked: bool
+) -> None:
+    """To another row, to a page where nothing is, to none at all: it would be read and counted there."""
+    replay, final, _ = streams()
+    with replay:
+        arrays, items = core_of(replay).store.arrays, core_of(replay).live_table("t").ring.arrays
+        assert found_in(replay, 1 << 62)[0] == (-1, len(replay.table("t")))
+        if unlinked:
+            arrays.steps[arrays.links[final] - 1] &= ~np.uint32(LINKED)
+        arrays.links[final] = link
+        (slot, _), _ = found_in(replay, 1 << 62)
+        assert slot >= 0
+        # The first window over that final row, which need not begin with it.
+        assert items.rows[slot] <= final
+
+
+def test_a_stream_whose_transition_was_given_up_is_broken() -> None:
+    """The machine failed after the page of the transition was used again; that of its final row is still there."""
+    replay, final, slot = streams()
+    with replay:
+        store, ring = core_of(replay).store, core_of(replay).live_table("t").ring
+        gone = (int(store.arrays.links[final]) - 1) // store.arrays.page_rows
+        assert gone != final // store.arrays.page_rows
+        pages = store.arrays.pages.copy()
+        pages[gone] = EMPTY_PAGE
+        kept = ring.arrays._replace(records=ring.arrays.records.copy(), ring=ring.arrays.ring.copy())
+        broken = remove_broken(Items(kept, Pins(Window(store.arrays._replace(pages=pages)))))
+        assert 0 < broken < len(replay.table("t"))
+        assert kept.records[slot, RECORD_ROW] == DEAD

@@ -1,5 +1,5 @@
 from headrace.kernels.kinds cimport *
-from headrace.store.layout cimport ENDED, FINAL, LANES, PADDING, REFERENCES, USED
+from headrace.store.layout cimport ENDED, FINAL, LANES, LINKED, PADDING, REFERENCES, USED
 from headrace.store.pinning cimport Pins
 from headrace.tables.items cimport Items
 from headrace.tables.layout cimport *
@@ -15,3 +15,4 @@ cdef Int _remove_broken(Items items) noexcept nogil
 cdef bint _is_used(Pins pins, Int row) noexcept nogil
 cdef bint _is_there(Pins pins, Int row, Int real, Int lookahead) noexcept nogil
 cdef bint _is_whole(Pins pins, Int row, Int real, Int lookahead) noexcept nogil
+cdef bint _leads_back(Pins pins, Int row) noexcept nogil

@@ -6,7 +6,7 @@ import cython
 
 if not cython.compiled:
     from headrace.kernels.kinds import Bool, Float, Int, ULong
-    from headrace.store.layout import ENDED, FINAL, LANES, PADDING, REFERENCES, USED
+    from headrace.store.layout import ENDED, FINAL, LANES, LINKED, PADDING, REFERENCES, USED
     from headrace.store.pinning import Pins
     from headrace.tables.items import Items
     from headrace.tables.layout import (
@@ -230,11 +230,22 @@ def _is_there(pins: Pins, row: Int, real: Int, lookahead: Int) -> Bool:
     """Whether all rows of a window are there; its first one is."""
     if lookahead != STREAM:
         return pins.window.follow(row, real - 1) >= 0
+    if not _leads_back(pins, row):
+        return False
     for _ in range(real - 1):
         row = pins.window.row_after(row)
-        if row < 0:
+        if row < 0 or not _leads_back(pins, row):
             return False
     return True
+
+
+def _leads_back(pins: Pins, row: Int) -> Bool:
+    """Whether a final row beside its lane is linked with the transition before it; all that stands in a lane is."""
+    before: Int = pins.window.place_in_lane(row)
+    if before == row:
+        return True
+    linked: Bool = _is_used(pins, before) and pins.window.word(before) & LINKED != 0
+    return linked and pins.window.link(before) == row
 
 
 def _is_whole(pins: Pins, row: Int, real: Int, lookahead: Int) -> Bool:
