@@ -273,9 +273,10 @@ def test_rows_of_items_are_counted_once():
 def test_weights_stay_where_they_can_be_summed():
     # replay S4
     assert weight(1.0, 0.0) == weight(0.5, 0.0) == 0.0
+    assert weight(1.0, np.nan) == weight(0.5, np.nan) == weight(1.0, -1.0) == 0.0
     assert weight(0.5, 4.0) == 2.0
     assert weight(0.0, 4.0) == 1.0
-    assert weight(3.0, 1e300) == weight(1.0, 1e300) == 1e290
+    assert weight(3.0, 1e300) == weight(1.0, 1e300) == weight(0.5, np.inf) == 1e290
     assert weight(3.0, 1e-300) == weight(1.0, 5e-324) == 5e-324
 
 

@@ -266,7 +266,8 @@ class Items:
 def weight(exponent: Float, priority: Float) -> Float:
     """The weight of a priority, kept where neither it nor a sum of weights leaves the range of a float."""
     # Rules: replay S4
-    if priority <= 0.0:
+    # NaN too: another thread may write into a user's array after a look at it.
+    if not priority > 0.0:
         return 0.0
     # 2**32 of the heaviest still have a finite sum.
     raised: Float = priority if exponent == 1.0 else power(priority, exponent)
