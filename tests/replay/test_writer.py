@@ -60,6 +60,52 @@ def test_many_lanes_are_appended_together(lanes):
         ]
 
 
+class Meddling:
+    """A value that does something when it is read."""
+
+    def __init__(self, value, meddle):
+        self.value, self.meddle = value, meddle
+
+    def __array__(self, dtype=None, copy=None):
+        self.meddle()
+        return self.value
+
+
+def fill_its_page(writer, lanes):
+    kernel = rows_of(writer)._only_lanes
+    while not kernel.is_full():
+        writer.append(step(*lanes))
+
+
+@pytest.mark.parametrize("meddle", ["append", "fill its page", "close"])
+@pytest.mark.parametrize("lengths", [(), (1,), (2,), (1, 2)])
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_a_value_that_uses_the_writer_is_refused(meddle, lengths, lanes):
+    """The row that the step was to have is another's then, or no longer the writer's: beside it may be anybody's."""
+    tables = [hr.Table(f"t{length}", sampler=Fifo(), remover=Fifo(), max_size=10_000) for length in (1, 2)]
+    with new_replay(*tables, capacity=4_000) as replay:
+        items = [hr.ItemRule(f"t{length}", length) for length in lengths]
+        writer, zeros = replay.writer(lanes=lanes, items=items), np.zeros(lanes) if lanes > 1 else 0.0
+        given = (zeros, None if lanes == 1 else lanes)
+        for _ in range(2):
+            writer.append(step(*given))
+        actions = {
+            "append": lambda: writer.append(step(*given)),
+            "fill its page": lambda: fill_its_page(writer, given),
+            "close": writer.close,
+        }
+        with pytest.raises(RuntimeError, match="used or closed while it read a step"):
+            writer.append(step(*given) | {"n": Meddling(step(*given)["n"], actions[meddle])})
+        sizes, stored = [len(replay.table(table.name)) for table in tables], replay.statistics().store.rows
+        assert stored <= core_of(replay).store.arrays.page_rows
+        if meddle == "append":
+            assert stored == 3 * lanes
+            assert sizes == [(3 if 1 in lengths else 0) * lanes, (2 if 2 in lengths else 0) * lanes]
+        if meddle != "close":
+            writer.append(step(*given))
+            assert replay.statistics().store.rows == stored + lanes
+
+
 def test_more_lanes_than_a_page_has_rows():
     # Several blocks: pages of 4 rows and 10 lanes
     with new_replay(capacity=4 * 32) as replay:

@@ -76,13 +76,15 @@ class RowWriter:
         lanes, arena = self._only_lanes, self._arena
         if lanes.is_full():
             block.make_room()
-        moved = arena.moved
-        self._write(lanes.row, step)
+        row, moved = lanes.row, arena.moved
+        self._write(row, step)
         with self._lock:
             if arena.moved != moved:
                 # The rows were moved meanwhile, and what was written may be lost
                 # (test_a_step_written_while_the_rows_move_is_whole).
-                self._write(lanes.row, step)
+                self._write(row, step)
+            if lanes.row != row:
+                lanes.refuse()
             self._items.commit_and_make(block)
         if self._items.refused is not None:
             self._tell_refused()

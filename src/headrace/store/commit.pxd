@@ -32,8 +32,9 @@ cdef class Lanes:
     cdef Bytes staged
     cdef LongTable fields
     cpdef bint is_full(self) noexcept nogil
-    cpdef void take_step(self) noexcept nogil
-    cpdef void take_marked(self, GivenBytes final, GivenBytes idle, bint is_staged) noexcept nogil
+    cpdef int take_step(self) except -1
+    cpdef int take_marked(self, GivenBytes final, GivenBytes idle, bint is_staged) except -1
+    cpdef int refuse(self) except -1
     cpdef void take_steps(self, Int page, Int steps) noexcept nogil
     cdef void take_staged(self) noexcept nogil
     cdef void commit_step(self) noexcept nogil

@@ -92,7 +92,13 @@ class Lanes:
         return self.row >= self.stop
 
     def take_step(self) -> None:
-        """Take in the vector step at `row`, one transition of every lane: what is staged of it is written first."""
+        """Take in the vector step at `row`, one transition of every lane: what is staged of it is written first.
+
+        Raises:
+            RuntimeError: there is no room for it; nothing changed.
+        """
+        if self.is_full():
+            self.refuse()
         self.take_staged()
         self.commit_step()
 
@@ -102,11 +108,27 @@ class Lanes:
         Args:
             final, idle: see `commit_marked`.
             is_staged: what is staged is written first; else all columns are written already.
+
+        Raises:
+            RuntimeError: there is no room for it; nothing changed.
         """
+        if self.is_full():
+            self.refuse()
         if is_staged:
             self.take_staged()
         self.clear_idle(idle)
         self.commit_marked(final, idle)
+
+    def refuse(self) -> None:
+        """Raise what a step gets whose row was taken, or given back, while its values were read.
+
+        Raises:
+            RuntimeError: always.
+        """
+        raise RuntimeError(
+            "this writer was used or closed while it read a step: by another thread, or by a value of the step. "
+            "Use a writer in one thread, and give arrays or numbers as values. The step is not stored"
+        )
 
     def take_steps(self, page: Int, steps: Int) -> None:
         """Take in the next `steps` vector steps of a page: their rows, words and links are written already."""
