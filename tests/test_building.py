@@ -202,3 +202,12 @@ def test_a_clone_that_was_never_built_says_so(tmp_path, name):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stderr.splitlines()[-1].startswith("ImportError: headrace: its kernels are not compiled")
     assert "scripts/setup" in done.stderr
+
+
+def test_a_kernel_that_is_newer_than_the_build_does_not_run_plain(tmp_path):
+    """Where Cython is installed Python would import its source, and be a hundred times as slow without a word."""
+    package = Path(__file__).parents[1] / "src" / "headrace"
+    shutil.copytree(package, tmp_path / "headrace", ignore=shutil.ignore_patterns("heap.*.so", "heap.*.pyd"))
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import headrace"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "tables/heap.py and 0 others" in done.stderr.splitlines()[-1]

@@ -7,15 +7,15 @@ long.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 from collections.abc import Sequence
-from importlib.machinery import ExtensionFileLoader, FileFinder, ModuleSpec, SourceFileLoader
+from importlib.machinery import EXTENSION_SUFFIXES, FileFinder, ModuleSpec, SourceFileLoader
+from pathlib import Path
 from types import ModuleType
 
 VARIABLE = "HEADRACE_PLAIN"
-_A_KERNEL = "headrace.kernels.numbers"
+_PACKAGE = Path(__file__).parents[1]
 
 
 class _Sources:
@@ -38,14 +38,30 @@ def choose() -> None:
     """See to it that kernels are imported as the environment asks.
 
     Raises:
-        ImportError: they were not compiled, and nobody asked for plain ones.
+        ImportError: some were not compiled, and nobody asked for plain ones.
     """
     if os.environ.get(VARIABLE, "0") != "0":
         sys.meta_path.insert(0, _Sources)
         return
-    found = importlib.util.find_spec(_A_KERNEL)
-    if found is None or not isinstance(found.loader, ExtensionFileLoader):
+    missing = _missing()
+    if missing:
         raise ImportError(
-            f"headrace: its kernels are not compiled for this Python ({sys.implementation.cache_tag}); "
+            f"headrace: its kernels are not compiled for this Python ({sys.implementation.cache_tag}): "
+            f"{missing[0]} and {len(missing) - 1} others; "
             "install it anew: pip install headrace, or in a clone scripts/setup"
         )
+
+
+def _missing() -> list[str]:
+    """Returns the kernels that nothing was compiled of: Python would import their sources, and say nothing.
+
+    An installed package has no `.pxd` files and is whole or not; in a clone a kernel may be newer than the last build.
+    """
+    sources = [path.with_suffix(".py") for path in _PACKAGE.glob("*/*.pxd")]
+    kernels = [path for path in sources if path.is_file() and b"\nimport cython\n" in path.read_bytes()]
+    kernels.append(_PACKAGE / "kernels" / "numbers.py")
+    return sorted({f"{path.parent.name}/{path.name}" for path in kernels if not _is_compiled(path)})
+
+
+def _is_compiled(source: Path) -> bool:
+    return any(source.with_suffix(suffix).is_file() for suffix in EXTENSION_SUFFIXES)
