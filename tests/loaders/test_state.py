@@ -108,6 +108,28 @@ def test_who_waits_meanwhile_is_served(scripted, prefetch):
         assert found == [1]
 
 
+def test_a_quick_learner_whose_draw_was_refused_meanwhile_is_served(scripted, numbers, monkeypatch):
+    """LT1: a state that another thread asks for between two turns of a learner stops no drawing for it."""
+    seconds = [100.0]
+    monkeypatch.setattr("headrace.loaders.stream.time.perf_counter", lambda: seconds[0])
+    replay, states = scripted(allowed=2), []
+    with Loader(replay, "t", 1, prefetch=1, timeout=5) as loader:
+        assert numbers(loader, 2) == [1, 2]
+        draw = loader._stream._draw_one
+
+        def then_comes_a_state(*arguments):
+            draw(*arguments)
+            if threading.current_thread() is threading.main_thread() and not states:
+                states.append(loader.state_dict())
+                seconds[0] += 1.0
+                replay.allow(1)
+
+        monkeypatch.setattr(loader._stream, "_draw_one", then_comes_a_state)
+        assert numbers(loader, 1) == [3]
+    assert states[0]["delivered"] == 2
+    assert states[0]["batches"] == []
+
+
 @PREFETCHES
 def test_a_state_is_a_copy(scripted, prefetch):
     """LT1: the learner may write into what it gets, after the state was taken and after it was loaded."""

@@ -181,6 +181,46 @@ def test_a_quick_learner_draws_for_itself(scripted, numbers, monkeypatch):
         assert threading.current_thread() not in threads[8:]
 
 
+def test_a_quick_learner_that_is_away_a_moment_later(scripted, numbers, monkeypatch):
+    """LS4: the thread looks at the time once, so it cannot see a quick learner and then sleep as if there were none."""
+    away, looks, main = [], [101.0, 100.0], threading.current_thread()
+
+    def time_passes_between_two_looks():
+        is_a_look = away and threading.current_thread() is not main and len(looks) > 1
+        return looks.pop() if is_a_look else (looks[0] if away else 100.0)
+
+    monkeypatch.setattr("headrace.loaders.stream.time.perf_counter", time_passes_between_two_looks)
+    replay = scripted()
+    with Loader(replay, "t", 1, prefetch=2) as loader:
+        assert numbers(loader, 1) == [1]
+        replay.wait_for_draws(3)
+        assert numbers(loader, 3) == [2, 3, 4]
+        away.append(True)
+        replay.wait_for_draws(6)
+
+
+def test_a_learner_that_is_not_quick_any_more_waits_for_no_resting_thread(scripted, numbers, monkeypatch):
+    """LS3: it draws for itself until the thread has seen it."""
+    seconds, main, has_looked = [100.0], threading.current_thread(), threading.Event()
+
+    def now():
+        if threading.current_thread() is not main:
+            # It holds the stream's lock from here until it rests.
+            has_looked.set()
+        return seconds[0]
+
+    monkeypatch.setattr("headrace.loaders.stream.time.perf_counter", now)
+    monkeypatch.setattr("headrace.loaders.stream._PATIENCE", 600.0)
+    replay = scripted()
+    with Loader(replay, "t", 1, prefetch=2, timeout=5) as loader:
+        assert numbers(loader, 1) == [1]
+        replay.wait_for_draws(3)
+        assert numbers(loader, 3) == [2, 3, 4]
+        assert has_looked.wait(20)
+        seconds[0] += 1.0
+        assert numbers(loader, 1) == [5]
+
+
 def test_a_quick_learner_hears_why_nothing_comes(scripted, numbers, monkeypatch):
     """LW2: as without prefetching, its own draw tells the table's reason, and takes nothing."""
     monkeypatch.setattr("headrace.loaders.stream.time.perf_counter", lambda: 100.0)

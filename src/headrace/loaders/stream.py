@@ -103,6 +103,8 @@ class Stream:
         self._asked = False
         # So many threads sleep until they are told of a change.
         self._sleepers = 0
+        # Whether the thread leaves drawing to a quick learner: it sleeps, and nobody tells it anything.
+        self._leaves = False
         # Nobody begins to draw while this is above 0.
         self._holds = 0
         self._takers: set[_Taker] = set()
@@ -158,7 +160,7 @@ class Stream:
             self._raise_failure(self._failure)
         if self._ended:
             raise StopIteration
-        if (self._prefetch == 0 or self._pace.is_quick) and self._may_draw():
+        if (self._prefetch == 0 or self._leaves or self._pace.is_quick) and self._may_draw():
             return _YOUR_TURN
         return _NOTHING
 
@@ -168,6 +170,9 @@ class Stream:
         try:
             with self._changed:
                 self._takers.add(taker)
+                # Since this one asked, and before it was a taker, `pending` may have stopped the thread.
+                self._asked = True
+                self._tell()
             while True:
                 with self._changed:
                     batch = self._wait_for_turn(taker, timeout)
@@ -211,9 +216,8 @@ class Stream:
     def _ask(self) -> None:
         if self._prefetch:
             self._pace.come()
-        if not self._asked:
-            self._began = self._asked = True
-            self._tell()
+        self._began = self._asked = True
+        self._tell()
         if self._prefetch and self._thread is None and not (self._closed or self._ended):
             # Told to end when the program does (`ending`), and a daemon in case that `sample` does not return then.
             thread = threading.Thread(target=self._prefetch_batches, name="headrace-loader", daemon=True)
@@ -267,23 +271,29 @@ class Stream:
 
     def _prefetch_batches(self) -> None:
         """The thread."""
-        while True:
-            with self._changed:
-                while not (self._closed or self._ended or self._wants_more()):
-                    self._rest()
-                if self._closed or self._ended:
-                    return
-                self._drawer = threading.get_ident()
+        while self._is_to_draw():
             self._draw_one(BaseException, self._turn())
 
+    def _is_to_draw(self) -> bool:
+        """Waits until the thread is to draw, and has it draw; or until there is nothing more to draw."""
+        with self._changed:
+            while not (self._closed or self._ended):
+                # Asked once: a learner that is away a moment later tells the thread nothing.
+                self._leaves = self._pace.is_quick
+                if self._wants_more() and not self._leaves:
+                    self._drawer = threading.get_ident()
+                    return True
+                self._rest()
+            return False
+
     def _wants_more(self) -> bool:
-        wants = self._asked and self._may_draw() and len(self._ready) < self._prefetch
-        return wants and not self._pace.is_quick
+        return self._asked and self._may_draw() and len(self._ready) < self._prefetch
 
     def _rest(self) -> None:
         """Sleep until something changes; or, while a quick learner draws for itself, until it may be away."""
-        if self._pace.is_quick:
+        if self._leaves:
             self._changed.wait(_PATIENCE)
+            self._leaves = False
         else:
             with self._asleep():
                 self._changed.wait()
