@@ -95,7 +95,9 @@ class Stream:
 
     def _begin_threads(self) -> None:
         """What has to do with threads that are there; a forked child begins anew."""
-        self._changed = threading.Condition()
+        # The condition's lock, which is quicker to take by itself.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
         # The thread that draws.
         self._drawer: int | None = None
@@ -125,7 +127,7 @@ class Stream:
         deadline = math.inf if timeout is None else self._clock.monotonic() + timeout
         refusals = self._refusals
         try:
-            with self._changed:
+            with self._lock:
                 self._ask()
                 batch = self._look()
                 draws = batch is _YOUR_TURN and not self._takers
@@ -134,7 +136,7 @@ class Stream:
             if draws:
                 # As quick as can be: nobody waits, and most draws give a batch.
                 self._draw_one(Exception, TURN if timeout is None else min(TURN, timeout))
-                with self._changed:
+                with self._lock:
                     batch = self._look()
             if batch is _YOUR_TURN or batch is _NOTHING:
                 batch = self._wait_for_batch(deadline, refusals, timeout)
@@ -142,7 +144,7 @@ class Stream:
         finally:
             if self._drawer == threading.get_ident():
                 # Ctrl-C came between being told to draw and drawing.
-                with self._changed:
+                with self._lock:
                     self._drawer = None
                     self._tell()
 
@@ -168,19 +170,19 @@ class Stream:
         # It has no end of its own: a learner whose time is up waits for the reason of the draw in progress.
         taker = _Taker(deadline, refusals, Wait(self._clock, None, self._late_message))
         try:
-            with self._changed:
+            with self._lock:
                 self._takers.add(taker)
                 # Since this one asked, and before it was a taker, `pending` may have stopped the thread.
                 self._asked = True
                 self._tell()
             while True:
-                with self._changed:
+                with self._lock:
                     batch = self._wait_for_turn(taker, timeout)
                 if batch is not _YOUR_TURN:
                     return batch
                 self._draw_one(Exception, self._turn())
         finally:
-            with self._changed:
+            with self._lock:
                 self._takers.discard(taker)
 
     def _wait_for_turn(self, taker: _Taker, timeout: float | None) -> Any:
@@ -276,7 +278,7 @@ class Stream:
 
     def _is_to_draw(self) -> bool:
         """Waits until the thread is to draw, and has it draw; or until there is nothing more to draw."""
-        with self._changed:
+        with self._lock:
             while not (self._closed or self._ended):
                 # Asked once: a learner that is away a moment later tells the thread nothing.
                 self._leaves = self._pace.is_quick
@@ -306,17 +308,22 @@ class Stream:
         outcome = Outcome()
         try:
             outcome.draw(self._draw, turn, self._clock)
-            if outcome.drawn is not None and self._prefetch and self.is_next_kept():
-                # An error comes again where the learner is to have the batch, in its turn.
-                with contextlib.suppress(Exception):
-                    outcome.drawn.converted = self._conversion.convert(outcome.drawn.sample)
+            if threading.current_thread() is self._thread:
+                self._convert_ahead(outcome.drawn)
         except kept as error:
             outcome.failure = error
         finally:
-            with self._changed:
+            with self._lock:
                 self._settle(outcome)
             # An error's traceback leads here.
             del outcome
+
+    def _convert_ahead(self, drawn: Drawn | None) -> None:
+        """In the thread that draws ahead: whoever draws for itself converts when the batch is delivered."""
+        if drawn is not None and self.is_next_kept():
+            # An error comes again where the learner is to have the batch, in its turn.
+            with contextlib.suppress(Exception):
+                drawn.converted = self._conversion.convert(drawn.sample)
 
     def _settle(self, outcome: Outcome) -> None:
         self._drawer = None
@@ -332,7 +339,7 @@ class Stream:
 
     def _turn(self) -> float:
         """Seconds of the next one: not longer than somebody waits who has no answer yet."""
-        with self._changed:
+        with self._lock:
             now = self._clock.monotonic()
             times = [taker.deadline - now for taker in self._takers if not self._was_refused(taker)]
             return max(0.0, min([TURN, *times]))
@@ -349,7 +356,7 @@ class Stream:
     def hold(self, timeout: float | None = None) -> bool:
         """Wait for the draw in progress; no other begins until `release`. Returns whether it ended in time."""
         deadline = None if timeout is None else self._clock.monotonic() + timeout
-        with self._changed:
+        with self._lock:
             self._holds += 1
             wait = Wait(self._clock, None, lambda _: "`sample` of the draw in progress has not returned yet")
             try:
@@ -368,7 +375,7 @@ class Stream:
 
     def release(self) -> None:
         """After `hold`: who waits for a batch may have it drawn again."""
-        with self._changed:
+        with self._lock:
             self._holds -= 1
             self._tell()
 
@@ -377,7 +384,7 @@ class Stream:
 
         No more are drawn until the next batch is asked for.
         """
-        with self._changed:
+        with self._lock:
             # Whoever waits for a batch in another thread has asked for it.
             self._asked = bool(self._takers)
             # Copied before anybody can be given one of them, and write into it.
@@ -389,7 +396,7 @@ class Stream:
         Raises:
             RuntimeError: batches of this stream have been asked for.
         """
-        with self._changed:
+        with self._lock:
             if self._began:
                 raise RuntimeError(
                     "load_state_dict: expected a loader whose first batch was not asked for yet"
@@ -399,7 +406,7 @@ class Stream:
 
     def close(self) -> None:
         """End the loops and the thread. What is ready stays for `pending`, without its copies elsewhere."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             for drawn in self._ready:
                 drawn.converted = None
