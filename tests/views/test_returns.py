@@ -53,3 +53,12 @@ def test_other_dtypes_are_refused_by_name(column: str, dtype: Any) -> None:
         pytest.raises(SpecError, match=f"expected a {column} of float32, float64, integer or bool"),
     ):
         replay.sample("t", 1, views=transition())
+
+
+@pytest.mark.filterwarnings("ignore:.* newest of their lanes")
+@pytest.mark.parametrize("n_step", [7, 10_000, 2**40, 2**63 - 1])
+def test_returns_to_the_end_of_the_episode_cost_as_much_as_it_has_steps(n_step: int) -> None:
+    with replay_of(np.float64(0), np.bool_(False)) as replay:
+        data = replay.sample("t", 6, views=transition(n_step, 1.0)).data
+    assert data["reward"].tolist() == [6, 5, 3, 9, 5, 0]
+    assert data["n"].tolist() == [3, 2, 1, 2, 1, 0]

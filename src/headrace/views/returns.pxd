@@ -28,6 +28,8 @@ cdef extern from *:
     """
     double hr_number_at(const unsigned char *at, int kind) noexcept nogil
 
+cdef Int _ASKED_STEPS
+
 # A number of this kind, by its place among `returns.KINDS`, that stands at a byte of `records`.
 cdef inline double number_at(Bytes records, Int place, Int kind) noexcept nogil:
     return hr_number_at(&records[place], <int>kind)

@@ -24,6 +24,9 @@ if not cython.compiled:
 if TYPE_CHECKING:
     from headrace.store.store import Store
 
+# What a longer return needs after these the processor fetches by itself, and most episodes are over before a return of
+# thousands of steps is.
+_ASKED_STEPS = 16
 # Of numbers in records. A bool is read as a byte.
 KINDS = ("f4", "f8", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8")
 
@@ -117,7 +120,7 @@ class Returns:
             return
         page = cython.cast(cython.uint, row) // cython.cast(cython.uint, self.window.page_rows)
         lanes: Int = self.window.pages[page, LANES]
-        for _ in range(self.n_step):
+        for _ in range(min(self.n_step, _ASKED_STEPS)):
             prefetch(self.window.steps, row)
             prefetch(self.records, row * self.nbytes + self.reward)
             row += lanes
