@@ -89,6 +89,69 @@ def test_an_index_is_told_of_all_that_happens_in_order():
         assert selector.indexes[1] == [("insert", 4, 1.0)]
 
 
+class Meddling(CustomSelector, Noting):
+    """Uses its table when it is asked, and goes on when that is refused."""
+
+    def __init__(self, when, meddle):
+        super().__init__([])
+        self.when, self.meddle, self.refusals = when, meddle, []
+
+    def new_index(self):
+        return self
+
+    def _meddle(self, when):
+        if when == self.when:
+            with pytest.raises(RuntimeError, match="uses the table that calls it") as caught:
+                self.meddle()
+            self.refusals.append(caught)
+
+    def insert(self, key, priority):
+        self._meddle("insert")
+        super().insert(key, priority)
+
+    def update(self, key, priority):
+        self._meddle("update")
+        super().update(key, priority)
+
+    def remove(self, key):
+        self._meddle("remove")
+        super().remove(key)
+
+    def choose(self, count, random):
+        self._meddle("choose")
+        return super().choose(count, random)
+
+
+USES = {
+    "append": lambda replay, writer: writer.append({"n": 9}),
+    "sample": lambda replay, writer: replay.sample("t", 1),
+    "update": lambda replay, writer: replay.update_priorities("t", [1], [1.0]),
+    "delete": lambda replay, writer: replay.delete("t", [1]),
+    "reset": lambda replay, writer: replay.reset("t"),
+    "configure": lambda replay, writer: replay.table("t").configure(max_size=1),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("when", ["insert", "update", "remove", "choose"])
+@pytest.mark.parametrize("max_times", [0, 1])
+def test_an_index_that_uses_its_own_table_is_refused(use, when, max_times):
+    """It is called in the middle of a change: what left twice would take another item's rows along."""
+    selector = Meddling(when, lambda: USES[use](replay, writer))
+    table = hr.Table("t", sampler=selector, remover=Fifo(), max_size=3, max_times_sampled=max_times)
+    with hr.Replay(SIGNATURE, [table], seed=0) as replay:
+        writer = replay.writer(items=[hr.ItemRule("t", 1)])
+        for n in range(5):
+            writer.append({"n": n})
+        assert replay.update_priorities("t", [1, 4], [2.0, 3.0]) == 1
+        assert replay.sample("t", 1).data["n"].tolist() == [4]
+        assert replay.delete("t", [3]) == 1
+        assert selector.refusals
+        assert selector.keys == ([4] if max_times else [4, 5])
+        assert len(replay.table("t")) == len(selector.keys)
+        assert replay.statistics().store.rows == 5
+
+
 def test_a_batch_without_removals_is_one_question():
     selector = Noted()
     with hr.Replay(SIGNATURE, [hr.Table("t", sampler=selector, remover=Fifo(), max_size=9)]) as replay:

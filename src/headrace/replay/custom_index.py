@@ -25,14 +25,27 @@ class CheckedIndex:
         self._selector = selector
         self._index = selector.new_index()
         self._failure: BaseException | None = None
+        self._is_called = False
 
     def check(self) -> None:
-        """Raise `RuntimeError` if the index failed before: what it keeps may be half of what it should."""
+        """Raise `RuntimeError` if the index failed before: what it keeps may be half of what it should.
+
+        Also if it is being called: it uses the table that asks it, in the middle of a change.
+        """
+        self.check_uncalled()
         if self._failure is not None:
             raise RuntimeError(
                 f"the index of {self._selector!r} failed before ({self._failure!r}), so the table cannot go on. Mend "
                 "the selector; `reset` empties the table and begins with a new index"
             ) from self._failure
+
+    def check_uncalled(self) -> None:
+        """Raise `RuntimeError` if it is being called; see `check`."""
+        if self._is_called:
+            raise RuntimeError(
+                f"the index of {self._selector!r} uses the table that calls it, in the middle of a change. Let whoever "
+                "samples or writes do that afterwards"
+            )
 
     def insert(self, key: int, priority: float) -> None:
         """See `SelectorIndex.insert`."""
@@ -77,8 +90,11 @@ class CheckedIndex:
         return error
 
     def _call(self, method: Callable[..., Any], *arguments: Any) -> Any:
+        self._is_called = True
         try:
             return method(*arguments)
         except BaseException as error:
             self._failure = error
             raise
+        finally:
+            self._is_called = False

@@ -156,6 +156,8 @@ class CustomRing(ItemRing):
 
     def clear(self) -> None:
         """See `ItemRing.clear`; new indexes take the place of those there were."""
+        for index in self._indexes:
+            index.check_uncalled()
         sampler, remover = map(_index_of, self._customs)
         super().clear()
         self._use_indexes(sampler, remover)

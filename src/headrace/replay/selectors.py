@@ -161,7 +161,7 @@ class SelectorIndex(ABC):
     hears of items in the order in which they are inserted, with keys that rise. It need not be thread-safe.
 
     An error that leaves one of these methods ends the table: what was under way may be half done, so every later call
-    that needs the index raises `RuntimeError`.
+    that needs the index raises `RuntimeError`. A method that uses its own table gets one.
     """
 
     @abstractmethod
