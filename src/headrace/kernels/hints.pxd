@@ -1,6 +1,6 @@
 from libc.math cimport pow
 
-from headrace.kernels.kinds cimport Bool, Bytes, Doubles, Float, GivenBytes, Int, Longs, LongTable, UInts, ULongs
+from headrace.kernels.kinds cimport Bytes, Doubles, GivenBytes, Int, Longs, LongTable, UInts, ULongs
 
 cdef extern from *:
     """

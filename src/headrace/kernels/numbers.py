@@ -30,7 +30,8 @@ class Numbers:
     def next(self) -> Float:
         """The next number."""
         if cython.compiled:
-            return self._bits.next_double(self._bits.state)
+            number: Float = self._bits.next_double(self._bits.state)
+            return number
         else:
             return self._generator.random()
 

@@ -9,7 +9,6 @@ cdef enum:
     LINKED_ROWS = 6
     VERSIONED = 7
     PAGE_WORDS = 8
-    STEP_BITS = 28
     STEP_MASK = 0xFFFFFFF
     STEP_HALF = 0x8000000
     ENDED = 0x10000000
@@ -23,7 +22,6 @@ cdef enum:
     ENDED_FROM = 0
     OPEN_FROM = 1
     LAST_ROW = 2
-    LANE_WORDS = 3
 
 # Beyond what every compiler takes for a constant of an enum.
 cdef extern from *:

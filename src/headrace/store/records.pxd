@@ -2,8 +2,6 @@
 cdef enum:
     OFFSET = 0
     WIDTH = 1
-    UNIT = 2
     ROWS = 3
     COUNT = 4
     TO = 5
-    FIELD_WORDS = 6

@@ -10,19 +10,9 @@ cdef enum:
     SAMPLER_KIND = 5
     REMOVER_KIND = 6
     HAS_SEQUENCES = 7
-    INSERTS = 8
-    SAMPLES = 9
     DELETES = 10
-    UPDATES = 11
-    IGNORED_UPDATES = 12
-    IGNORED_DELETES = 13
     RING_WORDS = 14
     PRIORITY_OF_ALL = 0
-    SAMPLER_EXPONENT = 1
-    REMOVER_EXPONENT = 2
-    SAMPLER_SIGN = 3
-    REMOVER_SIGN = 4
-    COMMON_WORDS = 5
     FIFO = 0
     LIFO = 1
     UNIFORM = 2
@@ -46,11 +36,7 @@ cdef enum:
     INSERTED = 1
     SAMPLED = 2
     # The journal.
-    ACTIVE = 0
     COUNT = 1
-    SAVED_RING = 2
-    SAVED_PRIORITY = 24
-    SAVED_WINDOW = 25
     ENTRIES = 32
     ENTRY_SLOT = 0
     ENTRY_KEY = 1
@@ -60,13 +46,11 @@ cdef enum:
     ENTRY_TOUCH = 5
     ENTRY_WINDOW = 6
     ENTRY_WORDS = 9
-    # The rows of a draw's integers and floats.
+    # The rows of a draw's integers.
     SLOT = 0
     TIMES = 1
     SIZE = 2
     ROW = 3
-    PROBABILITY = 0
-    PRIORITY = 1
     # Why inserting stopped.
     DONE = 0
     NO_SLOT = 1
@@ -83,7 +67,6 @@ cdef enum:
     # Ends of episodes, by number.
     DROP = 0
     TRUNCATE = 1
-    PAD = 2
     TILE = 3
     LAST = 4
     CONTINUE = 5
