@@ -1,4 +1,4 @@
-"""What the compiled parts of the package are made of: kinds of arrays, hints to the processor, random numbers."""
+"""Kinds of arrays, hints to the processor and random numbers, for the compiled parts of the package."""
 
 from headrace.kernels.plain import choose
 

@@ -1,6 +1,6 @@
-"""What no loop over arrays says: hints to the processor, and copies of widths that C must know.
+"""Hints to the processor, and copies of widths that C must know: what a loop over arrays cannot say.
 
-Each is in C, in `hints.pxd`, and has its twin in Python here.
+Each function is in C, in `hints.pxd`, and has its twin in Python here.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def place(values: Bytes, begin: int, width: int, count: int, records: Bytes, to:
 
 
 def in_order() -> None:
-    """What is stored before is stored before whatever is stored after.
+    """Keep the order of stores: those before this call are done before those after it.
 
     A process that is killed leaves behind what it has stored so far. Processors keep to the order of the instructions
     there; compilers do not, unless they are told.

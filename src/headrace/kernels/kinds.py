@@ -1,4 +1,4 @@
-"""What kernels are made of: numbers, and arrays whose entries lie side by side in memory.
+"""The types of kernels: numbers, and arrays whose entries lie side by side in memory.
 
 A kernel is a plain Python file with a `.pxd` beside it. The file says what is done and is all that Python needs; the
 `.pxd` tells Cython the types, and which functions are called from kernels alone. The names here stand for the same in

@@ -16,7 +16,7 @@ class Numbers:
     """The next numbers of a generator, in [0, 1), as its `random` would give them.
 
     Args:
-        generator: whose. Nobody else may draw from it meanwhile: its own lock is not taken.
+        generator: the generator. No other thread may draw from it meanwhile: its own lock is not taken.
     """
 
     def __init__(self, generator: np.random.Generator) -> None:

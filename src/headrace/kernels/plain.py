@@ -38,7 +38,7 @@ def choose() -> None:
     """See to it that kernels are imported as the environment asks.
 
     Raises:
-        ImportError: some were not compiled, and nobody asked for plain ones.
+        ImportError: some were not compiled, and `HEADRACE_PLAIN` does not ask for plain ones.
     """
     if os.environ.get(VARIABLE, "0") != "0":
         sys.meta_path.insert(0, _Sources)

@@ -246,11 +246,6 @@ class CustomRing(ItemRing):
 
     # ---- items by key ----------------------------------------------------------------------------------------------
 
-    def _found_slots(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """The slots of those keys that are there, one for each entry."""
-        slots = np.empty(len(keys), np.int64)
-        return slots[: changing.find_keys(self.items, keys, slots)]
-
     def _slots_of(self, keys: NDArray[np.uint64], index: CheckedIndex) -> NDArray[np.int64]:
         slots = self._found_slots(keys)
         if len(slots) < len(keys):

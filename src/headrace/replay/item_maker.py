@@ -42,13 +42,12 @@ class _Rule:
     number: int
     table: LiveTable
     cutter: Cutter
-    priorities: NDArray[np.float64]
     given: NDArray[np.float64] | None = None
     streams: dict[LaneBlock, Streams] = field(default_factory=dict)
 
     def take_priorities(self, count: int) -> NDArray[np.float64]:
         if self.given is None:
-            return self.priorities
+            return self.cutter.priorities
         taken, self.given = self.given[:count], self.given[count:]
         assert len(taken) == count, "a priority was given for every item"
         return taken
@@ -84,12 +83,7 @@ class ItemMaker:
         self.made: list[Made] | None = None
         self.refused: Exception | None = None
         made = [
-            _Rule(
-                number,
-                replay.live_table(rule.table),
-                Cutter(self._pins, rule.cut, rule.priorities),
-                rule.priorities,
-            )
+            _Rule(number, replay.live_table(rule.table), Cutter(self._pins, rule.cut, rule.priorities))
             for number, rule in enumerate(rules)
         ]
         self._all = made
@@ -240,7 +234,7 @@ class ItemMaker:
                     self._make_chosen(block, rule, self._chosen.finals, lanes[linked], finals)
                 continue
             if end is not None and cutter.end != WHOLE:
-                cutter = Cutter(self._pins, self.rules[rule.number].cut._replace(end=end), rule.priorities)
+                cutter = Cutter(self._pins, self.rules[rule.number].cut._replace(end=end), cutter.priorities)
             self._offer(rule, *cutter.cut_finals(rows))
 
     def end_streams(self, block: LaneBlock, lanes: NDArray[np.int64]) -> None:

@@ -259,9 +259,7 @@ class ItemRing:
 
     def remove(self, keys: NDArray[np.uint64]) -> int:
         """Remove the items of these keys; returns how many there were."""
-        slots = np.empty(len(keys), np.int64)
-        found = changing.find_keys(self.items, keys, slots)
-        slots = np.unique(slots[:found])
+        slots = np.unique(self._found_slots(keys))
         changing.remove(self.items, slots)
         self._close_holes()
         return len(slots)
@@ -398,6 +396,11 @@ class ItemRing:
                 return slots[:count]
             # At least half of the places are items, or nearly so (`_close_holes`).
             wanted = min(span, max(2 * wanted, count * span // live + 8))
+
+    def _found_slots(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """The slots of those keys that are there, one for each entry."""
+        slots = np.empty(len(keys), np.int64)
+        return slots[: changing.find_keys(self.items, keys, slots)]
 
     def _live_slots(self) -> NDArray[np.int64]:
         """The slots of all items, in the order of insertion."""

@@ -14,7 +14,7 @@ from headrace.store.store import Store
 
 
 class Seam(NamedTuple):
-    """What a step is beside transitions: which lanes hold nothing, and which end with it.
+    """The lanes of a step that hold nothing, and those whose episodes end with it.
 
     Attributes:
         idle: bool[lanes].

@@ -58,7 +58,7 @@ LANE_WORDS = 3
 STREAM = 0xFFFFFFFF
 
 AHEAD = 64
-"""So many lines of the cache a loop asks for ahead of where it reads at random places (`hints.prefetch`).
+"""How many lines of the cache ahead a loop that reads at random places asks for (`hints.prefetch`).
 
 Asked for all at once, many are forgotten: the processor waits for some dozens at a time (bench/README.md has the
 figures).
@@ -94,7 +94,7 @@ class StoreArrays(NamedTuple):
 
 
 class LaneArrays(NamedTuple):
-    """What is known of lanes side by side, beside their rows."""
+    """The state of lanes side by side, beside their rows."""
 
     steps: NDArray[np.uint32]  # [lanes]: the index of each lane's next step in its episode
     episodes: NDArray[np.int64]  # [lanes]: the episode that each lane is in
@@ -103,7 +103,7 @@ class LaneArrays(NamedTuple):
 
     @classmethod
     def empty(cls, lanes: int) -> LaneArrays:
-        """Those of lanes in which nothing is yet."""
+        """Makes the arrays of empty lanes."""
         words = np.zeros((LANE_WORDS, lanes), np.int64)
         words[LAST_ROW] = -1
         return cls(np.zeros(lanes, np.uint32), np.full(lanes, -1, np.int64), np.empty(lanes, np.int64), words)

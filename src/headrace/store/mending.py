@@ -19,7 +19,6 @@ from headrace.store.layout import (
     NEXT,
     NO_LINK,
     ORPHAN,
-    PADDING,
     PAGE_WORDS,
     PREVIOUS,
     REFERENCES,
@@ -47,8 +46,7 @@ class PageMender:
 
     Attributes:
         arrays: the same with a copy of the pages' words, without references.
-        window, pins: of that copy, for kernels that follow and pin rows.
-        padded: bool[pages]: which have a row where nothing was written.
+        pins: of that copy, for kernels that follow and pin rows.
     """
 
     def __init__(self, arrays: StoreArrays, in_use: int) -> None:
@@ -57,11 +55,9 @@ class PageMender:
         words[~_plausible(words, arrays.page_rows)] = EMPTY_PAGE
         words[:, [REFERENCES, LINKED_ROWS]] = 0
         self.arrays = arrays._replace(pages=words)
-        self.window = Window(self.arrays)
-        self.pins = Pins(self.window)
+        self.pins = Pins(Window(self.arrays))
         self._words = words
         flags = flags_of_pages(arrays.steps, words, arrays.page_rows)
-        self.padded: NDArray[np.bool_] = (flags & np.uint32(PADDING)) != 0
         self._linked, self._finals = self._flagged_rows((flags & np.uint32(LINKED | FINAL)) != 0)
         _keep_mutual(words)
         while (astray := self._pages_that_lead_astray()).any():

@@ -1,4 +1,4 @@
-"""Who holds a page: references by items, writers and final rows, and what happens when the last one goes.
+"""References to pages, by items, writers and final rows; a page without any is freed.
 
 Everything here runs under the store's lock. A page whose last reference goes is put on the `freed` stack, whole: a
 draw may remove the item that it hands out, and its rows are looked up after that. `take_freed` unlinks it from its

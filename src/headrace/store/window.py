@@ -65,7 +65,7 @@ class Window:
         return cython.cast(cython.uint, row) // cython.cast(cython.uint, self.page_rows)
 
     def word(self, row: Int) -> Int:
-        """What is told of a row: its step and its flags."""
+        """The word of a row: its step index and its flags."""
         return cython.cast(Int, self.steps[row])
 
     def link(self, row: Int) -> Int:

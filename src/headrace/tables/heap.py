@@ -17,7 +17,7 @@ class Heap:
         slots: int64[capacity + 1]: the heap; the last word is its size.
         places: int64[capacity]: where each slot stands in it.
         sign: +1 for the smallest priority first, -1 for the largest.
-        priorities, touches: float64 and int64, of each slot; whoever writes them tells the heap.
+        priorities, touches: float64 and int64, of each slot; after a change of them `moved` is called.
     """
 
     def __init__(self, slots: Longs, places: Longs, sign: Float, priorities: Doubles, touches: Longs) -> None:

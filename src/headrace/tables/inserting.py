@@ -180,7 +180,7 @@ def _let_leave(items: Items, place: Int) -> None:
 
 
 def _obstacle(items: Items, shapes: UInts, shape: Int, priority: Float) -> Int:
-    """What the arrays lack for the next item: DONE if nothing."""
+    """Finds what the arrays lack for the next item: DONE if nothing."""
     begin = WINDOW_WORDS * shape
     if cython.cast(Int, shapes[begin + REAL]) + cython.cast(Int, shapes[begin + INVENTED]) != 1:
         items.ring[HAS_SEQUENCES] = 1

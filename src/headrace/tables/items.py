@@ -56,12 +56,12 @@ _SCRATCH = 256
 
 
 class Index:
-    """What one selector keeps of a table; FIFO, LIFO, UNIFORM and CUSTOM keep nothing.
+    """The index of one selector over a table's items; FIFO, LIFO, UNIFORM and CUSTOM have an empty one.
 
     A sum tree's parents wait for `refresh`, so that many changes bring them up to date once.
 
     Args:
-        arrays: what it keeps.
+        arrays: of the index.
         priorities, touches: of the items.
     """
 

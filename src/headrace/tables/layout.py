@@ -47,7 +47,7 @@ ONE_ROW = np.array([[1, 0, 0]], np.uint32)
 
 
 class IndexArrays(NamedTuple):
-    """What one selector keeps of a table. Arrays that its kind does not use are empty.
+    """The arrays of one selector's index. Those that its kind does not use are empty.
 
     Attributes:
         kind: FIFO, LIFO, UNIFORM, PRIORITIZED, HEAP or CUSTOM.

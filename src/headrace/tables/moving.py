@@ -35,7 +35,7 @@ def move_items(old: Items, new: Items) -> None:
 
 
 def _copy_items(old: Items, new: Items) -> Int:
-    """Returns how many there are."""
+    """Copies the items that are there side by side; returns their number."""
     place: Int = 0
     for number in range(old.ring[SPAN]):
         slot: Int = old.slot_at(number)
@@ -57,7 +57,7 @@ def _copy_items(old: Items, new: Items) -> Int:
 
 
 def _copy_ring(old: Items, new: Items, count: Int) -> None:
-    """What goes for all items, of which there are `count`."""
+    """Copies the words that hold for all items; there are `count` of them."""
     for word in range(RING_WORDS):
         if word != SAMPLER_KIND and word != REMOVER_KIND:
             new.ring[word] = old.ring[word]

@@ -85,7 +85,7 @@ def _has_more(items: Items, max_times: Int) -> Bool:
 
 
 def _problem(items: Items, slot: Int, max_times: Int) -> Int:
-    """What is wrong with what stands beside an item's key, row and priority."""
+    """Checks the times, the touch and the window of an item; returns the problem."""
     if max_times > 0 and cython.cast(Int, items.records[RECORD_WORDS * slot + RECORD_TIMES]) >= max_times:
         return SPENT
     if items.touches.shape[0] and not 0 <= items.touches[slot] < items.ring[TOUCHES]:

@@ -116,7 +116,7 @@ class SumTree:
             if everything <= count:
                 for parent in range(everything):
                     self._renew(level, parent)
-                    self.parents[parent] = parent
+                # So all are computed of the levels above, too: they have fewer.
                 count = everything
                 continue
             kept: Int = 0
@@ -237,7 +237,7 @@ def _descend(
 
 
 def _how_many(remaining: Float, one: Float, two: Float, three: Float) -> Int:
-    """How many of three sums are not above `remaining`."""
+    """Counts the sums, of three, that are not above `remaining`."""
     # As numbers: NumPy's own True + True is True.
     return (
         cython.cast(Int, one <= remaining)
