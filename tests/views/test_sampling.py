@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from gymnasium import spaces
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
@@ -27,10 +27,21 @@ def step(observation: Any, action: int, reward: float) -> dict[str, Any]:
 
 
 class Feed:
-    """A replay whose queue gives every item once, in order."""
+    """A replay whose queue gives every item once, in order.
+
+    Args:
+        holds_all: rows stay where no item of the queue holds them, too.
+    """
 
     def __init__(
-        self, rule: hr.ItemRule, *, observation: Any = 0, capacity: int | None = None, lanes: int = 1, **more
+        self,
+        rule: hr.ItemRule,
+        *,
+        observation: Any = 0,
+        capacity: int | None = None,
+        lanes: int = 1,
+        holds_all: bool = False,
+        **more,
     ):
         table = hr.Table(
             "t",
@@ -40,8 +51,13 @@ class Feed:
             max_times_sampled=1,
         )
         example = {"observation": observation, "action": 0, **FLOW, **more}
-        self.replay = hr.Replay(hr.Signature.like(example), [table], capacity=capacity, seed=0)
-        self.writer = self.replay.writer(lanes, items=[rule])
+        tables, rules = [table], [rule]
+        if holds_all:
+            held = hr.Table("held", sampler=hr.selectors.Fifo(), remover=hr.selectors.Fifo(), max_size=10_000)
+            tables.append(held)
+            rules.append(hr.ItemRule("held", 1, lookahead=1))
+        self.replay = hr.Replay(hr.Signature.like(example), tables, capacity=capacity, seed=0)
+        self.writer = self.replay.writer(lanes, items=rules)
 
     def episode(self, length: int, begin: int = 0, final: bool = True) -> None:
         """Observations begin + 10, ...; actions begin + 100, ...; rewards begin + 1, ..."""
@@ -524,6 +540,8 @@ def closed_form(
     return shown, mask
 
 
+# A final row in a page of which no item holds any.
+@example([3, 1, 3], 3, hr.EndOfEpisode.DROP, 1, "zeros", 1, 96)
 @settings(max_examples=60)
 @given(
     st.lists(st.integers(1, 7), min_size=1, max_size=4),
@@ -550,7 +568,8 @@ def test_sampling_equals_the_closed_form(
         "t": hr.View(every=every),
         "episode_id": hr.View(every=every, fill=-1),
     }
-    with Feed(hr.ItemRule("t", length, end=end, stride=min(2, length)), capacity=capacity) as feed:
+    rule = hr.ItemRule("t", length, end=end, stride=min(2, length))
+    with Feed(rule, capacity=capacity, holds_all=True) as feed:
         for number, steps in enumerate(lengths):
             feed.episode(steps, begin=1000 * (number + 1))
         if not len(feed.replay.table("t")):
