@@ -14,6 +14,7 @@ from headrace.replay.public import core_of
 from headrace.store.layout import FINAL, LINKED, ORPHAN, PADDING, REFERENCES
 from headrace.store.mending import EMPTY_PAGE
 from headrace.store.pinning import Pins
+from headrace.store.ranges import flags_of_pages
 from headrace.store.window import Window
 from headrace.tables.items import Items
 from headrace.tables.layout import DEAD, FIRST, RECORD_ROW, SPAN
@@ -48,7 +49,10 @@ def references_of(replay: hr.Replay, pin: Any) -> Any:
 
 def found_in(replay: hr.Replay, next_key: int, max_times: int = 0) -> Any:
     """What `pin_found` tells, and what pages are held by after it."""
-    return references_of(replay, lambda items: pin_found(items, next_key, max_times))
+    arrays = core_of(replay).store.arrays
+    flags = flags_of_pages(arrays.steps, arrays.pages, arrays.page_rows)
+    padded = ((flags & np.uint32(PADDING)) != 0).view(np.uint8)
+    return references_of(replay, lambda items: pin_found(items, padded, next_key, max_times))
 
 
 @pytest.mark.parametrize(("lookahead", "length"), [(0, 1), (1, 1), (3, 1), (1, 4)])

@@ -87,7 +87,7 @@ def pin_tables(store: Store, in_use: int, tables: list[FoundItems]) -> PageMende
     pages = PageMender(store.arrays, in_use)
     for found in tables:
         items = Items(found.items, pages.pins)
-        slot, live = pin_found(items, found.next_key, found.max_times)
+        slot, live = pin_found(items, pages.padded, found.next_key, found.max_times)
         if slot >= 0:
             check_items(found)  # Tells what is wrong with the item itself, if it is that.
             raise _damage(found, "rows", slot, "expected a window of stored rows", found.items.rows[slot])

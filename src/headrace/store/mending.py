@@ -19,6 +19,7 @@ from headrace.store.layout import (
     NEXT,
     NO_LINK,
     ORPHAN,
+    PADDING,
     PAGE_WORDS,
     PREVIOUS,
     REFERENCES,
@@ -47,6 +48,7 @@ class PageMender:
     Attributes:
         arrays: the same with a copy of the pages' words, without references.
         pins: of that copy, for kernels that follow and pin rows.
+        padded: bool[pages] as bytes: which have a row where nothing was written.
     """
 
     def __init__(self, arrays: StoreArrays, in_use: int) -> None:
@@ -58,6 +60,7 @@ class PageMender:
         self.pins = Pins(Window(self.arrays))
         self._words = words
         flags = flags_of_pages(arrays.steps, words, arrays.page_rows)
+        self.padded: NDArray[np.uint8] = ((flags & np.uint32(PADDING)) != 0).view(np.uint8)
         self._linked, self._finals = self._flagged_rows((flags & np.uint32(LINKED | FINAL)) != 0)
         _keep_mutual(words)
         while (astray := self._pages_that_lead_astray()).any():

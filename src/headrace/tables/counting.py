@@ -7,7 +7,17 @@ import cython
 if not cython.compiled:
     from headrace.kernels.kinds import Bytes, Int
     from headrace.tables.items import Items
-    from headrace.tables.layout import LOOKAHEAD, REAL, SPAN, STREAM
+    from headrace.tables.layout import (
+        DEAD,
+        FIRST,
+        LOOKAHEAD,
+        REAL,
+        RECORD_ROW,
+        RECORD_WORDS,
+        SPAN,
+        STREAM,
+        WINDOW_WORDS,
+    )
 
 
 def count_rows(items: Items, marks: Bytes) -> int:
@@ -24,18 +34,23 @@ def count_rows(items: Items, marks: Bytes) -> int:
 
 def _count_rows(items: Items, marks: Bytes) -> Int:
     found: Int = 0
-    for place in range(items.ring[SPAN]):
-        slot: Int = items.slot_at(place)
-        if items.is_dead(slot):
+    real: Int = items.common_window[REAL]
+    lookahead: Int = items.common_window[LOOKAHEAD]
+    slot: Int = items.ring[FIRST] - 1
+    for _ in range(items.ring[SPAN]):
+        slot = slot + 1 if slot + 1 < items.capacity else 0
+        row = cython.cast(Int, items.records[RECORD_WORDS * slot + RECORD_ROW])
+        if row == DEAD:
             continue
-        row: Int = items.row_of(slot)
-        kept: Int = items.window_of(slot, REAL)
-        lookahead: Int = items.window_of(slot, LOOKAHEAD)
-        if lookahead != STREAM:
-            kept = items.pins.kept_rows(row, kept, lookahead)
+        if items.windows.shape[0]:
+            real = items.windows[WINDOW_WORDS * slot + REAL]
+            lookahead = items.windows[WINDOW_WORDS * slot + LOOKAHEAD]
+        kept: Int = real if lookahead == STREAM else real + lookahead
         for step in range(kept):
             if step > 0:
                 row = items.window.row_after(row) if lookahead == STREAM else items.window.follow(row, 1)
+                if row < 0:
+                    break  # A lookahead ends with its episode.
             if marks[row] == 0:
                 marks[row] = 1
                 found += 1

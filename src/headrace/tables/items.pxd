@@ -56,5 +56,6 @@ cdef class Items:
     cdef void remember(self, Int slot) noexcept nogil
     cdef void remove_slot(self, Int slot) noexcept nogil
     cdef void close_ends(self) noexcept nogil
+    cdef void fill(self, Index index) noexcept nogil
 
 cpdef double weight(double exponent, double priority) noexcept nogil

@@ -262,6 +262,20 @@ class Items:
         while self.ring[SPAN] > 0 and self.is_dead(self.slot_at(self.ring[SPAN] - 1)):
             self.ring[SPAN] -= 1
 
+    def fill(self, index: Index) -> None:
+        """Tell an empty index of every item, in the order of insertion."""
+        if index.kind == PRIORITIZED:
+            for place in range(self.ring[SPAN]):
+                slot: Int = self.slot_at(place)
+                if not self.is_dead(slot):
+                    index.tree.nodes[slot] = weight(index.exponent, self.priority_of(slot))
+            index.tree.rebuild()
+        elif index.kind == HEAP:
+            for place in range(self.ring[SPAN]):
+                slot = self.slot_at(place)
+                if not self.is_dead(slot):
+                    index.heap.push(slot)
+
 
 def weight(exponent: Float, priority: Float) -> Float:
     """The weight of a priority, kept where neither it nor a sum of weights leaves the range of a float."""

@@ -4,4 +4,3 @@ from headrace.tables.layout cimport *
 
 cdef Int _copy_items(Items old, Items new) noexcept nogil
 cdef void _copy_ring(Items old, Items new, Int count) noexcept nogil
-cdef void _reindex(Items items) noexcept nogil

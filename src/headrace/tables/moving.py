@@ -8,10 +8,9 @@ if not cython.compiled:
     from headrace.kernels.kinds import Int, Longs
     from headrace.tables.items import Items
     from headrace.tables.layout import (
+        DEAD,
         FIRST,
-        HEAP,
         LIVE,
-        PRIORITIZED,
         PRIORITY_OF_ALL,
         RECORD_ROW,
         RECORD_TIMES,
@@ -31,7 +30,8 @@ def move_items(old: Items, new: Items) -> None:
         raise ValueError(f"expected room for {old.ring[LIVE]} items, got {new.capacity}")
     with cython.nogil:
         _copy_ring(old, new, _copy_items(old, new))
-        _reindex(new)
+        new.fill(new.sampler)
+        new.fill(new.remover)
 
 
 def _copy_items(old: Items, new: Items) -> Int:
@@ -74,23 +74,8 @@ def _copy_ring(old: Items, new: Items, count: Int) -> None:
 def reindex(items: Items) -> None:
     """Fill the empty indexes of both selectors."""
     with cython.nogil:
-        _reindex(items)
-
-
-def _reindex(items: Items) -> None:
-    sampler: Int = items.sampler.kind
-    remover: Int = items.remover.kind
-    if sampler != PRIORITIZED and sampler != HEAP and remover != PRIORITIZED and remover != HEAP:
-        return
-    for place in range(items.ring[SPAN]):
-        slot: Int = items.slot_at(place)
-        if not items.is_dead(slot):
-            items.sampler.insert(slot, items.priority_of(slot))
-            items.remover.insert(slot, items.priority_of(slot))
-    if sampler == PRIORITIZED:
-        items.sampler.tree.rebuild()
-    if remover == PRIORITIZED:
-        items.remover.tree.rebuild()
+        items.fill(items.sampler)
+        items.fill(items.remover)
 
 
 def live_slots(items: Items, slots: Longs) -> None:
@@ -102,9 +87,10 @@ def live_slots(items: Items, slots: Longs) -> None:
     if slots.shape[0] < items.ring[LIVE]:
         raise ValueError(f"slots: expected {items.ring[LIVE]}, got {slots.shape[0]}")
     count: Int = 0
+    slot: Int = items.ring[FIRST] - 1
     with cython.nogil:
-        for place in range(items.ring[SPAN]):
-            slot: Int = items.slot_at(place)
-            if not items.is_dead(slot):
+        for _ in range(items.ring[SPAN]):
+            slot = slot + 1 if slot + 1 < items.capacity else 0
+            if items.records[RECORD_WORDS * slot + RECORD_ROW] != DEAD:
                 slots[count] = slot
                 count += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import cython
 
 if not cython.compiled:
-    from headrace.kernels.kinds import Bool, Float, Int, ULong
+    from headrace.kernels.kinds import Bool, Float, GivenBytes, Int, UInt, ULong
     from headrace.store.layout import ENDED, FINAL, LANES, LINKED, PADDING, REFERENCES, USED
     from headrace.store.pinning import Pins
     from headrace.tables.items import Items
@@ -33,6 +33,10 @@ if not cython.compiled:
         WINDOW_WORDS,
     )
 
+# Slots whose items are looked at together.
+_BLOCK = 1024
+# The largest number that is finite.
+_LARGEST = 1.7976931348623157e308
 
 # ---- items by themselves ---------------------------------------------------------------------------------------------
 
@@ -96,8 +100,8 @@ def _problem(items: Items, slot: Int, max_times: Int) -> Int:
 
 
 def _is_priority(priority: Float) -> Bool:
-    # The largest number that is finite. NaN is not between the two either.
-    return 0.0 <= priority <= 1.7976931348623157e308
+    # NaN is not between the two either.
+    return 0.0 <= priority <= _LARGEST
 
 
 def is_window(real: Int, invented: Int) -> Bool:
@@ -108,11 +112,12 @@ def is_window(real: Int, invented: Int) -> Bool:
 # ---- with their rows -------------------------------------------------------------------------------------------------
 
 
-def pin_found(items: Items, next_key: ULong, max_times: Int) -> tuple[int, int]:
+def pin_found(items: Items, padded: GivenBytes, next_key: ULong, max_times: Int) -> tuple[int, int]:
     """Give every page that an item holds a reference for it, and look at what items say of themselves on the way.
 
     Args:
         items: as they were found, over the pages of a `PageMender`.
+        padded: bool[pages] as bytes, of the same.
         next_key, max_times: as in `first_wrong`.
 
     Returns:
@@ -120,15 +125,97 @@ def pin_found(items: Items, next_key: ULong, max_times: Int) -> tuple[int, int]:
         are.
     """
     with cython.nogil:
-        found = _pin_found(items, next_key, max_times)
+        found = _pin_found(items, padded, next_key, max_times)
     return found
 
 
-def _pin_found(items: Items, next_key: ULong, max_times: Int) -> tuple[Int, Int]:
+def _pin_found(items: Items, padded: GivenBytes, next_key: ULong, max_times: Int) -> tuple[Int, Int]:
+    is_plain = not items.windows.shape[0] and not _has_more(items, max_times)
+    span: Int = items.ring[SPAN]
+    least: ULong = 0
+    live: Int = 0
+    place: Int = 0
+    while place < span:
+        slot = items.slot_at(place)
+        stop: Int = min(slot + _BLOCK, slot + span - place, items.capacity)
+        if is_plain and _pin_block(items, padded, slot, stop, least, next_key):
+            live += stop - slot
+        else:
+            wrong, count = _pin_each(items, slot, stop, least, next_key, max_times)
+            live += count
+            if wrong >= 0:
+                return wrong, live
+        least = items.keys[2 * stop - 2] + 1
+        place += stop - slot
+    return -1, live
+
+
+def _pin_block(
+    items: Items, padded: GivenBytes, start: Int, stop: Int, least: ULong, next_key: ULong
+) -> Bool:
+    """Pin the items of the slots `start:stop` if all are there, are right and lie in one page; else nothing is done.
+
+    Only for items that all have one row and the same lookahead and no touches, as most have.
+    """
+    # No jump between two items: 0.5 ms for a million items where `_pin_each` takes 1.6, a quarter of the time in which
+    # a store is opened.
+    row = cython.cast(Int, items.records[RECORD_WORDS * start + RECORD_ROW])
+    lookahead: Int = items.common_window[LOOKAHEAD]
+    if items.common_window[REAL] != 1 or lookahead == STREAM or not _is_used(items.pins, row):
+        return False
+    if items.keys[2 * start] < least or items.keys[2 * stop - 2] >= next_key:
+        return False
+    page = items.window.page_of(row)
+    begin = page * items.window.page_rows
+    last: Int = begin + (items.window.pages[page, USED] - lookahead) * items.window.pages[page, LANES] - 1
+    if not _are_between(items, start, stop, begin, last):
+        return False
+    if padded[page] and _some_padding(items, start, stop):
+        return False
+    if items.priorities.shape[0] and not _are_priorities(items, start, stop):
+        return False
+    items.window.pages[page, REFERENCES] += stop - start
+    return True
+
+
+def _are_between(items: Items, start: Int, stop: Int, first: Int, last: Int) -> Bool:
+    """Whether the keys of these slots rise, and their rows stand in `first..last`."""
+    falls: Int = 0
+    for slot in range(start + 1, stop):
+        falls |= cython.cast(Int, items.keys[2 * slot] <= items.keys[2 * slot - 2])
+    lowest: UInt = items.records[RECORD_WORDS * start + RECORD_ROW]
+    highest: UInt = lowest
+    for slot in range(start, stop):
+        lowest = min(lowest, items.records[RECORD_WORDS * slot + RECORD_ROW])
+        highest = max(highest, items.records[RECORD_WORDS * slot + RECORD_ROW])
+    return falls == 0 and first <= lowest and highest <= last
+
+
+def _some_padding(items: Items, start: Int, stop: Int) -> Bool:
+    """Whether nothing was written in some first row of these slots' items, which are all in the store."""
+    words: UInt = 0
+    for slot in range(start, stop):
+        words |= items.window.steps[items.records[RECORD_WORDS * slot + RECORD_ROW]]
+    return words & PADDING != 0
+
+
+def _are_priorities(items: Items, start: Int, stop: Int) -> Bool:
+    """Whether all priorities of these slots are finite and >= 0."""
+    right: Int = 0
+    for slot in range(start, stop):
+        right += cython.cast(Int, items.priorities[slot] >= 0.0) & cython.cast(
+            Int, items.priorities[slot] <= _LARGEST
+        )
+    return right == stop - start
+
+
+def _pin_each(
+    items: Items, start: Int, stop: Int, least: ULong, next_key: ULong, max_times: Int
+) -> tuple[Int, Int]:
+    """Pin the items of the slots `start:stop`, one after the other; returns as `pin_found`."""
     has_priorities: Bool = items.priorities.shape[0] > 0
     has_more = _has_more(items, max_times)
     live: Int = 0
-    least: ULong = 0
     real: Int = items.common_window[REAL]
     lookahead: Int = items.common_window[LOOKAHEAD]
     # Of the page of the item before, in which most stand too: where its rows begin and end, how many lanes it has, and
@@ -138,9 +225,7 @@ def _pin_found(items: Items, next_key: ULong, max_times: Int) -> tuple[Int, Int]
     end: Int = 0
     lanes: Int = 0
     held: Int = 0
-    slot: Int = items.ring[FIRST] - 1
-    for _ in range(items.ring[SPAN]):
-        slot = slot + 1 if slot + 1 < items.capacity else 0
+    for slot in range(start, stop):
         key: ULong = items.keys[2 * slot]
         if key < least or key >= next_key:
             return slot, live
@@ -185,12 +270,18 @@ def pin_items(items: Items, change: Int) -> None:
 
 
 def _pin_items(items: Items, change: Int) -> None:
-    for place in range(items.ring[SPAN]):
-        slot = items.slot_at(place)
-        if not items.is_dead(slot):
-            items.pins.pin_rows(
-                items.row_of(slot), items.window_of(slot, REAL), items.window_of(slot, LOOKAHEAD), change
-            )
+    real: Int = items.common_window[REAL]
+    lookahead: Int = items.common_window[LOOKAHEAD]
+    slot: Int = items.ring[FIRST] - 1
+    for _ in range(items.ring[SPAN]):
+        slot = slot + 1 if slot + 1 < items.capacity else 0
+        row = cython.cast(Int, items.records[RECORD_WORDS * slot + RECORD_ROW])
+        if row == DEAD:
+            continue
+        if items.windows.shape[0]:
+            real = items.windows[WINDOW_WORDS * slot + REAL]
+            lookahead = items.windows[WINDOW_WORDS * slot + LOOKAHEAD]
+        items.pins.pin_rows(row, real, lookahead, change)
 
 
 def remove_broken(items: Items) -> int:
@@ -202,12 +293,18 @@ def remove_broken(items: Items) -> int:
 
 def _remove_broken(items: Items) -> Int:
     removed: Int = 0
-    for place in range(items.ring[SPAN]):
-        slot: Int = items.slot_at(place)
-        if items.is_dead(slot):
+    real: Int = items.common_window[REAL]
+    lookahead: Int = items.common_window[LOOKAHEAD]
+    slot: Int = items.ring[FIRST] - 1
+    for _ in range(items.ring[SPAN]):
+        slot = slot + 1 if slot + 1 < items.capacity else 0
+        row = cython.cast(Int, items.records[RECORD_WORDS * slot + RECORD_ROW])
+        if row == DEAD:
             continue
-        real: Int = items.window_of(slot, REAL)
-        if not _is_whole(items.pins, items.row_of(slot), real, items.window_of(slot, LOOKAHEAD)):
+        if items.windows.shape[0]:
+            real = items.windows[WINDOW_WORDS * slot + REAL]
+            lookahead = items.windows[WINDOW_WORDS * slot + LOOKAHEAD]
+        if not _is_whole(items.pins, row, real, lookahead):
             items.records[RECORD_WORDS * slot + RECORD_ROW] = DEAD
             removed += 1
     items.ring[LIVE] -= removed
@@ -229,7 +326,7 @@ def _is_used(pins: Pins, row: Int) -> Bool:
 def _is_there(pins: Pins, row: Int, real: Int, lookahead: Int) -> Bool:
     """Whether all rows of a window are there; its first one is."""
     if lookahead != STREAM:
-        return pins.window.follow(row, real - 1) >= 0
+        return real == 1 or pins.window.follow(row, real - 1) >= 0
     if not _leads_back(pins, row):
         return False
     for _ in range(real - 1):
