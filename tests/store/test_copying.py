@@ -37,7 +37,10 @@ def test_fields_are_those_of_their_rows(kinds, counts, data):
     )
     layout = record_layout(signature)
     random = np.random.default_rng(0)
-    records = random.integers(0, 2, (50, layout.nbytes), np.uint8)
+    # What stands before the records is in none of them.
+    memory = np.full((51, layout.nbytes), 99, np.uint8)
+    records = memory[1:]
+    records[:] = random.integers(0, 2, records.shape)
     columns = columns_of(records, layout, signature)
     rows = random.integers(-1, 50, sum(counts))
     begins = np.cumsum([0, *counts])
@@ -60,6 +63,7 @@ def test_fields_are_those_of_their_rows(kinds, counts, data):
         got = out[line[TO] : line[TO] + nbytes].view(spec.dtype).reshape(len(some), *spec.shape)
         wanted = columns[name][np.maximum(some, 0)]
         assert got[some >= 0].tobytes() == wanted[some >= 0].tobytes()
+        assert (out[line[TO] : line[TO] + nbytes] < 2).all()
         written[line[TO] : line[TO] + nbytes] = True
     assert (out[~written] == 99).all()
 

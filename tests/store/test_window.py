@@ -494,6 +494,7 @@ def test_lane_that_waited_begins_a_new_episode_at_a_plain_step():
     history.step()
     history.step(final=frozenset({1}))
     history.step(idle=frozenset({1}))
+    assert history.block.tail(1) == history.episodes[1][0].rows[-1].where
     history.step()
     rows = np.array([row.where for row in history.episodes[1][1].rows])
     ids = np.empty_like(rows)

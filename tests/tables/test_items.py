@@ -11,17 +11,21 @@ from headrace.store.arena import Arena
 from headrace.store.layout import LANES, NEXT, PAGE_WORDS, PREVIOUS, REFERENCES, USED, StoreArrays
 from headrace.store.pinning import Pins
 from headrace.store.window import Window
-from headrace.tables import changing, journal, moving
+from headrace.tables import changing, drawing, inserting, journal, moving
 from headrace.tables.counting import count_rows
 from headrace.tables.items import Items, weight
 from headrace.tables.layout import (
     ACTIVE,
     DEAD,
+    DONE,
     FIRST,
     LIVE,
+    MAX_SIZE,
     PRIORITY_OF_ALL,
+    SLOT,
     SPAN,
     STREAM,
+    TOLD_WORDS,
     TOUCHES,
 )
 
@@ -178,6 +182,9 @@ def test_the_journal_undoes_what_was_done_since_it_began(ring, data):
     changing.update(ring.items, np.array(keys, np.uint64), np.arange(len(keys), dtype=np.float64))
     slots = np.empty(len(ring.model), np.int64)
     moving.live_slots(ring.items, slots)
+    integers = np.empty((4, len(slots)), np.int64)
+    integers[SLOT] = slots
+    drawing.take(ring.items, 0, len(slots), np.empty(len(slots), np.uint64), integers, np.empty(len(slots)))
     changing.remove(ring.items, slots[:: data.draw(st.integers(1, 3))].copy())
     ring.arrays.common[PRIORITY_OF_ALL] = 5.0
     assert journal.is_sound(ring.arrays)
@@ -186,6 +193,47 @@ def test_the_journal_undoes_what_was_done_since_it_began(ring, data):
         journal.undo(ring.arrays)
         assert all(np.array_equal(now, then) for now, then in zip(ring.plain(), before, strict=True))
     assert not ring.arrays.journal[ACTIVE]
+
+
+@pytest.mark.parametrize("with_windows", [False, True])
+def test_the_journal_gives_back_slots_that_are_filled_again(with_windows):
+    """replay D2: also where all that items differ in are their keys and rows, which go in as one run without it."""
+    ring = Ring(SELECTORS[0], 5, 3, [True] * 4, [1] * 4)
+    shape = ring.memory.shape._replace(with_windows=with_windows, with_priorities=False)
+    memory = new_items(shape, *SELECTORS[0])
+    moving.move_items(ring.items, Items(memory.arrays, ring.pins))
+    arrays, told = memory.arrays, np.zeros(TOLD_WORDS, np.int64)
+    told[MAX_SIZE] = 4
+    if with_windows:
+        arrays.windows[:4] = [[1, 0, 0], [1, 2, 0], [1, 0, 3], [1, 2, 3]]
+    items = Items(arrays, ring.pins, None, told)
+    kept = [arrays.records, arrays.windows, arrays.ring, arrays.common_window]
+    before = [array.copy() for array in kept]
+    journal.begin(arrays)
+    changing.remove(items, np.array([2, 3]))
+    rows, window = np.array([5, 6, 7]), np.array([1, 0, 0], np.uint32)
+    assert inserting.insert(items, 50, rows, window, np.full(1, arrays.common[PRIORITY_OF_ALL]), 1) == (
+        3,
+        DONE,
+    )
+    journal.undo(arrays)
+    assert all(np.array_equal(now, then) for now, then in zip(kept, before, strict=True))
+
+
+def test_more_items_than_the_scratch_has_room_for_go_in_at_once():
+    """The sampler's sums are brought up to date whenever it is full."""
+    ring = Ring(SELECTORS[1], 2000, 0, [True], [1])
+    told = np.zeros(TOLD_WORDS, np.int64)
+    told[MAX_SIZE] = 2000
+    ring.items = Items(ring.arrays._replace(journal=np.zeros(0, np.int64)), ring.pins, None, told)
+    rows, priorities = np.arange(1500) % (2 * ROWS), 1.0 + np.arange(1500) % 7
+    window = np.array([1, 0, 0], np.uint32)
+    assert inserting.insert(ring.items, 100, rows, window, priorities, 1) == (1500, DONE)
+    ring.model += [
+        [100 + number, int(rows[number]), float(priorities[number]), 1 + number] for number in range(1500)
+    ]
+    ring.touches += 1500
+    ring.check()
 
 
 @given(ring=rings(), room=st.integers(0, 3), selectors=st.sampled_from(SELECTORS))

@@ -117,6 +117,16 @@ def test_shares_are_exact_while_weights_lie_1e15_apart():
     assert tree[1][:4] / tree[0].total() == pytest.approx(weights / math.fsum(weights), rel=1e-12)
 
 
+@pytest.mark.parametrize("capacity", [16, 16 * 16, 16**3])
+@pytest.mark.parametrize("place", [0, 1, 3, 4, 15])
+def test_a_number_that_rounding_makes_the_total_finds_the_last_weight(capacity, place):
+    """replay S9: a slot of weight 0 is never found. Every product with the least of all numbers is rounded."""
+    slot = place * (capacity // 16)
+    tree = new_tree(capacity)
+    set_weights(tree, [slot], [5e-324])
+    assert draw(tree, [0.0, 0.75, np.nextafter(1.0, 0.0)]).tolist() == [slot] * 3
+
+
 def test_draws_follow_the_weights():
     # replay S4: chi-square over 200 slots; 330 has p < 1e-7
     random = np.random.default_rng(1)
