@@ -304,3 +304,13 @@ def test_copies_of_row_columns_write_into_copies(copied):
     again.put(1, {"x": 7})
     assert beside.tolist() == [0, 7]
     assert column.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("value", [7, np.int64(7), np.array(7)])
+def test_no_row_beyond_a_column_is_written(value):
+    memory = np.zeros(4, np.int64)
+    columns = RowColumns([("x", memory[1:3], np.asarray)])
+    with pytest.raises(IndexError):
+        columns.put(2, {"x": value})
+    columns.put(-1, {"x": value})
+    assert memory.tolist() == [0, 0, 7, 0]

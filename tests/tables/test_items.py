@@ -61,6 +61,7 @@ class Ring:
         slots = (first + np.arange(len(there))) % capacity
         arrays.keys[slots] = 7 + np.cumsum(gaps)
         arrays.rows[slots] = np.where(there, np.arange(len(there)) % (2 * ROWS), DEAD)
+        arrays.times[slots] = 1 + np.arange(len(there)) % 4
         arrays.priorities[slots] = np.arange(len(there)) % 3
         arrays.common_window[:] = (1, 0, 0)
         if len(arrays.touches):
@@ -220,9 +221,10 @@ def test_the_journal_gives_back_slots_that_are_filled_again(with_windows):
     assert all(np.array_equal(now, then) for now, then in zip(kept, before, strict=True))
 
 
-def test_more_items_than_the_scratch_has_room_for_go_in_at_once():
-    """The sampler's sums are brought up to date whenever it is full."""
-    ring = Ring(SELECTORS[1], 2000, 0, [True], [1])
+@pytest.mark.parametrize("selectors", SELECTORS[1:])
+def test_more_items_than_the_scratch_has_room_for_go_in_at_once(selectors):
+    """The sums of both selectors are those of all items."""
+    ring = Ring(selectors, 2000, 0, [True], [1])
     told = np.zeros(TOLD_WORDS, np.int64)
     told[MAX_SIZE] = 2000
     ring.items = Items(ring.arrays._replace(journal=np.zeros(0, np.int64)), ring.pins, None, told)
