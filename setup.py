@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
+import time
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -31,10 +32,18 @@ class BuildKernels(build_ext):
         if self.extensions:
             self.force = True  # What lies in build/lib was not asked.
             self.parallel = self.parallel or os.cpu_count()
+            began = time.time()
             _write_c(self.extensions)
             compiler.choose()
             super().run()
+            self._date(began)
         self.extensions = every
+
+    def _date(self, began: float) -> None:
+        """Makes what was made as old as the build's begin: a source that changed since may not be in it."""
+        for extension in self.extensions:
+            for made in (extension.sources[0], self.get_ext_fullpath(extension.name)):
+                os.utime(made, (began, began))
 
     def build_extensions(self) -> None:
         """Compiles, with the compiler and the options of `compiler.py`."""
@@ -48,7 +57,7 @@ def _write_c(extensions: list[Extension]) -> None:
     """Makes C files the sources of the extensions, and writes those that are out of date."""
     import numpy as np
     from Cython.Build import cythonize
-    from Cython.Compiler import Options
+    from Cython.Compiler import Errors, Options
 
     for extension in extensions:
         extension.include_dirs = [np.get_include()]
@@ -61,24 +70,27 @@ def _write_c(extensions: list[Extension]) -> None:
         # Forked processes keep the setting above; on other systems a second processor starts anew.
         multiprocessing.set_start_method("fork", force=True)
         processes = os.cpu_count()
-    made = cythonize(
-        extensions,
-        include_path=["src"],
-        build_dir=str(C_FILES),
-        force=_is_newer(Path("setup.py"), C_FILES),
-        nthreads=processes,
-        shared_utility_qualified_name=kernels.module_name(kernels.SHARED),
-        compiler_directives={
-            "language_level": 3,
-            "boundscheck": False,
-            "wraparound": False,
-            "initializedcheck": False,
-            "cdivision": True,
-            "infer_types": True,
-            "freethreading_compatible": True,
-            "autotestdict": False,  # pytest finds the examples of docstrings itself.
-        },
-    )
+    try:
+        made = cythonize(
+            extensions,
+            include_path=["src"],
+            build_dir=str(C_FILES),
+            force=_is_newer(Path("setup.py"), C_FILES),
+            nthreads=processes,
+            shared_utility_qualified_name=kernels.module_name(kernels.SHARED),
+            compiler_directives={
+                "language_level": 3,
+                "boundscheck": False,
+                "wraparound": False,
+                "initializedcheck": False,
+                "cdivision": True,
+                "infer_types": True,
+                "freethreading_compatible": True,
+                "autotestdict": False,  # pytest finds the examples of docstrings itself.
+            },
+        )
+    except Errors.CompileError as error:
+        sys.exit(f"Cython refuses {error}: its reasons are above.")
     c_files = {extension.name: extension.sources for extension in made}
     for extension in extensions:
         extension.sources = c_files[extension.name]

@@ -101,6 +101,72 @@ def test_compiled_files_without_their_source_are_deleted(clone):
     assert kernels.compiled(kernels.SHARED).exists()
 
 
+# ---- builds --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small(clone):
+    """A project of one kernel, which is built as this one is."""
+    root = Path(__file__).parents[1]
+    shutil.rmtree(clone / "src")
+    shutil.copy(root / "setup.py", clone)
+    shutil.copytree(root / "build_tools", clone / "build_tools")
+    for name, text in {
+        "pyproject.toml": '[project]\nname = "s"\nversion = "1"\n[tool.setuptools.packages.find]\nwhere = ["src"]\n',
+        "src/headrace/__init__.py": "",
+        "src/headrace/kernels/__init__.py": "",
+        "src/headrace/kernels/heap.py": KERNEL,
+        "src/headrace/kernels/heap.pxd": "",
+    }.items():
+        (clone / name).parent.mkdir(parents=True, exist_ok=True)
+        (clone / name).write_text(text)
+    return clone
+
+
+def run_build(folder, **environment):
+    pytest.importorskip("Cython")
+    command = [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"]
+    return subprocess.run(
+        command, cwd=folder, env=os.environ | environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the compiler is a shell script")
+def test_a_source_that_changes_while_it_is_compiled_is_compiled_again(small):
+    found = compiler.system_compiler()
+    if found is None:
+        pytest.skip("no compiler")
+    source, slow = small / "src/headrace/kernels/heap.py", small / "slow"
+    slow.write_text(
+        f"#!/bin/sh\ngrep -q late {source} || echo 'late = True' >> {source}\nexec {found} \"$@\"\n"
+    )
+    slow.chmod(0o755)
+    done = run_build(small, CC=str(slow))
+    assert done.returncode == 0, done.stderr
+    assert names(kernels.out_of_date()) == ["heap"]
+    assert run_build(small).returncode == 0
+    assert kernels.out_of_date() == []
+    code = "import headrace.kernels.heap as heap; print(heap.late, heap.__file__)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": str(small / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == f"True {kernels.compiled(source)}\n", done.stderr
+
+
+def test_what_cython_refuses_is_said_last(small):
+    source = small / "src/headrace/kernels/heap.py"
+    source.write_text(KERNEL + "unfinished = 1 +\n")
+    done = run_build(small)
+    assert done.returncode == 1
+    assert "heap.py:4:16: Expected an identifier or literal" in done.stdout + done.stderr
+    assert done.stderr.endswith(f"Cython refuses {source.relative_to(small)}: its reasons are above.\n")
+    assert "Traceback" not in done.stderr
+
+
 # ---- compilers -----------------------------------------------------------------------------------------------------
 
 

@@ -34,6 +34,15 @@ def test_kernels_are_plain_where_the_environment_asks_for_it():
     assert done.stdout.endswith("window.py\n")
 
 
+def test_plain_kernels_without_cython_say_what_they_need():
+    program = "import sys; sys.modules['cython'] = None; import headrace"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=PLAIN, capture_output=True, text=True, check=False
+    )
+    assert done.stderr.splitlines()[-1].startswith("ImportError: headrace: HEADRACE_PLAIN is set")
+    assert done.stderr.endswith("pip install cython, or unset HEADRACE_PLAIN\n")
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("suite", SUITES)
 def test_plain_kernels_pass_the_tests_of_compiled_ones(suite):

@@ -7,6 +7,7 @@ long.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from collections.abc import Sequence
@@ -38,9 +39,15 @@ def choose() -> None:
     """See to it that kernels are imported as the environment asks.
 
     Raises:
-        ImportError: some were not compiled, and `HEADRACE_PLAIN` does not ask for plain ones.
+        ImportError: some were not compiled, and `HEADRACE_PLAIN` does not ask for plain ones; or it does, and Cython is
+            not installed.
     """
     if os.environ.get(VARIABLE, "0") != "0":
+        if importlib.util.find_spec("cython") is None:
+            raise ImportError(
+                f"headrace: {VARIABLE} is set, and plain kernels take their names from Cython, which is not installed; "
+                f"pip install cython, or unset {VARIABLE}"
+            )
         sys.meta_path.insert(0, _Sources)
         return
     missing = _missing()
