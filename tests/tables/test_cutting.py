@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.ends import EndOfEpisode
+from headrace.replay.public import core_of
 from headrace.replay.public_writer import rows_of as inside_of
 from headrace.spec import ArraySpec, Signature
 from headrace.store.arena import Arena
@@ -388,3 +389,20 @@ def test_windows_go_on_where_the_step_index_wraps(kernel: str):
     else:
         found = cutter.cut_finals(block.last + np.arange(2))
     assert numbers_of(store, found) == [([0, 10, 20], 0), ([1, 11, 21], 0)]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_windows_far_longer_than_the_store_take_no_more_room_than_its_rows(end):
+    """Room for as many as the longest episode could give would be gigabytes."""
+    table = hr.Table("t", sampler=hr.selectors.Fifo(), remover=hr.selectors.Fifo(), max_size=1000)
+    rule = hr.ItemRule("t", 2**30 - 1, end=end, lookahead=2**30 - 1)
+    with hr.Replay(SIGNATURE, [table], capacity=640) as replay, replay.writer(items=[rule]) as writer:
+        rows = len(core_of(replay).store.arrays.steps)
+        cutter = Cutter(core_of(replay).store.pins, rule.cut, rule.priorities)
+        assert cutter.most(1, 1) == rows + 4
+        for _ in range(3):
+            for number in range(50):
+                writer.append({"number": number, "observation": number})
+            writer.end_episode({"observation": 0})
+        made = {EndOfEpisode.TILE: 51, EndOfEpisode.PAD: 1, EndOfEpisode.TRUNCATE: 1}
+        assert len(replay.table("t")) == 3 * made.get(end, 0)

@@ -16,6 +16,9 @@ from headrace.ends import EndOfEpisode
 from headrace.tables.cutting import Cut
 from headrace.tables.layout import CHOSEN, END_NUMBERS, WHOLE
 
+# A window's numbers have 32 bits in the arrays of a table, some of which stand for what is no number.
+_MOST_ROWS = 2**30 - 1
+
 PriorityFunction = Callable[[Mapping[str, Any]], float]
 """Gets an item's rows as a tree of arrays `[rows, ...]`, without invented rows, and returns its priority."""
 
@@ -35,8 +38,8 @@ class ItemRule:
             them as long as it lives. An n-step transition needs n.
 
     Raises:
-        ValueError: length or stride < 1, a negative lookahead, a priority that is negative or not finite, PAD or
-            TRUNCATE with a stride longer than the window, CONTINUE with a lookahead.
+        ValueError: length or stride < 1, a negative lookahead, any of them 2**30 or more, a priority that is negative
+            or not finite, PAD or TRUNCATE with a stride longer than the window, CONTINUE with a lookahead.
         TypeError: a number that is not an integer, an `end` that is not an `EndOfEpisode`.
 
     >>> ItemRule("replay", 16, stride=8, end=EndOfEpisode.PAD).length
@@ -68,6 +71,11 @@ class ItemRule:
             raise ValueError(f"ItemRule: expected length >= 1 and stride >= 1, got {length} and {stride}")
         if lookahead < 0:
             raise ValueError(f"ItemRule: lookahead: expected >= 0, got {lookahead}")
+        if max(length, stride, lookahead) > _MOST_ROWS:
+            raise ValueError(
+                f"ItemRule: expected length, stride and lookahead of at most {_MOST_ROWS} rows, got {length}, {stride} "
+                f"and {lookahead}"
+            )
         if not isinstance(end, EndOfEpisode):
             raise TypeError(f"ItemRule: end: expected a member of EndOfEpisode, got {end!r}")
         if end is EndOfEpisode.CONTINUE and lookahead:

@@ -101,7 +101,9 @@ class Cutter:
         """Upper bound of the number of windows in `rows` rows with `ends` episode ends."""
         if self.end == WHOLE:
             return ends
-        return 2 * rows + ends * (self.length + self.lookahead + 2)
+        # Windows begin at rows that are stored, each at another.
+        of_an_end: Int = min(self.length + self.lookahead, self.window.steps.shape[0]) + 2
+        return 2 * rows + ends * of_an_end
 
     def _make_room(self, capacity: Int) -> None:
         rows, shapes = np.empty(capacity, np.int64), np.empty(WINDOW_WORDS * capacity, np.uint32)
