@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.replay.public import core_of
-from headrace.store.layout import FINAL, LINKED, ORPHAN, PADDING, REFERENCES
-from headrace.store.mending import EMPTY_PAGE
+from headrace.store.layout import FINAL, LANES, LINKED, ORPHAN, PADDING, REFERENCES
+from headrace.store.mending import EMPTY_PAGE, PageMender
 from headrace.store.pinning import Pins
 from headrace.store.ranges import flags_of_pages
 from headrace.store.window import Window
@@ -204,3 +204,15 @@ def test_a_stream_whose_transition_was_given_up_is_broken() -> None:
         broken = remove_broken(Items(kept, Pins(Window(store.arrays._replace(pages=pages)))))
         assert 0 < broken < len(replay.table("t"))
         assert kept.records[slot, RECORD_ROW] == DEAD
+
+
+def test_a_row_is_not_both_a_final_row_and_linked_to_one() -> None:
+    """One changed bit makes it so; its link would be cut as that of a final row, and followed as its own."""
+    replay, final, _ = streams()
+    with replay:
+        store = core_of(replay).store
+        last = int(store.arrays.links[final]) - 1
+        page = last // store.arrays.page_rows
+        assert PageMender(store.arrays, store.pages_taken).arrays.pages[page, LANES]
+        store.arrays.steps[last] |= np.uint32(FINAL)
+        assert not PageMender(store.arrays, store.pages_taken).arrays.pages[page, LANES]

@@ -111,6 +111,8 @@ class PageMender:
         good = self._is_used(targets)
         safe = np.where(good, targets, 0)
         good &= (arrays.steps[safe] & np.uint32(FINAL)) != 0
+        # A row has one link: one that is both would lose the one that its page gives back.
+        good &= (arrays.steps[linked] & np.uint32(FINAL)) == 0
         good &= arrays.links[safe].astype(np.int64) - 1 == linked
         astray = np.zeros(len(self._words), np.bool_)
         astray[self._page_of(linked[~good])] = True
