@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
+from headrace.replay.rules import WholeEpisodes
 from headrace.views import View
 
 SIGNATURE = hr.Signature.like(
@@ -140,6 +141,19 @@ def test_whole_episodes_of_different_lengths():
     assert packed.lengths.tolist() == [3, 5]
     assert packed.data["observation"].tolist() == [0, 20, 21, 0, 40, 41, 42, 43]
     assert packed.pad(packed.data["reward"]).sum(1).tolist() == [2, 4]
+
+
+def test_an_episode_longer_than_the_rule_says_is_no_item():
+    """Of at most `length` rows, the final row included; the writer of lanes keeps no episode back."""
+    rule = WholeEpisodes("t", 4)
+    with hr.Replay(hr.Signature.like({"x": 0}), [hr.Table.queue("t", 9)]) as replay:
+        with replay.writer(items=[rule]) as writer:
+            for length in (4, 3, 2):
+                for step in range(length):
+                    writer.append({"x": 10 * length + step})
+                writer.end_episode({"x": 10 * length + length})
+        assert replay.statistics().tables["t"].size == 2
+        assert replay.sample("t", 2).data["x"].tolist() == [[30, 31, 32, 33], [20, 21, 22, 0]]
 
 
 def test_other_rows_than_those_of_the_batch():

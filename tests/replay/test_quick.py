@@ -395,3 +395,19 @@ def test_a_tree_is_put_together_from_a_batch_in_one_call() -> None:
         observation = replay.sample("t", 2).data["observation"]
         assert observation["frame"].tolist() == [[3] * 100] * 2
         assert observation["speed"].tolist() == [0.5, 0.5]
+
+
+def test_sequences_whose_pages_do_not_lie_side_by_side() -> None:
+    """Two writers take pages in turn, so the rows of each go on in the page after the next."""
+    signature = hr.Signature.like({"x": 0})
+    table = hr.Table("t", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=400)
+    with hr.Replay(signature, [table], capacity=2000, seed=0) as replay:
+        with (
+            replay.writer(items=[hr.ItemRule("t", 5)]) as one,
+            replay.writer(items=[hr.ItemRule("t", 5)]) as other,
+        ):
+            for step in range(200):
+                one.append({"x": step})
+                other.append({"x": 1000 + step})
+            shown = replay.sample("t", 256).data["x"]
+    assert (shown == shown[:, :1] + np.arange(5)).all()
