@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent / "build_tools"))
 import compiler
 import kernels
 
-C_FILES = Path("build/c")
+_C_FILES = Path("build/c")
 
 
 class BuildKernels(build_ext):
@@ -56,9 +56,12 @@ class BuildKernels(build_ext):
 def _write_c(extensions: list[Extension]) -> None:
     """Makes C files the sources of the extensions, and writes those that are out of date."""
     import numpy as np
+    from Cython import __version__ as cython_version
     from Cython.Build import cythonize
     from Cython.Compiler import Errors, Options
 
+    # C is made of NumPy's declarations too, and compiles only with the headers of that NumPy.
+    c_files = _C_FILES / f"cython-{cython_version}-numpy-{np.__version__}"
     for extension in extensions:
         extension.include_dirs = [np.get_include()]
         extension.define_macros = [("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION")]
@@ -74,8 +77,8 @@ def _write_c(extensions: list[Extension]) -> None:
         made = cythonize(
             extensions,
             include_path=["src"],
-            build_dir=str(C_FILES),
-            force=_is_newer(Path("setup.py"), C_FILES),
+            build_dir=str(c_files),
+            force=_is_newer(Path("setup.py"), c_files),
             nthreads=processes,
             shared_utility_qualified_name=kernels.module_name(kernels.SHARED),
             compiler_directives={
@@ -91,9 +94,9 @@ def _write_c(extensions: list[Extension]) -> None:
         )
     except Errors.CompileError as error:
         sys.exit(f"Cython refuses {error}: its reasons are above.")
-    c_files = {extension.name: extension.sources for extension in made}
+    written = {extension.name: extension.sources for extension in made}
     for extension in extensions:
-        extension.sources = c_files[extension.name]
+        extension.sources = written[extension.name]
 
 
 def _is_newer(path: Path, folder: Path) -> bool:

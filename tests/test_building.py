@@ -157,6 +157,21 @@ def test_a_source_that_changes_while_it_is_compiled_is_compiled_again(small):
     assert done.stdout == f"True {kernels.compiled(source)}\n", done.stderr
 
 
+def test_another_numpy_gets_c_of_its_own(small):
+    """C that Cython made with the declarations of one NumPy does not compile with the headers of an older one."""
+    assert run_build(small).returncode == 0
+    other = small / "other"
+    (other / "numpy").mkdir(parents=True)
+    (other / "numpy/__init__.py").write_text(
+        f"__version__ = '2.0.99'\ndef get_include(): return {str(other)!r}\n"
+    )
+    (small / "src/headrace/kernels/heap.py").touch()
+    assert run_build(small, PYTHONPATH=str(other)).returncode == 0
+    folders = {path.relative_to(small / "build/c").parts[0] for path in small.rglob("build/c/**/heap.c")}
+    assert len(folders) == 2
+    assert any(folder.endswith("numpy-2.0.99") for folder in folders)
+
+
 def test_what_cython_refuses_is_said_last(small):
     source = small / "src/headrace/kernels/heap.py"
     source.write_text(KERNEL + "unfinished = 1 +\n")
