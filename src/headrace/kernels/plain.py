@@ -52,10 +52,10 @@ def choose() -> None:
         return
     missing = _missing()
     if missing:
+        others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise ImportError(
             f"headrace: its kernels are not compiled for this Python ({sys.implementation.cache_tag}): "
-            f"{missing[0]} and {len(missing) - 1} others; "
-            "install it anew: pip install headrace, or in a clone scripts/setup"
+            f"{missing[0]}{others}; install it anew: pip install headrace, or in a clone scripts/setup"
         )
 
 
