@@ -2,10 +2,15 @@
 
 import multiprocessing
 import os
+import signal
 import threading
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# A shell has what it starts in the background ignore Ctrl-C, and tests send it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The time of one example says more about the machine than about the code; the suite's own timeout ends a hang.
 settings.register_profile("headrace", deadline=None, suppress_health_check=[HealthCheck.too_slow])
