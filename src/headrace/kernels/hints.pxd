@@ -47,10 +47,8 @@ cdef extern from *:
     #endif
     #if defined(_MSC_VER) && !defined(__clang__)
     #define HR_WRITTEN_OUT __forceinline
-    #define hr_fetch(p) _mm_prefetch((const char *)(p), _MM_HINT_T0)
     #else
     #define HR_WRITTEN_OUT inline __attribute__((always_inline, unused))
-    static inline void hr_fetch(const void *p) { __builtin_prefetch(p, 0, 3); __asm__ volatile(""); }
     #endif
     /* A copy of a width that the compiler knows is one to four instructions; another is a call. */
     #define HR_BY_WIDTH(width, copy) \
@@ -78,8 +76,8 @@ cdef extern from *:
     typedef struct { long long offset, width, unit, rows, count, to; } HrField;
     /* What is fetched of a record: from `begin` on, and on to the line that is `far` bytes further. */
     static HR_WRITTEN_OUT void hr_fetch_record(const unsigned char *begin, long long far) {
-        hr_fetch(begin);
-        for (; far > 0; far -= 64) hr_fetch(begin + far);
+        hr_prefetch(begin);
+        for (; far > 0; far -= 64) hr_prefetch(begin + far);
     }
     /* The first field of a block of rows: fetches the records to come, and notes where those of the block stand. */
     static HR_WRITTEN_OUT void hr_take_first_of(
@@ -94,7 +92,7 @@ cdef extern from *:
         /* Without the loop over lines, as nearly always, half a nanosecond less a row. */
         if (!far)
             for (; index < count && index < fetched; index++) {
-                hr_fetch(begin + rows[index + HR_AHEAD] * nbytes);
+                hr_prefetch(begin + rows[index + HR_AHEAD] * nbytes);
                 HR_TAKE_ROW
             }
         for (; index < count && index < fetched; index++) {

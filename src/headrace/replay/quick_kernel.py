@@ -81,7 +81,9 @@ class QuickKernel:
             return PAGES_FREED
         if not self._fits(items):
             return OTHER_WINDOWS
-        return self._sample(items, out)
+        with cython.nogil:
+            missing = self._sample(items, out)
+        return missing
 
     def _fits(self, items: Items) -> Bool:
         """Whether all items have as many rows, and are presented, as the layout says."""
