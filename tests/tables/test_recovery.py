@@ -20,8 +20,8 @@ from headrace.tables.items import Items
 from headrace.tables.layout import DEAD, FIRST, RECORD_ROW, SPAN
 from headrace.tables.recovery import first_wrong, pin_found, pin_items, remove_broken
 
-# Over several pages and round the end of the ring.
-ITEMS = 500
+# Over several pages and round the end of the ring, in more than two blocks of `recovery._pin_found`.
+ITEMS = 2500
 
 
 def filled(lookahead: int, sampler: Any, length: int = 1, max_times: int = 0) -> hr.Replay:
