@@ -348,7 +348,7 @@ def use_datasets(folder):
         hr.datasets.save_npz([episode] * count, folder / "line", overwrite=count > 1)
     with hr.datasets.load_npz(folder / "line.npz") as dataset:
         assert list(dataset) == [episode, episode]
-    from headrace.datasets.atomic import writing
+    from headrace.datasets.exporting.atomic import writing
 
     for text in ("old", "new"):
         with writing(folder / "many", overwrite=text == "new") as temporary:

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 import headrace as hr
 from headrace.cli import inspect_picture, main
 from headrace.datasets import save_minari, save_npz, save_parquet
-from headrace.datasets.structure import Column
+from headrace.datasets.exporting.structure import Column
 
 PNG = b"\x89PNG\r\n"
 
@@ -116,11 +116,11 @@ def test_of_a_stack_the_newest_frame_is_shown():
 def test_a_sheet_has_the_ends_of_the_first_episodes():
     images = np.arange(21, dtype=np.uint8)[:, None, None] * np.ones((21, 10, 10), np.uint8)
     one = episode(20, observations=images)
-    sheet = inspect_picture.ContactSheet.of(hr.datasets.structure.Structure.of(one))
+    sheet = inspect_picture.ContactSheet.of(hr.datasets.exporting.structure.Structure.of(one))
     for _ in range(9):
         sheet.add(one)
     assert [[image[0, 0] for image in row] for row in sheet.rows] == [[0, 3, 6, 9, 11, 14, 17, 20]] * 4
-    short = inspect_picture.ContactSheet.of(hr.datasets.structure.Structure.of(one))
+    short = inspect_picture.ContactSheet.of(hr.datasets.exporting.structure.Structure.of(one))
     short.add(episode(2, observations=images[:3]))
     assert len(short.rows[0]) == 3
 

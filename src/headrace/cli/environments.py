@@ -10,8 +10,8 @@ import click
 import gymnasium
 
 from headrace.cli.importing import import_module
-from headrace.datasets.minari_env_spec import env_spec_to_json
-from headrace.datasets.minari_spaces import space_to_json
+from headrace.datasets.minari.env_spec import env_spec_to_json
+from headrace.datasets.minari.spaces import space_to_json
 from headrace.envs.registered import is_atari as is_atari
 from headrace.envs.registered import make_registered, register_atari
 

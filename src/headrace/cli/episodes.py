@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.datasets.atomic import writing
+from headrace.datasets.exporting.atomic import writing
 from headrace.errors import DatasetError
 
 

@@ -79,8 +79,8 @@ def open_source(name: str) -> Iterator[Source]:
 
 
 def _of_dataset(name: str, dataset: EpisodeDataset) -> Source:
-    from headrace.datasets.minari_env_spec import env_spec_from_json
-    from headrace.datasets.minari_spaces import space_from_json
+    from headrace.datasets.minari.env_spec import env_spec_from_json
+    from headrace.datasets.minari.spaces import space_from_json
 
     noted = dataset.metadata
     spaces = {
@@ -89,7 +89,7 @@ def _of_dataset(name: str, dataset: EpisodeDataset) -> Source:
     }
     env_spec = _parsed(lambda text: env_spec_from_json(text, "env_spec"), noted.get("env_spec"))
     return Source(
-        name=name, kind=_kind(dataset), episodes=dataset, metadata=noted, env_spec=env_spec, **spaces
+        name=name, kind=dataset.format_name, episodes=dataset, metadata=noted, env_spec=env_spec, **spaces
     )
 
 
@@ -105,7 +105,7 @@ def _parsed(parse: Callable[[str], Any], text: Any) -> Any:
 
 @contextmanager
 def _open_replay(folder: Path, name: str) -> Iterator[Source]:
-    from headrace.datasets.replay_episodes import episodes
+    from headrace.datasets.stored_episodes import episodes
     from headrace.persist.folders import candidates, is_checkpoint
     from headrace.replay import Replay
     from headrace.replay.stored import StoredReplay, is_store
@@ -139,8 +139,3 @@ def _sizes(folder: Path) -> dict[str, int]:
         "bytes_on_disk": sum(each.st_blocks * 512 for each in found),
         "bytes_shown": sum(each.st_size for each in found),
     }
-
-
-def _kind(dataset: EpisodeDataset) -> str:
-    """The format, which the name of the module begins with."""
-    return type(dataset).__module__.rpartition(".")[2].partition("_")[0]

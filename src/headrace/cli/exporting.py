@@ -17,8 +17,8 @@ from headrace.cli import screen
 from headrace.cli.export_source import Source, open_source
 from headrace.cli.export_tally import Tally
 from headrace.datasets import save_minari, save_npz, save_parquet
-from headrace.datasets.minari_ids import check_id
-from headrace.datasets.minari_spaces import unbounded
+from headrace.datasets.minari.ids import check_id
+from headrace.datasets.minari.spaces import unbounded
 from headrace.datasets.progress import Report
 from headrace.errors import SpecError
 

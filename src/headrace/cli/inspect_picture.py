@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from headrace.cli.figures import count_along, new_figure
 from headrace.cli.inspect_contents import EpisodeRow
-from headrace.datasets.structure import Column, Structure
+from headrace.datasets.exporting.structure import Column, Structure
 from headrace.trajectories.episode import Episode
 
 Image = NDArray[np.uint8]

@@ -21,8 +21,8 @@ from headrace.cli.export_source import Source, open_source
 from headrace.cli.inspect_contents import Contents, EpisodeRow
 from headrace.cli.inspect_picture import ContactSheet, draw
 from headrace.cli.inspect_training import is_training, read_training
-from headrace.datasets.json_values import encode
-from headrace.datasets.structure import Structure
+from headrace.datasets.exporting.json_values import encode
+from headrace.datasets.exporting.structure import Structure
 from headrace.errors import DatasetError
 from headrace.trajectories.episode import Episode
 

@@ -8,7 +8,7 @@ from headrace.datasets.npz import load_npz, save_npz
 from headrace.datasets.parquet import load_parquet, save_parquet
 
 if TYPE_CHECKING:
-    from headrace.datasets.replay_episodes import episodes as episodes
+    from headrace.datasets.stored_episodes import episodes as episodes
 
 __all__ = [
     "EpisodeDataset",
@@ -28,7 +28,7 @@ if not TYPE_CHECKING:
     def __getattr__(name: str) -> Any:
         # Whoever reads files need not load the compiler that a replay needs.
         if name == "episodes":
-            from headrace.datasets.replay_episodes import episodes
+            from headrace.datasets.stored_episodes import episodes
 
             return episodes
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, SupportsIndex, overload
+from typing import Any, ClassVar, Self, SupportsIndex, overload
 
 from headrace.errors import Closed
 from headrace.trajectories.episode import Episode
@@ -25,6 +25,9 @@ class EpisodeDataset(Sequence[Episode]):
         observation_space: a gymnasium space; None where the format has none.
         action_space: as `observation_space`.
 
+    Attributes:
+        format_name: "minari", "parquet" or "npz".
+
     >>> class Counting(EpisodeDataset):
     ...     def _read(self, index):
     ...         return Episode([0.0, 1.0], [index], [1.0], [True], [False])
@@ -34,6 +37,8 @@ class EpisodeDataset(Sequence[Episode]):
     """
 
     # Rules: datasets G3
+
+    format_name: ClassVar[str] = ""
 
     def __init__(
         self,

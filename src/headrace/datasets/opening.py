@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from headrace.datasets.atomic import whole_folder
 from headrace.datasets.dataset import EpisodeDataset
+from headrace.datasets.exporting.atomic import whole_folder
 from headrace.datasets.minari import load_minari
-from headrace.datasets.minari_ids import DATA_FOLDER, check_id
+from headrace.datasets.minari.ids import DATA_FOLDER, check_id
 from headrace.datasets.npz import load_npz
 from headrace.datasets.parquet import load_parquet
 from headrace.errors import DatasetError

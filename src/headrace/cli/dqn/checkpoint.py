@@ -15,7 +15,7 @@ except ImportError as error:
 
 from headrace.cli.dqn.network import NetworkShape
 from headrace.cli.dqn.policy import EpsilonGreedy
-from headrace.datasets.atomic import writing
+from headrace.datasets.exporting.atomic import writing
 from headrace.errors import CheckpointError
 
 _FORMAT = 1

@@ -1,0 +1,1 @@
+"""Parts that every export shares: sources, structure, header, atomic writing."""

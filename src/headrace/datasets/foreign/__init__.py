@@ -1,0 +1,1 @@
+"""Episodes from npz and Parquet files of other tools."""

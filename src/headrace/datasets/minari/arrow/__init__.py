@@ -1,0 +1,1 @@
+"""Minari's Arrow and Parquet forms."""

@@ -1,0 +1,199 @@
+"""The complete episodes of a replay, as they are stored."""
+
+from __future__ import annotations
+
+import logging
+import operator
+import threading
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.datasets.stored_rows import episode_maker
+from headrace.replay import Replay
+from headrace.replay.public import core_of
+from headrace.spec import Signature
+from headrace.store.layout import FINAL, LANES, PREVIOUS, STARTS, STEP_MASK
+from headrace.store.store import Store
+from headrace.trajectories.episode import Episode
+
+_log = logging.getLogger(__name__)
+
+# No episode reaches further.
+_FURTHEST = STEP_MASK
+
+
+def episodes(replay: Replay | StoredSteps) -> ReplayEpisodes:
+    """The complete episodes of a replay: lane by lane, oldest first, each once whatever items refer to it.
+
+    What is stored at the time of the call is given; writers and learners may go on meanwhile. Rows are held only while
+    one episode is copied, so writers go on while an iteration pauses, and an episode whose rows are used
+    again before its turn is left out. Left out, too, are episodes that have lost their first rows and those without a
+    final row yet; `left_out` of the iterator tells how many in all.
+
+    Args:
+        replay: its signature has the columns of the step writers (`observation`, `action`, `reward`, `terminated`,
+            `truncated`; further ones, `extras` among them, become extras), or is that of a `Trajectory`.
+
+    Raises:
+        SpecError: another signature.
+        Closed: the replay is closed, at once or while iterating.
+
+    >>> import headrace as hr
+    >>> step = {"observation": 0.0, "action": 0, "reward": 1.0, "terminated": False, "truncated": False}
+    >>> replay = hr.Replay(hr.Signature.like(step), [hr.Table.queue("t", 100)])
+    >>> with replay.writer(items=[hr.ItemRule("t", length=1)]) as writer:
+    ...     writer.append(step)
+    ...     writer.end_episode({"observation": 1.0})
+    ...     writer.append(step)
+    >>> found = episodes(replay)
+    >>> [episode.observations for episode in found], found.left_out
+    ([array([0., 1.])], 1)
+    >>> replay.close()
+    """
+    return ReplayEpisodes(core_of(replay) if isinstance(replay, Replay) else replay)
+
+
+class StoredSteps(Protocol):
+    """Stored steps to read episodes from: those of a `Replay`, or of a store on disk that is only looked at."""
+
+    @property
+    def signature(self) -> Signature:
+        """Of one step."""
+
+    @property
+    def final_columns(self) -> frozenset[str]:
+        """The columns that final rows are given values of."""
+
+    store: Store
+    lock: threading.RLock
+    is_closed: bool
+
+    def check_open(self) -> None:
+        """Raises `Closed` where it is."""
+
+
+class ReplayEpisodes(Iterator[Episode]):
+    """See `episodes`.
+
+    Attributes:
+        left_out: episodes with rows in the store that could not be given; complete when the iteration is.
+    """
+
+    def __init__(self, replay: StoredSteps) -> None:
+        self._replay = replay
+        self._store: Store = replay.store
+        with replay.lock:
+            replay.check_open()
+            self._make = episode_maker(replay.signature)
+            begins, self.left_out = _episodes_that_begin(self._store)
+        self._begins = iter(begins)
+        self._is_done = False
+
+    def __next__(self) -> Episode:
+        for begin in self._begins:
+            episode = self._copy(begin)
+            if episode is not None:
+                return episode
+            self.left_out += 1
+        if self.left_out and not self._is_done:
+            _log.info("%d episodes of the replay are not complete and were left out", self.left_out)
+        self._is_done = True
+        raise StopIteration
+
+    def __length_hint__(self) -> int:
+        """At most so many episodes are still to come; a bar of progress uses it."""
+        return operator.length_hint(self._begins)
+
+    def _copy(self, begin: _Begin) -> Episode | None:
+        """The episode, in arrays of its own; None if it is not complete."""
+        store, replay = self._store, self._replay
+        reader = None
+        try:
+            with replay.lock:
+                replay.check_open()
+                reader = store.begin_reading()
+                rows = _rows(store, begin)
+                if rows is None:
+                    return None
+                # Which columns final rows hold is the same in all of a replay, and known once there is one.
+                final_columns = replay.final_columns if store.arrays.steps[rows[-1]] & FINAL else None
+            # Not `take`: small columns stand in records, and it would copy the whole of such a column first.
+            columns = {name: column[rows] for name, column in store.columns.items()}
+            store.check_rows_were_ours()
+        finally:
+            if reader is not None:
+                store.end_reading(reader)
+        return self._make(columns, final_columns)
+
+
+class _Begin(NamedTuple):
+    """The first row of an episode, and its id, by which it is known again."""
+
+    row: int
+    episode_id: int
+
+
+def _episodes_that_begin(store: Store) -> tuple[list[_Begin], int]:
+    """The episodes whose first row is there, lane by lane and oldest first, and of how many only later rows are.
+
+    The lock must be held. Costs by the number of episodes and pages, not of rows.
+    """
+    arrays = store.arrays
+    statistics = store.statistics()
+    pages = arrays.pages[: statistics.pages + statistics.free_pages]
+    rows: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
+    ids: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
+    homes: list[int] = []
+    for page in np.flatnonzero(pages[:, STARTS]).tolist():
+        first = page * arrays.page_rows
+        entries = slice(first, first + int(pages[page, STARTS]))
+        rows.append(first + arrays.start_rows[entries].astype(np.int64))
+        ids.append(arrays.start_ids[entries].copy())
+        homes += [page] * len(ids[-1])
+    all_rows, all_ids, page_of = np.concatenate(rows), np.concatenate(ids), np.array(homes, np.int64)
+    begins = (arrays.steps[all_rows] & STEP_MASK) == 0
+    chain_of, lanes_of = _chains(pages), pages[:, LANES].copy()
+    chains = chain_of[page_of]
+    oldest = np.full(len(pages), np.iinfo(np.int64).max)
+    np.minimum.at(oldest, chains, all_ids)
+    in_lane = (all_rows - page_of * arrays.page_rows) % np.maximum(lanes_of[page_of], 1)
+    order = np.lexsort((all_ids, in_lane, oldest[chains]))
+    order = order[begins[order]]
+    found = [
+        _Begin(row, number)
+        for row, number in zip(all_rows[order].tolist(), all_ids[order].tolist(), strict=True)
+    ]
+    return found, len(np.unique(all_ids)) - len(found)
+
+
+def _chains(pages: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each page the first page of its lanes: pages of one writer are linked."""
+    first = np.arange(len(pages))
+    previous = np.where(pages[:, PREVIOUS] >= 0, pages[:, PREVIOUS], first)
+    while True:
+        further = previous[previous]  # Twice as far back in each round.
+        if np.array_equal(further, previous):
+            return previous
+        previous = further
+
+
+def _rows(store: Store, begin: _Begin) -> NDArray[np.int64] | None:
+    """All rows of the episode that are there, in order; None if the first row is another's by now.
+
+    The lock must be held.
+    """
+    arrays = store.arrays
+    page = begin.row // arrays.page_rows
+    in_page = begin.row - page * arrays.page_rows
+    starts = slice(page * arrays.page_rows, page * arrays.page_rows + int(arrays.pages[page, STARTS]))
+    here = arrays.start_ids[starts] == begin.episode_id
+    if not (here & (arrays.start_rows[starts] == in_page)).any():
+        return None
+    last = store.window.newest(begin.row, _FURTHEST)
+    count = int(arrays.steps[last] & STEP_MASK) + 1
+    rows: NDArray[np.int64] = np.empty((1, count), np.int64)
+    store.window.rows_of_windows(np.array([begin.row]), np.array([count], np.uint32), rows)
+    return rows.reshape(-1)
