@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 import click
-from rich.console import Console
 
 from bench import (
     append,
@@ -50,8 +49,6 @@ _TOPICS = (
     others,
 )
 
-_WIDTH_OF_FILES = 190
-
 
 def all_cases() -> list[Case]:
     """Every case, in the order of the table."""
@@ -75,19 +72,16 @@ def main(names: tuple[str, ...], with_peers: bool, path: str | None) -> None:
         raise click.UsageError(
             f"no case begins with {names}; there are {', '.join(case.name for case in cases)}"
         )
-    console, progress = Console(), Console(stderr=True)
-    if not console.is_terminal:
-        console.width = _WIDTH_OF_FILES
     report = Report(machine.describe(), path)
     begin = time.perf_counter()
     for number, case in enumerate(chosen, 1):
-        progress.print(f"[{number}/{len(chosen)}] {case.name}", highlight=False, markup=False)
+        click.echo(f"[{number}/{len(chosen)}] {case.name}", err=True)
         for row in case.rows(Plan(peers=with_peers)):
             report.add(row)
-    report.show(console)
+    report.show()
     if with_peers and peers.missing():
-        console.print(f"not installed, skipped: {', '.join(peers.missing())}")
-    console.print(f"{time.perf_counter() - begin:.0f} s in all")
+        click.echo(f"not installed, skipped: {', '.join(peers.missing())}")
+    click.echo(f"{time.perf_counter() - begin:.0f} s in all")
 
 
 if __name__ == "__main__":

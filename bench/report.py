@@ -6,12 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+import click
 
 from bench.measure import Row, Spread, short
+from headrace.cli import tables
 
-_VERDICTS = {True: "[green]reached[/]", False: "[red]missed[/]", None: ""}
+_VERDICTS = {True: "reached", False: "missed", None: ""}
+_COLUMNS = ("case", "ours (min to max)", "unit", "limit (min to max)", "ours / limit", "goal", "", "at pace")
 
 
 class Report:
@@ -37,57 +38,39 @@ class Report:
             with self._path.open(mode) as file:
                 file.write(json.dumps(line, default=str) + "\n")
 
-    def show(self, console: Console) -> None:
-        console.print(
-            ", ".join(f"{name} {value}" for name, value in self._header.items() if value), soft_wrap=True
-        )
+    def show(self) -> None:
+        click.echo(", ".join(f"{name} {value}" for name, value in self._header.items() if value))
         own = [row for row in self._rows if isinstance(row, Row)]
         if own:
-            console.print(_contests(own))
+            tables.show("cases", [_contest(row) for row in own], header=_COLUMNS)
         for row in self._rows:
             if isinstance(row, Row):
-                _show_details(console, row)
+                _show_details(row)
             else:
-                console.print(
-                    "  ".join(f"{name} {_plain(value)}" for name, value in row.items()), soft_wrap=True
-                )
+                click.echo("  ".join(f"{name} {_plain(value)}" for name, value in row.items()))
 
 
-def _contests(rows: list[Row]) -> Table:
-    table = Table()
-    for name in (
-        "case",
-        "ours (min to max)",
-        "unit",
-        "limit (min to max)",
-        "ours / limit",
-        "goal",
-        "",
-        "at pace",
-    ):
-        table.add_column(name, no_wrap=True)
-    for row in rows:
-        table.add_row(
-            row.case,
-            _spread(row.value),
-            row.unit,
-            "" if row.limit is None else _spread(row.limit),
-            "" if row.ratio is None else f"{row.ratio:.2f}",
-            "" if row.goal is None else str(row.goal),
-            _VERDICTS[row.is_reached],
-            "" if row.pace is None else f"{row.pace.median:.2f} {_VERDICTS[row.is_reached_at_pace]}",
-        )
-    return table
+def _contest(row: Row) -> tuple[str, ...]:
+    return (
+        row.case,
+        _spread(row.value),
+        row.unit,
+        "" if row.limit is None else _spread(row.limit),
+        "" if row.ratio is None else f"{row.ratio:.2f}",
+        "" if row.goal is None else str(row.goal),
+        _VERDICTS[row.is_reached],
+        "" if row.pace is None else f"{row.pace.median:.2f} {_VERDICTS[row.is_reached_at_pace]}",
+    )
 
 
-def _show_details(console: Console, row: Row) -> None:
+def _show_details(row: Row) -> None:
     """The limit's name, warm-up, peers and notes: what would make the table too wide."""
     details = [f"limit: {row.limit_name}"] if row.limit_name else []
     details += [f"{name} {seconds:.2g} s" for name, seconds in row.warm_up.items()]
     details += [f"{name} {_spread(spread)}" for name, spread in row.peers.items()]
     details += row.notes
     if details:
-        console.print(f"[bold]{row.case}[/]: {'; '.join(details)}", soft_wrap=True, highlight=False)
+        click.echo(f"{row.case}: {'; '.join(details)}")
 
 
 def _spread(spread: Spread) -> str:

@@ -28,11 +28,10 @@ import msgspec
 import numpy as np
 import optree
 import pytest
-import rich.console
 import xxhash
 
 # Whatever else is imported is imported where the system is another one already; these would not bear it.
-THIRD_PARTY = (click, cloudpickle, gymnasium, hypothesis, msgspec, optree, rich, xxhash)
+THIRD_PARTY = (click, cloudpickle, gymnasium, hypothesis, msgspec, optree, xxhash)
 OPTIONAL = ("PIL", "ale_py", "cv2", "h5py", "jax", "matplotlib", "minari", "mujoco", "pyarrow", "torch")
 # What macOS lacks as well.
 LINUX_OF_OS = """

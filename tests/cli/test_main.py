@@ -44,7 +44,7 @@ def test_help_loads_nothing_heavy(arguments):
     code = (
         "import sys\nfrom headrace.cli import main\n"
         f"main({arguments!r}, standalone_mode=False)\n"
-        "print([name for name in ('torch', 'gymnasium', 'numpy.random', 'rich', 'matplotlib') "
+        "print([name for name in ('torch', 'gymnasium', 'numpy.random', 'matplotlib') "
         "if name in sys.modules])"
     )
     done = subprocess.run(

@@ -12,13 +12,13 @@ from typing import Any
 
 import click
 import numpy as np
-from rich.console import Console
 
 from headrace import trees
-from headrace.cli import environments, episodes, output, screen
+from headrace.cli import environments, episodes, output, tables
 from headrace.cli.episode_file import EpisodeFile
 from headrace.cli.episodes import EpisodeLog
 from headrace.cli.importing import import_module
+from headrace.cli.progress import ProgressLine
 from headrace.collectors import AsyncCollector, Batch, Collector
 
 # Steps of each copy in one batch, at most: long enough that handing it over costs nothing, short enough to show
@@ -71,7 +71,7 @@ def run(request: Request, *, as_json: bool) -> None:
             with _collector(request, factory) as collector:
                 begin = time.perf_counter()
                 try:
-                    with screen.ProgressLine(request.steps, "frames", quiet=as_json) as line:
+                    with ProgressLine(request.steps, "frames", quiet=as_json) as line:
                         _collect(collector, request.steps, log, file, line)
                 finally:
                     seconds = time.perf_counter() - begin
@@ -168,7 +168,7 @@ def _collect(
     steps: int,
     log: EpisodeLog,
     file: EpisodeFile | None,
-    line: screen.ProgressLine,
+    line: ProgressLine,
 ) -> None:
     begin = time.perf_counter()
     for batch in collector:
@@ -200,16 +200,13 @@ def _tell(result: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(result))
         return
-    console = Console()
     unfinished = f", and {result['unfinished']} unfinished" if result["unfinished"] else ""
-    screen.show(
-        console,
+    tables.show_spreads(
         f"{result['environment']}: {result['episodes']} episodes{unfinished}",
-        screen.spreads([("return", result["return"]), ("length", result["length"])]),
+        {name: result[name] for name in ("return", "length")},
     )
-    console.print(
-        f"{result['frames']} frames in {result['seconds']:.1f} s: {result['frames_per_second']:.0f} frames/s",
-        highlight=False,
+    click.echo(
+        f"{result['frames']} frames in {result['seconds']:.1f} s: {result['frames_per_second']:.0f} frames/s"
     )
     if result["out"] is not None:
-        console.print(f"written to {result['out']}: {DATASET}, {TABLE}", highlight=False, soft_wrap=True)
+        click.echo(f"written to {result['out']}: {DATASET}, {TABLE}")

@@ -10,16 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
-from rich.markup import escape
 
-from headrace.cli import screen
+from headrace.cli import tables
 from headrace.cli.export_source import Source, open_source
 from headrace.cli.export_tally import Tally
+from headrace.cli.progress import ProgressLine
 from headrace.datasets import save_minari, save_npz, save_parquet
 from headrace.datasets.minari.ids import check_id
 from headrace.datasets.minari.spaces import unbounded
-from headrace.datasets.progress import Report
 from headrace.errors import SpecError
 
 
@@ -44,8 +42,8 @@ def run(request: Request, *, as_json: bool) -> None:
     _check(request)
     begin = time.perf_counter()
     with open_source(request.source) as source:
-        with screen.ProgressLine(operator.length_hint(source.episodes), "episodes", quiet=as_json) as line:
-            path, tally = _save(request, source, lambda done, _: line.show(done))
+        with ProgressLine(operator.length_hint(source.episodes), "episodes", quiet=as_json) as line:
+            path, tally = _save(request, source, line)
         left_out = source.left_out
     result = {
         "source": request.source,
@@ -57,14 +55,9 @@ def run(request: Request, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(result))
         return
-    console = Console()
-    rows = [
-        (name.replace("_", " "), escape(screen.number(value)))
-        for name, value in result.items()
-        if name != "path"
-    ]
-    screen.show(console, f"{source.kind} to {request.to}", screen.facts(rows))
-    console.print(f"written to {path}", highlight=False, soft_wrap=True)
+    rows = [(name.replace("_", " "), value) for name, value in result.items() if name != "path"]
+    tables.show(f"{source.kind} to {request.to}", rows)
+    click.echo(f"written to {path}")
 
 
 def _check(request: Request) -> None:
@@ -82,10 +75,10 @@ def _check(request: Request) -> None:
         raise click.BadParameter(str(error), param_hint="'--id'") from error
 
 
-def _save(request: Request, source: Source, progress: Report) -> tuple[Path, Tally]:
+def _save(request: Request, source: Source, line: ProgressLine) -> tuple[Path, Tally]:
     try:
         if request.to == "minari":
-            return _save_minari(request, source, progress)
+            return _save_minari(request, source, line)
         tally = Tally()
         save = save_parquet if request.to == "parquet" else save_npz
         path = save(
@@ -93,7 +86,7 @@ def _save(request: Request, source: Source, progress: Report) -> tuple[Path, Tal
             str(request.out),
             metadata=source.metadata,
             overwrite=request.overwrite,
-            progress=progress,
+            progress=lambda done, _: line.show(done),
         )
         return path, tally
     except FileExistsError as error:
@@ -102,22 +95,22 @@ def _save(request: Request, source: Source, progress: Report) -> tuple[Path, Tal
         raise click.ClickException(f"{type(error).__name__}: {error}") from error
 
 
-def _save_minari(request: Request, source: Source, progress: Report) -> tuple[Path, Tally]:
+def _save_minari(request: Request, source: Source, line: ProgressLine) -> tuple[Path, Tally]:
     spaces = source.observation_space, source.action_space
     try:
-        return _save_with_spaces(request, source, spaces, progress)
+        return _save_with_spaces(request, source, spaces, line)
     except SpecError as error:
         # Many environments leave the bounds that they name. A replay has no spaces, and is read once.
         wider = (unbounded(spaces[0]), unbounded(spaces[1]))
         if wider == spaces:
             raise
-        saved = _save_with_spaces(request, source, wider, progress)
-        click.echo(f"Warning: {error}; the dataset has spaces without bounds", err=True)
+        saved = _save_with_spaces(request, source, wider, line)
+        line.warn(f"{error}; the dataset has spaces without bounds")
         return saved
 
 
 def _save_with_spaces(
-    request: Request, source: Source, spaces: tuple[Any, Any], progress: Report
+    request: Request, source: Source, spaces: tuple[Any, Any], line: ProgressLine
 ) -> tuple[Path, Tally]:
     tally = Tally()
     path = save_minari(
@@ -128,6 +121,6 @@ def _save_with_spaces(
         action_space=spaces[1],
         env_spec=source.env_spec,
         overwrite=request.overwrite,
-        progress=progress,
+        progress=lambda done, _: line.show(done),
     )
     return path, tally

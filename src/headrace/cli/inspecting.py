@@ -12,15 +12,13 @@ from typing import Any
 
 import click
 import numpy as np
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from headrace.cli import screen
+from headrace.cli import tables
 from headrace.cli.export_source import Source, open_source
 from headrace.cli.inspect_contents import Contents, EpisodeRow
 from headrace.cli.inspect_picture import ContactSheet, draw
 from headrace.cli.inspect_training import is_training, read_training
+from headrace.cli.progress import ProgressLine
 from headrace.datasets.exporting.json_values import encode
 from headrace.datasets.exporting.structure import Structure
 from headrace.errors import DatasetError
@@ -52,19 +50,19 @@ def run(name: str, *, as_json: bool, png: Path | None) -> None:
     if as_json:
         click.echo(json.dumps(encode(_result(source, contents), "result"), allow_nan=False))
     else:
-        _show(Console(), source, contents)
+        _show(source, contents)
 
 
 def _read_source(name: str, *, as_json: bool, with_images: bool) -> tuple[Source, Contents]:
     with open_source(name) as source:
-        with screen.ProgressLine(operator.length_hint(source.episodes), "episodes", quiet=as_json) as line:
+        with ProgressLine(operator.length_hint(source.episodes), "episodes", quiet=as_json) as line:
             contents = read(source.episodes, line, with_images=with_images)
     if not contents.rows:
         raise DatasetError(f"{name}: no complete episode is in it ({source.left_out} left out)")
     return source, contents
 
 
-def read(episodes: Iterable[Episode], line: screen.ProgressLine, *, with_images: bool) -> Contents:
+def read(episodes: Iterable[Episode], line: ProgressLine, *, with_images: bool) -> Contents:
     """Go through all episodes once."""
     rows: list[EpisodeRow] = []
     columns: dict[str, str] = {}
@@ -137,17 +135,19 @@ def _space(space: Any) -> str | None:
     return None if space is None else str(space)
 
 
-def _show(console: Console, source: Source, contents: Contents) -> None:
+def _show(source: Source, contents: Contents) -> None:
     rows = contents.rows
-    screen.show(console, f"{source.name}: {source.kind}", screen.facts(_facts(source, rows)))
+    tables.show(f"{source.name}: {source.kind}", _facts(source, rows))
     if contents.columns:
-        columns = [(escape(name), escape(text)) for name, text in contents.columns.items()]
-        screen.show(console, "one step", screen.facts(columns))
-    title = "episodes that ended" if _ended(rows) else "episodes, of which none ended"
-    screen.show(console, title, screen.spreads(list(_spreads(rows).items())))
-    console.print(_table(rows))
+        tables.show("one step", list(contents.columns.items()))
+    tables.show_spreads(
+        "episodes that ended" if _ended(rows) else "episodes, of which none ended", _spreads(rows)
+    )
+    names = ("episode", "id", "seed", "length", "return_", "end")
+    shown = [[getattr(row, name) for name in names] for row in rows[:_SHOWN]]
+    tables.show("episodes", shown, header=[name.rstrip("_") for name in names])
     if len(rows) > _SHOWN:
-        console.print(f"and {len(rows) - _SHOWN} more (--json has all)", highlight=False)
+        click.echo(f"and {len(rows) - _SHOWN} more (--json has all)")
 
 
 def _facts(source: Source, rows: list[EpisodeRow]) -> list[tuple[str, Any]]:
@@ -159,21 +159,7 @@ def _facts(source: Source, rows: list[EpisodeRow]) -> list[tuple[str, Any]]:
     }
     return [
         *((name.replace("_", " "), value) for name, value in _summary(source, rows).items()),
-        *((name, escape(str(space))) for name, space in spaces if space is not None),
-        *((escape(f"table {name}"), f"{items} items") for name, items in (source.tables or {}).items()),
-        *(
-            (escape(str(name)), escape(textwrap.shorten(screen.number(value), 200)))
-            for name, value in noted.items()
-        ),
+        *((name, str(space)) for name, space in spaces if space is not None),
+        *((f"table {name}", f"{items} items") for name, items in (source.tables or {}).items()),
+        *((str(name), textwrap.shorten(tables.number(value), 200)) for name, value in noted.items()),
     ]
-
-
-def _table(rows: list[EpisodeRow]) -> Table:
-    table = Table()
-    for name in ("episode", "id", "seed", "length", "return"):
-        table.add_column(name, justify="right")
-    table.add_column("end")
-    for row in rows[:_SHOWN]:
-        values = (row.episode, row.id, row.seed, row.length, row.return_)
-        table.add_row(*(escape(screen.number(value)) for value in values), row.end)
-    return table

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
-from headrace.cli import episodes, output, screen
+from headrace.cli import episodes, output, tables
 from headrace.cli.dqn import checkpoint, curve, problem
 from headrace.cli.dqn.settings import IMAGE_SETTINGS, VECTOR_SETTINGS, DqnSettings
 from headrace.cli.dqn.training import MEAN_OVER, Progress, Training
+from headrace.cli.progress import ProgressLine
 
 POLICY, CURVE, TABLE = "policy.pt", "learning-curve.png", "episodes.csv"
 
@@ -82,7 +82,7 @@ def _run(
     if as_json:
         click.echo(json.dumps({**result, **files}))
     else:
-        _show(Console(), result, files)
+        _show(result, files)
     if isinstance(stopped, KeyboardInterrupt):
         raise output.Interrupted(
             f"Aborted by Ctrl-C after {final.frames} of {request.steps} frames; what was learnt is in {folder}"
@@ -104,13 +104,13 @@ def _settings(request: Request, found: problem.Problem) -> DqnSettings:
 
 
 def _train(training: Training, steps: int, *, quiet: bool) -> Progress:
-    with screen.ProgressLine(steps, "frames", quiet=quiet) as line:
+    with ProgressLine(steps, "frames", quiet=quiet) as line:
         return training.run(_reporter(line))
 
 
-def _reporter(line: screen.ProgressLine) -> Callable[[Progress], None]:
+def _reporter(line: ProgressLine) -> Callable[[Progress], None]:
     def report(now: Progress) -> None:
-        number = screen.number
+        number = tables.number
         line.show(
             now.frames,
             f"return {number(now.return_mean)}  {now.frames_per_second:.0f} frames/s  "
@@ -152,7 +152,7 @@ def _write(out: Path, training: Training, settings: DqnSettings, result: dict[st
     return files
 
 
-def _show(console: Console, result: dict[str, Any], files: Mapping[str, str]) -> None:
+def _show(result: dict[str, Any], files: Mapping[str, str]) -> None:
     goal = "none" if result["goal"] is None else f"{result['goal']:g}"
     reached = "reached" if result["goal_reached"] else "not reached"
     rows = [
@@ -165,10 +165,10 @@ def _show(console: Console, result: dict[str, Any], files: Mapping[str, str]) ->
         ("frames/s", result["frames_per_second"]),
         (
             "samples per insert",
-            f"{screen.number(result['samples_per_insert'])} of {result['samples_per_insert_target']:g}",
+            f"{tables.number(result['samples_per_insert'])} of {result['samples_per_insert_target']:g}",
         ),
         ("policy lag", result["policy_lag"]),
         ("loss", result["loss"]),
         *((name.replace("_file", ""), path) for name, path in files.items()),
     ]
-    screen.show(console, f"{result['environment']}, seed {result['seed']}", screen.facts(rows))
+    tables.show(f"{result['environment']}, seed {result['seed']}", rows)

@@ -4,9 +4,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from headrace.terminal import ProgressBar, is_terminal
 
 # f(done, total): episodes done so far; the total is None where the source has no length.
 Report = Callable[[int, int | None], None]
@@ -66,11 +69,11 @@ def _nothing(done: int, total: int | None) -> None:
 
 @contextmanager
 def _bar(total: int | None) -> Iterator[Report]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn("episodes"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda done, _total: bar.update(task, completed=done)
+    if not is_terminal(sys.stderr):
+        yield _nothing
+        return
+    bar = ProgressBar(sys.stderr, total)
+    try:
+        yield lambda done, total: bar.show(done, f"{done}{f'/{total}' if total else ''} episodes")
+    finally:
+        bar.erase()

@@ -1,6 +1,7 @@
 """The small parts that all formats are made of."""
 
 import os
+import sys
 
 import numpy as np
 import pytest
@@ -136,7 +137,7 @@ def test_no_progress(quiet, capsys):
 
 
 def test_a_bar_where_there_is_a_terminal(monkeypatch, capsys):
-    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "xterm")
     with counting(True, 2) as one_more:
         one_more()

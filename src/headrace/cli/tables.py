@@ -1,0 +1,136 @@
+"""Tables on standard output: plain text in columns, wrapped to the width of a terminal."""
+
+from __future__ import annotations
+
+import os
+import sys
+import unicodedata
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from numbers import Real
+from typing import Any
+
+import click
+
+from headrace.terminal import columns, is_terminal
+
+_GAP = "  "
+# Categories of Unicode: combining marks and invisible characters.
+_NO_WIDTH = ("Mn", "Me", "Cf")
+
+
+def show(title: str, rows: Sequence[Sequence[Any]], header: Sequence[str] = ()) -> None:
+    """Prints a title in one line, and a table below it.
+
+    Long cells are wrapped where standard output is a terminal. Elsewhere every row is one line, unless a cell has more.
+
+    Args:
+        title: printed whole, also above a narrow table.
+        rows: cells as `number` formats them. Control characters are printed as escapes.
+        header: names of the columns. Columns of numbers are aligned right. Without a header the first column has names.
+    """
+    on_terminal = is_terminal(sys.stdout)
+    # click leaves styles out where there is no terminal. NO_COLOR and dumb terminals are ours to respect.
+    color = None if on_terminal and not os.environ.get("NO_COLOR") else False
+    click.echo(click.style(_printable(title), italic=True), color=color)
+    for line in _lines(rows, header, columns(sys.stdout) if on_terminal else None):
+        click.echo(line, color=color)
+
+
+def show_spreads(title: str, spreads: dict[str, dict[str, float | None]]) -> None:
+    """Prints a table of mean, least and greatest; `spreads` maps the name of each row to them."""
+    names = ("mean", "min", "max")
+    show(
+        title,
+        [(row, *(spread[name] for name in names)) for row, spread in spreads.items()],
+        header=("", *names),
+    )
+
+
+def number(value: object) -> str:
+    """Formats a value for a reader; "-" stands for None.
+
+    >>> number(None), number(12.3456), number(1234567), number(0.00012)
+    ('-', '12.35', '1234567', '0.00012')
+    """
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.2f}" if abs(value) >= 0.01 or value == 0 else f"{value:.2g}"
+    return str(value)
+
+
+def _lines(rows: Sequence[Sequence[Any]], header: Sequence[str], width: int | None) -> Iterator[str]:
+    cells = [[_printable(number(value)) for value in row] for row in rows]
+    grid = [list(header), *cells] if header else cells
+    widths = [max(map(_longest_line, column)) for column in zip(*grid, strict=True)]
+    if width is not None:
+        _shrink(widths, width - len(_GAP) * len(widths))
+    right = [
+        bool(header) and all(value is None or isinstance(value, Real) for value in column)
+        for column in zip(*(rows or [header]), strict=True)
+    ]
+    for index, row in enumerate(grid):
+        in_bold = 1 if not header else len(row) if index == 0 else 0
+        pieces = [_wrapped(cell, size) for cell, size in zip(row, widths, strict=True)]
+        for line in zip_longest(*pieces, fillvalue=""):
+            padded = [
+                _padded(piece, widths[column], right=right[column], bold=column < in_bold)
+                for column, piece in enumerate(line)
+            ]
+            yield (_GAP + _GAP.join(padded)).rstrip()
+
+
+def _shrink(widths: list[int], available: int) -> None:
+    """Takes columns from the widest, one by one, until all fit or none is wider than 2."""
+    while sum(widths) > available and max(widths) > 2:
+        widths[widths.index(max(widths))] -= 1
+
+
+def _padded(piece: str, width: int, *, right: bool, bold: bool) -> str:
+    spaces = " " * (width - _width(piece))
+    styled = click.style(piece, bold=True) if bold and piece else piece
+    return spaces + styled if right else styled + spaces
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Breaks a cell into lines of a width, at spaces where there are any."""
+    lines = []
+    for line in text.split("\n"):
+        while _width(line) > width:
+            head = _head(line, width)
+            end = len(head)
+            if line[end] != " ":
+                end = head.rfind(" ") + 1 or end
+            lines.append(line[:end].rstrip())
+            line = line[end:].lstrip()
+        lines.append(line)
+    return lines
+
+
+def _head(text: str, width: int) -> str:
+    """Returns as much of the beginning as fits; at least one character."""
+    end = 1
+    while _width(text[: end + 1]) <= width:
+        end += 1
+    return text[:end]
+
+
+def _longest_line(text: str) -> int:
+    return max(map(_width, text.split("\n")))
+
+
+def _width(text: str) -> int:
+    """Returns the columns that a terminal takes for a text: 2 for wide characters, 0 for combining marks."""
+    return sum(
+        0 if unicodedata.category(each) in _NO_WIDTH else 1 + (unicodedata.east_asian_width(each) in "WF")
+        for each in text
+    )
+
+
+def _printable(text: str) -> str:
+    """Replaces what could steer the terminal, or not be encoded, by escapes; ends of lines stay."""
+    return "".join(
+        repr(each)[1:-1] if each != "\n" and unicodedata.category(each) in ("Cc", "Cs") else each
+        for each in text
+    )
