@@ -369,8 +369,8 @@ def use_commands(folder):
 
 
 def use_contracts(_):
-    from headrace.replay.selectors import Prioritized
     from headrace.store.arena import Arena
+    from headrace.tables.description.selectors import Prioritized
     from headrace.testing import RateLimiterContract, SelectorContract, StorageContract
 
     class Selector(SelectorContract):

@@ -272,7 +272,7 @@ def test_zig_is_told_the_processor(monkeypatch):
 # ---- what users see ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["headrace.store.window", "headrace.tables.items", "headrace.replay"])
+@pytest.mark.parametrize("name", ["headrace.store.window", "headrace.tables.items.items", "headrace.replay"])
 def test_a_clone_that_was_never_built_says_so(tmp_path, name):
     package = Path(__file__).parents[1] / "src" / "headrace"
     shutil.copytree(
@@ -291,4 +291,4 @@ def test_a_kernel_that_is_newer_than_the_build_does_not_run_plain(tmp_path):
     shutil.copytree(package, tmp_path / "headrace", ignore=shutil.ignore_patterns("heap.*.so", "heap.*.pyd"))
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import headrace"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "): tables/heap.py; install" in done.stderr.splitlines()[-1]
+    assert "): tables/indexes/heap.py; install" in done.stderr.splitlines()[-1]

@@ -19,8 +19,6 @@ SUITES = [
     "tests/store",
     "tests/tables",
     "tests/views",
-    "tests/replay/test_inserting.py",
-    "tests/replay/test_priorities.py",
     "tests/replay/test_quick.py",
     "tests/replay/test_streams.py",
 ]

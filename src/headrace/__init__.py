@@ -60,8 +60,8 @@ _LAZY_MODULES = {
     "envs": "headrace.envs",
     "loaders": "headrace.loaders",
     "memories": "headrace.memories",
-    "rate_limiters": "headrace.replay.rate_limiters",
-    "selectors": "headrace.replay.selectors",
+    "rate_limiters": "headrace.tables.description.rate_limiters",
+    "selectors": "headrace.tables.description.selectors",
     "testing": "headrace.testing",
     "trajectories": "headrace.trajectories",
     "views": "headrace.views",
@@ -84,9 +84,9 @@ if TYPE_CHECKING:
     from headrace.replay import ItemRule as ItemRule
     from headrace.replay import Replay as Replay
     from headrace.replay import Table as Table
-    from headrace.replay import rate_limiters as rate_limiters
-    from headrace.replay import selectors as selectors
     from headrace.server.batch_queue import BatchQueue as BatchQueue
+    from headrace.tables.description import rate_limiters as rate_limiters
+    from headrace.tables.description import selectors as selectors
     from headrace.trajectories import AddEpisodeObserver as AddEpisodeObserver
     from headrace.trajectories import AddTrajectoryObserver as AddTrajectoryObserver
     from headrace.trajectories import EndOfEpisode as EndOfEpisode

@@ -5,8 +5,8 @@ import optree
 import pytest
 
 import headrace as hr
-from headrace.replay.rate_limiters import MinSize, SampleToInsertRatio
-from headrace.replay.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
+from headrace.tables.description.rate_limiters import MinSize, SampleToInsertRatio
+from headrace.tables.description.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
 
 SIGNATURE = hr.Signature.like({"n": np.int64(0), "nested": (np.zeros(3, np.float32), np.bool_(False))})
 

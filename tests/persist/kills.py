@@ -23,15 +23,15 @@ import numpy as np
 
 import headrace as hr
 from headrace.kernels import plain
-from headrace.replay import selectors
 from headrace.replay.durable_ring import DurableRing
 from headrace.replay.public import core_of
 from headrace.replay.public_writer import rows_of
 from headrace.store.layout import LANES, LINKED_ROWS, REFERENCES
 from headrace.store.mending import PageMender
-from headrace.tables.items import Items
-from headrace.tables.layout import LIVE, REAL
-from headrace.tables.recovery import pin_items
+from headrace.tables.description import selectors
+from headrace.tables.items.items import Items
+from headrace.tables.items.layout import LIVE, REAL
+from headrace.tables.items.recovery import pin_items
 
 PACKAGE = str(Path(hr.__file__).parent)
 SIGNATURE = hr.Signature.like({"observation": np.zeros(2), "reward": 0})

@@ -13,8 +13,8 @@ import xxhash
 
 import headrace as hr
 from headrace.persist import files, folders
-from headrace.replay.item_state import ItemState
-from headrace.replay.selectors import Fifo, Prioritized, Uniform
+from headrace.tables.description.selectors import Fifo, Prioritized, Uniform
+from headrace.tables.item_state import ItemState
 
 FILES = ["index.bin", "items-0.bin", "items-1.bin", "rows-0.bin", "steps.bin", "manifest.json"]
 

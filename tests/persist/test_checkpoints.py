@@ -8,10 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.replay.description import record_of, table_of
 from headrace.replay.public import core_of
-from headrace.replay.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
-from headrace.replay.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
+from headrace.tables.description.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
+from headrace.tables.description.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
+from headrace.tables.description.table_json import table_from_json, table_to_json
 
 
 def test_q8_the_next_thousand_draws_are_equal(replay, tmp_path, tools):
@@ -349,7 +349,7 @@ def test_updates_and_ignored_entries_are_counted_on(tmp_path):
     ],
 )
 def test_descriptions_come_back_equal(table):
-    back = table_of(record_of(table))
+    back = table_from_json(table_to_json(table))
     assert back == table
     assert type(back.rate_limiter) is type(table.rate_limiter)
 
@@ -358,7 +358,7 @@ def test_a_limiter_whose_user_was_warned_comes_back_without_warning():
     with pytest.warns(UserWarning, match="inserting closes"):
         limiter = SampleToInsertRatio(1.0, 10, (0.0, 5.0))
     table = hr.Table("t", sampler=Uniform(), remover=Fifo(), max_size=20, rate_limiter=limiter)
-    assert table_of(record_of(table)) == table
+    assert table_from_json(table_to_json(table)) == table
 
 
 def test_what_cannot_be_written_down_is_refused_before_anything_is_written(tmp_path):

@@ -8,11 +8,11 @@ from headrace.datasets import episodes
 from headrace.persist import saving
 from headrace.replay.disk import Disk
 from headrace.replay.durable_point import DurablePoints
-from headrace.replay.live_table import LiveTable
 from headrace.replay.public import core_of
 from headrace.replay.public_writer import rows_of
 from headrace.store.arena import Arena
 from headrace.store.store import Store
+from headrace.tables.live_table import LiveTable
 
 STEP = {"observation": 0.0, "action": 0, "reward": 0.0, "terminated": False, "truncated": False}
 SIGNATURE = hr.Signature.like(STEP)

@@ -10,8 +10,8 @@ from click.testing import CliRunner
 import headrace as hr
 from headrace.cli import main
 from headrace.replay.public import core_of
-from headrace.replay.selectors import Fifo, MaxHeap, MinHeap, Prioritized, Uniform
 from headrace.replay.stored import StoredReplay
+from headrace.tables.description.selectors import Fifo, MaxHeap, MinHeap, Prioritized, Uniform
 
 SIGNATURE = hr.Signature.like({"x": 0, "wide": np.zeros(300, np.float32)})
 RULES = [hr.ItemRule("t", 1, lookahead=1), hr.ItemRule("heap", 2)]
@@ -126,8 +126,8 @@ def test_d8_any_bit_that_changed_in_a_closed_store_is_noticed_or_does_no_harm(cl
 @pytest.mark.parametrize(("name", "value"), [("priorities", 16.0), ("times", 7), ("keys", 3)])
 def test_d8_items_that_could_be_but_are_others_than_were_closed(closed, name, value):
     """A priority of 8 that has become 16 fits in with everything."""
-    from headrace.replay.item_memory import found_items
     from headrace.store.arena import Arena
+    from headrace.tables.item_memory import found_items
 
     (path,) = closed.glob("items-0-*")
     memory = found_items(Arena.file(path, path.stat().st_size))

@@ -15,13 +15,13 @@ import pytest
 import xxhash
 
 import headrace as hr
-from headrace.replay.item_memory import found_items
 from headrace.replay.public import core_of
-from headrace.replay.rate_limiters import MinSize
-from headrace.replay.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
 from headrace.store.arena import Arena
 from headrace.store.layout import LANES, NEXT, PAGE_WORDS, USED
-from headrace.tables.layout import FIRST, LIVE, SPAN
+from headrace.tables.description.rate_limiters import MinSize
+from headrace.tables.description.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
+from headrace.tables.item_memory import found_items
+from headrace.tables.items.layout import FIRST, LIVE, SPAN
 
 SIGNATURE = hr.Signature.like({"x": 0, "y": np.zeros(3, np.float32)})
 

@@ -16,8 +16,8 @@ import pytest
 
 import headrace as hr
 from headrace.replay.public import core_of
-from headrace.replay.selectors import Fifo, MaxHeap, Uniform
 from headrace.store import checked_arrays, retained
+from headrace.tables.description.selectors import Fifo, MaxHeap, Uniform
 
 SCRIPT = Path(__file__).with_name("power.py")
 ROUNDS = os.environ.get("HEADRACE_POWER_ROUNDS", "6")

@@ -13,10 +13,10 @@ import headrace as hr
 from headrace.cli import main
 from headrace.replay import disk
 from headrace.replay.public import core_of
-from headrace.replay.selectors import Fifo, Uniform
 from headrace.replay.stored import StoredReplay
 from headrace.store.arena import Arena
 from headrace.store.checked_json import write_checked_json
+from headrace.tables.description.selectors import Fifo, Uniform
 
 SMALL = hr.Signature.like({"x": 0})
 FRAMES = hr.Signature.like({"mask": np.zeros(100, np.uint8), "x": 0, "frame": np.zeros((84, 84), np.uint8)})

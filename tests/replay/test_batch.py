@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import headrace as hr
-from headrace.replay.live_table import LiveTable
 from headrace.replay.public import core_of
 from headrace.replay.quick import may_be_small
-from headrace.replay.selectors import Fifo, Lifo, Uniform
+from headrace.tables.description.selectors import Fifo, Lifo, Uniform
+from headrace.tables.live_table import LiveTable
 
 SIGNATURE = hr.Signature.like(
     {

@@ -7,8 +7,8 @@ import pytest
 
 import headrace as hr
 from headrace.replay.public import core_of
-from headrace.replay.rate_limiters import Queue
-from headrace.replay.selectors import Fifo, Uniform
+from headrace.tables.description.rate_limiters import Queue
+from headrace.tables.description.selectors import Fifo, Uniform
 
 SIGNATURE = hr.Signature.like({"x": 0})
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.replay.rules import WholeEpisodes
+from headrace.tables.description.rules import WholeEpisodes
 from headrace.views import View
 
 SIGNATURE = hr.Signature.like(

@@ -17,7 +17,7 @@ from headrace.replay import quick
 from headrace.replay.public import core_of
 from headrace.replay.sampling import Sampling
 from headrace.store import copier
-from headrace.tables.layout import FIRST
+from headrace.tables.items.layout import FIRST
 from headrace.views import View, transition
 
 SIGNATURE = hr.Signature.like(

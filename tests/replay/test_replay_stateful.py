@@ -14,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import headrace as hr
 from headrace.replay.public import core_of
-from headrace.replay.rate_limiters import CustomRateLimiter, MinSize, Queue, SampleToInsertRatio
-from headrace.replay.selectors import (
+from headrace.tables.description.rate_limiters import CustomRateLimiter, MinSize, Queue, SampleToInsertRatio
+from headrace.tables.description.selectors import (
     CustomSelector,
     Fifo,
     Lifo,
@@ -25,7 +25,7 @@ from headrace.replay.selectors import (
     SelectorIndex,
     Uniform,
 )
-from headrace.tables.layout import DEAD, FIRST, SPAN
+from headrace.tables.items.layout import DEAD, FIRST, SPAN
 from headrace.testing import FakeClock, RankBased
 
 SIGNATURE = hr.Signature.like({"n": np.int64(0), "nested": {"twice": np.zeros(2, np.float64)}})

@@ -6,9 +6,9 @@ import pytest
 import headrace as hr
 from headrace.replay.public import core_of
 from headrace.replay.public_writer import rows_of
-from headrace.replay.rules import WholeEpisodes
-from headrace.replay.selectors import Fifo
 from headrace.spec import ArraySpec, Signature
+from headrace.tables.description.rules import WholeEpisodes
+from headrace.tables.description.selectors import Fifo
 
 PAD, DROP, TILE = hr.EndOfEpisode.PAD, hr.EndOfEpisode.DROP, hr.EndOfEpisode.TILE
 SIGNATURE = Signature({"observation": {"n": ArraySpec((), np.int64)}, "kind": ArraySpec((), np.int32)})

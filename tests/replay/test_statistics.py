@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import headrace as hr
-from headrace.replay.rate_limiters import Queue, SampleToInsertRatio
-from headrace.replay.selectors import Fifo, MaxHeap, Prioritized, Uniform
+from headrace.tables.description.rate_limiters import Queue, SampleToInsertRatio
+from headrace.tables.description.selectors import Fifo, MaxHeap, Prioritized, Uniform
 from headrace.testing import FakeClock, RankBased
 
 SIGNATURE = hr.Signature.like({"n": np.int64(0), "x": np.zeros(6, np.float32)})

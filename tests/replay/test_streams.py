@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.replay.public_writer import rows_of
-from headrace.replay.selectors import Fifo
 from headrace.spec import ArraySpec, Signature
+from headrace.tables.description.selectors import Fifo
 from headrace.trajectories.windows import windows
 
 CONTINUE = hr.EndOfEpisode.CONTINUE

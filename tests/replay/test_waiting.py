@@ -16,8 +16,8 @@ import headrace as hr
 import headrace.replay.sampling as sampling_module
 from headrace.replay.public import core_of
 from headrace.replay.public_writer import rows_of
-from headrace.replay.rate_limiters import MinSize, Queue
-from headrace.replay.selectors import Fifo, Lifo, Prioritized, Uniform
+from headrace.tables.description.rate_limiters import MinSize, Queue
+from headrace.tables.description.selectors import Fifo, Lifo, Prioritized, Uniform
 from headrace.testing import FakeClock
 
 SIGNATURE = hr.Signature.like({"n": np.int64(0)})

@@ -8,7 +8,7 @@ import pytest
 import headrace as hr
 from headrace.replay.public import core_of
 from headrace.replay.public_writer import rows_of
-from headrace.replay.selectors import Fifo, Lifo
+from headrace.tables.description.selectors import Fifo, Lifo
 
 SIGNATURE = hr.Signature.like(
     {"observation": np.zeros(2, np.float32), "reward": np.float32(0), "n": np.int64(0)}

@@ -9,7 +9,7 @@ import pytest
 import headrace
 
 PACKAGE = Path(headrace.__file__).parent
-TWINS = sorted(path for path in PACKAGE.glob("*/*.pxd") if "enum:" in path.read_text())
+TWINS = sorted(path for path in PACKAGE.rglob("*.pxd") if "enum:" in path.read_text())
 
 
 def constants_of(text: str) -> dict[str, int]:
@@ -23,7 +23,12 @@ def constants_of(text: str) -> dict[str, int]:
 
 def test_there_are_such_files():
     names = {str(path.relative_to(PACKAGE)) for path in TWINS}
-    assert names == {"replay/quick_kernel.pxd", "store/layout.pxd", "store/records.pxd", "tables/layout.pxd"}
+    assert names == {
+        "replay/quick_kernel.pxd",
+        "store/layout.pxd",
+        "store/records.pxd",
+        "tables/items/layout.pxd",
+    }
 
 
 @pytest.mark.parametrize("path", TWINS, ids=lambda path: f"{path.parent.name}/{path.name}")
@@ -31,5 +36,5 @@ def test_constants_for_the_compiler_are_those_of_python(path: Path):
     text = path.read_text()
     compiled = constants_of(text)
     assert len(compiled) == len(re.findall(r"^    (?:const long long )?\w+ (?:=|\")", text, re.MULTILINE))
-    module = importlib.import_module(f"headrace.{path.parent.name}.{path.stem}")
+    module = importlib.import_module(".".join(("headrace", *path.relative_to(PACKAGE).with_suffix("").parts)))
     assert compiled == {name: getattr(module, name) for name in compiled}

@@ -16,8 +16,9 @@ from headrace.store.arena import Arena
 from headrace.store.block import LaneBlock
 from headrace.store.layout import STEP_MASK
 from headrace.store.store import Store
-from headrace.tables.cutting import Cut, Cutter, Windows
-from headrace.tables.layout import DROP
+from headrace.tables.description.cut import Cut
+from headrace.tables.items.layout import DROP
+from headrace.tables.windows.cutting import Cutter, Windows
 from headrace.trajectories.windows import windows
 
 SIGNATURE = Signature({"number": ArraySpec((), np.int64), "observation": ArraySpec((), np.int64)})

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import headrace as hr
-from headrace.replay.item_ring import ItemRing
 from headrace.replay.public import core_of
-from headrace.tables import drawing
-from headrace.tables.layout import ROW, SIZE, SLOT, TIMES
+from headrace.tables.item_ring import ItemRing
+from headrace.tables.items import drawing
+from headrace.tables.items.layout import ROW, SIZE, SLOT, TIMES
 
 SAMPLERS = [
     hr.selectors.Uniform(),

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.tables.heap import Heap
+from headrace.tables.indexes.heap import Heap
 
 CAPACITY = 20
 PRIORITIES = st.sampled_from([0.0, 1.0, 1.5, 2.0, 1e300])

@@ -5,16 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.replay.item_memory import found_items, new_items, shape_for, with_selectors
-from headrace.replay.selectors import Fifo, MaxHeap, MinHeap, Prioritized, Uniform
 from headrace.store.arena import Arena
 from headrace.store.layout import LANES, NEXT, PAGE_WORDS, PREVIOUS, REFERENCES, USED, StoreArrays
 from headrace.store.pinning import Pins
 from headrace.store.window import Window
-from headrace.tables import changing, drawing, inserting, journal, moving
-from headrace.tables.counting import count_rows
-from headrace.tables.items import Items, weight
-from headrace.tables.layout import (
+from headrace.tables.description.selectors import Fifo, MaxHeap, MinHeap, Prioritized, Uniform
+from headrace.tables.item_memory import found_items, new_items, shape_for, with_selectors
+from headrace.tables.items import changing, compaction, drawing, inserting, journal
+from headrace.tables.items.counting import count_rows
+from headrace.tables.items.items import Items, weight
+from headrace.tables.items.layout import (
     ACTIVE,
     DEAD,
     DONE,
@@ -67,7 +67,7 @@ class Ring:
         if len(arrays.touches):
             arrays.touches[slots] = np.arange(len(there))
         arrays.ring[[FIRST, SPAN, LIVE, TOUCHES]] = first, len(there), sum(there), len(there)
-        moving.reindex(self.items)
+        compaction.reindex(self.items)
         self.model = [
             [int(arrays.keys[slot]), int(arrays.rows[slot]), float(arrays.priorities[slot]), touch]
             for touch, slot in enumerate(slots)
@@ -98,7 +98,7 @@ class Ring:
     def check(self):
         arrays = self.arrays
         slots = np.full(len(self.model), -1)
-        moving.live_slots(self.items, slots)
+        compaction.live_slots(self.items, slots)
         assert arrays.ring[LIVE] == len(self.model)
         assert arrays.keys[slots].tolist() == [key for key, *_ in self.model]
         assert arrays.rows[slots].tolist() == [row for _, row, *_ in self.model]
@@ -182,7 +182,7 @@ def test_the_journal_undoes_what_was_done_since_it_began(ring, data):
     keys = data.draw(some_keys(ring))
     changing.update(ring.items, np.array(keys, np.uint64), np.arange(len(keys), dtype=np.float64))
     slots = np.empty(len(ring.model), np.int64)
-    moving.live_slots(ring.items, slots)
+    compaction.live_slots(ring.items, slots)
     integers = np.empty((4, len(slots)), np.int64)
     integers[SLOT] = slots
     drawing.take(ring.items, 0, len(slots), np.empty(len(slots), np.uint64), integers, np.empty(len(slots)))
@@ -202,7 +202,7 @@ def test_the_journal_gives_back_slots_that_are_filled_again(with_windows):
     ring = Ring(SELECTORS[0], 5, 3, [True] * 4, [1] * 4)
     shape = ring.memory.shape._replace(with_windows=with_windows, with_priorities=False)
     memory = new_items(shape, *SELECTORS[0])
-    moving.move_items(ring.items, Items(memory.arrays, ring.pins))
+    compaction.move_items(ring.items, Items(memory.arrays, ring.pins))
     arrays, told = memory.arrays, np.zeros(TOLD_WORDS, np.int64)
     told[MAX_SIZE] = 4
     if with_windows:
@@ -244,7 +244,7 @@ def test_items_that_move_stay_what_they_were_without_holes(ring, room, selectors
     shape = shape_for(*selectors, len(ring.model) + room, with_windows=True, with_priorities=False)
     memory = new_items(shape, *selectors)
     ring.arrays.common[PRIORITY_OF_ALL] = 4.0
-    moving.move_items(ring.items, Items(memory.arrays, ring.pins))
+    compaction.move_items(ring.items, Items(memory.arrays, ring.pins))
     if not memory.shape.with_priorities:
         assert memory.arrays.common[PRIORITY_OF_ALL] == 4.0
         for item in ring.model:
@@ -264,7 +264,7 @@ def test_there_must_be_room_for_items_that_move():
     ring = Ring(SELECTORS[0], 4, 3, [True, False, True], [1, 1, 1])
     memory = new_items(ring.memory.shape._replace(capacity=1), *SELECTORS[0])
     with pytest.raises(ValueError, match="expected room for 2 items, got 1"):
-        moving.move_items(ring.items, Items(memory.arrays, ring.pins))
+        compaction.move_items(ring.items, Items(memory.arrays, ring.pins))
 
 
 @pytest.mark.parametrize("wrong", [-1.0, -5e-324, np.inf, np.nan])
@@ -295,7 +295,7 @@ def test_kernels_refuse_arrays_that_do_not_fit():
     with pytest.raises(ValueError, match="slots: expected 2 or more, got 1"):
         changing.find_keys(ring.items, keys, np.zeros(1, np.int64))
     with pytest.raises(ValueError, match="slots: expected 2, got 1"):
-        moving.live_slots(ring.items, np.zeros(1, np.int64))
+        compaction.live_slots(ring.items, np.zeros(1, np.int64))
     with pytest.raises(ValueError, match="windows: expected 1 or 3, got 2"):
         changing.unpin_items(ring.pins, np.zeros(3, np.int64), np.ones((2, 3), np.uint32))
 

@@ -16,9 +16,9 @@ from headrace.store.mending import EMPTY_PAGE, PageMender
 from headrace.store.pinning import Pins
 from headrace.store.ranges import flags_of_pages
 from headrace.store.window import Window
-from headrace.tables.items import Items
-from headrace.tables.layout import DEAD, FIRST, RECORD_ROW, SPAN
-from headrace.tables.recovery import first_wrong, pin_found, pin_items, remove_broken
+from headrace.tables.items.items import Items
+from headrace.tables.items.layout import DEAD, FIRST, RECORD_ROW, SPAN
+from headrace.tables.items.recovery import first_wrong, pin_found, pin_items, remove_broken
 
 # Over several pages and round the end of the ring, in more than two blocks of `recovery._pin_found`.
 ITEMS = 2500

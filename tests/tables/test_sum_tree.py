@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.kernels.plain import VARIABLE
-from headrace.tables.layout import CHILDREN, tree_levels
-from headrace.tables.sum_tree import SumTree
+from headrace.tables.indexes.sum_tree import SumTree
+from headrace.tables.items.layout import CHILDREN, tree_levels
 
 CAPACITIES = [1, 2, 15, 16, 17, 255, 256, 257, 4096, 4097, 70_000]
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from headrace.replay.rate_limiters import (
+from headrace.store.arena import Arena
+from headrace.tables.description.rate_limiters import (
     CustomRateLimiter,
     MinSize,
     Queue,
@@ -14,7 +15,7 @@ from headrace.replay.rate_limiters import (
     SampleToInsertRatio,
     Stack,
 )
-from headrace.replay.selectors import (
+from headrace.tables.description.selectors import (
     CustomSelector,
     Fifo,
     Lifo,
@@ -24,7 +25,6 @@ from headrace.replay.selectors import (
     SelectorIndex,
     Uniform,
 )
-from headrace.store.arena import Arena
 from headrace.testing import RankBased, RateLimiterContract, SelectorContract, StorageContract
 
 # ---- selectors -----------------------------------------------------------------------------------------------

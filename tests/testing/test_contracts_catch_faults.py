@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from headrace.replay.rate_limiters import CustomRateLimiter, RateLimiter
-from headrace.replay.selectors import CustomSelector, SelectorIndex
 from headrace.store.arena import Arena
+from headrace.tables.description.rate_limiters import CustomRateLimiter, RateLimiter
+from headrace.tables.description.selectors import CustomSelector, SelectorIndex
 from headrace.testing import RateLimiterContract, SelectorContract, StorageContract
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.replay.selectors import Fifo
+from headrace.tables.description.selectors import Fifo
 
 
 def frame(number, kind=(1, 1)):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import headrace as hr
-from headrace.replay.selectors import Fifo
+from headrace.tables.description.selectors import Fifo
 from headrace.testing import FakeClock
 from headrace.trajectories import observer as observer_module
 from headrace.trajectories.observer_frames import FrameReader

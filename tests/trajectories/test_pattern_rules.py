@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.replay.public import core_of
-from headrace.replay.selectors import Fifo
+from headrace.tables.description.selectors import Fifo
 from headrace.trajectories import Condition, PatternRule
 
 STEP = {

@@ -6,7 +6,7 @@ import numpy as np
 
 import headrace as hr
 from headrace.replay.chosen import Chosen
-from headrace.replay.rules import ChosenWindows
+from headrace.tables.description.rules import ChosenWindows
 from headrace.trajectories.chosen_rows import ChosenRows
 
 STEPS, PARTS = 12_000, 6

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import headrace as hr
-from headrace.replay.selectors import Fifo
+from headrace.tables.description.selectors import Fifo
 
 PAD, TRUNCATE, LAST = hr.EndOfEpisode.PAD, hr.EndOfEpisode.TRUNCATE, hr.EndOfEpisode.LAST
 DROP, TILE, CONTINUE = hr.EndOfEpisode.DROP, hr.EndOfEpisode.TILE, hr.EndOfEpisode.CONTINUE

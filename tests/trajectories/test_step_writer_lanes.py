@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.replay.selectors import Fifo
+from headrace.tables.description.selectors import Fifo
 from headrace.trajectories.windows import windows
 
 DROP, PAD, TILE = hr.EndOfEpisode.DROP, hr.EndOfEpisode.PAD, hr.EndOfEpisode.TILE

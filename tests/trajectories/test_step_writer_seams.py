@@ -9,8 +9,8 @@ import pytest
 import headrace as hr
 from headrace.checks import check_timeout
 from headrace.replay.public import core_of
-from headrace.replay.selectors import Fifo
 from headrace.store.block import LaneBlock
+from headrace.tables.description.selectors import Fifo
 from headrace.testing import RankBased
 
 LANES = 4

@@ -25,9 +25,9 @@ from headrace.collectors.statistics import CollectorStatistics
 from headrace.collectors.worker import ReplayPlace, Task
 from headrace.envs import environment_factory, environment_seeds
 from headrace.replay.public import core_of
-from headrace.replay.rules import ItemRule
 from headrace.spec import ArraySpec
 from headrace.system import need_linux
+from headrace.tables.description.rules import ItemRule
 
 _SHUTDOWN_SECONDS = 10.0
 _INTERRUPTED_SECONDS = 2.0

@@ -22,9 +22,9 @@ from headrace.collectors.statistics import CollectorStatistics, Tally
 from headrace.envs import environment_seeds, is_environment, make_stepper, new_columns
 from headrace.envs.protocol import Autoreset
 from headrace.errors import Closed, StoreFull
-from headrace.replay.rules import ItemRule
 from headrace.spec import ArraySpec
 from headrace.store.arena import Arena
+from headrace.tables.description.rules import ItemRule
 from headrace.weights import apply_weights
 
 _log = logging.getLogger(__name__)

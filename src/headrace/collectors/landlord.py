@@ -14,14 +14,14 @@ from headrace.collectors.batch import Batch
 from headrace.collectors.channel import Lease, Rows
 from headrace.collectors.rollout import EpisodeLedger, by_env, make_batch
 from headrace.errors import Closed, StoreFull
-from headrace.replay.live_table import LiveTable
-from headrace.replay.pending import NewItems, Pending
 from headrace.replay.replay import ReplayCore
-from headrace.replay.rules import ItemRule, checked_rules
 from headrace.store.layout import FINAL, KNOWN, LINKED, NEXT, STEP_MASK, USED, VERSIONED, LaneArrays
 from headrace.store.window import step_after
-from headrace.tables.cutting import Cutter, Windows
-from headrace.tables.layout import CONTINUE
+from headrace.tables.description.rules import ItemRule, checked_rules
+from headrace.tables.items.layout import CONTINUE
+from headrace.tables.live_table import LiveTable
+from headrace.tables.pending import NewItems, Pending
+from headrace.tables.windows.cutting import Cutter, Windows
 
 # The worker fills one page of rows, and has one ahead.
 _ROW_PAGES = 2

@@ -12,8 +12,8 @@ from typing import Any
 from headrace.envs import environment_seeds
 from headrace.envs.columns import check_info_columns
 from headrace.envs.make import check_num_envs
-from headrace.replay.rules import ItemRule, checked_rules
 from headrace.spec import ArraySpec
+from headrace.tables.description.rules import ItemRule, checked_rules
 from headrace.trajectories.replay_interface import check_replay
 
 

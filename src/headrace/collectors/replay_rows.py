@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from headrace.collectors.rollout import RolloutBuffer
 from headrace.errors import Closed, DeadlineExceeded
 from headrace.replay.public import core_of
-from headrace.replay.rules import ItemRule
 from headrace.spec import Signature
+from headrace.tables.description.rules import ItemRule
 
 
 class ReplayRows:

@@ -64,10 +64,10 @@ def _missing() -> list[str]:
 
     An installed package has no `.pxd` files and is whole or not; in a clone a kernel may be newer than the last build.
     """
-    sources = [path.with_suffix(".py") for path in _PACKAGE.glob("*/*.pxd")]
+    sources = [path.with_suffix(".py") for path in _PACKAGE.rglob("*.pxd")]
     kernels = [path for path in sources if path.is_file() and b"\nimport cython\n" in path.read_bytes()]
     kernels.append(_PACKAGE / "kernels" / "numbers.py")
-    return sorted({f"{path.parent.name}/{path.name}" for path in kernels if not _is_compiled(path)})
+    return sorted({path.relative_to(_PACKAGE).as_posix() for path in kernels if not _is_compiled(path)})
 
 
 def _is_compiled(source: Path) -> bool:

@@ -25,23 +25,10 @@ from headrace.persist.manifest import (
     TableEntry,
     read_manifest,
 )
-from headrace.replay.custom_ring import for_kernels
-from headrace.replay.description import table_of
 from headrace.replay.generator import generator_state
-from headrace.replay.item_memory import ItemMemory
-from headrace.replay.item_state import (
-    PER_ITEM,
-    RECORDS,
-    ItemState,
-    arrays_by_name,
-    empty_memory,
-    finish_items,
-    segments,
-)
 from headrace.replay.mending import FoundItems, Where, mend
 from headrace.replay.replay import ReplayCore
-from headrace.replay.states import COUNTS, ReplayState, TableState
-from headrace.replay.table import Table
+from headrace.replay.states import ReplayState
 from headrace.spec import Signature
 from headrace.store.layout import (
     LANES,
@@ -55,7 +42,20 @@ from headrace.store.layout import (
 )
 from headrace.store.ranges import used_ranges
 from headrace.store.store import Store
-from headrace.tables.layout import (
+from headrace.tables.custom_ring import for_kernels
+from headrace.tables.description.table import Table
+from headrace.tables.description.table_json import table_from_json
+from headrace.tables.item_memory import ItemMemory
+from headrace.tables.item_state import (
+    PER_ITEM,
+    RECORDS,
+    ItemState,
+    arrays_by_name,
+    empty_memory,
+    finish_items,
+    segments,
+)
+from headrace.tables.items.layout import (
     FIRST,
     RECORD_ROW,
     RECORD_TIMES,
@@ -64,6 +64,7 @@ from headrace.tables.layout import (
     SPAN,
     WINDOW_WORDS,
 )
+from headrace.tables.table_state import COUNTS, TableState
 
 # Where a checkpoint has more pages than this machine would reserve.
 _SPARE_PAGES = 64
@@ -133,7 +134,7 @@ class _Checkpoint:
     def replay(self, tables: Sequence[Table] | None) -> ReplayCore:
         """The replay, with other settings if `tables` has them."""
         manifest = self._manifest
-        saved = [table_of(entry.table) for entry in manifest.tables]
+        saved = [table_from_json(entry.table) for entry in manifest.tables]
         if not saved:
             raise ValueError("expected at least one table, got none")
         chosen = _chosen(self._folder, saved, tables)

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from headrace.replay.description import TableRecord
 from headrace.replay.generator import GeneratorRecord
 from headrace.store.checked_json import checked_json, read_checked_json
+from headrace.tables.description.table_json import TableJson
 
 MANIFEST = "manifest.json"
 # Version 2 hashes files by pieces, and keeps key, row and times of an item side by side.
@@ -41,7 +41,7 @@ SCRATCH = 256
 class TableEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One table; its items are in `file` (see `replay.item_state.ItemState`)."""
 
-    table: TableRecord
+    table: TableJson
     counts: dict[str, int]
     capacity: int
     ring: tuple[int, ...]

@@ -20,11 +20,9 @@ from headrace.checks import check_count
 from headrace.persist.files import HashedWriter, crew, record_of_array
 from headrace.persist.folders import new_folder, publish, remove_older
 from headrace.persist.manifest import SCRATCH, FileRecord, Manifest, TableEntry, write_manifest
-from headrace.replay.description import record_of
 from headrace.replay.generator import generator_record
-from headrace.replay.item_state import RECORDS, ItemState
 from headrace.replay.replay import ReplayCore
-from headrace.replay.states import ReplayState, TableState
+from headrace.replay.states import ReplayState
 from headrace.store.held_pages import HeldPages
 from headrace.store.layout import (
     FINAL,
@@ -41,7 +39,10 @@ from headrace.store.layout import (
 )
 from headrace.store.ranges import flagged_rows, used_ranges
 from headrace.store.store import Store
-from headrace.tables.layout import RECORD_ROW
+from headrace.tables.description.table_json import table_to_json
+from headrace.tables.item_state import RECORDS, ItemState
+from headrace.tables.items.layout import RECORD_ROW
+from headrace.tables.table_state import TableState
 
 # Pages are written, and given back, so many bytes at a time.
 _GROUP_BYTES = 32 << 20
@@ -69,7 +70,7 @@ def _refuse_what_cannot_be_written_down(replay: ReplayCore) -> None:
     replay.store.signature.to_json()
     for name in replay.table_names:
         try:
-            record_of(replay.live_table(name).description())
+            table_to_json(replay.live_table(name).description())
         except ValueError as error:
             raise ValueError(
                 f"save: table {name!r}: {error}. Nothing was written. Make the replay that is saved with one of "
@@ -290,7 +291,7 @@ def _entry_of(table: TableState[ItemState], file: str) -> TableEntry:
     items = table.items
     real, invented, lookahead = items.window.tolist()
     return TableEntry(
-        record_of(table.table),
+        table_to_json(table.table),
         table.counts,
         items.capacity,
         tuple(items.ring.tolist()),

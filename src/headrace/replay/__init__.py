@@ -1,14 +1,14 @@
 """Which items next: tables with selectors and rate limiters over a store, and the `Replay` that has them."""
 
-from headrace.replay import rate_limiters, selectors
 from headrace.replay.batch import SampledBatch, SampleInfo
 from headrace.replay.estimate import estimate_bytes
 from headrace.replay.packing import PackedBatch
 from headrace.replay.public import Replay
 from headrace.replay.public_writer import Writer
-from headrace.replay.rules import ItemRule
-from headrace.replay.table import Table
 from headrace.replay.table_handle import TableHandle
+from headrace.tables.description import rate_limiters, selectors
+from headrace.tables.description.rules import ItemRule
+from headrace.tables.description.table import Table
 
 __all__ = [
     "ItemRule",

@@ -14,11 +14,11 @@ import xxhash
 from numpy.typing import NDArray
 
 from headrace.replay.disk_header import DiskHeader
-from headrace.replay.item_memory import ItemMemory
-from headrace.replay.item_state import arrays_by_name, segments
 from headrace.store.layout import FINAL, LANES, NO_LINK, STARTS, USED, VERSIONED
 from headrace.store.store import Store
-from headrace.tables.layout import (
+from headrace.tables.item_memory import ItemMemory
+from headrace.tables.item_state import arrays_by_name, segments
+from headrace.tables.items.layout import (
     ACTIVE,
     FIRST,
     PRIORITY_OF_ALL,

@@ -14,13 +14,13 @@ from headrace.replay.checksums import Checksums, checksums_of, hash_of_page, pag
 from headrace.replay.disk_header import DiskHeader
 from headrace.replay.generations import Generations
 from headrace.replay.generator import GeneratorRecord, generator_state
-from headrace.replay.item_memory import ItemMemory
 from headrace.replay.mending import check_items, pin_tables
 from headrace.store.arena import Arena
 from headrace.store.checked_json import read_checked_json, write_checked_json
 from headrace.store.layout import LANES
 from headrace.store.room import no_room
 from headrace.store.store import Store
+from headrace.tables.item_memory import ItemMemory
 
 CLOSED, HASHES = "closed.json", "hashes"
 _FORMAT, _VERSION = "headrace closed store", 2

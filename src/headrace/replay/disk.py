@@ -42,11 +42,9 @@ from headrace.replay.durable_point import DURABLE, RELEASED, DurablePoint, Durab
 from headrace.replay.durable_ring import DurableRing
 from headrace.replay.generations import Generations
 from headrace.replay.generator import generator_record, generator_state
-from headrace.replay.item_memory import ItemMemory
 from headrace.replay.mending import mend
 from headrace.replay.recovery import restore_rows, restored_items
 from headrace.replay.rows_file import ROWS, cut, open_rows
-from headrace.replay.table import Table
 from headrace.spec import Signature
 from headrace.store.arena import Arena
 from headrace.store.boot import boot_id
@@ -54,7 +52,9 @@ from headrace.store.checked_json import read_checked_json, write_checked_json
 from headrace.store.layout import plan
 from headrace.store.store import Store
 from headrace.system import lock, need_linux, sync_folder, unlock
-from headrace.tables.layout import DELETES, IGNORED_DELETES, IGNORED_UPDATES, INSERTS, SAMPLES, UPDATES
+from headrace.tables.description.table import Table
+from headrace.tables.item_memory import ItemMemory
+from headrace.tables.items.layout import DELETES, IGNORED_DELETES, IGNORED_UPDATES, INSERTS, SAMPLES, UPDATES
 
 _LOGGER = logging.getLogger(__name__)
 

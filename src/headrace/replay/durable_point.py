@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 from headrace.errors import CheckpointError
 from headrace.replay.disk_header import DiskHeader
 from headrace.replay.durable_ring import DurableRing
-from headrace.replay.item_state import PER_ITEM, ItemState
 from headrace.store.arena import Arena
 from headrace.store.checked_arrays import read_checked_arrays, write_checked_arrays
 from headrace.store.layout import LANES, LINKED, LINKED_ROWS, USED
@@ -36,7 +35,8 @@ from headrace.store.ranges import flagged_rows, used_ranges
 from headrace.store.retained import RetainedPages
 from headrace.store.room import no_room
 from headrace.store.store import Store
-from headrace.tables.layout import RING_WORDS
+from headrace.tables.item_state import PER_ITEM, ItemState
+from headrace.tables.items.layout import RING_WORDS
 
 DURABLE, RELEASED = "durable", "released"
 _FORMAT, _VERSION = "headrace durable point", 1

@@ -11,22 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import StoreFull
 from headrace.replay.generations import Generations
-from headrace.replay.item_memory import ItemMemory, ItemShape, new_items, with_selectors
-from headrace.replay.item_ring import ItemRing
-from headrace.replay.table import Table, kernel_selectors
 from headrace.store.block import LaneBlock, Seam
 from headrace.store.store import Store
-from headrace.tables import journal, moving
-from headrace.tables.appending import commit_seam_and_cut
-from headrace.tables.cutting import Cutter
-from headrace.tables.layout import (
+from headrace.tables.description.table import Table, kernel_selectors
+from headrace.tables.item_memory import ItemMemory, ItemShape, new_items, with_selectors
+from headrace.tables.item_ring import FusedBatch, ItemRing
+from headrace.tables.items import compaction, journal
+from headrace.tables.items.appending import commit_seam_and_cut
+from headrace.tables.items.layout import (
     ACTIVE,
     DELETES,
     IGNORED_DELETES,
@@ -42,10 +41,8 @@ from headrace.tables.layout import (
     TOUCHES,
     UPDATES,
 )
-from headrace.tables.recovery import pin_items
-
-if TYPE_CHECKING:
-    from headrace.replay.quick import QuickBatches
+from headrace.tables.items.recovery import pin_items
+from headrace.tables.windows.cutting import Cutter
 
 JOURNAL_WORDS = journal.words_for(1024)
 """Of a journal to begin with."""
@@ -98,7 +95,7 @@ class DurableRing(ItemRing):
         else:
             # Other selectors keep other arrays.
             new = self._new_of(shape)
-            moving.move_items(self._items_in(found), self._items_in(new))
+            compaction.move_items(self._items_in(found), self._items_in(new))
             self._use(new)
 
     def _shape(self, capacity: int, *, with_windows: bool, with_priorities: bool) -> ItemShape:
@@ -281,7 +278,7 @@ class DurableRing(ItemRing):
         """See `ItemRing.draw`."""
         return self._drawn(super().draw, *arrays, **options)
 
-    def draw_quick(self, quick: QuickBatches) -> tuple[NDArray[np.uint8], int] | None:
+    def draw_quick(self, quick: FusedBatch) -> tuple[NDArray[np.uint8], int] | None:
         """See `ItemRing.draw_quick`."""
         return self._as_one(2 * quick.batch, partial(super().draw_quick, quick))
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headrace.replay.selectors import Selector
-from headrace.replay.table import Table
 from headrace.spec import Signature
 from headrace.store.records import stored_nbytes
+from headrace.tables.description.selectors import Selector
+from headrace.tables.description.table import Table
 
 
 def estimate_bytes(signature: Signature, steps: int, tables: Iterable[Table] = ()) -> int:

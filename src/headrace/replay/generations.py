@@ -10,12 +10,12 @@ import numpy as np
 
 from headrace.errors import CheckpointError
 from headrace.replay.disk_header import DiskHeader
-from headrace.replay.item_memory import ItemMemory, found_items
 from headrace.replay.mending import FoundItems, check_items
 from headrace.store.arena import Arena
 from headrace.store.room import no_room
-from headrace.tables import journal
-from headrace.tables.layout import DELETES, INSERTS, SAMPLES
+from headrace.tables.item_memory import ItemMemory, found_items
+from headrace.tables.items import journal
+from headrace.tables.items.layout import DELETES, INSERTS, SAMPLES
 
 
 class Generations:

@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 
 from headrace.errors import StoreFull
 from headrace.replay.chosen import Chosen
-from headrace.replay.live_table import LiveTable
-from headrace.replay.pending import NewItems, Pending
-from headrace.replay.rules import Rule
 from headrace.replay.streams import Streams, stream_shape
 from headrace.store.block import LaneBlock, Seam
 from headrace.store.layout import FINAL, LINKED, PADDING
 from headrace.store.room import stored_without_items
-from headrace.tables.cutting import Cutter, pin_before, pin_streams
-from headrace.tables.layout import CHOSEN, CONTINUE, WHOLE
+from headrace.tables.description.rules import Rule
+from headrace.tables.items.layout import CHOSEN, CONTINUE, WHOLE
+from headrace.tables.live_table import LiveTable
+from headrace.tables.pending import NewItems, Pending
+from headrace.tables.windows.cutting import Cutter, pin_before, pin_streams
 
 if TYPE_CHECKING:
     from headrace.replay.replay import ReplayCore

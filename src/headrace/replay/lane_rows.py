@@ -18,7 +18,7 @@ from headrace.store.block import LaneBlock, Seam
 from headrace.store.columns import LaneColumns, RowColumns
 from headrace.store.staging import Stage
 from headrace.store.store import Store
-from headrace.tables.layout import CONTINUE, END_NUMBERS
+from headrace.tables.description.cut import CONTINUE, END_NUMBERS
 
 if TYPE_CHECKING:
     from headrace.replay.replay import ReplayCore

@@ -14,8 +14,9 @@ from typing import Any
 from headrace.errors import CheckpointError
 from headrace.store.mending import PageMender
 from headrace.store.store import Store
-from headrace.tables.items import Items
-from headrace.tables.layout import (
+from headrace.tables.items.compaction import reindex
+from headrace.tables.items.items import Items
+from headrace.tables.items.layout import (
     BAD_PRIORITY,
     BAD_WINDOW,
     FIRST,
@@ -32,8 +33,7 @@ from headrace.tables.layout import (
     UNIQUE,
     ItemArrays,
 )
-from headrace.tables.moving import reindex
-from headrace.tables.recovery import first_wrong, is_window, pin_found
+from headrace.tables.items.recovery import first_wrong, is_window, pin_found
 
 Where = Callable[[str, int], str]
 """Tells in which file, and where in it, an entry of an array of items stands."""

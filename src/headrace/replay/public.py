@@ -17,11 +17,11 @@ from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.replay.batch import SampledBatch
 from headrace.replay.public_writer import Writer
 from headrace.replay.replay import STAYS_HERE, ReplayCore, checked_tables
-from headrace.replay.rules import Rule
-from headrace.replay.table import Table
 from headrace.replay.table_handle import TableHandle
 from headrace.spec import Signature
 from headrace.statistics import ReplayStatistics
+from headrace.tables.description.rules import Rule
+from headrace.tables.description.table import Table
 from headrace.views.view import View
 
 

@@ -21,7 +21,7 @@ from headrace.replay.quick_layout import quick_layout
 from headrace.store.fields import Fields
 from headrace.store.gather import Pool, gather
 from headrace.store.store import Store
-from headrace.tables.items import Items
+from headrace.tables.items.items import Items
 from headrace.views.quick import LAST, QuickViews
 from headrace.views.returns import Returns
 

@@ -4,9 +4,9 @@ from headrace.kernels.hints cimport move
 from headrace.kernels.kinds cimport *
 from headrace.store.copying cimport copy_fields
 from headrace.store.window cimport Window
-from headrace.tables.drawing cimport draw_all
-from headrace.tables.items cimport Items
-from headrace.tables.layout cimport HAS_SEQUENCES, INVENTED, LOOKAHEAD, REAL, ROW, STREAM
+from headrace.tables.items.drawing cimport draw_all
+from headrace.tables.items.items cimport Items
+from headrace.tables.items.layout cimport HAS_SEQUENCES, INVENTED, LOOKAHEAD, REAL, ROW, STREAM
 from headrace.views.returns cimport Returns
 
 ctypedef float[::1] Singles

@@ -13,9 +13,9 @@ if not cython.compiled:
     from headrace.kernels.hints import move
     from headrace.kernels.kinds import Bool, Bytes, Int, LongTable
     from headrace.store.copying import copy_fields
-    from headrace.tables.drawing import draw_all
-    from headrace.tables.items import Items
-    from headrace.tables.layout import HAS_SEQUENCES, INVENTED, LOOKAHEAD, REAL, ROW, STREAM
+    from headrace.tables.items.drawing import draw_all
+    from headrace.tables.items.items import Items
+    from headrace.tables.items.layout import HAS_SEQUENCES, INVENTED, LOOKAHEAD, REAL, ROW, STREAM
     from headrace.views.returns import Returns
 
     # The words of a window: where its offsets begin and how many there are; whether its columns are known only after

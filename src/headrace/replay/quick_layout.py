@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from headrace.replay.quick_kernel import MOVE_WORDS, OFFSETS, PLACE, WINDOW_WORDS
 from headrace.store.records import COUNT, ROWS, TO, by_rows, fields, record_layout
 from headrace.store.store import Store
-from headrace.tables.layout import SIZE, TIMES
+from headrace.tables.items.layout import SIZE, TIMES
 from headrace.views.quick import LAST, THE_ROWS, QuickViews
 from headrace.views.returns import sum_dtype
 

@@ -13,17 +13,17 @@ from headrace.errors import CheckpointError
 from headrace.replay.durable_point import DurablePoint
 from headrace.replay.durable_ring import JOURNAL_WORDS
 from headrace.replay.generations import Generations
-from headrace.replay.item_memory import ItemMemory, new_items, shape_for
-from headrace.replay.item_state import ItemState, arrays_by_name, finish_items, segments
-from headrace.replay.table import Table, kernel_selectors
 from headrace.store.layout import LINKED
 from headrace.store.mending import EMPTY_PAGE, PageMender
 from headrace.store.pinning import Pins
 from headrace.store.ranges import flagged_rows, used_ranges
 from headrace.store.store import Store
-from headrace.tables.items import Items
-from headrace.tables.layout import FIRST, SPAN
-from headrace.tables.recovery import remove_broken
+from headrace.tables.description.table import Table, kernel_selectors
+from headrace.tables.item_memory import ItemMemory, new_items, shape_for
+from headrace.tables.item_state import ItemState, arrays_by_name, finish_items, segments
+from headrace.tables.items.items import Items
+from headrace.tables.items.layout import FIRST, SPAN
+from headrace.tables.items.recovery import remove_broken
 
 
 def restore_rows(store: Store, point: DurablePoint) -> Pins:

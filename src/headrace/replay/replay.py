@@ -16,24 +16,24 @@ from headrace.checks import check_count
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.errors import Closed, SpecError
 from headrace.forking import REPLAYS, HomeProcess, may_read_copies
-from headrace.replay.custom_ring import new_ring
 from headrace.replay.disk import Disk
-from headrace.replay.distribution import SkippedKeys
-from headrace.replay.item_memory import ItemMemory
-from headrace.replay.item_ring import ItemRing
-from headrace.replay.item_state import ItemState
-from headrace.replay.live_table import LiveTable
 from headrace.replay.padding import plain_paddings, read_padding
-from headrace.replay.rules import Rule
 from headrace.replay.sampling import Sampling
 from headrace.replay.states import ReplayState
-from headrace.replay.table import Table, kernel_selectors
 from headrace.replay.writer import RowWriter
 from headrace.spec import Signature, maker_for
 from headrace.statistics import FrozenDict, ReplayStatistics
 from headrace.store.held_pages import HeldPages
 from headrace.store.store import Store
-from headrace.tables.changing import unpin_items
+from headrace.tables.custom_ring import new_ring
+from headrace.tables.description.rules import Rule
+from headrace.tables.description.table import Table, kernel_selectors
+from headrace.tables.distribution import SkippedKeys
+from headrace.tables.item_memory import ItemMemory
+from headrace.tables.item_ring import ItemRing
+from headrace.tables.item_state import ItemState
+from headrace.tables.items.changing import unpin_items
+from headrace.tables.live_table import LiveTable
 
 _REMEDY = (
     "Use it in the process that made it: collect in another process with hr.AsyncCollector, which writes into this "

@@ -11,14 +11,24 @@ from numpy.typing import NDArray
 
 from headrace.errors import Closed
 from headrace.replay.batch import SampledBatch, SampleInfo
-from headrace.replay.live_table import Draw, LiveTable
 from headrace.replay.packing import BatchLayout
 from headrace.replay.padding import fill_padding
 from headrace.replay.quick import QuickBatches, may_be_small
 from headrace.store.gather import Pool
 from headrace.store.layout import MAX_ROWS
 from headrace.store.store import Store
-from headrace.tables.layout import INVENTED, LOOKAHEAD, PRIORITY, PROBABILITY, REAL, ROW, SIZE, STREAM, TIMES
+from headrace.tables.items.layout import (
+    INVENTED,
+    LOOKAHEAD,
+    PRIORITY,
+    PROBABILITY,
+    REAL,
+    ROW,
+    SIZE,
+    STREAM,
+    TIMES,
+)
+from headrace.tables.live_table import Draw, LiveTable
 from headrace.views.ahead import count_newest, knows_too_little
 from headrace.views.located import Located
 from headrace.views.sampling import SamplingPlan

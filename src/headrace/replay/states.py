@@ -4,35 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
-from headrace.replay.distribution import SkippedKeys
-from headrace.replay.item_memory import ItemMemory
-from headrace.replay.item_state import ItemState
-from headrace.replay.table import Table
 from headrace.spec import Signature
-
-# What a table has counted since it was made.
-COUNTS = ("inserts", "samples", "deletes", "updates", "ignored_updates", "ignored_deletes")
-
-
-SomeItems = TypeVar("SomeItems", ItemState, ItemMemory)
-"""A copy of items to be saved, or items that were loaded, in the arrays that their table will use."""
-
-
-@dataclass
-class TableState(Generic[SomeItems]):
-    """A table with all that it needs to go on, apart from what waits.
-
-    Attributes:
-        table: its description, with the settings of now.
-        counts: int, by the names `COUNTS`.
-        items: its items.
-    """
-
-    table: Table
-    counts: dict[str, int]
-    items: SomeItems
+from headrace.tables.distribution import SkippedKeys
+from headrace.tables.table_state import SomeItems, TableState
 
 
 @dataclass

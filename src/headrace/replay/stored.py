@@ -26,7 +26,7 @@ from headrace.store.boot import boot_id
 from headrace.store.layout import REFERENCES, plan
 from headrace.store.store import Store
 from headrace.system import lock
-from headrace.tables.layout import LIVE
+from headrace.tables.items.layout import LIVE
 
 __all__ = ["StoredReplay", "is_store"]
 

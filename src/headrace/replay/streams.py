@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.tables.layout import STREAM
+from headrace.tables.items.layout import STREAM
 
 
 class Streams:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.replay.rate_limiters import RateLimiter
 from headrace.statistics import TableDistribution, TableStatistics
+from headrace.tables.description.rate_limiters import RateLimiter
 
 if TYPE_CHECKING:
-    from headrace.replay.live_table import LiveTable
     from headrace.replay.replay import ReplayCore
+    from headrace.tables.live_table import LiveTable
 
 
 class TableHandle:

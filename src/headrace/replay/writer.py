@@ -15,9 +15,9 @@ from headrace.errors import Closed, StoreFull
 from headrace.replay.chosen import Chosen
 from headrace.replay.item_maker import ItemMaker, Made
 from headrace.replay.lane_rows import LaneRows
-from headrace.replay.pending import NewItems, Pending
-from headrace.replay.rules import Rule, check_priority, checked_rules
 from headrace.store.room import stored_without_items
+from headrace.tables.description.rules import Rule, check_priority, checked_rules
+from headrace.tables.pending import NewItems, Pending
 from headrace.waits import Wait
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""Tables as kernels know them: items, what selectors keep of them, how windows are cut."""
+"""The state machine of a table: items, selectors, limiters, windows, draws and updates. No thread, no file, no user."""

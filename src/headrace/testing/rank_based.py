@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.replay.selectors import CustomSelector, SelectorIndex
+from headrace.tables.description.selectors import CustomSelector, SelectorIndex
 
 
 @dataclass(frozen=True)

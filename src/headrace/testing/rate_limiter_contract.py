@@ -8,9 +8,9 @@ import math
 from abc import ABC, abstractmethod
 
 from headrace.replay import Replay, Table
-from headrace.replay.rate_limiters import RateLimiter
-from headrace.replay.selectors import Fifo
 from headrace.spec import Signature
+from headrace.tables.description.rate_limiters import RateLimiter
+from headrace.tables.description.selectors import Fifo
 from headrace.testing.pytest_hypothesis import given_contract, hypothesis, strategies
 
 _SIGNATURE = Signature.like({"n": 0})

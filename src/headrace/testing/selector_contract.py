@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.replay import Replay, SampleInfo, Table
-from headrace.replay.selectors import AnySelector, CustomSelector, Fifo, Uniform
 from headrace.spec import Signature
+from headrace.tables.description.selectors import AnySelector, CustomSelector, Fifo, Uniform
 from headrace.testing.pytest_hypothesis import given_contract, hypothesis, strategies
 
 _SIGNATURE = Signature.like({"n": 0})

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.replay.chosen import Chosen
-from headrace.replay.rules import ChosenWindows, Rule
+from headrace.tables.description.rules import ChosenWindows, Rule
 
 
 class ChosenRows:

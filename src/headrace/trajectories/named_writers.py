@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.ends import EndOfEpisode
-from headrace.replay.rules import ItemRule, PriorityFunction
+from headrace.tables.description.rules import ItemRule, PriorityFunction
 from headrace.trajectories.step_rules import EpisodeRule, NStepRule
 from headrace.trajectories.step_writer import StepWriter
 from headrace.views.view import View

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Self
 from headrace.checks import check_timeout, shown
 from headrace.errors import Closed, DeadlineExceeded, SpecError
 from headrace.replay.public import core_of
-from headrace.replay.rules import check_priority
 from headrace.statistics import StepStatistics
+from headrace.tables.description.rules import check_priority
 from headrace.trajectories.frames import StepType
 from headrace.trajectories.leaving import note_failure
 from headrace.trajectories.observer_frames import FIRST, LAST, MID, Columns, FrameReader

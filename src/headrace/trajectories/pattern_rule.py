@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from headrace.checks import shown
-from headrace.replay.rules import ChosenWindows, PriorityFunction, checked_priority
+from headrace.tables.description.rules import ChosenWindows, PriorityFunction, checked_priority
 from headrace.trajectories.conditions import Condition
 from headrace.views.view import View
 

@@ -9,7 +9,13 @@ from dataclasses import dataclass
 
 from headrace.checks import check_count, shown
 from headrace.ends import EndOfEpisode
-from headrace.replay.rules import ItemRule, PriorityFunction, Rule, WholeEpisodes, checked_priority
+from headrace.tables.description.rules import (
+    ItemRule,
+    PriorityFunction,
+    Rule,
+    WholeEpisodes,
+    checked_priority,
+)
 from headrace.trajectories.pattern_rule import PatternRule
 from headrace.views.transition import transition
 from headrace.views.view import View

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.replay.chosen import Chosen
-from headrace.replay.rules import Rule
+from headrace.tables.description.rules import Rule
 from headrace.trajectories.dropped_rows import DroppedRows
 from headrace.trajectories.final_observations import read_final_observations
 from headrace.trajectories.held_columns import HeldColumns

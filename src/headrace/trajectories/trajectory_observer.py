@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.checks import check_count
 from headrace.ends import EndOfEpisode
-from headrace.replay.rules import ItemRule
+from headrace.tables.description.rules import ItemRule
 from headrace.trajectories.observer import Observer
 from headrace.trajectories.observer_frames import FIRST, Columns
 from headrace.trajectories.windows import closing_windows, rows_in_no_window

@@ -1,0 +1,136 @@
+"""The description of a table: which items, which next, when, how many."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.checks import check_count
+from headrace.tables.description.rate_limiters import MinSize, Queue, RateLimiter, Stack
+from headrace.tables.description.selectors import AnySelector, CustomSelector, Fifo, Lifo, Selector
+
+
+@dataclass(frozen=True, kw_only=True, init=False)
+class Table:
+    """Items with a sampler, a remover and a rate limiter. A description: the state belongs to the `Replay`.
+
+    Args:
+        name: by which writers and learners ask for it.
+        sampler: which item a draw gives: one of `selectors`, or a `CustomSelector`.
+        remover: which item goes when there are more than `max_size`.
+        max_size: the most items.
+        rate_limiter: when inserting and sampling wait; by default sampling waits for the first item.
+        max_times_sampled: an item leaves when it was sampled so often; 0 sets no limit.
+
+    Raises:
+        ValueError: an empty name, max_size < 1, max_times_sampled < 0, or a limiter that could never open.
+
+    >>> from headrace.replay import selectors
+    >>> Table("replay", sampler=selectors.Uniform(), remover=selectors.Fifo(), max_size=1000).max_size
+    1000
+    """
+
+    # Rules: replay T2
+
+    name: str
+    sampler: AnySelector
+    remover: AnySelector
+    max_size: int
+    rate_limiter: RateLimiter
+    max_times_sampled: int
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        sampler: AnySelector,
+        remover: AnySelector,
+        max_size: int,
+        rate_limiter: RateLimiter = MinSize(1),  # noqa: B008 - immutable
+        max_times_sampled: int = 0,
+    ) -> None:
+        if type(name) is not str or not name:
+            raise ValueError(f"name: expected a non-empty string, got {name!r}")
+        for role, selector in (("sampler", sampler), ("remover", remover)):
+            if not isinstance(selector, Selector | CustomSelector):
+                raise TypeError(
+                    f"table {name!r}: {role}: expected a selector such as Fifo(), got {selector!r}"
+                )
+        max_times_sampled = check_count(f"table {name!r}: max_times_sampled", max_times_sampled, 0)
+        check_size(name, max_size, rate_limiter)
+        fields = {
+            "name": name,
+            "sampler": sampler,
+            "remover": remover,
+            "max_size": int(max_size),
+            "rate_limiter": rate_limiter,
+            "max_times_sampled": max_times_sampled,
+        }
+        for field, value in fields.items():
+            object.__setattr__(self, field, value)
+
+    @classmethod
+    def queue(cls, name: str, max_size: int) -> Table:
+        """First in, first out, each item once; inserting waits while `max_size` items are there.
+
+        >>> Table.queue("requests", 10).max_times_sampled
+        1
+        """
+        # Rules: replay T4
+        return cls(
+            name,
+            sampler=Fifo(),
+            remover=Fifo(),
+            max_size=max_size,
+            rate_limiter=Queue(max_size),
+            max_times_sampled=1,
+        )
+
+    @classmethod
+    def stack(cls, name: str, max_size: int) -> Table:
+        """Last in, first out, each item once; inserting waits while `max_size` items are there.
+
+        >>> Table.stack("newest", 10).sampler
+        Lifo()
+        """
+        # Rules: replay T4
+        return cls(
+            name,
+            sampler=Lifo(),
+            remover=Lifo(),
+            max_size=max_size,
+            rate_limiter=Stack(max_size),
+            max_times_sampled=1,
+        )
+
+
+def check_size(name: str, max_size: int, rate_limiter: RateLimiter) -> None:
+    """Refuse a size that the limiter could never reach.
+
+    Raises:
+        ValueError: with the numbers.
+    """
+    if not isinstance(rate_limiter, RateLimiter):
+        raise TypeError(
+            f"table {name!r}: rate_limiter: expected one such as MinSize(1), got {rate_limiter!r}"
+        )
+    check_count(f"table {name!r}: max_size", max_size, 1)
+    if rate_limiter.min_size > max_size:
+        raise ValueError(
+            f"table {name!r}: the rate limiter waits for {rate_limiter.min_size} items, but max_size is {max_size}: "
+            "sampling would never open. Raise max_size or lower the limiter's minimum"
+        )
+
+
+def kernel_selectors(table: Table) -> tuple[Selector, Selector]:
+    """Its sampler and its remover, for a table whose items lie in files.
+
+    Raises:
+        ValueError: one of them is the user's own; what it keeps would not survive the process.
+    """
+    sampler, remover = table.sampler, table.remover
+    if isinstance(sampler, CustomSelector) or isinstance(remover, CustomSelector):
+        raise ValueError(
+            f"table {table.name!r}: expected selectors of Headrace for a replay with a path, got "
+            f"{sampler!r} and {remover!r}. A selector of your own serves in memory: leave path out"
+        )
+    return sampler, remover

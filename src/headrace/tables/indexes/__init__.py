@@ -1,0 +1,1 @@
+"""Data structures by which selectors find an item: the sum tree and the heap."""

@@ -1,0 +1,134 @@
+"""The items of a table as plain arrays in the order of the ring: what a checkpoint keeps of it.
+
+Slots stay where they are, marked ones included, and so does the capacity: a draw at random finds an item by its slot.
+Selectors' indexes are left out; they are made anew from the items, bit for bit the same.
+
+A checkpoint is read straight into the arrays of a ring: `empty_memory` makes them, `segments` tells where each part of
+a file goes, and `finish_items` adds what the file does not hold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.tables.description.selectors import Selector
+from headrace.tables.item_memory import ItemMemory, new_items, shape_for
+from headrace.tables.items.layout import (
+    FIRST,
+    PRIORITY_OF_ALL,
+    REMOVER_KIND,
+    RING_WORDS,
+    SAMPLER_KIND,
+    SPAN,
+    TOUCHES,
+    ItemArrays,
+)
+
+RECORDS = "items"
+PER_ITEM = (RECORDS, "priorities", "windows", "touches")
+
+
+@dataclass
+class ItemState:
+    """Everything that is not derived.
+
+    Attributes:
+        capacity: slots of the ring.
+        ring: int64[RING_WORDS].
+        priority: of every item that has none of its own.
+        window: uint32[3], of every item that has none of its own.
+        arrays: by name, `[SPAN, ...]` from the oldest item on. "items" is uint32[SPAN, 4]: key, row and times side by
+            side; the others are those of `ItemArrays`. "priorities" and "windows" are there where each item has its
+            own, "touches" with a heap.
+    """
+
+    capacity: int
+    ring: NDArray[np.int64]
+    priority: float
+    window: NDArray[np.uint32]
+    arrays: dict[str, NDArray[Any]]
+
+
+def arrays_by_name(items: ItemArrays) -> dict[str, NDArray[Any]]:
+    """The arrays that have an entry for each slot, by the names of `PER_ITEM`."""
+    arrays: tuple[NDArray[Any], ...] = (items.records, items.priorities, items.windows, items.touches)
+    return {name: array for name, array in zip(PER_ITEM, arrays, strict=True) if len(array)}
+
+
+def room_for_copy(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Arrays as large as those of the items, written once so that filling them costs no page faults."""
+    room = {name: np.empty_like(array) for name, array in arrays.items()}
+    for name, array in arrays.items():
+        # The items may change meanwhile: only pages of memory count here.
+        np.copyto(room[name], array)
+    return room
+
+
+def state_of(items: ItemArrays, room: dict[str, NDArray[Any]]) -> ItemState:
+    """A copy of the items, into `room` where it is large enough.
+
+    Args:
+        items: of a ring.
+        room: what `room_for_copy` made; the ring may have changed since.
+    """
+    first, span = int(items.ring[FIRST]), int(items.ring[SPAN])
+    arrays = {}
+    for name, array in arrays_by_name(items).items():
+        target = room.get(name)
+        if target is None or len(target) < span:
+            target = np.empty((span, *array.shape[1:]), array.dtype)
+        done = 0
+        for part in segments(array, first, span):
+            np.copyto(target[done : done + len(part)], part)
+            done += len(part)
+        arrays[name] = target[:span]
+    return ItemState(
+        len(items.rows),
+        items.ring.copy(),
+        float(items.common[PRIORITY_OF_ALL]),
+        items.common_window.copy(),
+        arrays,
+    )
+
+
+def segments(array: NDArray[Any], first: int, span: int) -> list[NDArray[Any]]:
+    """The parts of an array by slot that hold `span` items from slot `first` on, in the order of the ring."""
+    until_end = min(span, len(array) - first)
+    return [array[first : first + until_end], array[: span - until_end]]
+
+
+def empty_memory(capacity: int, names: set[str], sampler: Selector, remover: Selector) -> ItemMemory:
+    """The arrays of a ring for what was saved under these names; the selectors may be others than then."""
+    has_windows, has_priorities = "windows" in names, "priorities" in names
+    shape = shape_for(sampler, remover, capacity, with_windows=has_windows, with_priorities=has_priorities)
+    return new_items(shape, sampler, remover)
+
+
+def finish_items(items: ItemArrays, state: ItemState, names: set[str]) -> None:
+    """Put in what goes for all items, and what arrays hold that were not saved. Indexes are left empty.
+
+    Args:
+        items: empty but for the arrays `names`.
+        state: without arrays.
+        names: of the arrays that were saved.
+    """
+    first, span = int(state.ring[FIRST]), int(state.ring[SPAN])
+    items.common[PRIORITY_OF_ALL] = state.priority
+    items.common_window[:] = state.window
+    for word in range(RING_WORDS):
+        if word not in (SAMPLER_KIND, REMOVER_KIND):
+            items.ring[word] = state.ring[word]
+    if len(items.priorities) and "priorities" not in names:
+        for part in segments(items.priorities, first, span):
+            part[:] = state.priority
+    if len(items.touches) and "touches" not in names:
+        # Nothing asked for the order of touches before: it is that of insertion.
+        done = 0
+        for part in segments(items.touches, first, span):
+            part[:] = np.arange(done, done + len(part))
+            done += len(part)
+        items.ring[TOUCHES] = span

@@ -1,0 +1,1 @@
+"""The arrays of a table's items, and the kernels that insert, draw, change and recover them."""

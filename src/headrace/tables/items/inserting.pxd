@@ -1,0 +1,28 @@
+from headrace.kernels.kinds cimport *
+from headrace.store.commit cimport Lanes
+from headrace.store.layout cimport REFERENCES
+from headrace.tables.items.drawing cimport choose_one
+from headrace.tables.items.items cimport Items
+from headrace.tables.items.layout cimport *
+
+# See `inserting.insert`; how many went in, and why it stopped. There is one window for all, or one each;
+# all have `priority`, or each its own.
+cdef (Int, Int) insert_rows(
+    Items items, Int first_key, Longs rows, Int count, UInts shapes, Int num_shapes, Doubles priorities, Int num_priorities,
+    double priority, Int pins,
+) noexcept nogil
+cdef (Int, Int) _insert_each(
+    Items items, Int first_key, Longs rows, Int count, UInts shapes, Int num_shapes, Doubles priorities, Int num_priorities,
+    double priority, Int pins,
+) noexcept nogil
+cdef void _let_leave(Items items, Int place) noexcept nogil
+cdef Int _obstacle(Items items, UInts shapes, Int shape, double priority) noexcept nogil
+cdef bint _is_run(
+    Items items, Int count, UInts shapes, Int num_shapes, Int num_priorities, double priority, Int leaving,
+) noexcept nogil
+cdef void _let_run_leave(Items items, Int leaving) noexcept nogil
+cdef void _append_run(Items items, Int first_key, Longs rows, Int count, Int pins) noexcept nogil
+cdef Int _append(Items items, Int key, Int row, UInts shapes, Int shape, double priority) noexcept nogil
+
+# The window of items that are one row; never written.
+cdef UInts _ONE_ROW

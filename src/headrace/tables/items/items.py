@@ -1,0 +1,288 @@
+"""The items of one table, as arrays in the order of insertion, and what each selector keeps beside them.
+
+Items lie in a ring. A new one goes in at the end; one that leaves is marked, and the ends move over marked slots. So
+the order of insertion needs no list, the newest and the oldest are at hand, and a uniform draw is a random slot that is
+drawn again if it is marked (`ItemRing` keeps at least half of the slots live). Keys rise along the ring, so a
+key is found by interpolation, without an index.
+
+What most tables do not need costs them nothing: priorities and windows have arrays only once two items differ, touches
+only if a heap asks for them.
+"""
+
+from __future__ import annotations
+
+import cython
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.tables.items.layout import TOLD_WORDS, IndexArrays, ItemArrays
+
+if not cython.compiled:
+    from headrace.kernels.hints import in_order, power, prefetch
+    from headrace.kernels.kinds import Bool, Doubles, Float, Int, Longs, ULong
+    from headrace.kernels.numbers import Numbers
+    from headrace.store.pinning import Pins
+    from headrace.tables.indexes.heap import Heap
+    from headrace.tables.indexes.sum_tree import SumTree
+    from headrace.tables.items.layout import (
+        COUNT,
+        DEAD,
+        ENTRIES,
+        ENTRY_KEY,
+        ENTRY_PRIORITY,
+        ENTRY_ROW,
+        ENTRY_SLOT,
+        ENTRY_TIMES,
+        ENTRY_TOUCH,
+        ENTRY_WINDOW,
+        ENTRY_WORDS,
+        FIRST,
+        HEAP,
+        INSERTED,
+        LIVE,
+        LOOKAHEAD,
+        PRIORITIZED,
+        PRIORITY_OF_ALL,
+        REAL,
+        RECORD_ROW,
+        RECORD_TIMES,
+        RECORD_WORDS,
+        SAMPLED,
+        SPAN,
+        WINDOW_WORDS,
+    )
+
+_SCRATCH = 256
+
+
+class Index:
+    """The index of one selector over a table's items; FIFO, LIFO, UNIFORM and CUSTOM have an empty one.
+
+    A sum tree's parents wait for `refresh`, so that many changes bring them up to date once.
+
+    Args:
+        arrays: of the index.
+        priorities, touches: of the items.
+    """
+
+    def __init__(self, arrays: IndexArrays, priorities: Doubles, touches: Longs) -> None:
+        self.kind = arrays.kind
+        self.exponent = arrays.exponent
+        self.tree = SumTree(arrays.nodes, arrays.levels)
+        self.heap = Heap(arrays.heap_slots, arrays.heap_places, arrays.sign, priorities, touches)
+
+    def insert(self, slot: Int, priority: Float) -> None:
+        """Tell the selector of a new item."""
+        if self.kind == PRIORITIZED:
+            self.tree.nodes[slot] = weight(self.exponent, priority)
+        elif self.kind == HEAP:
+            self.heap.push(slot)
+
+    def update(self, slot: Int, priority: Float) -> None:
+        """Tell the selector of a changed priority."""
+        if self.kind == PRIORITIZED:
+            self.tree.nodes[slot] = weight(self.exponent, priority)
+        elif self.kind == HEAP:
+            self.heap.moved(slot)
+
+    def remove(self, slot: Int) -> None:
+        """Tell the selector of an item that leaves."""
+        if self.kind == PRIORITIZED:
+            self.tree.nodes[slot] = 0.0
+        elif self.kind == HEAP:
+            self.heap.remove(slot)
+
+    def refresh(self, slots: Longs, first: Int, count: Int) -> None:
+        """Bring the selector up to date with the changed `slots[first : first + count]`."""
+        if self.kind == PRIORITIZED:
+            self.tree.refresh(slots, first, count)
+
+
+class Items:
+    """The items of a table, and what kernels need beside them.
+
+    Args:
+        arrays: of the items. Where others take their places, a new object does.
+        pins: of the store whose pages the items hold; None where items stay and their rows are not looked at.
+        numbers: random numbers, of the replay's generator; None where nothing is drawn.
+        told: int64[TOLD_WORDS], see `layout.MAX_SIZE`; None where nothing goes in or is drawn.
+    """
+
+    def __init__(
+        self,
+        arrays: ItemArrays,
+        pins: Pins | None,
+        numbers: Numbers | None = None,
+        told: NDArray[np.int64] | None = None,
+    ) -> None:
+        if pins is not None:
+            self.pins = pins
+            self.window = pins.window
+        if numbers is not None:
+            self.numbers = numbers
+        self.told = np.zeros(TOLD_WORDS, np.int64) if told is None else told
+        self.records = arrays.records.reshape(-1)
+        self.keys = arrays.records.reshape(-1).view(np.uint64)
+        self.priorities = arrays.priorities
+        self.priority_bits = arrays.priorities.view(np.int64)
+        self.windows = arrays.windows.reshape(-1)
+        self.touches = arrays.touches
+        self.common = arrays.common
+        self.common_window = arrays.common_window
+        self.ring = arrays.ring
+        self.journal = arrays.journal
+        self.sampler = Index(arrays.sampler, arrays.priorities, arrays.touches)
+        self.remover = Index(arrays.remover, arrays.priorities, arrays.touches)
+        self.capacity = len(arrays.records)
+        self.changed = np.empty(_SCRATCH, np.int64)
+        self.uniforms = np.empty(_SCRATCH, np.float64)
+
+    def make_room(self, changes: int) -> None:
+        """See to it that one call of a kernel can change or draw so many items."""
+        if changes > self.changed.shape[0]:
+            self.uniforms = np.empty(2 * changes, np.float64)
+            self.changed = np.empty(2 * changes, np.int64)
+
+    @property
+    def live(self) -> int:
+        """How many items there are."""
+        return cython.cast(Int, self.ring[LIVE])
+
+    @property
+    def inserted(self) -> int:
+        """How many items went in ever; up to date after any error, Ctrl-C included."""
+        return cython.cast(Int, self.told[INSERTED])
+
+    @property
+    def sampled(self) -> int:
+        """How many items were drawn ever; up to date after any error, Ctrl-C included."""
+        return cython.cast(Int, self.told[SAMPLED])
+
+    # ---- one item ----------------------------------------------------------------------------------------------------
+
+    def slot_at(self, place: Int) -> Int:
+        """The slot of the item `place` places after the oldest."""
+        slot: Int = self.ring[FIRST] + place
+        return slot - self.capacity if slot >= self.capacity else slot
+
+    def key_of(self, slot: Int) -> ULong:
+        """The key of an item."""
+        return cython.cast(ULong, self.keys[2 * slot])
+
+    def row_of(self, slot: Int) -> Int:
+        """The first row of an item's window, or DEAD."""
+        return cython.cast(Int, self.records[RECORD_WORDS * slot + RECORD_ROW])
+
+    def is_dead(self, slot: Int) -> Bool:
+        """Whether the item of this slot left."""
+        return self.row_of(slot) == DEAD
+
+    def priority_of(self, slot: Int) -> Float:
+        """The priority of an item."""
+        priority: Float = self.priorities[slot] if self.priorities.shape[0] else self.common[PRIORITY_OF_ALL]
+        return priority
+
+    def window_of(self, slot: Int, word: Int) -> Int:
+        """One word of an item's window."""
+        if self.windows.shape[0]:
+            return cython.cast(Int, self.windows[WINDOW_WORDS * slot + word])
+        return cython.cast(Int, self.common_window[word])
+
+    def ask_for(self, slot: Int) -> None:
+        """Have the processor fetch an item, which is looked at soon."""
+        prefetch(self.records, RECORD_WORDS * slot)
+        prefetch(self.priorities, slot)
+
+    def find_slot(self, key: ULong) -> Int:
+        """The slot of a key, or -1.
+
+        Keys rise along the ring, evenly when one table gets them all: the first guess of an interpolation is right, and
+        every further one leaves at most half of what was left.
+        """
+        low: Int = 0
+        high: Int = self.ring[SPAN] - 1
+        interpolates = True
+        while low <= high:
+            first: ULong = self.key_of(self.slot_at(low))
+            last: ULong = self.key_of(self.slot_at(high))
+            if key < first or key > last:
+                return -1
+            guess: Int = (low + high) // 2
+            if interpolates and last > first:
+                slots_per_key = cython.cast(Float, high - low) / cython.cast(Float, last - first)
+                guess = low + cython.cast(Int, cython.cast(Float, key - first) * slots_per_key)
+            guess = min(max(low, guess), high)
+            slot: Int = self.slot_at(guess)
+            found: ULong = self.key_of(slot)
+            if found == key:
+                return -1 if self.is_dead(slot) else slot
+            if found < key:
+                low = guess + 1
+            else:
+                high = guess - 1
+            interpolates = not interpolates
+        return -1
+
+    def remember(self, slot: Int) -> None:
+        """Save a slot that is about to be written in the journal (`journal.py`); nothing where there is none."""
+        if self.journal.shape[0] == 0:
+            return
+        place: Int = ENTRIES + ENTRY_WORDS * self.journal[COUNT]
+        self.journal[place + ENTRY_SLOT] = slot
+        self.journal[place + ENTRY_KEY] = cython.cast(Int, self.keys[2 * slot])
+        self.journal[place + ENTRY_ROW] = self.row_of(slot)
+        self.journal[place + ENTRY_TIMES] = cython.cast(Int, self.records[RECORD_WORDS * slot + RECORD_TIMES])
+        if self.priorities.shape[0]:
+            self.journal[place + ENTRY_PRIORITY] = self.priority_bits[slot]
+        if self.touches.shape[0]:
+            self.journal[place + ENTRY_TOUCH] = self.touches[slot]
+        if self.windows.shape[0]:
+            for word in range(WINDOW_WORDS):
+                self.journal[place + ENTRY_WINDOW + word] = self.window_of(slot, word)
+        # The entry before the number that makes it one, and both before the slot changes.
+        in_order()
+        self.journal[COUNT] += 1
+        in_order()
+
+    def remove_slot(self, slot: Int) -> None:
+        """Take an item out: of both selectors, of the ring, and off its pages."""
+        self.sampler.remove(slot)
+        self.remover.remove(slot)
+        self.pins.pin_rows(self.row_of(slot), self.window_of(slot, REAL), self.window_of(slot, LOOKAHEAD), -1)
+        self.remember(slot)
+        self.records[RECORD_WORDS * slot + RECORD_ROW] = DEAD
+        self.ring[LIVE] -= 1
+        self.close_ends()
+
+    def close_ends(self) -> None:
+        """Move the ends of the ring over the slots of items that left."""
+        while self.ring[SPAN] > 0 and self.is_dead(self.ring[FIRST]):
+            self.ring[FIRST] = self.slot_at(1)
+            self.ring[SPAN] -= 1
+        while self.ring[SPAN] > 0 and self.is_dead(self.slot_at(self.ring[SPAN] - 1)):
+            self.ring[SPAN] -= 1
+
+    def fill(self, index: Index) -> None:
+        """Tell an empty index of every item, in the order of insertion."""
+        if index.kind == PRIORITIZED:
+            for place in range(self.ring[SPAN]):
+                slot: Int = self.slot_at(place)
+                if not self.is_dead(slot):
+                    index.tree.nodes[slot] = weight(index.exponent, self.priority_of(slot))
+            index.tree.rebuild()
+        elif index.kind == HEAP:
+            for place in range(self.ring[SPAN]):
+                slot = self.slot_at(place)
+                if not self.is_dead(slot):
+                    index.heap.push(slot)
+
+
+def weight(exponent: Float, priority: Float) -> Float:
+    """The weight of a priority, kept where neither it nor a sum of weights leaves the range of a float."""
+    # Rules: replay S4
+    # NaN too: another thread may write into a user's array after a look at it.
+    if not priority > 0.0:
+        return 0.0
+    # 2**32 of the heaviest still have a finite sum.
+    raised: Float = priority if exponent == 1.0 else power(priority, exponent)
+    return min(max(raised, 5e-324), 1e290)

@@ -1,0 +1,158 @@
+"""Where everything lies in a table's arrays: the words of its ring, of an item, of a window, of a draw."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.store.layout import STREAM as STREAM
+from headrace.tables.description.cut import CHOSEN as CHOSEN
+from headrace.tables.description.cut import CONTINUE as CONTINUE
+from headrace.tables.description.cut import DROP as DROP
+from headrace.tables.description.cut import LAST as LAST
+from headrace.tables.description.cut import PAD as PAD
+from headrace.tables.description.cut import TILE as TILE
+from headrace.tables.description.cut import TRUNCATE as TRUNCATE
+from headrace.tables.description.cut import WHOLE as WHOLE
+from headrace.tables.description.selectors import CUSTOM as CUSTOM
+from headrace.tables.description.selectors import FIFO as FIFO
+from headrace.tables.description.selectors import HEAP as HEAP
+from headrace.tables.description.selectors import KINDS as KINDS
+from headrace.tables.description.selectors import LIFO as LIFO
+from headrace.tables.description.selectors import PRIORITIZED as PRIORITIZED
+from headrace.tables.description.selectors import UNIFORM as UNIFORM
+
+# ---- items ---------------------------------------------------------------------------------------------------------
+
+# The words of `ring`.
+FIRST = 0  # the slot of the oldest item
+SPAN = 1  # slots from the oldest to the newest, marked ones included
+LIVE = 2  # items
+TOUCHES = 3  # counts insertions and updates
+UNIQUE = 4  # items that were sampled at least once
+SAMPLER_KIND = 5
+REMOVER_KIND = 6
+HAS_SEQUENCES = 7  # whether some item was more than one row since the last reset
+# What the table has counted; kept here only where the items are in a file (`durable_ring.py`).
+INSERTS, SAMPLES, DELETES, UPDATES, IGNORED_UPDATES, IGNORED_DELETES = range(8, 14)
+RING_WORDS = 14
+
+# The words of `common`.
+PRIORITY_OF_ALL = 0  # the priority of every item while `priorities` is empty
+SAMPLER_EXPONENT, REMOVER_EXPONENT, SAMPLER_SIGN, REMOVER_SIGN = range(1, 5)
+COMMON_WORDS = 5
+
+# The words of an item's record, of 32 bits: a key of two, then
+RECORD_ROW, RECORD_TIMES, RECORD_WORDS = 2, 3, 4
+
+DEAD = 0xFFFFFFFF  # the row of an item that left
+
+# The words of a window.
+REAL, INVENTED, LOOKAHEAD = range(3)
+WINDOW_WORDS = 3
+# The window of every item that is one row.
+ONE_ROW = np.array([[1, 0, 0]], np.uint32)
+
+
+class IndexArrays(NamedTuple):
+    """The arrays of one selector's index. Those that its kind does not use are empty.
+
+    Attributes:
+        kind: FIFO, LIFO, UNIFORM, PRIORITIZED, HEAP or CUSTOM.
+        exponent: of the priorities (PRIORITIZED).
+        nodes, levels: float64 and int64, the sum tree (PRIORITIZED).
+        heap_slots, heap_places: int64, the heap (HEAP).
+        sign: of the heap: +1 for the smallest priority first, -1 for the largest.
+    """
+
+    kind: int
+    exponent: float
+    nodes: NDArray[np.float64]
+    levels: NDArray[np.int64]
+    heap_slots: NDArray[np.int64]
+    heap_places: NDArray[np.int64]
+    sign: float
+
+
+class ItemArrays(NamedTuple):
+    """The arrays of a table; `[capacity]` each, or empty while all items agree.
+
+    Attributes:
+        records: uint32[capacity, RECORD_WORDS]: key, row and times of each item side by side.
+        keys: uint64, of `records`, rising along the ring.
+        rows: uint32, of `records`: the first row of the window, or DEAD.
+        times: uint32, of `records`: how often it was sampled.
+        priorities: float64; empty while every item has priority `common[PRIORITY_OF_ALL]`.
+        windows: uint32[capacity, WINDOW_WORDS]: real rows, invented rows, further rows that are kept; empty while every
+            item has the window `common_window`.
+        touches: int64: when it was last inserted or updated; empty without a heap.
+        common: float64[COMMON_WORDS].
+        common_window: uint32[WINDOW_WORDS].
+        ring: int64[RING_WORDS].
+        sampler, remover: what the selectors keep.
+        journal: int64: how to undo the change that is under way (`journal.py`); empty where nothing has to survive
+            the process.
+    """
+
+    records: NDArray[np.uint32]
+    keys: NDArray[np.uint64]
+    rows: NDArray[np.uint32]
+    times: NDArray[np.uint32]
+    priorities: NDArray[np.float64]
+    windows: NDArray[np.uint32]
+    touches: NDArray[np.int64]
+    common: NDArray[np.float64]
+    common_window: NDArray[np.uint32]
+    ring: NDArray[np.int64]
+    sampler: IndexArrays
+    remover: IndexArrays
+    journal: NDArray[np.int64]
+
+
+# What kernels are told of a table, and count: an array that outlives the other arrays. So it is known what went in and
+# was drawn after Ctrl-C too, whose error comes in place of what a kernel returns.
+MAX_SIZE, INSERTED, SAMPLED = range(3)
+TOLD_WORDS = 3
+
+# ---- the sum tree --------------------------------------------------------------------------------------------------
+
+# Children of a node, and the bits of their number.
+CHILDREN, CHILD_BITS = 16, 4
+# The first level with running sums. Below it they would take half a byte for each leaf and spare nothing: there a draw
+# waits for memory.
+SUMMED = 2
+
+
+def tree_levels(capacity: int) -> NDArray[np.int64]:
+    """Where each level of a tree over slots 0..capacity-1 begins; the last entry is where the total stands."""
+    sizes = [max(1, -(-capacity // CHILDREN)) * CHILDREN]
+    while sizes[-1] > CHILDREN:
+        sizes.append(-(-sizes[-1] // CHILDREN // CHILDREN) * CHILDREN)
+    total_at = sum(sizes) + sum(sizes[SUMMED:])
+    return np.array([*np.cumsum([0, *sizes[:-1]]), total_at], np.int64)
+
+
+# ---- the journal ---------------------------------------------------------------------------------------------------
+
+# The words of the journal: the mark, the number of entries, then the words of the ring and what goes for all items.
+ACTIVE, COUNT, SAVED_RING = 0, 1, 2
+SAVED_PRIORITY = 24
+SAVED_WINDOW = 25
+ENTRIES = 32
+# The words of an entry; the last is the first of a window.
+ENTRY_SLOT, ENTRY_KEY, ENTRY_ROW, ENTRY_TIMES, ENTRY_PRIORITY, ENTRY_TOUCH, ENTRY_WINDOW = range(7)
+ENTRY_WORDS = 9
+
+# ---- drawing, inserting, cutting -----------------------------------------------------------------------------------
+
+# The rows of a draw's integers and floats.
+SLOT, TIMES, SIZE, ROW = range(4)
+PROBABILITY, PRIORITY = range(2)
+
+# Why inserting stopped.
+DONE, NO_SLOT, NO_WINDOWS, NO_PRIORITIES = range(4)
+
+# What may be wrong with an item that was found in a file.
+NO_PROBLEM, KEY_FALLS, KEY_UNUSED, SPENT, BAD_PRIORITY, LATE_TOUCH, BAD_WINDOW = range(7)

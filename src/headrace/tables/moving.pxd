@@ -1,6 +1,0 @@
-from headrace.kernels.kinds cimport *
-from headrace.tables.items cimport Items
-from headrace.tables.layout cimport *
-
-cdef Int _copy_items(Items old, Items new) noexcept nogil
-cdef void _copy_ring(Items old, Items new, Int count) noexcept nogil

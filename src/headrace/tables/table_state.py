@@ -1,0 +1,32 @@
+"""A table at one instant: what a checkpoint holds of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from headrace.tables.description.table import Table
+from headrace.tables.item_memory import ItemMemory
+from headrace.tables.item_state import ItemState
+
+# What a table has counted since it was made.
+COUNTS = ("inserts", "samples", "deletes", "updates", "ignored_updates", "ignored_deletes")
+
+
+SomeItems = TypeVar("SomeItems", ItemState, ItemMemory)
+"""A copy of items to be saved, or items that were loaded, in the arrays that their table will use."""
+
+
+@dataclass
+class TableState(Generic[SomeItems]):
+    """A table with all that it needs to go on, apart from what waits.
+
+    Attributes:
+        table: its description, with the settings of now.
+        counts: int, by the names `COUNTS`.
+        items: its items.
+    """
+
+    table: Table
+    counts: dict[str, int]
+    items: SomeItems

@@ -1,0 +1,1 @@
+"""Windows on the rows of lanes, as a rule finds them."""

@@ -1,0 +1,38 @@
+cimport cython
+
+from headrace.kernels.kinds cimport *
+from headrace.store.layout cimport *
+from headrace.store.pinning cimport Pins
+from headrace.store.window cimport Window, step_after
+from headrace.tables.items.layout cimport *
+
+# Cuts windows by one rule and writes them down.
+@cython.final
+cdef class Cutter:
+    cdef readonly Pins pins
+    cdef readonly Window window
+    cdef readonly Int length
+    cdef readonly Int stride
+    cdef readonly Int end
+    cdef readonly Int lookahead
+    cdef readonly object priorities
+    cdef readonly double priority
+    # Of the windows: int64[capacity] first rows, uint32[3 * capacity] shapes; how many; the same arrays for Python.
+    cdef Longs rows
+    cdef UInts shapes
+    cdef readonly Int total
+    cdef object _rows
+    cdef object _shapes
+    # Before the others: with the lock of Python, since it may make room.
+    cpdef int begin(self, Int rows, Int ends) except -1
+    cpdef Int most(self, Int rows, Int ends) noexcept nogil
+    cdef int _make_room(self, Int capacity) except -1
+    cdef void cut_block(self, Int page, Int steps) noexcept nogil
+    cdef void cut_final(self, Int row) noexcept nogil
+    cdef void cut_end(self, Int row) noexcept nogil
+    cdef void _cut_row(self, Int row, Int word, Int page, Int before, Int lanes) noexcept nogil
+    cdef void _emit_regular(self, Int row, Int start, Int last) noexcept nogil
+    cdef void _emit(self, Int row, Int offset, Int real, Int invented, Int kept) noexcept nogil
+    cdef void _write(self, Int start, Int real, Int invented) noexcept nogil
+
+cdef Int _word_after(Int word) noexcept nogil

@@ -1,0 +1,261 @@
+"""From committed rows to windows: which items a rule makes, and when.
+
+The rule of `windows()` in closed form, applied row by row as rows are committed, for every
+lane of a block in one call. An episode of T transitions has T + 1 rows when its final row is known; rules of length 1
+count only the T transitions.
+"""
+
+# Rules: trajectories W1, W5, W6
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import cython
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.tables.description.cut import Cut
+
+if not cython.compiled:
+    from headrace.kernels.kinds import GivenLongs, Int, Longs
+    from headrace.store.layout import FINAL, LANES, LINKED, PADDING, STEP_MASK, USED
+    from headrace.store.pinning import Pins
+    from headrace.store.window import step_after
+    from headrace.tables.items.layout import (
+        DROP,
+        INVENTED,
+        LAST,
+        LOOKAHEAD,
+        REAL,
+        TILE,
+        TRUNCATE,
+        WHOLE,
+        WINDOW_WORDS,
+    )
+
+
+class Windows(NamedTuple):
+    """Windows, as they become items.
+
+    Attributes:
+        rows: int64[M], first rows.
+        shapes: uint32[M, 3]: real rows, invented rows, lookahead.
+    """
+
+    rows: NDArray[np.int64]
+    shapes: NDArray[np.uint32]
+
+
+class Cutter:
+    """Cuts windows by one rule and writes them down; the pages under their rows are pinned.
+
+    Kernels begin with `begin`, then call `cut_block`, `cut_final` and `cut_end`.
+
+    Args:
+        pins: of the store.
+        cut: the rule.
+        priorities: float64[1], of the items.
+
+    Attributes:
+        length, stride, end, lookahead: see `Cut`.
+        priorities: as above.
+        priority: the same, as a number.
+        rows: int64[capacity], the first rows of the windows of the last call.
+        shapes: uint32[3 * capacity], see `Windows`.
+        total: how many windows the last call found.
+    """
+
+    def __init__(self, pins: Pins, cut: Cut, priorities: NDArray[np.float64]) -> None:
+        self.pins = pins
+        self.window = pins.window
+        self.length, self.stride, self.end, self.lookahead = cut
+        self.priorities = priorities
+        self.priority = priorities[0]
+        self.total = 0
+        self._make_room(0)
+
+    def begin(self, rows: Int, ends: Int) -> None:
+        """Forget the windows of the last call, and make room for all that `rows` rows with `ends` episode ends give."""
+        self.total = 0
+        most = self.most(rows, ends)
+        if most > self.rows.shape[0]:
+            self._make_room(2 * most)
+
+    def most(self, rows: Int, ends: Int) -> Int:
+        """Upper bound of the number of windows in `rows` rows with `ends` episode ends."""
+        if self.end == WHOLE:
+            return ends
+        # Windows begin at rows that are stored, each at another.
+        of_an_end: Int = min(self.length + self.lookahead, self.window.steps.shape[0]) + 2
+        return 2 * rows + ends * of_an_end
+
+    def _make_room(self, capacity: Int) -> None:
+        rows, shapes = np.empty(capacity, np.int64), np.empty(WINDOW_WORDS * capacity, np.uint32)
+        # No call from here on, after which Ctrl-C could come (test_interrupts.py).
+        self.rows, self.shapes = rows, shapes
+        self._rows, self._shapes = rows, shapes
+
+    def windows(self) -> Windows:
+        """Copies of the windows of the last call: those that wait for a rate limiter outlive the next."""
+        count = self.total
+        shapes = self._shapes[: WINDOW_WORDS * count].reshape(count, WINDOW_WORDS)
+        return Windows(self._rows[:count].copy(), shapes.copy())
+
+    def cut_steps(self, page: Int, steps: Int) -> Windows:
+        """The windows that the last `steps` committed vector steps of a page complete."""
+        rows: Int = steps * self.window.pages[page, LANES]
+        stop = page * self.window.page_rows + self.window.pages[page, USED] * self.window.pages[page, LANES]
+        ends: Int = 0
+        for row in range(stop - rows, stop):
+            ends += cython.cast(Int, self.window.word(row) & (FINAL | LINKED) != 0)
+        self.begin(rows, ends)
+        self.cut_block(page, steps)
+        return self.windows()
+
+    def cut_finals(self, rows: GivenLongs) -> Windows:
+        """The windows that the ends of episodes complete, after the rows themselves were cut.
+
+        Args:
+            rows: int64[m], the last rows in the lanes; those that are LINKED have a final row.
+        """
+        self.begin(rows.shape[0], rows.shape[0])
+        for index in range(rows.shape[0]):
+            self.cut_final(rows[index])
+        return self.windows()
+
+    # ---- in kernels --------------------------------------------------------------------------------------------------
+
+    def cut_block(self, page: Int, steps: Int) -> None:
+        """The windows that the last `steps` committed vector steps of a page complete."""
+        lanes: Int = self.window.pages[page, LANES]
+        used: Int = self.window.pages[page, USED]
+        first = page * self.window.page_rows
+        for step in range(used - steps, used):
+            for lane in range(lanes):
+                row = first + step * lanes + lane
+                word = self.window.word(row)
+                if word & PADDING:
+                    continue
+                self._cut_row(row, word, page, step, lanes)
+                if word & LINKED:
+                    self._cut_row(self.window.link(row), _word_after(word), page, 0, lanes)
+                if word & (FINAL | LINKED):
+                    self.cut_end(row)
+
+    def cut_final(self, row: Int) -> None:
+        """The windows that the end of one episode completes, whose last row in its lane is `row`; see `cut_finals`."""
+        word = self.window.word(row)
+        if word & LINKED:
+            self._cut_row(self.window.link(row), _word_after(word), 0, 0, 1)
+        self.cut_end(row)
+
+    def _cut_row(self, row: Int, word: Int, page: Int, before: Int, lanes: Int) -> None:
+        """The regular window that this row completes, its lookahead included.
+
+        Args:
+            page, before, lanes: the page of `lanes` that it stands in, after so many rows of its lane; `before` is 0
+                where that is not known.
+        """
+        if self.end == WHOLE:
+            return
+        step = word & STEP_MASK
+        back = self.length - 1 + self.lookahead
+        start = step - back
+        # Divisions take most of the time here, and most windows begin at every step.
+        if start < 0 or (self.stride != 1 and start % self.stride != 0):
+            return
+        if back == 0 and word & FINAL:
+            return  # No transition starts at a final row (trajectories W6).
+        if back <= before:
+            # All of it stands in one page, as nearly always.
+            self.pins.pin_page(page, 1)
+            self._write(row - back * lanes, self.length, 0)
+            return
+        self._emit(row, -back, self.length, 0, back + 1)
+
+    def cut_end(self, row: Int) -> None:
+        """The windows that remain when the episode of `row`, its last row in the lane, is over.
+
+        The row's own flags tell whether there is a final row: it is FINAL itself, or LINKED to one.
+        """
+        word: Int = self.window.word(row)
+        if word & LINKED:
+            row = self.window.link(row)
+            word = self.window.word(row)
+        last = word & STEP_MASK
+        if self.end == WHOLE:
+            if last < self.length:
+                self._emit(row, -last, last + 1, 0, last + 1)
+            return
+        rows: Int = last if self.length == 1 and word & FINAL else last + 1
+        regular = rows - self.length
+        # Regular windows whose lookahead the end of the episode cut short.
+        start: Int = max(0, last - (self.length - 1) - self.lookahead + 1)
+        start = (start + self.stride - 1) // self.stride * self.stride
+        while start <= regular:
+            self._emit_regular(row, start, last)
+            start += self.stride
+        if self.end == DROP or rows <= 0:
+            return
+        if self.end == LAST:
+            if regular >= 0 and regular % self.stride != 0:
+                self._emit_regular(row, regular, last)
+            return
+        # The first start on the stride that leaves fewer rows than a window has.
+        start = 0 if regular < 0 else (regular // self.stride + 1) * self.stride
+        if self.end != TILE and regular >= 0 and regular % self.stride == 0:
+            return
+        while start < rows:
+            real = rows - start
+            invented: Int = 0 if self.end == TRUNCATE else self.length - real
+            self._emit(row, start - last, real, invented, last - start + 1)
+            if self.end != TILE:
+                return
+            start += self.stride
+
+    def _emit_regular(self, row: Int, start: Int, last: Int) -> None:
+        """The window from step `start` on, whole but for its lookahead; `row` is of step `last`."""
+        self._emit(row, start - last, self.length, 0, min(self.length + self.lookahead, last - start + 1))
+
+    def _emit(self, row: Int, offset: Int, real: Int, invented: Int, kept: Int) -> None:
+        start = self.window.follow(row, offset)
+        if start < 0:
+            return
+        self.pins.pin_window(start, kept, 1)
+        self._write(start, real, invented)
+
+    def _write(self, start: Int, real: Int, invented: Int) -> None:
+        place = self.total
+        word = WINDOW_WORDS * place
+        self.rows[place] = start
+        self.shapes[word + REAL] = real
+        self.shapes[word + INVENTED] = invented
+        self.shapes[word + LOOKAHEAD] = self.lookahead
+        self.total = place + 1
+
+
+def _word_after(word: Int) -> Int:
+    """The word of the final row that follows the row of this word."""
+    return FINAL | step_after(word & STEP_MASK, 1)
+
+
+# ---- windows that are not cut ----------------------------------------------------------------------------------------
+
+
+def pin_streams(pins: Pins, starts: GivenLongs, count: Int) -> None:
+    """Pin the pages of windows of `count` rows of their streams, from `starts` on."""
+    for index in range(starts.shape[0]):
+        pins.pin_stream(starts[index], count, 1)
+
+
+def pin_before(pins: Pins, newest: GivenLongs, back: Int, count: Int, starts: Longs) -> None:
+    """Pin the pages under `count` rows that begin `back` rows before each of `newest`, in its episode.
+
+    Args:
+        newest: int64[m].
+        starts: int64[m], written: their first rows.
+    """
+    for index in range(newest.shape[0]):
+        starts[index] = pins.window.follow(newest[index], -back)
+        pins.pin_window(starts[index], count, 1)
