@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from headrace.cli import collecting, environments, main
+from headrace.cli import environments, main
+from headrace.cli.collect import run as collect_run
 from headrace.datasets import load_minari, load_npz
 
 
@@ -36,13 +37,13 @@ def test_wrong_use_is_2(arguments, told):
 
 
 def test_ctrl_c_while_the_files_are_written_does_not_lose_them(tmp_path, monkeypatch):
-    write = collecting._write_table
+    write = collect_run._write_table
 
     def interrupted(path, log):
         signal.raise_signal(signal.SIGINT)
         write(path, log)
 
-    monkeypatch.setattr(collecting, "_write_table", interrupted)
+    monkeypatch.setattr(collect_run, "_write_table", interrupted)
     done = collect("CartPole-v1", "--steps=64", "--workers=0", f"--out={tmp_path}")
     assert done.exit_code == 0, done.output
     assert "writing what was collected; Ctrl-C again gives it up" in done.output

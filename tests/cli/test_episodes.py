@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.cli.episodes import EpisodeLog, summary, write_csv
+from headrace.cli.episodes import EpisodeLog, spreads, write_csv
 
 
 def arrays(rows):
@@ -55,11 +55,10 @@ def test_the_mean_needs_enough_episodes():
     assert log.mean_return(2) == 4.0
 
 
-def test_summary_and_csv(tmp_path):
+def test_spreads_and_csv(tmp_path):
     log = EpisodeLog()
     log.add(*arrays([(0, 1.0, False, False), (1, 2.0, True, False), (0, 5.0, False, True)]))
-    assert summary(log.ended) == {
-        "episodes": 2,
+    assert spreads(log.ended) == {
         "return": {"mean": 4.0, "min": 2.0, "max": 6.0},
         "length": {"mean": 1.5, "min": 1, "max": 2},
     }
@@ -73,5 +72,5 @@ def test_summary_and_csv(tmp_path):
 
 
 def test_nothing_ended():
-    assert summary([])["length"] == {"mean": None, "min": None, "max": None}
+    assert spreads([])["length"] == {"mean": None, "min": None, "max": None}
     assert EpisodeLog().mean_return(1) is None

@@ -14,8 +14,9 @@ import torch
 from click.testing import CliRunner
 
 import headrace as hr
-from headrace.cli import main, train_run
+from headrace.cli import main
 from headrace.cli.dqn import checkpoint
+from headrace.cli.train import run as train_run
 
 
 def train(*arguments):

@@ -1,4 +1,4 @@
-"""Environments by their registered name."""
+"""Gymnasium environments by their registered name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import click
 import gymnasium
 
-from headrace.cli.importing import import_module
+from headrace.cli.user_modules import import_module
 from headrace.datasets.minari.env_spec import env_spec_to_json
 from headrace.datasets.minari.spaces import space_to_json
 from headrace.envs.registered import is_atari as is_atari
@@ -17,10 +17,10 @@ from headrace.envs.registered import make_registered, register_atari
 
 
 def make(env_id: str, **kwargs: Any) -> gymnasium.Env[Any, Any]:
-    """The environment of this name; called in the process that steps it.
+    """Builds an environment, in the process that steps it.
 
     Raises:
-        ImportError: it needs a library that is not installed.
+        ImportError: the environment needs a library that is not installed.
     """
     try:
         return make_registered(env_id, **kwargs)
@@ -29,13 +29,13 @@ def make(env_id: str, **kwargs: Any) -> gymnasium.Env[Any, Any]:
 
 
 def spec(env_id: str) -> Any:
-    """Returns the registration of this name; nothing is built.
+    """Returns the registration of an environment, without building it.
 
     `module:Name-v0` imports the module first, which registers the environment.
 
     Raises:
-        click.BadParameter: nothing is.
-        ImportError: it needs a library that is not installed.
+        click.BadParameter: no environment has this name.
+        ImportError: the environment needs a library that is not installed.
     """
     register_atari(env_id)
     module, _, name = env_id.rpartition(":")
@@ -48,15 +48,18 @@ def spec(env_id: str) -> Any:
 
 
 def metadata(env_id: str) -> dict[str, str]:
-    """The environment's spec and spaces as Minari names and writes them; what has no such form is left out."""
+    """Returns the spec and the spaces of an environment, as Minari names and writes them.
+
+    A space or spec that Minari has no form for is left out.
+    """
     with closing(make(env_id)) as env:
-        wanted: dict[str, Callable[[], str]] = {
+        writers: dict[str, Callable[[], str]] = {
             "env_spec": lambda: env_spec_to_json(env.spec, "env_spec"),  # type: ignore[arg-type]
             "observation_space": lambda: space_to_json(env.observation_space, "observation_space"),
             "action_space": lambda: space_to_json(env.action_space, "action_space"),
         }
         found = {}
-        for name, written in wanted.items():
+        for name, write in writers.items():
             with suppress(ValueError, AttributeError):
-                found[name] = written()
+                found[name] = write()
         return found

@@ -1,4 +1,4 @@
-"""Which episodes ended, with their returns and lengths, from rows as they come."""
+"""Episodes that ended, with returns and lengths, from rows in the order in which they were collected."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import csv
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,11 +20,11 @@ class EndedEpisode:
     """One episode that ended.
 
     Attributes:
-        episode_id: the collector's number of it.
+        episode_id: the number that the collector gave it.
         return_: the sum of its rewards.
-        length: its transitions.
+        length: the number of its transitions.
         terminated, truncated: how it ended.
-        frame: how many frames of all environments had been seen when it ended.
+        frame: the frames of all environments, counted up to its end.
     """
 
     episode_id: int
@@ -36,13 +36,13 @@ class EndedEpisode:
 
 
 class EpisodeLog:
-    """Adds up rewards by episode.
+    """Sums of the rewards of each episode.
 
-    Rows of one episode must come in order; rows of several may be mixed in any way.
+    Rows of one episode must come in order. Rows of several episodes may be mixed in any way.
 
     Attributes:
         ended: the episodes that ended, in the order of their ends.
-        frames: rows seen.
+        frames: the number of rows added.
 
     >>> log = EpisodeLog()
     >>> log.add(np.array([0, 1, 0]), np.array([1.0, 5.0, 2.0]), np.array([0, 0, 1], bool), np.zeros(3, bool))
@@ -62,10 +62,10 @@ class EpisodeLog:
         terminated: NDArray[np.bool_],
         truncated: NDArray[np.bool_],
     ) -> None:
-        """Take the next rows; all arrays are `[K]`."""
-        ids, place = np.unique(episode_id, return_inverse=True)
-        returns = np.bincount(place, weights=reward, minlength=len(ids))
-        lengths = np.bincount(place, minlength=len(ids))
+        """Adds the next rows; all arrays are `[K]`."""
+        ids, index = np.unique(episode_id, return_inverse=True)
+        returns = np.bincount(index, weights=reward, minlength=len(ids))
+        lengths = np.bincount(index, minlength=len(ids))
         for number, return_, length in zip(ids.tolist(), returns.tolist(), lengths.tolist(), strict=True):
             before = self._open.get(number, (0.0, 0))
             self._open[number] = (before[0] + return_, before[1] + length)
@@ -86,18 +86,18 @@ class EpisodeLog:
 
     @property
     def unfinished(self) -> int:
-        """The number of episodes with rows and no end."""
+        """The number of episodes under way."""
         return len(self._open)
 
     def mean_return(self, last: int) -> float | None:
-        """The mean return of the `last` episodes that ended; None before that many have."""
+        """Returns the mean return of the `last` episodes that ended; None if fewer have ended."""
         if len(self.ended) < last:
             return None
         return float(np.mean([episode.return_ for episode in self.ended[-last:]]))
 
 
 def write_csv(path: Path, episodes: Sequence[EndedEpisode]) -> None:
-    """One line an episode, with a head line; a file that is there is replaced, whole or not at all."""
+    """Writes a header, and one line per episode. An existing file is replaced, completely or not at all."""
     with (
         writing(path, overwrite=True) as temporary,
         temporary.open("w", newline="", encoding="utf-8") as file,
@@ -111,7 +111,7 @@ def read_csv(path: Path) -> list[EndedEpisode]:
     """Reads what `write_csv` wrote.
 
     Raises:
-        DatasetError: not such a file.
+        DatasetError: `path` is not such a file.
     """
     try:
         with path.open(newline="", encoding="utf-8") as file:
@@ -130,14 +130,25 @@ def read_csv(path: Path) -> list[EndedEpisode]:
         raise DatasetError(f"{path}: expected one line for each episode that ended ({error})") from error
 
 
-def summary(episodes: Sequence[EndedEpisode]) -> dict[str, Any]:
-    """Count, and mean, min, max of returns and lengths; None where no episode ended.
+class Outcome(Protocol):
+    """The return and the length of an episode."""
 
-    >>> summary([])["return"]
+    @property
+    def return_(self) -> float:
+        """The sum of the rewards."""
+
+    @property
+    def length(self) -> int:
+        """The number of transitions."""
+
+
+def spreads(episodes: Sequence[Outcome]) -> dict[str, dict[str, float | None]]:
+    """Returns mean, minimum and maximum of returns and lengths; None without episodes.
+
+    >>> spreads([])["return"]
     {'mean': None, 'min': None, 'max': None}
     """
     return {
-        "episodes": len(episodes),
         "return": _spread([episode.return_ for episode in episodes]),
         "length": _spread([episode.length for episode in episodes]),
     }

@@ -6,12 +6,12 @@ from typing import Any
 
 
 def new_figure(width: float, height: float, purpose: str) -> Any:
-    """An empty figure; `savefig` writes it.
+    """Returns an empty figure; its `savefig` writes it.
 
     Args:
         width: in inches.
         height: in inches.
-        purpose: what it is for, in the error.
+        purpose: the use of the figure, for the error.
 
     Raises:
         ImportError: matplotlib is missing.
@@ -21,14 +21,14 @@ def new_figure(width: float, height: float, purpose: str) -> Any:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError(f'{purpose} needs matplotlib: pip install "headrace[plot]"') from error
-    # Figure and canvas by hand: pyplot would choose a display.
+    # Not by pyplot, which would look for a display.
     figure = Figure(figsize=(width, height), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
 
-def count_along(*axes: Any) -> None:
-    """Numbers of episodes, steps or frames along these axes (`axes.xaxis`): there is no episode 0.5."""
+def use_whole_numbers(*axes: Any) -> None:
+    """Labels axes (`axes.xaxis`) that count episodes, steps or frames with whole numbers only."""
     from matplotlib.ticker import MaxNLocator
 
     for axis in axes:

@@ -22,7 +22,7 @@ _NO_WIDTH = ("Mn", "Me", "Cf")
 def show(title: str, rows: Sequence[Sequence[Any]], header: Sequence[str] = ()) -> None:
     """Prints a title in one line, and a table below it.
 
-    Long cells are wrapped where standard output is a terminal. Elsewhere every row is one line, unless a cell has more.
+    On a terminal, long cells are wrapped to its width. Elsewhere nothing is wrapped.
 
     Args:
         title: printed whole, also above a narrow table.
@@ -38,7 +38,7 @@ def show(title: str, rows: Sequence[Sequence[Any]], header: Sequence[str] = ()) 
 
 
 def show_spreads(title: str, spreads: dict[str, dict[str, float | None]]) -> None:
-    """Prints a table of mean, least and greatest; `spreads` maps the name of each row to them."""
+    """Prints a table of means, minima and maxima; `spreads` maps the name of each row to them."""
     names = ("mean", "min", "max")
     show(
         title,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.cli.export_source import open_source
+from headrace.cli.episode_source import open_source
 from headrace.datasets import load_minari, save_minari
 from headrace.datasets.exporting import atomic
 from headrace.datasets.opening import open_dataset

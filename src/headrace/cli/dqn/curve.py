@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from headrace.cli.episodes import EndedEpisode
-from headrace.cli.figures import count_along, new_figure
+from headrace.cli.figures import new_figure, use_whole_numbers
 
 
 def draw(path: Path, title: str, episodes: Sequence[EndedEpisode], last: int, goal: float | None) -> None:
@@ -28,7 +28,7 @@ def draw(path: Path, title: str, episodes: Sequence[EndedEpisode], last: int, go
     if goal is not None:
         axes.axhline(goal, linestyle="--", linewidth=1, color="gray", label="goal")
     axes.set(title=title, xlabel="frames", ylabel="return")
-    count_along(axes.xaxis)
+    use_whole_numbers(axes.xaxis)
     axes.grid(alpha=0.3)
     axes.legend(loc="best")
     figure.savefig(path)

@@ -1,4 +1,4 @@
-"""What `headrace inspect --verify` does."""
+"""Compares the rows of a store with their checksums: `headrace inspect --verify`."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from pathlib import Path
 
 import click
 
+from headrace.replay.stored import StoredReplay, is_store
 
-def run(name: str, *, as_json: bool) -> None:
-    """Compares the rows of a store with their checksums, and prints how many there are.
+
+def verify_store(name: str, *, as_json: bool) -> None:
+    """Reads all rows of a store, and prints how many pages have the right checksum.
 
     Raises:
-        click.BadParameter: it is not the folder of a store.
-        CheckpointError: the store is damaged, with the file and the place in it.
+        click.BadParameter: `name` is not the folder of a store.
+        CheckpointError: the store is damaged; the text has the file and the place in it.
     """
-    from headrace.replay.stored import StoredReplay, is_store
-
     if not is_store(Path(name)):
         raise click.BadParameter(
             f"{name}: --verify reads the folder of a replay on disk (hr.Replay(path=folder))"

@@ -1,4 +1,4 @@
-"""A picture of a dataset: returns by episode and, where it has images, some of them."""
+"""A picture of a dataset: returns and lengths of episodes and, for images, a contact sheet."""
 
 from __future__ import annotations
 
@@ -9,29 +9,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.cli.figures import count_along, new_figure
-from headrace.cli.inspect_contents import EpisodeRow
+from headrace.cli.figures import new_figure, use_whole_numbers
+from headrace.cli.inspect.contents import EpisodeRow
 from headrace.datasets.exporting.structure import Column, Structure
 from headrace.trajectories.episode import Episode
 
 Image = NDArray[np.uint8]
 
+# Of the contact sheet: rows, and images in a row.
 _EPISODES, _IMAGES = 4, 8
+# Pixels of the shorter side of an array that counts as an image, at least.
 _LEAST_SIDE = 8
-# Gray, colour, and stacks of a few frames.
+# Of gray images, colour images, and stacks of four frames.
 _CHANNELS = (1, 3, 4)
 
 
 class ContactSheet:
-    """Images of the first episodes, evenly spaced over each.
+    """Images of the first four episodes, eight of each at even intervals.
 
     Args:
-        structure: of the episodes.
-        path: of the images among their arrays.
+        structure: the structure of the episodes.
+        path: the name of the array that has the images.
 
     Attributes:
         path: as given.
-        rows: for each episode its images, `uint8[H, W]` or `uint8[H, W, 3]`.
+        rows: one list of images per episode, each `uint8[H, W]` or `uint8[H, W, 3]`.
     """
 
     def __init__(self, structure: Structure, path: str) -> None:
@@ -41,14 +43,14 @@ class ContactSheet:
 
     @classmethod
     def of(cls, structure: Structure) -> ContactSheet | None:
-        """A sheet of the first observation that is an image; None where there is none."""
+        """Returns an empty sheet for the first observation that is an image; None if none is."""
         for path, column in structure.columns.items():
             if is_image(column):
                 return cls(structure, path)
         return None
 
     def add(self, episode: Episode) -> None:
-        """Take images of an episode, until the sheet is full."""
+        """Adds the images of an episode, unless the sheet is full."""
         if len(self.rows) == _EPISODES:
             return
         images = self._structure.flatten(episode)[self.path]
@@ -57,7 +59,7 @@ class ContactSheet:
 
 
 def is_image(column: Column) -> bool:
-    """Whether an array is one of images: uint8, of two axes, or of three of which the first or last are channels."""
+    """Returns True for observations of uint8 with two axes, or with three of which the first or last has channels."""
     if column.part != "observations" or column.dtype != np.uint8 or len(column.shape) not in (2, 3):
         return False
     sides = column.shape
@@ -69,7 +71,7 @@ def is_image(column: Column) -> bool:
 
 
 def as_picture(image: Image) -> Image:
-    """One image as gray `[H, W]` or colour `[H, W, 3]`; of a stack of frames the newest."""
+    """Returns an image as gray `[H, W]` or colour `[H, W, 3]`; from a stack of frames, the newest."""
     if image.ndim == 2:
         return image
     if image.shape[-1] not in _CHANNELS:
@@ -78,13 +80,13 @@ def as_picture(image: Image) -> Image:
 
 
 def draw(path: Path, title: str, rows: Sequence[EpisodeRow], sheet: ContactSheet | None) -> None:
-    """Returns and lengths by episode, and the contact sheet below them.
+    """Draws returns and lengths by episode, and the contact sheet below them.
 
     Args:
-        path: of the file; its suffix says what kind of picture.
-        title: above it.
-        rows: of all episodes.
-        sheet: images, or None.
+        path: the file; its suffix selects the format.
+        title: the text above the picture.
+        rows: all episodes.
+        sheet: the images; None draws none.
 
     Raises:
         ImportError: matplotlib is missing.
@@ -112,7 +114,7 @@ def _draw_returns(figure: Any, title: str, rows: Sequence[EpisodeRow]) -> None:
     right.set(xlabel="episode", ylabel="steps")
     for axes in (left, right):
         axes.grid(alpha=0.3)
-    count_along(left.xaxis, right.xaxis, right.yaxis)
+    use_whole_numbers(left.xaxis, right.xaxis, right.yaxis)
 
 
 def _draw_sheet(figure: Any, sheet: ContactSheet) -> None:

@@ -1,4 +1,4 @@
-"""What `headrace collect` does."""
+"""Collects episodes, writes them to files, and prints a summary."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ import click
 import numpy as np
 
 from headrace import trees
-from headrace.cli import environments, episodes, output, tables
-from headrace.cli.episode_file import EpisodeFile
+from headrace.cli import environments, episodes, interruption, output_folder, tables
+from headrace.cli.collect.episode_file import EpisodeFile
 from headrace.cli.episodes import EpisodeLog
-from headrace.cli.importing import import_module
+from headrace.cli.file_names import DATASET, EPISODES
 from headrace.cli.progress import ProgressLine
+from headrace.cli.user_modules import import_module
 from headrace.collectors import AsyncCollector, Batch, Collector
 
-# Steps of each copy in one batch, at most: long enough that handing it over costs nothing, short enough to show
-# progress.
+# Steps of each environment in one batch, at most: enough that the cost of a batch does not show, and few enough to
+# show progress.
 _BATCH_STEPS = 64
-DATASET, TABLE = "episodes.npz", "episodes.csv"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,29 +42,29 @@ class Request:
 
     @property
     def frames_per_batch(self) -> int:
-        """Of batches of one size that give the steps asked for with the least beyond them."""
+        """The batch size for which equal batches exceed the requested steps least."""
         steps = -(-self.steps // self.num_envs)
         batches = -(-steps // _BATCH_STEPS)
         return -(-steps // batches) * self.num_envs
 
     @property
     def total_frames(self) -> int:
-        """The steps asked for, rounded up to whole batches; what is beyond them is not kept."""
+        """The requested steps, rounded up to whole batches; the frames beyond are not kept."""
         return -(-self.steps // self.frames_per_batch) * self.frames_per_batch
 
 
 def run(request: Request, *, as_json: bool) -> None:
-    """Collect, write the files, print the result.
+    """Collects, writes the files, and prints the result.
 
     Raises:
-        click.BadParameter: an environment or a policy that is not there.
-        click.ClickException: files of an earlier run are there; Ctrl-C.
-        Exception: what ended the run early, after the files are written.
+        click.BadParameter: the environment or the policy does not exist.
+        click.ClickException: files of an earlier run exist; Ctrl-C.
+        Exception: the error that ended the run early, after the files are written.
     """
     environments.spec(request.env_id)
     factory = policy_factory(request.policy)
     log = EpisodeLog()
-    stopped: BaseException | None = None
+    stop: BaseException | None = None
     with _files(request, log) as file:
         seconds = 0.0
         try:
@@ -76,32 +76,29 @@ def run(request: Request, *, as_json: bool) -> None:
                 finally:
                     seconds = time.perf_counter() - begin
         except (KeyboardInterrupt, Exception) as error:
-            # What was collected is kept, whatever ended the run.
-            stopped = error
-    if log.frames or stopped is None:
-        _tell(_result(request, log, seconds), as_json=as_json)
-    if isinstance(stopped, KeyboardInterrupt):
-        raise output.Interrupted(_aborted(request, log)) from stopped
-    if stopped is not None:
-        raise stopped
+            # The frames collected so far are kept after any error.
+            stop = error
+    if log.frames or stop is None:
+        _print(_result(request, log, seconds), as_json=as_json)
+    interruption.raise_stop(stop, _notice(request, log))
 
 
 @contextlib.contextmanager
 def _files(request: Request, log: EpisodeLog) -> Iterator[EpisodeFile | None]:
-    """Gives the file that takes rows; both files are written at the end, if there are any rows."""
+    """Gives the file that takes rows. Both files are written at the end, if there are rows."""
     if request.out is None:
         yield None
         return
-    with output.folder_for(request.out, (DATASET, TABLE), request.overwrite) as folder:
+    with output_folder.folder_for(request.out, (DATASET, EPISODES), request.overwrite) as folder:
         metadata = environments.metadata(request.env_id) | _metadata(request)
         with contextlib.ExitStack() as at_end:
             file = EpisodeFile(folder / DATASET, metadata)
-            at_end.callback(_write_table, folder / TABLE, log)
+            at_end.callback(_write_table, folder / EPISODES, log)
             at_end.callback(file.close)
             try:
                 yield file
             finally:
-                with output.finishing("writing what was collected"):
+                with interruption.finishing("writing what was collected"):
                     at_end.close()
 
 
@@ -110,31 +107,15 @@ def _write_table(path: Path, log: EpisodeLog) -> None:
         episodes.write_csv(path, log.ended)
 
 
-def _result(request: Request, log: EpisodeLog, seconds: float) -> dict[str, Any]:
-    return {
-        "environment": request.env_id,
-        "frames": log.frames,
-        "seconds": round(seconds, 3),
-        "frames_per_second": round(log.frames / seconds, 1),
-        **episodes.summary(log.ended),
-        "unfinished": log.unfinished,
-        "out": None if request.out is None else str(request.out),
-    }
-
-
-def _aborted(request: Request, log: EpisodeLog) -> str:
-    """Tells what Ctrl-C has left."""
-    if not log.frames:
-        return "Aborted by Ctrl-C before anything was collected"
-    kept = "" if request.out is None else f"; what was collected is in {request.out}"
-    return f"Aborted by Ctrl-C after {log.frames} of {request.steps} frames{kept}"
+def _metadata(request: Request) -> dict[str, Any]:
+    return {"environment": request.env_id, "policy": request.policy, "seed": request.seed}
 
 
 def policy_factory(name: str) -> Callable[[], Any] | None:
-    """The factory that `module:name` names; None for `random`.
+    """Returns the factory that `module:name` names; None for `random`.
 
     Raises:
-        click.BadParameter: there is none.
+        click.BadParameter: there is no such factory.
     """
     if name == "random":
         return None
@@ -173,7 +154,7 @@ def _collect(
     begin = time.perf_counter()
     for batch in collector:
         rows = _in_order(batch, steps - log.frames)
-        # The file first: what the log has counted is in it, whenever Ctrl-C comes.
+        # First the file, so that it has every row that the log has counted, whenever Ctrl-C comes.
         if file is not None:
             file.append(rows)
         log.add(rows["episode_id"], rows["reward"], rows["terminated"], rows["truncated"])
@@ -182,21 +163,29 @@ def _collect(
 
 
 def _in_order(batch: Batch, most: int) -> dict[str, Any]:
-    """The first transitions of a batch, in the order in which they came; all columns but the mask."""
-    steps, copies = (indices[:most] for indices in np.nonzero(batch["mask"].T))
+    """Returns the first transitions of a batch, in the order of collection; all columns except the mask."""
+    steps, envs = (indices[:most] for indices in np.nonzero(batch["mask"].T))
     return {
-        name: trees.map_leaves(lambda leaf: leaf[copies, steps], tree)
+        name: trees.map_leaves(lambda leaf: leaf[envs, steps], tree)
         for name, tree in batch.items()
         if name != "mask"
     }
 
 
-def _metadata(request: Request) -> dict[str, Any]:
-    """What `headrace inspect` tells of the dataset."""
-    return {"environment": request.env_id, "policy": request.policy, "seed": request.seed}
+def _result(request: Request, log: EpisodeLog, seconds: float) -> dict[str, Any]:
+    return {
+        "environment": request.env_id,
+        "frames": log.frames,
+        "seconds": round(seconds, 3),
+        "frames_per_second": round(log.frames / seconds, 1),
+        "episodes": len(log.ended),
+        **episodes.spreads(log.ended),
+        "unfinished": log.unfinished,
+        "out": None if request.out is None else str(request.out),
+    }
 
 
-def _tell(result: dict[str, Any], *, as_json: bool) -> None:
+def _print(result: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(result))
         return
@@ -209,4 +198,12 @@ def _tell(result: dict[str, Any], *, as_json: bool) -> None:
         f"{result['frames']} frames in {result['seconds']:.1f} s: {result['frames_per_second']:.0f} frames/s"
     )
     if result["out"] is not None:
-        click.echo(f"written to {result['out']}: {DATASET}, {TABLE}")
+        click.echo(f"written to {result['out']}: {DATASET}, {EPISODES}")
+
+
+def _notice(request: Request, log: EpisodeLog) -> str:
+    """Returns the text after Ctrl-C."""
+    if not log.frames:
+        return "Aborted by Ctrl-C before anything was collected"
+    kept = "" if request.out is None else f"; what was collected is in {request.out}"
+    return f"Aborted by Ctrl-C after {log.frames} of {request.steps} frames{kept}"

@@ -1,4 +1,4 @@
-"""What `headrace export` does."""
+"""Writes the episodes of a source in another format, and prints a summary."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 import click
 
 from headrace.cli import tables
-from headrace.cli.export_source import Source, open_source
-from headrace.cli.export_tally import Tally
+from headrace.cli.episode_source import Source, open_source
 from headrace.cli.progress import ProgressLine
+from headrace.cli.tally import Tally
 from headrace.datasets import save_minari, save_npz, save_parquet
 from headrace.datasets.minari.ids import check_id
 from headrace.datasets.minari.spaces import unbounded
@@ -33,11 +33,11 @@ class Request:
 
 
 def run(request: Request, *, as_json: bool) -> None:
-    """Export, and print the result.
+    """Exports, and prints the result.
 
     Raises:
-        click.UsageError: options that do not go together, an id that is none, or a source that is not there.
-        click.ClickException: it could not be written.
+        click.UsageError: options that do not go together, a wrong id, or a source that does not exist.
+        click.ClickException: the dataset could not be written.
     """
     _check(request)
     begin = time.perf_counter()
@@ -100,7 +100,7 @@ def _save_minari(request: Request, source: Source, line: ProgressLine) -> tuple[
     try:
         return _save_with_spaces(request, source, spaces, line)
     except SpecError as error:
-        # Many environments leave the bounds that they name. A replay has no spaces, and is read once.
+        # Many environments leave their own bounds. A replay can be read only once, but it has no spaces.
         wider = (unbounded(spaces[0]), unbounded(spaces[1]))
         if wider == spaces:
             raise

@@ -1,4 +1,4 @@
-"""Counting episodes as they pass by."""
+"""Numbers of episodes, steps and ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headrace.trajectories.episode import Episode
 
 @dataclass
 class Tally:
-    """How many episodes, steps and ends there were.
+    """Counts episodes, their steps, and how they ended.
 
     >>> tally = Tally()
     >>> _ = list(tally.counted([Episode([0.0, 1.0], [1], [1.0], [True], [False])]))
@@ -24,12 +24,16 @@ class Tally:
     truncated: int = 0
     unfinished: int = 0
 
+    def count(self, length: int, terminated: bool, truncated: bool) -> None:
+        """Counts one episode."""
+        self.episodes += 1
+        self.steps += length
+        self.terminated += terminated
+        self.truncated += truncated
+        self.unfinished += not (terminated or truncated)
+
     def counted(self, episodes: Iterable[Episode]) -> Iterator[Episode]:
-        """The same episodes, each counted once it was asked for."""
+        """Gives the same episodes, and counts each of them."""
         for episode in episodes:
-            self.episodes += 1
-            self.steps += len(episode)
-            self.terminated += episode.terminated
-            self.truncated += episode.truncated
-            self.unfinished += not (episode.terminated or episode.truncated)
+            self.count(len(episode), episode.terminated, episode.truncated)
             yield episode

@@ -1,4 +1,4 @@
-"""Modules of the user, by name."""
+"""Modules of the user."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import ModuleType
 
 
 def import_module(name: str) -> ModuleType:
-    """Import a module that is installed or lies in the working directory, as `python -m` would find it.
+    """Imports a module that is installed or lies in the working directory, as `python -m` would find it.
 
     Raises:
         ImportError: there is none, or it cannot be imported.

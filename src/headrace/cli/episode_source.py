@@ -1,4 +1,4 @@
-"""What `headrace export` and `headrace inspect` read: a dataset of any format, or a replay that was saved."""
+"""Sources of episodes for `headrace export` and `headrace inspect`: datasets of all formats, and saved replays."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from typing import Any
 
 import click
 
+from headrace.cli.file_names import DATASET
 from headrace.datasets.dataset import EpisodeDataset
 from headrace.datasets.opening import holds_minari, open_dataset
 from headrace.errors import DatasetError
 from headrace.trajectories.episode import Episode
 
-# In the folder that `headrace collect` writes.
-DATASET = "episodes.npz"
-# So many entries of a folder with something else are named.
+# Entries of a folder without episodes that the error names, at most.
 _NAMED = 5
 
 
@@ -27,13 +26,13 @@ class Source:
 
     Attributes:
         name: as the user gave it.
-        kind: "minari", "parquet", "npz", "replay" or "store".
-        episodes: read in this order; of a replay it has `left_out`.
-        metadata: what the dataset says about itself.
-        observation_space, action_space: where it has them.
-        env_spec: of the environment, where it has it: a gymnasium EnvSpec.
-        tables: of a replay: the name of each to the number of its items.
-        sizes: of a store, in bytes; they are told of it, and are not metadata of its episodes.
+        kind: "minari", "parquet", "npz", "replay", "store" or "training".
+        episodes: in the order in which they are read.
+        metadata: the metadata of the dataset.
+        observation_space, action_space: None if unknown.
+        env_spec: the gymnasium EnvSpec of the environment; None if unknown.
+        tables: maps the name of each table to the number of its items; None if it is not a replay.
+        sizes: numbers of bytes of a store. They are not metadata of its episodes.
     """
 
     name: str
@@ -48,19 +47,19 @@ class Source:
 
     @property
     def left_out(self) -> int:
-        """Episodes of a replay that are not complete; known when all were read."""
+        """The number of incomplete episodes of a replay; known when all episodes were read."""
         return getattr(self.episodes, "left_out", 0)
 
 
 @contextmanager
 def open_source(name: str) -> Iterator[Source]:
-    """Open a dataset by its path or Minari id, a replay by the folder of its store or of its checkpoints.
+    """Opens a dataset by its path or Minari id, or a replay by the folder of its store or of its checkpoints.
 
-    The folder that `headrace collect` wrote stands for the dataset in it.
+    A folder of `headrace collect` stands for the dataset in it.
 
     Raises:
-        click.BadParameter: there is nothing of that name.
-        DatasetError, CheckpointError: it cannot be read.
+        click.BadParameter: no source has this name.
+        DatasetError, CheckpointError: the source cannot be read.
     """
     path = Path(name)
     if (path / DATASET).is_file():
@@ -72,7 +71,7 @@ def open_source(name: str) -> Iterator[Source]:
     try:
         dataset = open_dataset(path if path.exists() else name)
     except FileNotFoundError as error:
-        # Without the argument's name, which each command has its own of.
+        # Without the name of the argument, which differs between commands.
         raise click.BadParameter(str(error)) from error
     with dataset:
         yield _of_dataset(name, dataset)
@@ -82,19 +81,19 @@ def _of_dataset(name: str, dataset: EpisodeDataset) -> Source:
     from headrace.datasets.minari.env_spec import env_spec_from_json
     from headrace.datasets.minari.spaces import space_from_json
 
-    noted = dataset.metadata
+    metadata = dataset.metadata
     spaces = {
-        key: getattr(dataset, key) or _parsed(space_from_json, noted.get(key))
+        key: getattr(dataset, key) or _parsed(space_from_json, metadata.get(key))
         for key in ("observation_space", "action_space")
     }
-    env_spec = _parsed(lambda text: env_spec_from_json(text, "env_spec"), noted.get("env_spec"))
+    env_spec = _parsed(lambda text: env_spec_from_json(text, "env_spec"), metadata.get("env_spec"))
     return Source(
-        name=name, kind=dataset.format_name, episodes=dataset, metadata=noted, env_spec=env_spec, **spaces
+        name=name, kind=dataset.format_name, episodes=dataset, metadata=metadata, env_spec=env_spec, **spaces
     )
 
 
 def _parsed(parse: Callable[[str], Any], text: Any) -> Any:
-    """Parses what `headrace collect` or Minari noted; None for anything else."""
+    """Returns the result of `parse`; None for a value that neither `headrace collect` nor Minari writes."""
     if not isinstance(text, str):
         return None
     try:
@@ -124,7 +123,7 @@ def _open_replay(folder: Path, name: str) -> Iterator[Source]:
     if not is_checkpoint(folder) and not candidates(folder):
         held = ", ".join(sorted(path.name for path in folder.iterdir())[:_NAMED]) or "nothing"
         raise DatasetError(
-            f"{name}: expected episodes: a dataset, what headrace collect wrote, the store or a checkpoint of a "
+            f"{name}: expected episodes: a dataset, a folder of headrace collect, the store or a checkpoint of a "
             f"replay; the folder holds {held}"
         )
     with Replay.load(folder) as replay:
@@ -133,7 +132,7 @@ def _open_replay(folder: Path, name: str) -> Iterator[Source]:
 
 
 def _sizes(folder: Path) -> dict[str, int]:
-    """The bytes that files take of the disk, and those that they show: files of a store are sparse."""
+    """Returns the bytes that the files take on the disk, and their lengths; the files of a store are sparse."""
     found = [path.stat() for path in folder.iterdir()]
     return {
         "bytes_on_disk": sum(each.st_blocks * 512 for each in found),

@@ -1,4 +1,4 @@
-"""Contents of a source of episodes, as `headrace inspect` tells them."""
+"""Contents of a source of episodes, as `headrace inspect` shows them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.cli.inspect_picture import ContactSheet
+    from headrace.cli.inspect.picture import ContactSheet
 
 
 @dataclass(frozen=True)
 class EpisodeRow:
-    """One line of the table of contents."""
+    """One line of the table of episodes."""
 
     episode: int
     id: int | str | None
@@ -23,18 +23,18 @@ class EpisodeRow:
 
     @property
     def end(self) -> str:
-        """How it ended, in words."""
+        """The flags of its last step, in words."""
         return " ".join(name for name in ("terminated", "truncated") if getattr(self, name)) or "unfinished"
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What all episodes of a source have in common, and each of them.
+    """The arrays of a step, and all episodes.
 
     Attributes:
-        columns: name of each array to its dtype and shape, of one step.
-        rows: an entry for each episode.
-        sheet: some of its images; None where it has none.
+        columns: maps the name of each array to its dtype and its shape in one step.
+        rows: one entry per episode.
+        sheet: images of the first episodes; None without images.
     """
 
     columns: dict[str, str]

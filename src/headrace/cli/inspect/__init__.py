@@ -1,4 +1,4 @@
-"""`headrace inspect PATH`: what is in a dataset."""
+"""`headrace inspect PATH`: shows the episodes of a dataset, a saved replay or a training run."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ import click
     help="Compare all rows of a replay on disk with their checksums, and print only the result.",
 )
 def command(source: str, as_json: bool, png: Path | None, verify: bool) -> None:
-    """Show what is in a dataset: its episodes, their returns and lengths, what a step holds.
+    """Show the contents of a dataset: its episodes, their returns and lengths, and the arrays of a step.
 
     PATH is an npz or Parquet file, the folder or the id of a Minari dataset, a folder of headrace collect or
-    headrace train, the folder of a replay on disk, or one of checkpoints. Nothing in it is changed.
+    headrace train, or the folder of a replay on disk or of its checkpoints. Nothing is changed.
 
     \b
       headrace inspect out/cartpole
@@ -32,9 +32,11 @@ def command(source: str, as_json: bool, png: Path | None, verify: bool) -> None:
       headrace inspect cartpole/expert-v0 --png expert.png
       headrace inspect runs/store --verify
     """  # noqa: D301 - click reads this backspace
-    from headrace.cli import inspecting, verifying
-
     if verify:
-        verifying.run(source, as_json=as_json)
+        from headrace.cli.inspect.verify import verify_store
+
+        verify_store(source, as_json=as_json)
         return
-    inspecting.run(source, as_json=as_json, png=png)
+    from headrace.cli.inspect.run import run
+
+    run(source, as_json=as_json, png=png)

@@ -1,4 +1,4 @@
-"""Rows of a collector to an npz file of episodes, without holding them in memory."""
+"""Writes the rows of a collector to an npz file of episodes, without holding them in memory."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from headrace import trees
 from headrace.datasets.npz import save_npz
 from headrace.trajectories.episode import Episode
 
-# The columns that an episode names itself; all others are its extras.
+# Columns that are attributes of an episode. All others are its extras.
 _PARTS = ("observation", "action", "reward", "terminated", "truncated", "next_observation", "episode_id", "t")
 
 
 class EpisodeFile:
-    """Rows of any number of episodes, side by side, that become a dataset (`hr.datasets.load_npz`) when this is closed.
+    """Rows of interleaved episodes, which become a dataset (`hr.datasets.load_npz`) when the file is closed.
 
-    Rows go to one temporary file a column in the same folder, so what is collected may be larger than memory, and what
-    was collected until an interruption is kept. Episodes stand in the order in which they began; those under way at the
-    end are there, too, neither terminated nor truncated. Images are compressed.
+    Rows go to temporary files in the same folder, one per column, so the dataset may be larger than memory. Episodes
+    are written in the order in which they began. Episodes under way at the end are written too, neither terminated nor
+    truncated. Images are compressed.
 
     Args:
-        path: of the npz file; its folder must exist. A file that is there is replaced.
-        metadata: what the dataset says about itself.
+        path: the npz file; its folder must exist. An existing file is replaced.
+        metadata: the metadata of the dataset.
 
     >>> from headrace.datasets import load_npz
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -51,11 +51,11 @@ class EpisodeFile:
         self._count = 0
 
     def append(self, rows: Mapping[str, Any]) -> None:
-        """Add rows, those of one episode in order: columns, or trees of columns, `[k, ...]`.
+        """Adds rows; rows of one episode must come in order.
 
         Args:
-            rows: a collector's: `observation`, `action`, `reward`, `terminated`, `truncated`, `next_observation`,
-                `episode_id`, `t`, and what becomes extras.
+            rows: columns, or trees of columns, `[k, ...]`, of a collector: `observation`, `action`, `reward`,
+                `terminated`, `truncated`, `next_observation`, `episode_id`, `t`. All others become extras.
         """
         node = trees.compile_tree(dict(rows), _is_array)
         for leaf in trees.leaves(node):
@@ -63,11 +63,11 @@ class EpisodeFile:
                 self._columns[leaf.path] = _Column(self._path.parent, leaf.value)
             self._columns[leaf.path].append(leaf.value)
         self._node = self._node or node
-        # Rows count when all columns have them: Ctrl-C may come before.
+        # Rows count only when all columns have them, because Ctrl-C may come in between.
         self._count += len(rows["episode_id"])
 
     def close(self) -> None:
-        """Write the dataset, complete or not at all; none if there are no rows."""
+        """Writes the dataset, completely or not at all; without rows there is none."""
         try:
             if self._node is not None and self._count:
                 save_npz(
@@ -87,12 +87,12 @@ class EpisodeFile:
         order = np.argsort(ids, kind="stable")
         begins = np.flatnonzero(np.diff(ids[order], prepend=ids[order[0]] - 1))
         episodes = np.split(order, begins[1:])
-        # By their first rows: the numbers of episodes need not rise.
+        # Sorted by their first rows, because the ids of episodes need not rise.
         for rows in sorted(episodes, key=lambda rows: int(rows[0])):
             tree = trees.build(node, {name: column[rows] for name, column in columns.items()})
             last = trees.map_leaves(lambda leaf: leaf[-1:], tree["next_observation"])
             yield Episode(
-                _one_after_the_other(tree["observation"], last),
+                _concatenated(tree["observation"], last),
                 tree["action"],
                 tree["reward"],
                 tree["terminated"],
@@ -114,12 +114,12 @@ def _is_array(value: object) -> bool:
     return isinstance(value, np.ndarray)
 
 
-def _one_after_the_other(first: Any, second: Any) -> Any:
-    """Two trees of arrays as one, the rows of the second behind those of the first."""
+def _concatenated(first: Any, second: Any) -> Any:
+    """Returns two trees of arrays as one, with the rows of the second behind those of the first."""
     node, other = (trees.compile_tree(tree, _is_array) for tree in (first, second))
-    behind = {leaf.path: leaf.value for leaf in trees.leaves(other)}
+    later = {leaf.path: leaf.value for leaf in trees.leaves(other)}
     return trees.build(
-        node, {leaf.path: np.concatenate([leaf.value, behind[leaf.path]]) for leaf in trees.leaves(node)}
+        node, {leaf.path: np.concatenate([leaf.value, later[leaf.path]]) for leaf in trees.leaves(node)}
     )
 
 
@@ -132,14 +132,14 @@ class _Column:
 
     @property
     def holds_images(self) -> bool:
-        """Whether a row is an image, or several: of these compression saves most, of other numbers little."""
+        """True if a row is one image or several. Compression saves much of images, and little of other numbers."""
         return bool(self._dtype == np.uint8) and len(self._shape) >= 2
 
     def append(self, values: NDArray[Any]) -> None:
         self._file.write(np.ascontiguousarray(values).data)
 
     def rows(self, count: int) -> NDArray[Any]:
-        """The first rows, mapped; rows without a byte cannot be."""
+        """Returns the first `count` rows, mapped; zeros where a row has no byte, because nothing can be mapped then."""
         self._file.flush()
         shape = (count, *self._shape)
         if not count * self._dtype.itemsize * int(np.prod(self._shape)):

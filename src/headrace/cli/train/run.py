@@ -1,4 +1,4 @@
-"""What `headrace train` does around a training run: options in, files and tables out."""
+"""Runs a training, writes its files, and prints a summary."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from typing import Any
 
 import click
 
-from headrace.cli import episodes, output, tables
+from headrace.cli import episodes, interruption, output_folder, tables
 from headrace.cli.dqn import checkpoint, curve, problem
 from headrace.cli.dqn.settings import IMAGE_SETTINGS, VECTOR_SETTINGS, DqnSettings
 from headrace.cli.dqn.training import MEAN_OVER, Progress, Training
+from headrace.cli.file_names import CURVE, EPISODES, POLICY
 from headrace.cli.progress import ProgressLine
-
-POLICY, CURVE, TABLE = "policy.pt", "learning-curve.png", "episodes.csv"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,13 +35,13 @@ class Request:
 
 
 def run(request: Request, *, as_json: bool, quiet: bool) -> None:
-    """Train, write the files, print the result.
+    """Trains, writes the files, and prints the result.
 
     Raises:
-        click.BadParameter: an environment that a DQN cannot learn.
-        click.UsageError: a hyperparameter outside its range.
-        click.ClickException: files of an earlier run are there; Ctrl-C, after the files are written.
-        Exception: what ended the run early, after the files are written.
+        click.BadParameter: a DQN cannot learn the environment.
+        click.UsageError: a hyperparameter is outside its range.
+        click.ClickException: files of an earlier run exist; Ctrl-C, after the files are written.
+        Exception: the error that ended the run early, after the files are written.
     """
     found = problem.describe(request.env_id)
     settings = _settings(request, found)
@@ -52,9 +51,9 @@ def run(request: Request, *, as_json: bool, quiet: bool) -> None:
 
 def _folder(request: Request) -> AbstractContextManager[Path]:
     if request.out is not None:
-        return output.folder_for(request.out, (POLICY, CURVE, TABLE), request.overwrite)
+        return output_folder.folder_for(request.out, (POLICY, CURVE, EPISODES), request.overwrite)
     name = request.env_id.replace("/", "-").replace(":", "-")
-    return output.new_folder(Path("out") / f"{name}-{request.seed}")
+    return output_folder.new_folder(Path("out") / f"{name}-{request.seed}")
 
 
 def _run(
@@ -70,25 +69,23 @@ def _run(
     with Training(
         found, settings, steps=request.steps, num_envs=request.num_envs, seed=request.seed, goal=goal
     ) as training:
-        stopped: BaseException | None = None
+        stop: BaseException | None = None
         try:
             final = _train(training, request.steps, quiet=as_json or quiet)
         except (KeyboardInterrupt, Exception) as error:
-            # What was learnt is kept, whatever ended the run.
-            final, stopped = training.progress(), error
+            # The weights learnt so far are kept after any error.
+            final, stop = training.progress(), error
         result = _result(request, final, goal)
-        with output.finishing("writing what was learnt"):
+        with interruption.finishing("writing what was learnt"):
             files = _write(folder, training, settings, result)
     if as_json:
         click.echo(json.dumps({**result, **files}))
     else:
         _show(result, files)
-    if isinstance(stopped, KeyboardInterrupt):
-        raise output.Interrupted(
-            f"Aborted by Ctrl-C after {final.frames} of {request.steps} frames; what was learnt is in {folder}"
-        ) from stopped
-    if stopped is not None:
-        raise stopped
+    interruption.raise_stop(
+        stop,
+        f"Aborted by Ctrl-C after {final.frames} of {request.steps} frames; what was learnt is in {folder}",
+    )
 
 
 def _settings(request: Request, found: problem.Problem) -> DqnSettings:
@@ -133,13 +130,13 @@ def _result(request: Request, final: Progress, goal: float | None) -> dict[str, 
 
 
 def _write(out: Path, training: Training, settings: DqnSettings, result: dict[str, Any]) -> dict[str, str]:
-    """The files: name of each by what it is."""
+    """Writes the files, and returns their paths by what they hold."""
     ended = training.log.ended
-    files = {"checkpoint": str(out / POLICY), "episodes_file": str(out / TABLE)}
+    files = {"checkpoint": str(out / POLICY), "episodes_file": str(out / EPISODES)}
     checkpoint.save(
         out / POLICY, training.policy, {"settings": dataclasses.asdict(settings), "result": result}
     )
-    episodes.write_csv(out / TABLE, ended)
+    episodes.write_csv(out / EPISODES, ended)
     picture = out / CURVE
     try:
         curve.draw(
@@ -147,7 +144,7 @@ def _write(out: Path, training: Training, settings: DqnSettings, result: dict[st
         )
         files["curve"] = str(picture)
     except ImportError as error:
-        # The training is what counts: it is kept, and the reader is told what is missing.
+        # A training is not lost for want of a picture.
         click.echo(str(error), err=True)
     return files
 

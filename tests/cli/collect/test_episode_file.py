@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.cli.episode_file import EpisodeFile
+from headrace.cli.collect.episode_file import EpisodeFile
 from headrace.datasets import load_npz
 from headrace.trajectories import Episode
 

@@ -1,4 +1,4 @@
-"""What `headrace inspect` does."""
+"""Reads a source of episodes, and prints or draws its contents."""
 
 from __future__ import annotations
 
@@ -11,32 +11,33 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
 from headrace.cli import tables
-from headrace.cli.export_source import Source, open_source
-from headrace.cli.inspect_contents import Contents, EpisodeRow
-from headrace.cli.inspect_picture import ContactSheet, draw
-from headrace.cli.inspect_training import is_training, read_training
+from headrace.cli.episode_source import Source, open_source
+from headrace.cli.episodes import spreads
+from headrace.cli.inspect.contents import Contents, EpisodeRow
+from headrace.cli.inspect.picture import ContactSheet, draw
+from headrace.cli.inspect.training_folder import is_training, read_training
 from headrace.cli.progress import ProgressLine
+from headrace.cli.tally import Tally
 from headrace.datasets.exporting.json_values import encode
 from headrace.datasets.exporting.structure import Structure
 from headrace.errors import DatasetError
 from headrace.trajectories.episode import Episode
 
-# A person is shown so many episodes; --json has all of them.
+# Episodes that are printed, at most; --json has all.
 _SHOWN = 20
-# What Minari's metadata says of the same things in its own words.
+# Metadata of Minari that repeats what is shown anyway.
 _SHOWN_ELSEWHERE = ("observation_space", "action_space", "total_episodes", "total_steps", "env_spec")
 
 
 def run(name: str, *, as_json: bool, png: Path | None) -> None:
-    """Read the source once, and print what is in it.
+    """Reads the source once, and prints its contents.
 
     Raises:
-        click.BadParameter: there is nothing of that name.
+        click.BadParameter: no source has this name.
         click.ClickException: the picture could not be written.
-        DatasetError: it cannot be read, or holds no episode.
+        DatasetError: the source cannot be read, or has no episode.
     """
     if is_training(Path(name)):
         source, contents = read_training(name)
@@ -56,14 +57,13 @@ def run(name: str, *, as_json: bool, png: Path | None) -> None:
 def _read_source(name: str, *, as_json: bool, with_images: bool) -> tuple[Source, Contents]:
     with open_source(name) as source:
         with ProgressLine(operator.length_hint(source.episodes), "episodes", quiet=as_json) as line:
-            contents = read(source.episodes, line, with_images=with_images)
+            contents = _read(source.episodes, line, with_images=with_images)
     if not contents.rows:
         raise DatasetError(f"{name}: no complete episode is in it ({source.left_out} left out)")
     return source, contents
 
 
-def read(episodes: Iterable[Episode], line: ProgressLine, *, with_images: bool) -> Contents:
-    """Go through all episodes once."""
+def _read(episodes: Iterable[Episode], line: ProgressLine, *, with_images: bool) -> Contents:
     rows: list[EpisodeRow] = []
     columns: dict[str, str] = {}
     sheet: ContactSheet | None = None
@@ -85,34 +85,20 @@ def _row(index: int, episode: Episode) -> EpisodeRow:
     )
 
 
-def _spread(values: list[float]) -> dict[str, float | None]:
-    if not values:
-        return {"mean": None, "min": None, "max": None}
-    return {"mean": float(np.mean(values)), "min": min(values), "max": max(values)}
-
-
 def _ended(rows: list[EpisodeRow]) -> list[EpisodeRow]:
-    return [row for row in rows if row.end != "unfinished"]
+    return [row for row in rows if row.terminated or row.truncated]
 
 
 def _spreads(rows: list[EpisodeRow]) -> dict[str, dict[str, float | None]]:
-    """Of the episodes that ended, as `headrace collect` tells them; of all where none did."""
-    counted = _ended(rows) or rows
-    return {
-        "return": _spread([row.return_ for row in counted]),
-        "length": _spread([row.length for row in counted]),
-    }
+    """Summarizes the episodes that ended, as `headrace collect` does; all episodes where none ended."""
+    return spreads(_ended(rows) or rows)
 
 
-def _summary(source: Source, rows: list[EpisodeRow]) -> dict[str, Any]:
-    return {
-        "episodes": len(rows),
-        "steps": sum(row.length for row in rows),
-        "terminated": sum(row.terminated for row in rows),
-        "truncated": sum(row.truncated for row in rows),
-        "unfinished": sum(row.end == "unfinished" for row in rows),
-        "left_out": source.left_out,
-    }
+def _summary(source: Source, rows: list[EpisodeRow]) -> dict[str, int]:
+    tally = Tally()
+    for row in rows:
+        tally.count(row.length, row.terminated, row.truncated)
+    return {**asdict(tally), "left_out": source.left_out}
 
 
 def _result(source: Source, contents: Contents) -> dict[str, Any]:
@@ -152,7 +138,7 @@ def _show(source: Source, contents: Contents) -> None:
 
 def _facts(source: Source, rows: list[EpisodeRow]) -> list[tuple[str, Any]]:
     spaces = (("observations", source.observation_space), ("actions", source.action_space))
-    noted = {
+    metadata = {
         name: value
         for name, value in (*source.metadata.items(), *source.sizes.items())
         if name not in _SHOWN_ELSEWHERE and not str(name).startswith("headrace_")
@@ -161,5 +147,5 @@ def _facts(source: Source, rows: list[EpisodeRow]) -> list[tuple[str, Any]]:
         *((name.replace("_", " "), value) for name, value in _summary(source, rows).items()),
         *((name, str(space)) for name, space in spaces if space is not None),
         *((f"table {name}", f"{items} items") for name, items in (source.tables or {}).items()),
-        *((str(name), textwrap.shorten(tables.number(value), 200)) for name, value in noted.items()),
+        *((str(name), textwrap.shorten(tables.number(value), 200)) for name, value in metadata.items()),
     ]

@@ -1,0 +1,21 @@
+"""Arguments and options that several commands have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+env_argument = click.argument("env_id", metavar="ENV")
+num_envs_option = click.option(
+    "--num-envs",
+    type=click.IntRange(min=1),
+    default=8,
+    show_default=True,
+    help="Number of environments stepped side by side.",
+)
+overwrite_option = click.option(
+    "--overwrite", is_flag=True, help="Replace the files of an earlier run in --out."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object, and no progress.")
+out_folder = click.Path(file_okay=False, path_type=Path)
