@@ -15,6 +15,7 @@ ctypedef unsigned char[::1] Bytes
 ctypedef unsigned char[:, ::1] ByteTable
 ctypedef const double[::1] GivenDoubles
 ctypedef const long long[::1] GivenLongs
+ctypedef const int[::1] GivenInts
 ctypedef const unsigned int[::1] GivenUInts
 ctypedef const unsigned int[:, ::1] GivenUIntTable
 ctypedef const unsigned long long[::1] GivenULongs

@@ -32,6 +32,7 @@ ByteTable: TypeAlias = NDArray[np.uint8] | NDArray[np.bool_]
 # Of an argument that is only read: it may be an array that must not be written.
 GivenDoubles: TypeAlias = NDArray[np.float64]
 GivenLongs: TypeAlias = NDArray[np.int64]
+GivenInts: TypeAlias = NDArray[np.int32]
 GivenUInts: TypeAlias = NDArray[np.uint32]
 GivenUIntTable: TypeAlias = NDArray[np.uint32]
 GivenULongs: TypeAlias = NDArray[np.uint64]

@@ -11,15 +11,14 @@ from numpy.typing import NDArray
 
 from headrace.errors import StoreFull
 from headrace.replay.chosen import Chosen
-from headrace.replay.streams import Streams, stream_shape
-from headrace.store.block import LaneBlock, Seam
-from headrace.store.layout import FINAL, LINKED, PADDING
+from headrace.store.block import LaneBlock, Seam, WrittenSteps
+from headrace.store.layout import LINKED
 from headrace.store.room import stored_without_items
 from headrace.tables.description.rules import Rule
 from headrace.tables.items.layout import CHOSEN, CONTINUE, WHOLE
 from headrace.tables.live_table import LiveTable
 from headrace.tables.pending import NewItems, Pending
-from headrace.tables.windows.cutting import Cutter, pin_before, pin_streams
+from headrace.tables.windows.cutting import Cutter, pin_before
 
 if TYPE_CHECKING:
     from headrace.replay.replay import ReplayCore
@@ -36,14 +35,14 @@ class _Rule:
     Attributes:
         cutter: holds the rule as numbers, and cuts its windows.
         given: the priorities of the items that it makes next, where they are not those of the rule.
-        streams: of each block, where windows go on over the ends of episodes.
+        streams: the cutter of each block, where windows go on over the ends of episodes.
     """
 
     number: int
     table: LiveTable
     cutter: Cutter
     given: NDArray[np.float64] | None = None
-    streams: dict[LaneBlock, Streams] = field(default_factory=dict)
+    streams: dict[LaneBlock, Cutter] = field(default_factory=dict)
 
     def take_priorities(self, count: int) -> NDArray[np.float64]:
         if self.given is None:
@@ -52,9 +51,12 @@ class _Rule:
         assert len(taken) == count, "a priority was given for every item"
         return taken
 
-    def streams_of(self, block: LaneBlock) -> Streams:
+    def cutter_of(self, block: LaneBlock, rule: Rule) -> Cutter:
+        cutter = self.cutter
+        if cutter.end != CONTINUE:
+            return cutter
         if block not in self.streams:
-            self.streams[block] = Streams(block.lanes, self.cutter.length, self.cutter.stride)
+            self.streams[block] = Cutter(cutter.pins, rule.cut, cutter.priorities, block.lanes)
         return self.streams[block]
 
 
@@ -157,6 +159,18 @@ class ItemMaker:
             block.commit_finals(seam.ended, seam.first)
             self.make_last(block, block.last + seam.ended, seam.ended)
 
+    def commit_written_and_make(self, block: LaneBlock, written: WrittenSteps) -> None:
+        """Commit steps whose columns are written already, and make the items that they complete.
+
+        Items that find no room are refused (`refused`): the steps are stored.
+        """
+        block.commit_written(written)
+        page = written.page
+        for rule in self._all:
+            cutter = rule.cutter_of(block, self.rules[rule.number])
+            if cutter.end != CHOSEN and written.steps:
+                self._offer(rule, *cutter.cut_steps(page, written.steps))
+
     def _append_and_cut(self, block: LaneBlock, seam: Seam | None) -> bool:
         """Commit a step and make its items in one call, where one rule alone makes any and its table takes them."""
         rule = self._only_cut
@@ -201,13 +215,7 @@ class ItemMaker:
             self._make_of_step(block, rule, chosen)
 
     def _make_of_step(self, block: LaneBlock, rule: _Rule, chosen: Mapping[int, NDArray[np.bool_]]) -> None:
-        cutter = rule.cutter
-        if cutter.end == CONTINUE:
-            words = self._arrays.steps[block.newest_rows].astype(np.int64)
-            lanes = np.flatnonzero((words & PADDING) == 0)
-            rule.streams_of(block).wait(np.flatnonzero(words & PADDING))
-            self._extend_streams(block, rule, lanes, block.newest_rows[lanes])
-            return
+        cutter = rule.cutter_of(block, self.rules[rule.number])
         if cutter.end == CHOSEN:
             self._make_chosen(block, rule, chosen, np.arange(block.lanes), block.newest_rows)
             return
@@ -224,16 +232,13 @@ class ItemMaker:
             end: the number of an end that these have in place of their rule's.
         """
         for rule in self._all:
-            cutter = rule.cutter
-            if cutter.end in (CONTINUE, CHOSEN):
+            cutter = rule.cutter_of(block, self.rules[rule.number])
+            if cutter.end == CHOSEN:
                 linked = (self._arrays.steps[rows].astype(np.int64) & LINKED) != 0
                 finals = self._arrays.links[rows[linked]].astype(np.int64) - 1
-                if cutter.end == CONTINUE:
-                    self._extend_streams(block, rule, lanes[linked], finals)
-                else:
-                    self._make_chosen(block, rule, self._chosen.finals, lanes[linked], finals)
+                self._make_chosen(block, rule, self._chosen.finals, lanes[linked], finals)
                 continue
-            if end is not None and cutter.end != WHOLE:
+            if end is not None and cutter.end not in (WHOLE, CONTINUE):
                 cutter = Cutter(self._pins, self.rules[rule.number].cut._replace(end=end), cutter.priorities)
             self._offer(rule, *cutter.cut_finals(rows))
 
@@ -241,19 +246,7 @@ class ItemMaker:
         """Starts a new stream in these lanes: no window crosses this point."""
         for rule in self._all:
             if rule.cutter.end == CONTINUE:
-                rule.streams_of(block).end(lanes)
-
-    def _extend_streams(
-        self, block: LaneBlock, rule: _Rule, lanes: NDArray[np.int64], rows: NDArray[np.int64]
-    ) -> None:
-        length = rule.cutter.length
-        if length == 1:
-            # No transition starts at a final row (trajectories W6).
-            starts_here = (self._arrays.steps[rows].astype(np.int64) & FINAL) == 0
-            lanes, rows = lanes[starts_here], rows[starts_here]
-        starts = rule.streams_of(block).extend(lanes, rows)
-        pin_streams(self._pins, starts, length)
-        self._offer(rule, starts, stream_shape(length))
+                rule.cutter_of(block, self.rules[rule.number]).end_streams(lanes)
 
     def _make_chosen(
         self,
@@ -322,7 +315,7 @@ class ItemMaker:
                     return True
                 continue
             if cutter.end == CONTINUE:
-                if any(streams.completes_with_the_next_row for streams in rule.streams.values()):
+                if any(cutter.completes_a_stream() for cutter in rule.streams.values()):
                     return True
                 continue
             starts = lane_steps - (cutter.length + cutter.lookahead - 1)

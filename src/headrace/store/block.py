@@ -27,6 +27,30 @@ class Seam(NamedTuple):
     first: int
 
 
+class WrittenSteps(NamedTuple):
+    """Vector steps that stand in a page already, and how episodes run through them.
+
+    Rows are counted from the first row of these steps, and rise.
+
+    Attributes:
+        page, steps: the next `steps` vector steps of this page.
+        final: int64[f]: rows that hold the final row of their lane's episode.
+        idle: int64[i]: rows of lanes that hold nothing; no episode of the lane is open there.
+        ended: int64[m]: the last transition of an episode whose final row stands in a page of its own.
+        final_rows: int64[m]: these final rows, as rows of the store. They fill pages of one lane from their first row
+            on.
+        versions: int32[steps]: of the policy that acted at each step; 0: unknown.
+    """
+
+    page: int
+    steps: int
+    final: NDArray[np.int64]
+    idle: NDArray[np.int64]
+    ended: NDArray[np.int64]
+    final_rows: NDArray[np.int64]
+    versions: NDArray[np.int32]
+
+
 class LaneBlock:
     """Lanes side by side that are appended together, from page to page.
 
@@ -63,6 +87,7 @@ class LaneBlock:
         self._across = history if across is None else across
         self._page = -1
         self._reach: deque[tuple[int, int]] = deque()
+        self._leased: deque[int] = deque()
         self._final_page = -1
         arrays = LaneArrays.empty(lanes)
         self.lane_steps, self.newest_rows, self._lane_words = arrays.steps, arrays.newest, arrays.words
@@ -81,12 +106,20 @@ class LaneBlock:
         kernel = self.kernel
         if not kernel.is_full():
             return
+        self._leave_pages()
+        self._page = self._store.acquire(self.lanes, self._page)
+        self._enter(self._page)
+
+    def _leave_pages(self) -> None:
+        """Give up the pages that are out of reach of later windows."""
         # A page is out of reach once the next one's first step is.
         oldest = self._oldest_in_reach() if len(self._reach) > 1 else 0
         while len(self._reach) > 1 and self._reach[1][1] <= oldest:
             self._store.release(self._reach.popleft()[0])
-        page, page_rows = self._store.acquire(self.lanes, self._page), self._store.arrays.page_rows
-        self._page = page
+
+    def _enter(self, page: int) -> None:
+        """The next step stands in this page."""
+        kernel, page_rows = self.kernel, self._store.arrays.page_rows
         kernel.row = page * page_rows
         kernel.stop = kernel.row + page_rows // self.lanes * self.lanes
         self._reach.append((page, kernel.committed))
@@ -100,10 +133,11 @@ class LaneBlock:
 
     def release(self) -> list[int]:
         """Forget all pages; returns those that are to be given back."""
-        pages = [page for page, _ in self._reach]
+        pages = [page for page, _ in self._reach] + list(self._leased)
         if self._final_page >= 0:
             pages.append(self._final_page)
         self._reach.clear()
+        self._leased.clear()
         self._page = self._final_page = -1
         self.kernel.stop = self.kernel.row
         return pages
@@ -137,6 +171,41 @@ class LaneBlock:
         # What is staged may be what the next step begins with
         # (test_an_interrupt_while_all_lanes_end_mixes_no_observations).
         self.kernel.take_marked(self._all, self.no_lanes, False)
+
+    # ---- steps that are written elsewhere --------------------------------------------------------------------------
+
+    def lease_page(self) -> int:
+        """Takes the next page for these lanes; pages are committed in the order in which they were leased.
+
+        Raises:
+            StoreFull: no page is free.
+        """
+        self._leave_pages()
+        self._page = self._store.acquire(self.lanes, self._page)
+        self._leased.append(self._page)
+        return self._page
+
+    def commit_written(self, written: WrittenSteps) -> None:
+        """Takes in steps whose columns are written: their words, links, versions and episodes are written here.
+
+        The steps go on in the page of the last ones, or begin the page that was leased next: the rest of the page
+        before it stays unused.
+        """
+        if not written.steps:
+            return
+        if self._leased and written.page == self._leased[0]:
+            self._leave_pages()
+            self._enter(self._leased.popleft())
+        self.kernel.commit_written(*written)
+
+    def end_written(self, lanes: NDArray[np.int64], final_rows: NDArray[np.int64]) -> None:
+        """Ends the open episodes of these lanes after their last step.
+
+        Args:
+            lanes: int64[m], rising.
+            final_rows: int64[m]: rows of the store whose columns are written; see `WrittenSteps`.
+        """
+        self.kernel.end_written(lanes, final_rows)
 
     # ---- ends of episodes ------------------------------------------------------------------------------------------
 

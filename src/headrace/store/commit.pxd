@@ -41,8 +41,18 @@ cdef class Lanes:
     cdef void clear_idle(self, GivenBytes idle) noexcept nogil
     cdef void _clear_row(self, Int row) noexcept nogil
     cdef void commit_marked(self, GivenBytes final, GivenBytes idle) noexcept nogil
+    cdef void _stamp_written(self, Int page, GivenInts versions) noexcept nogil
+    cdef void _commit_written(
+        self, Int page, Int steps, GivenLongs final, GivenLongs idle, GivenLongs ended, GivenLongs final_rows,
+    ) noexcept nogil
+    cpdef void end_written(self, GivenLongs lanes, GivenLongs final_rows) noexcept nogil
     cpdef void commit_finals(self, GivenLongs ended, Int first) noexcept nogil
     cdef void _end_lane(self, Int lane, Int row) noexcept nogil
+    cdef void _end_beside(self, Int lane, Int final) noexcept nogil
+    cdef void _end_beside_row(self, Int lane, Int row, Int final) noexcept nogil
+    cdef void _leave_lane(self, Int lane) noexcept nogil
     cdef void _stamp(self) noexcept nogil
     cdef void _turn(self) noexcept nogil
     cdef void _take_in(self, Int page, Int steps) noexcept nogil
+    cdef Int _begin_rows(self, Int page, Int lane, Int row, bint is_first, Int starts) noexcept nogil
+    cdef void _count(self, Int page, Int starts, Int used) noexcept nogil

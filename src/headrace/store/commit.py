@@ -10,7 +10,7 @@ from headrace.store.layout import LaneArrays
 
 if not cython.compiled:
     from headrace.kernels.hints import in_order
-    from headrace.kernels.kinds import Bool, GivenBytes, GivenLongs, Int, Ints, Longs, LongTable
+    from headrace.kernels.kinds import Bool, GivenBytes, GivenInts, GivenLongs, Int, Ints, Longs, LongTable
     from headrace.store.copying import place_fields
     from headrace.store.layout import (
         ENDED_FROM,
@@ -138,6 +138,89 @@ class Lanes:
             if self.window.word(row) & LINKED:
                 self.pins.note_link(row, self.window.link(row))
 
+    # ---- many steps at once ------------------------------------------------------------------------------------------
+
+    def commit_written(
+        self,
+        page: Int,
+        steps: Int,
+        final: GivenLongs,
+        idle: GivenLongs,
+        ended: GivenLongs,
+        final_rows: GivenLongs,
+        versions: GivenInts,
+    ) -> None:
+        """Take in the next `steps` vector steps of a page, whose columns are written already.
+
+        Args: see `WrittenSteps`.
+        """
+        with cython.nogil:
+            self._stamp_written(page, versions)
+            self._commit_written(page, steps, final, idle, ended, final_rows)
+
+    def end_written(self, lanes: GivenLongs, final_rows: GivenLongs) -> None:
+        """The open episodes of these lanes end with these rows, whose columns are written already."""
+        for place in range(lanes.shape[0]):
+            self._end_beside(lanes[place], final_rows[place])
+
+    def _stamp_written(self, page: Int, versions: GivenInts) -> None:
+        """Write the versions of the next steps of a page."""
+        begin = page * self.window.page_rows + self.window.pages[page, USED]
+        for step in range(versions.shape[0]):
+            if versions[step] != 0:
+                self.window.pages[page, VERSIONED] = 1
+        if self.window.pages[page, VERSIONED]:
+            for step in range(versions.shape[0]):
+                self.versions[begin + step] = versions[step]
+
+    def _commit_written(
+        self,
+        page: Int,
+        steps: Int,
+        final: GivenLongs,
+        idle: GivenLongs,
+        ended: GivenLongs,
+        final_rows: GivenLongs,
+    ) -> None:
+        # One lane after another in each step: the order in which episodes that begin are numbered.
+        finals: Int = 0
+        idles: Int = 0
+        ends: Int = 0
+        number: Int = 0
+        used: Int = self.window.pages[page, USED]
+        row: Int = page * self.window.page_rows + used * self.count
+        starts: Int = self.window.pages[page, STARTS]
+        for step in range(used, used + steps):
+            self.last = row
+            self.committed += 1
+            for lane in range(self.count):
+                self.newest[lane] = row
+                index: Int = cython.cast(Int, self.steps[lane])
+                if idles < idle.shape[0] and idle[idles] == number:
+                    idles += 1
+                    self._clear_row(row)
+                    self.window.steps[row] = PADDING
+                    self._leave_lane(lane)
+                else:
+                    if index == 0 or step == 0:
+                        starts = self._begin_rows(page, lane, row, index == 0, starts)
+                    if finals < final.shape[0] and final[finals] == number:
+                        finals += 1
+                        self.window.steps[row] = index | FINAL
+                        # The page may have held final rows beside other lanes before.
+                        self.window.links[row] = NO_LINK
+                        self._end_lane(lane, row)
+                    else:
+                        self.window.steps[row] = index
+                        self.steps[lane] = step_after(index, 1)
+                        if ends < ended.shape[0] and ended[ends] == number:
+                            self._end_beside_row(lane, row, final_rows[ends])
+                            ends += 1
+                row += 1
+                number += 1
+        self.row = row
+        self._count(page, starts, used + steps)
+
     # ---- their parts -------------------------------------------------------------------------------------------------
 
     def take_staged(self) -> None:
@@ -204,9 +287,7 @@ class Lanes:
         for lane in range(self.count):
             step: Int = cython.cast(Int, self.steps[lane])
             if idle[lane]:
-                if step != 0:
-                    self.words[LAST_ROW, lane] = -1
-                self.steps[lane] = 0
+                self._leave_lane(lane)
             elif final[lane]:
                 self._end_lane(lane, row + lane)
             else:
@@ -218,21 +299,32 @@ class Lanes:
         Args:
             ended: int64[m], the lanes.
         """
-        if ended.shape[0] == 0:
-            return
         for place in range(ended.shape[0]):
-            self.window.steps[first + place] = self.steps[ended[place]] | FINAL
+            self._end_beside(ended[place], first + place)
+
+    def _end_beside(self, lane: Int, final: Int) -> None:
+        """The episode of a lane ends after the step committed last, with a final row in a page of its own."""
+        self._end_beside_row(lane, self.last + lane, final)
+
+    def _end_beside_row(self, lane: Int, row: Int, final: Int) -> None:
+        """The same, where the lane's last transition stands in `row`."""
+        page = self.window.page_of(final)
+        self.window.steps[final] = self.steps[lane] | FINAL
         in_order()
-        self.window.pages[self.window.page_of(first), USED] += ended.shape[0]
-        for place in range(ended.shape[0]):
-            lane: Int = ended[place]
-            self.pins.link_final(self.last + lane, first + place)
-            self._end_lane(lane, first + place)
+        self.window.pages[page, USED] = final - page * self.window.page_rows + 1
+        self.pins.link_final(row, final)
+        self._end_lane(lane, final)
 
     def _end_lane(self, lane: Int, row: Int) -> None:
         self.words[ENDED_FROM, lane] = self.words[OPEN_FROM, lane]
         self.words[OPEN_FROM, lane] = self.committed
         self.words[LAST_ROW, lane] = row
+        self.steps[lane] = 0
+
+    def _leave_lane(self, lane: Int) -> None:
+        """The lane holds nothing in a step."""
+        if self.steps[lane] != 0:
+            self.words[LAST_ROW, lane] = -1
         self.steps[lane] = 0
 
     def _stamp(self) -> None:
@@ -262,15 +354,24 @@ class Lanes:
                 if word & PADDING:
                     continue
                 begins: Bool = (word & STEP_MASK) == 0
-                if begins:
-                    self.episodes[lane] = self.next_episode[0]
-                    self.next_episode[0] += 1
                 if begins or step == 0:
-                    self.window.start_rows[first + starts] = in_page
-                    self.window.start_ids[first + starts] = self.episodes[lane]
-                    starts += 1
+                    starts = self._begin_rows(page, lane, first + in_page, begins, starts)
+        self._count(page, starts, used + steps)
+
+    def _begin_rows(self, page: Int, lane: Int, row: Int, is_first: Bool, starts: Int) -> Int:
+        """Note that an episode begins at this row, or goes on in its page; returns how many entries the page has."""
+        if is_first:
+            self.episodes[lane] = self.next_episode[0]
+            self.next_episode[0] += 1
+        first = page * self.window.page_rows
+        self.window.start_rows[first + starts] = row - first
+        self.window.start_ids[first + starts] = self.episodes[lane]
+        return starts + 1
+
+    def _count(self, page: Int, starts: Int, used: Int) -> None:
+        """From here on a page has so many steps and entries."""
         # What is known of the rows stands before they count: the process may be killed in between (replay D2).
         in_order()
         self.window.pages[page, STARTS] = starts
         in_order()
-        self.window.pages[page, USED] = used + steps
+        self.window.pages[page, USED] = used

@@ -21,8 +21,7 @@ class Cut(NamedTuple):
     Attributes:
         length: rows of a window.
         stride: rows from the start of one window to the next.
-        end: the number of an `EndOfEpisode`, WHOLE or CHOSEN. Windows that CONTINUE or are chosen are not cut
-            (`pin_streams`, `pin_before`).
+        end: the number of an `EndOfEpisode`, WHOLE or CHOSEN. Windows that are chosen are not cut (`pin_before`).
         lookahead: rows after the window that must be there too, or the end of the episode.
     """
 

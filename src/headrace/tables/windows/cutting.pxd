@@ -15,6 +15,7 @@ cdef class Cutter:
     cdef readonly Int stride
     cdef readonly Int end
     cdef readonly Int lookahead
+    cdef Int kept
     cdef readonly object priorities
     cdef readonly double priority
     # Of the windows: int64[capacity] first rows, uint32[3 * capacity] shapes; how many; the same arrays for Python.
@@ -23,12 +24,22 @@ cdef class Cutter:
     cdef readonly Int total
     cdef object _rows
     cdef object _shapes
+    # Of each lane whose windows go on over the ends of episodes: its newest rows, how many there were, whether it waits.
+    cdef LongTable stream_rows
+    cdef Longs stream_counts
+    cdef Bytes stream_waits
     # Before the others: with the lock of Python, since it may make room.
     cpdef int begin(self, Int rows, Int ends) except -1
     cpdef Int most(self, Int rows, Int ends) noexcept nogil
     cdef int _make_room(self, Int capacity) except -1
     cdef void cut_block(self, Int page, Int steps) noexcept nogil
     cdef void cut_final(self, Int row) noexcept nogil
+    cdef void _cut_linked(self, Int first, Int lanes) noexcept nogil
+    cdef void _extend(self, Int lane, Int row, Int word) noexcept nogil
+    cdef void _write_stream(self, Int row) noexcept nogil
+    cdef void _wait(self, Int lane) noexcept nogil
+    cpdef void end_streams(self, GivenLongs lanes) noexcept nogil
+    cpdef bint completes_a_stream(self) noexcept nogil
     cdef void cut_end(self, Int row) noexcept nogil
     cdef void _cut_row(self, Int row, Int word, Int page, Int before, Int lanes) noexcept nogil
     cdef void _emit_regular(self, Int row, Int start, Int last) noexcept nogil

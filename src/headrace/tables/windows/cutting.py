@@ -18,16 +18,18 @@ from numpy.typing import NDArray
 from headrace.tables.description.cut import Cut
 
 if not cython.compiled:
-    from headrace.kernels.kinds import GivenLongs, Int, Longs
+    from headrace.kernels.kinds import Bool, GivenLongs, Int, Longs
     from headrace.store.layout import FINAL, LANES, LINKED, PADDING, STEP_MASK, USED
     from headrace.store.pinning import Pins
     from headrace.store.window import step_after
     from headrace.tables.items.layout import (
+        CONTINUE,
         DROP,
         INVENTED,
         LAST,
         LOOKAHEAD,
         REAL,
+        STREAM,
         TILE,
         TRUNCATE,
         WHOLE,
@@ -56,6 +58,7 @@ class Cutter:
         pins: of the store.
         cut: the rule.
         priorities: float64[1], of the items.
+        lanes: of the block whose windows go on over the ends of episodes; other rules need no memory of them.
 
     Attributes:
         length, stride, end, lookahead: see `Cut`.
@@ -66,13 +69,19 @@ class Cutter:
         total: how many windows the last call found.
     """
 
-    def __init__(self, pins: Pins, cut: Cut, priorities: NDArray[np.float64]) -> None:
+    def __init__(self, pins: Pins, cut: Cut, priorities: NDArray[np.float64], lanes: int = 0) -> None:
         self.pins = pins
         self.window = pins.window
         self.length, self.stride, self.end, self.lookahead = cut
         self.priorities = priorities
         self.priority = priorities[0]
         self.total = 0
+        # What the word LOOKAHEAD of a window says.
+        self.kept = STREAM if self.end == CONTINUE else self.lookahead
+        lanes, length = (lanes, self.length) if self.end == CONTINUE else (0, 0)
+        self.stream_rows = np.zeros((length, lanes), np.int64)
+        self.stream_counts = np.zeros(lanes, np.int64)
+        self.stream_waits = np.zeros(lanes, np.uint8)
         self._make_room(0)
 
     def begin(self, rows: Int, ends: Int) -> None:
@@ -110,7 +119,8 @@ class Cutter:
         for row in range(stop - rows, stop):
             ends += cython.cast(Int, self.window.word(row) & (FINAL | LINKED) != 0)
         self.begin(rows, ends)
-        self.cut_block(page, steps)
+        with cython.nogil:
+            self.cut_block(page, steps)
         return self.windows()
 
     def cut_finals(self, rows: GivenLongs) -> Windows:
@@ -132,23 +142,82 @@ class Cutter:
         used: Int = self.window.pages[page, USED]
         first = page * self.window.page_rows
         for step in range(used - steps, used):
+            linked: Int = 0
             for lane in range(lanes):
                 row = first + step * lanes + lane
                 word = self.window.word(row)
                 if word & PADDING:
+                    self._wait(lane)
                     continue
-                self._cut_row(row, word, page, step, lanes)
-                if word & LINKED:
-                    self._cut_row(self.window.link(row), _word_after(word), page, 0, lanes)
-                if word & (FINAL | LINKED):
+                if self.end == CONTINUE:
+                    self._extend(lane, row, word)
+                else:
+                    self._cut_row(row, word, page, step, lanes)
+                if word & FINAL:
                     self.cut_end(row)
+                linked |= word & LINKED
+            if linked:
+                self._cut_linked(first + step * lanes, lanes)
+
+    def _cut_linked(self, first: Int, lanes: Int) -> None:
+        """The windows that the final rows complete which stand beside the lanes of one step."""
+        for row in range(first, first + lanes):
+            if self.window.word(row) & LINKED:
+                self.cut_final(row)
 
     def cut_final(self, row: Int) -> None:
         """The windows that the end of one episode completes, whose last row in its lane is `row`; see `cut_finals`."""
         word = self.window.word(row)
         if word & LINKED:
-            self._cut_row(self.window.link(row), _word_after(word), 0, 0, 1)
+            if self.end == CONTINUE:
+                page = self.window.page_of(row)
+                lane = (row - page * self.window.page_rows) % self.window.pages[page, LANES]
+                self._extend(lane, self.window.link(row), FINAL)
+            else:
+                self._cut_row(self.window.link(row), _word_after(word), 0, 0, 1)
         self.cut_end(row)
+
+    # ---- windows over the ends of episodes ---------------------------------------------------------------------------
+    # The step index of a row starts anew with each episode and tells nothing about a stream. So the rows of each lane
+    # are counted, and the newest are remembered.
+
+    def _extend(self, lane: Int, row: Int, word: Int) -> None:
+        """The stream of a lane goes on with this row: the window that it completes."""
+        self.stream_waits[lane] = 0
+        if self.length == 1 and word & FINAL:
+            return  # No transition starts at a final row (trajectories W6).
+        count: Int = self.stream_counts[lane]
+        self.stream_rows[count % self.length, lane] = row
+        self.stream_counts[lane] = count + 1
+        start = count + 1 - self.length
+        if start >= 0 and start % self.stride == 0:
+            self._write_stream(self.stream_rows[start % self.length, lane])
+
+    def _write_stream(self, row: Int) -> None:
+        self.pins.pin_stream(row, self.length, 1)
+        self._write(row, self.length, 0)
+
+    def _wait(self, lane: Int) -> None:
+        """The lane holds nothing in this step. After the second in turn its rows may be out of reach."""
+        if self.end == CONTINUE:
+            if self.stream_waits[lane]:
+                self.stream_counts[lane] = 0
+            self.stream_waits[lane] = 1
+
+    def end_streams(self, lanes: GivenLongs) -> None:
+        """Starts a new stream in these lanes: no window crosses this point."""
+        for place in range(lanes.shape[0]):
+            self.stream_counts[lanes[place]] = 0
+
+    def completes_a_stream(self) -> Bool:
+        """Whether the next row completes a window over the ends of episodes in some lane."""
+        for lane in range(self.stream_counts.shape[0]):
+            start = self.stream_counts[lane] + 1 - self.length
+            if start >= 0 and start % self.stride == 0:
+                return True
+        return False
+
+    # ---- windows in one episode --------------------------------------------------------------------------------------
 
     def _cut_row(self, row: Int, word: Int, page: Int, before: Int, lanes: Int) -> None:
         """The regular window that this row completes, its lookahead included.
@@ -179,6 +248,8 @@ class Cutter:
 
         The row's own flags tell whether there is a final row: it is FINAL itself, or LINKED to one.
         """
+        if self.end == CONTINUE:
+            return
         word: Int = self.window.word(row)
         if word & LINKED:
             row = self.window.link(row)
@@ -231,7 +302,7 @@ class Cutter:
         self.rows[place] = start
         self.shapes[word + REAL] = real
         self.shapes[word + INVENTED] = invented
-        self.shapes[word + LOOKAHEAD] = self.lookahead
+        self.shapes[word + LOOKAHEAD] = self.kept
         self.total = place + 1
 
 
@@ -241,12 +312,6 @@ def _word_after(word: Int) -> Int:
 
 
 # ---- windows that are not cut ----------------------------------------------------------------------------------------
-
-
-def pin_streams(pins: Pins, starts: GivenLongs, count: Int) -> None:
-    """Pin the pages of windows of `count` rows of their streams, from `starts` on."""
-    for index in range(starts.shape[0]):
-        pins.pin_stream(starts[index], count, 1)
 
 
 def pin_before(pins: Pins, newest: GivenLongs, back: Int, count: Int, starts: Longs) -> None:
