@@ -412,7 +412,7 @@ def use_torch(_):
 def refuse_everything(folder):
     import headrace as hr
     from headrace.cli import main
-    from headrace.replay.stored import StoredReplay
+    from headrace.persist.disk.stored import StoredReplay
     from headrace.store.arena import Arena
 
     here = {"darwin": "macOS", "win32": "Windows"}[sys.platform]

@@ -10,7 +10,7 @@ import pytest
 
 import headrace as hr
 from headrace import system
-from headrace.persist.folders import new_folder
+from headrace.persist.checkpoint.folders import new_folder
 from headrace.store.layout import reserved_rows
 
 PROGRAM = Path(__file__).with_name("other_system.py")

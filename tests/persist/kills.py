@@ -23,11 +23,11 @@ import numpy as np
 
 import headrace as hr
 from headrace.kernels import plain
-from headrace.replay.durable_ring import DurableRing
+from headrace.persist.disk.durable_ring import DurableRing
 from headrace.replay.public import core_of
 from headrace.replay.public_writer import rows_of
 from headrace.store.layout import LANES, LINKED_ROWS, REFERENCES
-from headrace.store.mending import PageMender
+from headrace.store.recovery import PageRecovery
 from headrace.tables.description import selectors
 from headrace.tables.items.items import Items
 from headrace.tables.items.layout import LIVE, REAL
@@ -118,7 +118,7 @@ def check_references(replay):
     with store.lock:
         store.reclaim()
         used = store._never_used
-        mender = PageMender(store.arrays, used)
+        mender = PageRecovery(store.arrays, used)
         for name in replay.table_names:
             pin_items(Items(core_of(replay).live_table(name).ring.arrays, mender.pins), 1)
         mender._count_links()

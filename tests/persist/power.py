@@ -21,7 +21,7 @@ from unittest import mock
 
 import numpy as np
 
-from headrace.replay import disk as disk_of_replay
+from headrace.persist.disk import disk as disk_of_replay
 from headrace.store import retained
 
 sys.path.insert(0, str(Path(__file__).parent))

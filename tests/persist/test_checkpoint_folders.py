@@ -12,7 +12,7 @@ import pytest
 import xxhash
 
 import headrace as hr
-from headrace.persist import files, folders
+from headrace.persist.checkpoint import files, folders
 from headrace.tables.description.selectors import Fifo, Prioritized, Uniform
 from headrace.tables.item_state import ItemState
 
@@ -286,7 +286,9 @@ def test_q7_items_that_contradict_the_rows(small, tmp_path, monkeypatch, name, v
 
     monkeypatch.setattr(ItemState, "__init__", spoiled)
     if name == "rows":
-        monkeypatch.setattr("headrace.persist.saving._items_of", lambda table, renumber: table.items.arrays)
+        monkeypatch.setattr(
+            "headrace.persist.checkpoint.saving._items_of", lambda table, renumber: table.items.arrays
+        )
     path = small.save(tmp_path)
     monkeypatch.undo()
     with pytest.raises(hr.CheckpointError, match=r"items-\d\.bin, byte \d+|manifest\.json, table"):

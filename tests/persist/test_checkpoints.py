@@ -205,7 +205,7 @@ def test_q2_one_instant_while_writers_write(tmp_path):
 
 def test_q2_a_save_does_not_hold_a_full_store_up(tmp_path, monkeypatch):
     """Pages that the save still has to write are not used again; others are allowed in their place."""
-    from headrace.persist import files
+    from headrace.persist.checkpoint import files
 
     table = hr.Table("t", sampler=Uniform(), remover=Fifo(), max_size=320)
     with hr.Replay(hr.Signature.like({"x": 0}), [table], capacity=320, seed=0) as replay:
@@ -234,7 +234,7 @@ def test_q2_a_save_does_not_hold_a_full_store_up(tmp_path, monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:.* newest of their lanes")
 def test_q2_an_episode_that_ends_during_the_save_is_saved_as_it_was(tmp_path, monkeypatch):
-    from headrace.persist import files
+    from headrace.persist.checkpoint import files
 
     table = hr.Table("t", sampler=Fifo(), remover=Fifo(), max_size=32)
     with hr.Replay(hr.Signature.like({"observation": 0.0}), [table]) as replay:

@@ -5,9 +5,9 @@ import pytest
 
 import headrace as hr
 from headrace.datasets import episodes
-from headrace.persist import saving
-from headrace.replay.disk import Disk
-from headrace.replay.durable_point import DurablePoints
+from headrace.persist.checkpoint import saving
+from headrace.persist.disk.disk import Disk
+from headrace.persist.disk.durable_point import DurablePoints
 from headrace.replay.public import core_of
 from headrace.replay.public_writer import rows_of
 from headrace.store.arena import Arena

@@ -9,8 +9,8 @@ from click.testing import CliRunner
 
 import headrace as hr
 from headrace.cli import main
+from headrace.persist.disk.stored import StoredReplay
 from headrace.replay.public import core_of
-from headrace.replay.stored import StoredReplay
 from headrace.tables.description.selectors import Fifo, MaxHeap, MinHeap, Prioritized, Uniform
 
 SIGNATURE = hr.Signature.like({"x": 0, "wide": np.zeros(300, np.float32)})
@@ -148,12 +148,12 @@ def test_d7_an_opening_that_was_interrupted_is_no_damage(closed, monkeypatch):
         raise KeyboardInterrupt
 
     other = [hr.Table("t", sampler=MaxHeap(), remover=Uniform(), max_size=100), *tables()[1:]]
-    for name in ("DurableRing", "mend", "boot_id"):
+    for name in ("DurableRing", "recover", "boot_id"):
         with monkeypatch.context() as patched:
             if name == "boot_id":
-                patched.setattr("headrace.replay.disk.Disk.begin", interrupted)
+                patched.setattr("headrace.persist.disk.disk.Disk.begin", interrupted)
             else:
-                patched.setattr(f"headrace.replay.disk.{name}", interrupted)
+                patched.setattr(f"headrace.persist.disk.disk.{name}", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 hr.Replay(SIGNATURE, other, path=closed)
     with opened(closed) as replay:
@@ -162,7 +162,7 @@ def test_d7_an_opening_that_was_interrupted_is_no_damage(closed, monkeypatch):
 
 def test_only_pages_that_were_taken_are_hashed_by_a_close(closed, monkeypatch):
     hashed = []
-    from headrace.replay import closed_store
+    from headrace.persist.disk import closed_store
 
     hash_of_page = closed_store.hash_of_page
     monkeypatch.setattr(

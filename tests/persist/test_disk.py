@@ -247,7 +247,7 @@ def test_d5_a_second_opener_is_refused_in_this_process_and_in_another(place):
             hr.Replay(SIGNATURE, [table()], path=place)
         code = (
             "import sys, headrace as hr\n"
-            "from headrace.replay.disk import Disk\n"
+            "from headrace.persist.disk.disk import Disk\n"
             f"try: Disk({str(place)!r}, hr.Signature.like({{'x': 0}}), ['t'], None)\n"
             "except hr.CheckpointError as error: sys.exit(f'{error}')"
         )
@@ -262,7 +262,7 @@ def test_d5_a_second_opener_is_refused_in_this_process_and_in_another(place):
 def test_d5_a_killed_owner_leaves_no_lock(place):
     code = (
         "import os, signal, numpy as np, headrace as hr\n"
-        "from headrace.replay.disk import Disk\n"
+        "from headrace.persist.disk.disk import Disk\n"
         "signature = hr.Signature.like({'x': 0, 'y': np.zeros(3, np.float32)})\n"
         f"Disk({str(place)!r}, signature, ['t'], None)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import CheckpointError
-from headrace.persist.files import PIECE, HashedReader, HashedWriter, crew, record_of_array
+from headrace.persist.checkpoint.files import PIECE, HashedReader, HashedWriter, crew, record_of_array
 
 
 @contextmanager

@@ -45,7 +45,7 @@ def place(tmp_path):
 @contextmanager
 def on_machine(monkeypatch, boot):
     with monkeypatch.context() as patched:
-        patched.setattr("headrace.replay.disk.boot_id", lambda: boot)
+        patched.setattr("headrace.persist.disk.disk.boot_id", lambda: boot)
         yield
 
 
@@ -223,13 +223,13 @@ def test_d3_an_opening_after_a_failure_that_is_interrupted_is_begun_again(place,
         append(replay, range(10), durable=True)
         append(replay, range(10, 100))
         left = copied(place, tmp_path / "left")
-    for name in ("restore_rows", "restored_items", "mend", "sync_folder", "pages_in_use"):
+    for name in ("restore_rows", "restored_items", "recover", "sync_folder", "pages_in_use"):
         with on_machine(monkeypatch, 6), monkeypatch.context() as patched:
 
             def interrupted(*arguments, **options):
                 raise KeyboardInterrupt
 
-            patched.setattr(f"headrace.replay.disk.{name}", interrupted)
+            patched.setattr(f"headrace.persist.disk.disk.{name}", interrupted)
             if name != "sync_folder":
                 with pytest.raises(KeyboardInterrupt):
                     hr.Replay(SIGNATURE, [table()], path=left)

@@ -11,9 +11,9 @@ from click.testing import CliRunner
 
 import headrace as hr
 from headrace.cli import main
-from headrace.replay import disk
+from headrace.persist.disk import disk
+from headrace.persist.disk.stored import StoredReplay
 from headrace.replay.public import core_of
-from headrace.replay.stored import StoredReplay
 from headrace.store.arena import Arena
 from headrace.store.checked_json import write_checked_json
 from headrace.tables.description.selectors import Fifo, Uniform
@@ -118,7 +118,7 @@ def test_pages_of_a_durable_point_count_as_used(place, tmp_path, monkeypatch):
         fill(replay, range(5, 200))
         failed = shutil.copytree(place, tmp_path / "failed")
     with monkeypatch.context() as patched:
-        patched.setattr("headrace.replay.disk.boot_id", lambda: 7)
+        patched.setattr("headrace.persist.disk.disk.boot_id", lambda: 7)
         with opened(failed, FRAMES) as replay:
             assert kept(replay) == list(range(5))
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import headrace as hr
-from headrace.persist import saving
+from headrace.persist.checkpoint import saving
 from headrace.replay.public import core_of
 from headrace.store.layout import REFERENCES
 

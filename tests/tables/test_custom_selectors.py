@@ -373,7 +373,7 @@ class Faults(CustomSelector):
     def new_index(self):
         return Faulty(self.broken)
 
-    def mend(self):
+    def recover(self):
         self.broken.clear()
 
 
@@ -415,7 +415,7 @@ def test_an_error_while_a_pending_item_goes_in_reaches_the_flush(role, by):
         assert (found.inserts, found.pending_inserts) == (2, 2)
         with pytest.raises(RuntimeError, match="failed before"):
             replay.update_priorities("t", keys, [1.0] * 4)
-        faults.mend()
+        faults.recover()
         replay.reset("t")
         writer.flush()
         assert replay.sample("t", 1).info.keys.tolist() == keys[2:3]
@@ -468,7 +468,7 @@ def test_an_error_at_the_first_item_of_a_step_loses_nothing(rules):
             writer.flush()
         assert len(replay.table("t")) == 1
         assert len(replay.table("other")) == 2 * (rules - 1)
-        faults.mend()
+        faults.recover()
         replay.reset("t")
         writer.append({"n": 3})
         writer.close()

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.replay.public import core_of
 from headrace.store.layout import FINAL, LANES, LINKED, ORPHAN, PADDING, REFERENCES
-from headrace.store.mending import EMPTY_PAGE, PageMender
 from headrace.store.pinning import Pins
 from headrace.store.ranges import flags_of_pages
+from headrace.store.recovery import EMPTY_PAGE, PageRecovery
 from headrace.store.window import Window
 from headrace.tables.items.items import Items
 from headrace.tables.items.layout import DEAD, FIRST, RECORD_ROW, SPAN
@@ -213,6 +213,6 @@ def test_a_row_is_not_both_a_final_row_and_linked_to_one() -> None:
         store = core_of(replay).store
         last = int(store.arrays.links[final]) - 1
         page = last // store.arrays.page_rows
-        assert PageMender(store.arrays, store.pages_taken).arrays.pages[page, LANES]
+        assert PageRecovery(store.arrays, store.pages_taken).arrays.pages[page, LANES]
         store.arrays.steps[last] |= np.uint32(FINAL)
-        assert not PageMender(store.arrays, store.pages_taken).arrays.pages[page, LANES]
+        assert not PageRecovery(store.arrays, store.pages_taken).arrays.pages[page, LANES]

@@ -105,9 +105,9 @@ def _parsed(parse: Callable[[str], Any], text: Any) -> Any:
 @contextmanager
 def _open_replay(folder: Path, name: str) -> Iterator[Source]:
     from headrace.datasets.stored_episodes import episodes
-    from headrace.persist.folders import candidates, is_checkpoint
+    from headrace.persist.checkpoint.folders import candidates, is_checkpoint
+    from headrace.persist.disk.stored import StoredReplay, is_store
     from headrace.replay import Replay
-    from headrace.replay.stored import StoredReplay, is_store
 
     if is_store(folder):
         with StoredReplay(folder) as stored:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from headrace.checks import check_count
 from headrace.clock import SYSTEM_CLOCK, Clock
+from headrace.persist.checkpoint import load as load_checkpoint
+from headrace.persist.checkpoint import save as save_checkpoint
 from headrace.replay.batch import SampledBatch
 from headrace.replay.public_writer import Writer
 from headrace.replay.replay import STAYS_HERE, ReplayCore, checked_tables
@@ -258,8 +259,7 @@ class Replay:
         ...         path.name, restored.sample("q", 1).data["x"]
         ('checkpoint-000000000001', array([7]))
         """
-        saved: Path = _checkpoints().save(self._core, directory, keep)
-        return saved
+        return save_checkpoint(self._core, directory, keep)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, tables: Iterable[Table] | None = None) -> Self:
@@ -276,7 +276,9 @@ class Replay:
             CheckpointError: there is none, or it is damaged: names the file; or `tables` has other names.
         """
         loaded = cls.__new__(cls)
-        loaded._core = _checkpoints().load(path, None if tables is None else checked_tables(tables))
+        loaded._core = load_checkpoint(
+            path, None if tables is None else checked_tables(tables), ReplayCore.of_state
+        )
         return loaded
 
     # ---- closing -----------------------------------------------------------------------------------------------------
@@ -312,11 +314,6 @@ class Replay:
 def core_of(replay: Replay) -> ReplayCore:
     """The inner state of a replay, for the parts of Headrace that work on it."""
     return replay._core
-
-
-def _checkpoints() -> Any:
-    """The module of checkpoints. It stands above this one, for it knows what a replay is; so it is looked up here."""
-    return importlib.import_module("headrace.persist")
 
 
 def _keys(keys: ArrayLike) -> NDArray[np.uint64]:

@@ -16,10 +16,10 @@ from headrace.checks import check_count
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.errors import Closed, SpecError
 from headrace.forking import REPLAYS, HomeProcess, may_read_copies
-from headrace.replay.disk import Disk
+from headrace.persist.disk.disk import Disk
+from headrace.persist.states import ReplayState
 from headrace.replay.padding import plain_paddings, read_padding
 from headrace.replay.sampling import Sampling
-from headrace.replay.states import ReplayState
 from headrace.replay.writer import RowWriter
 from headrace.spec import Signature, maker_for
 from headrace.statistics import FrozenDict, ReplayStatistics
@@ -210,6 +210,11 @@ class ReplayCore:
         """In the order they were given."""
         return tuple(self._tables)
 
+    def descriptions(self) -> list[Table]:
+        """Returns the tables with their present settings."""
+        self.check_open()
+        return [live.description() for live in self._tables.values()]
+
     def live_table(self, name: str) -> LiveTable:
         """The state of a table, for writers.
 
@@ -322,7 +327,7 @@ class ReplayCore:
 
     @classmethod
     def of_state(cls, state: ReplayState[ItemMemory], store: Store) -> ReplayCore:
-        """A replay that goes on from a state; pages of `store` are still to be mended (`mending.mend`)."""
+        """Makes a replay that goes on from a loaded state and the store of its rows."""
         core = cls.__new__(cls)
         random = np.random.default_rng(0)
         random.bit_generator.state = state.generator
@@ -333,6 +338,8 @@ class ReplayCore:
         core.sampling.know_given(state.given)
         core._take_paddings(state.paddings)
         store.next_episode[0] = state.next_episode
+        for live in core._tables.values():
+            live.keep_to_settings()
         return core
 
     # ---- on disk ---------------------------------------------------------------------------------------------------

@@ -86,7 +86,7 @@ def _take_flags(steps: GivenUInts, words: LongTable, page_rows: Int, flags: UInt
 
 
 def _flags_of(steps: GivenUInts, begin: Int, stop: Int) -> UInt:
-    # Two halves that do not wait for each other: a `PageMender` of a million rows takes 0.13 ms, not 0.16.
+    # Two halves that do not wait for each other: a `PageRecovery` of a million rows takes 0.13 ms, not 0.16.
     half: Int = (stop - begin) // 2
     one: UInt = steps[stop - 1] if stop > begin else 0
     two: UInt = 0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from headrace.replay.stored import StoredReplay, is_store
+from headrace.persist.disk.stored import StoredReplay, is_store
 
 
 def verify_store(name: str, *, as_json: bool) -> None:

@@ -116,7 +116,7 @@ def pin_found(items: Items, padded: GivenBytes, next_key: ULong, max_times: Int)
     """Give every page that an item holds a reference for it, and look at what items say of themselves on the way.
 
     Args:
-        items: as they were found, over the pages of a `PageMender`.
+        items: as they were found, over the pages of a `PageRecovery`.
         padded: bool[pages] as bytes, of the same.
         next_key, max_times: as in `first_wrong`.
 

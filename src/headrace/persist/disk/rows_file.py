@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from headrace.errors import CheckpointError
-from headrace.replay.checksums import pages_in_use, pages_told_by
+from headrace.persist.disk.checksums import pages_in_use, pages_told_by
 from headrace.store.arena import Arena, ArenaLayout
 from headrace.store.layout import PAGE_WORDS, written_spans
 from headrace.store.store import Store

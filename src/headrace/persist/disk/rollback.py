@@ -10,13 +10,13 @@ import os
 import numpy as np
 
 from headrace.errors import CheckpointError
-from headrace.replay.durable_point import DurablePoint
-from headrace.replay.durable_ring import JOURNAL_WORDS
-from headrace.replay.generations import Generations
+from headrace.persist.disk.durable_point import DurablePoint
+from headrace.persist.disk.durable_ring import JOURNAL_WORDS
+from headrace.persist.disk.generations import Generations
 from headrace.store.layout import LINKED
-from headrace.store.mending import EMPTY_PAGE, PageMender
 from headrace.store.pinning import Pins
 from headrace.store.ranges import flagged_rows, used_ranges
+from headrace.store.recovery import EMPTY_PAGE, PageRecovery
 from headrace.store.store import Store
 from headrace.tables.description.table import Table, kernel_selectors
 from headrace.tables.item_memory import ItemMemory, new_items, shape_for
@@ -30,7 +30,7 @@ def restore_rows(store: Store, point: DurablePoint) -> Pins:
     """Make the words of pages, and what may have changed of the point's rows, what they were.
 
     Returns:
-        The store's rows with pages that lead nowhere astray (`PageMender`), to follow them in.
+        The store's rows with pages that lead nowhere astray (`PageRecovery`), to follow them in.
 
     Raises:
         StoreFull: no room on the disk.
@@ -50,7 +50,7 @@ def restore_rows(store: Store, point: DurablePoint) -> Pins:
     arrays.links[final[kept]] = last[kept] + 1
     # The room that was taken may be gone, too.
     store.reserve_pages(in_use)
-    return PageMender(arrays, in_use).pins
+    return PageRecovery(arrays, in_use).pins
 
 
 def _clear_versions_from(store: Store, page: int) -> None:

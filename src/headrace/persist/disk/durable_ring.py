@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import StoreFull
-from headrace.replay.generations import Generations
+from headrace.persist.disk.generations import Generations
 from headrace.store.block import LaneBlock, Seam
 from headrace.store.store import Store
 from headrace.tables.description.table import Table, kernel_selectors

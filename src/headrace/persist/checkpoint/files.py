@@ -20,8 +20,8 @@ import xxhash
 from numpy.typing import NDArray
 
 from headrace.errors import CheckpointError
-from headrace.persist.manifest import ArrayRecord, FileRecord
-from headrace.persist.writeback import begin_writeback
+from headrace.persist.checkpoint.manifest import ArrayRecord, FileRecord
+from headrace.persist.checkpoint.writeback import begin_writeback
 from headrace.system import BINARY, processors, read_at, write_at
 
 # A checkpoint can be read only with the size that it was written with.

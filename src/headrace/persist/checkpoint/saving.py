@@ -17,12 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.checks import check_count
-from headrace.persist.files import HashedWriter, crew, record_of_array
-from headrace.persist.folders import new_folder, publish, remove_older
-from headrace.persist.manifest import SCRATCH, FileRecord, Manifest, TableEntry, write_manifest
-from headrace.replay.generator import generator_record
-from headrace.replay.replay import ReplayCore
-from headrace.replay.states import ReplayState
+from headrace.persist.checkpoint.files import HashedWriter, crew, record_of_array
+from headrace.persist.checkpoint.folders import new_folder, publish, remove_older
+from headrace.persist.checkpoint.manifest import SCRATCH, FileRecord, Manifest, TableEntry, write_manifest
+from headrace.persist.generator import generator_record
+from headrace.persist.states import ReplayState, Saveable
 from headrace.store.held_pages import HeldPages
 from headrace.store.layout import (
     FINAL,
@@ -48,7 +47,7 @@ from headrace.tables.table_state import TableState
 _GROUP_BYTES = 32 << 20
 
 
-def save(replay: ReplayCore, directory: str | os.PathLike[str], keep: int | None) -> Path:
+def save(replay: Saveable, directory: str | os.PathLike[str], keep: int | None) -> Path:
     """See `Replay.save`."""
     keep = None if keep is None else check_count("keep", keep, 1)
     _refuse_what_cannot_be_written_down(replay)
@@ -66,14 +65,14 @@ def save(replay: ReplayCore, directory: str | os.PathLike[str], keep: int | None
     return path
 
 
-def _refuse_what_cannot_be_written_down(replay: ReplayCore) -> None:
+def _refuse_what_cannot_be_written_down(replay: Saveable) -> None:
     replay.store.signature.to_json()
-    for name in replay.table_names:
+    for table in replay.descriptions():
         try:
-            table_to_json(replay.live_table(name).description())
+            table_to_json(table)
         except ValueError as error:
             raise ValueError(
-                f"save: table {name!r}: {error}. Nothing was written. Make the replay that is saved with one of "
+                f"save: table {table.name!r}: {error}. Nothing was written. Make the replay that is saved with one of "
                 f"Headrace's own in its place, and give yours when it comes back: Replay.load(path, tables=[...])"
             ) from error
 

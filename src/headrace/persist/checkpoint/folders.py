@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from headrace.errors import CheckpointError
-from headrace.persist.manifest import MANIFEST, is_manifest
+from headrace.persist.checkpoint.manifest import MANIFEST, is_manifest
 from headrace.system import has_locks, lock, open_folder, sync_folder
 
 _NAME = re.compile(r"checkpoint-(\d{12})")

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from headrace.replay.generator import GeneratorRecord
+from headrace.persist.generator import GeneratorRecord
 from headrace.store.checked_json import checked_json, read_checked_json
 from headrace.tables.description.table_json import TableJson
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from headrace.errors import CheckpointError
-from headrace.replay.disk_header import DiskHeader
-from headrace.replay.mending import FoundItems, check_items
+from headrace.persist.disk.header import DiskHeader
+from headrace.persist.recovery import FoundItems, check_items
 from headrace.store.arena import Arena
 from headrace.store.room import no_room
 from headrace.tables.item_memory import ItemMemory, found_items
@@ -107,7 +107,7 @@ class Generations:
         return memory
 
     def described(self, memory: ItemMemory, next_key: int) -> FoundItems:
-        """Items for `mend`."""
+        """Items for `recover`."""
         ring = memory.arrays.ring
         counts = (int(ring[INSERTS]), int(ring[SAMPLES]), int(ring[DELETES]))
 

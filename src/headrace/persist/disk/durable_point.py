@@ -26,8 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import CheckpointError
-from headrace.replay.disk_header import DiskHeader
-from headrace.replay.durable_ring import DurableRing
+from headrace.persist.disk.durable_ring import DurableRing
+from headrace.persist.disk.header import DiskHeader
 from headrace.store.arena import Arena
 from headrace.store.checked_arrays import read_checked_arrays, write_checked_arrays
 from headrace.store.layout import LANES, LINKED, LINKED_ROWS, USED

@@ -12,14 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import CheckpointError, Closed
-from headrace.replay.checksums import hash_of_page, pages_in_use
-from headrace.replay.closed_store import HASHES, is_as_closed, read_closed, refuse_damage
-from headrace.replay.disk import HEADER, StoreManifest, check_arrays, is_store, need_disk, read_store_manifest
-from headrace.replay.disk_header import DiskHeader
-from headrace.replay.durable_point import DURABLE
-from headrace.replay.generations import Generations
-from headrace.replay.mending import mend
-from headrace.replay.rows_file import ROWS, check_size
+from headrace.persist.disk.checksums import hash_of_page, pages_in_use
+from headrace.persist.disk.closed_store import HASHES, is_as_closed, read_closed, refuse_damage
+from headrace.persist.disk.disk import (
+    HEADER,
+    StoreManifest,
+    check_arrays,
+    is_store,
+    need_disk,
+    read_store_manifest,
+)
+from headrace.persist.disk.durable_point import DURABLE
+from headrace.persist.disk.generations import Generations
+from headrace.persist.disk.header import DiskHeader
+from headrace.persist.disk.rows_file import ROWS, check_size
+from headrace.persist.recovery import recover
 from headrace.spec import Signature
 from headrace.store.arena import Arena
 from headrace.store.boot import boot_id
@@ -104,7 +111,7 @@ class StoredReplay:
         found = {
             name: each.described(each.found(header.next_key), header.next_key) for name, each in files.items()
         }
-        mend(self.store, pages_in_use(self.store), list(found.values()))
+        recover(self.store, pages_in_use(self.store), list(found.values()))
         return {name: int(each.items.ring[LIVE]) for name, each in found.items()}
 
     def verify_rows(self) -> tuple[int, int]:

@@ -6,18 +6,18 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import CheckpointError
-from headrace.persist.files import HashedReader, crew, open_file, record_of_array
-from headrace.persist.folders import candidates, is_checkpoint
-from headrace.persist.manifest import (
+from headrace.persist.checkpoint.files import HashedReader, crew, open_file, record_of_array
+from headrace.persist.checkpoint.folders import candidates, is_checkpoint
+from headrace.persist.checkpoint.manifest import (
     MANIFEST,
     ArrayRecord,
     FileRecord,
@@ -25,10 +25,9 @@ from headrace.persist.manifest import (
     TableEntry,
     read_manifest,
 )
-from headrace.replay.generator import generator_state
-from headrace.replay.mending import FoundItems, Where, mend
-from headrace.replay.replay import ReplayCore
-from headrace.replay.states import ReplayState
+from headrace.persist.generator import generator_state
+from headrace.persist.recovery import FoundItems, Where, recover
+from headrace.persist.states import ReplayState
 from headrace.spec import Signature
 from headrace.store.layout import (
     LANES,
@@ -83,18 +82,31 @@ _DTYPES = {
 _PER_ITEM_SHAPES = {RECORDS: (RECORD_WORDS,), "windows": (WINDOW_WORDS,)}
 
 
+T = TypeVar("T")
+
+Loaded = ReplayState[ItemMemory]
+"""The state of a replay whose items lie in the arrays that its tables will use."""
+
+
 class _OtherTables(CheckpointError):
     """Not the checkpoint's fault, so no older one is tried."""
 
 
-def load(path: str | os.PathLike[str], tables: Sequence[Table] | None) -> ReplayCore:
-    """See `Replay.load`."""
+def load(
+    path: str | os.PathLike[str], tables: Sequence[Table] | None, make: Callable[[Loaded, Store], T]
+) -> T:
+    """Reads a checkpoint and makes a replay of it; see `Replay.load`.
+
+    Args:
+        path, tables: as of `Replay.load`.
+        make: makes a replay of a state and its store, whose rows are complete. A ValueError that it raises is damage.
+    """
     place = Path(path)
     if is_checkpoint(place):
-        return _load_one(place, tables)
+        return _load_one(place, tables, make)
     for candidate in candidates(place):
         try:
-            return _load_one(candidate, tables)
+            return _load_one(candidate, tables, make)
         except _OtherTables:
             raise
         except CheckpointError as error:
@@ -104,10 +116,15 @@ def load(path: str | os.PathLike[str], tables: Sequence[Table] | None) -> Replay
     )
 
 
-def _load_one(folder: Path, tables: Sequence[Table] | None) -> ReplayCore:
+def _load_one(folder: Path, tables: Sequence[Table] | None, make: Callable[[Loaded, Store], T]) -> T:
     manifest = read_manifest(folder)
     with _damage_in(folder / MANIFEST):
-        return _Checkpoint(folder, manifest).replay(tables)
+        state, store = _Checkpoint(folder, manifest).load(tables)
+        with ExitStack() as on_failure:
+            on_failure.callback(store.close)
+            made = make(state, store)
+            on_failure.pop_all()
+        return made
 
 
 @contextmanager
@@ -131,8 +148,8 @@ class _Checkpoint:
                 raise ValueError(f"expected files of this folder, got {record.name!r}")
             os.close(open_file(folder, record))  # Missing and cut files are told before anything is read.
 
-    def replay(self, tables: Sequence[Table] | None) -> ReplayCore:
-        """The replay, with other settings if `tables` has them."""
+    def load(self, tables: Sequence[Table] | None) -> tuple[Loaded, Store]:
+        """Reads the state, with other settings if `tables` has them, and the store."""
         manifest = self._manifest
         saved = [table_from_json(entry.table) for entry in manifest.tables]
         if not saved:
@@ -146,11 +163,9 @@ class _Checkpoint:
                 store = self._new_store(index["pages"])
                 # Once nothing is read into it any more.
                 on_failure.callback(store.close)
-                replay = self._filled(store, index, saved, states)
-            for name in replay.table_names:
-                replay.live_table(name).keep_to_settings()
+                state = self._filled(store, index, saved, states)
             on_failure.pop_all()
-        return replay
+        return state, store
 
     def _filled(
         self,
@@ -158,35 +173,27 @@ class _Checkpoint:
         index: Mapping[str, NDArray[Any]],
         saved: Sequence[Table],
         states: list[TableState[ItemMemory]],
-    ) -> ReplayCore:
+    ) -> Loaded:
         """Items and words of rows are read first, and looked at while the values of rows are still on their way."""
         steps = self._plan_rows(store, index["pages"])
         self._finish(*(entry.file for entry in self._manifest.tables))
-        replay, found = self._replay_of(store, saved, states)
+        state = self._state(store.signature, states)
+        found = self._found(saved, states)
         self._finish(steps)
         self._fill_metadata(store, index)
-        mend(store, len(index["pages"]), found)
-        return replay
+        recover(store, len(index["pages"]), found)
+        return state
 
-    def _replay_of(
-        self, store: Store, saved: Sequence[Table], states: list[TableState[ItemMemory]]
-    ) -> tuple[ReplayCore, list[FoundItems]]:
-        """A replay whose rows and pages are still to come, and its items, which nobody has looked at yet."""
-        manifest = self._manifest
-        for entry, state in zip(manifest.tables, states, strict=True):
-            finish_items(state.items.arrays, _head_of(entry), self._names_in(entry))
-        replay = ReplayCore.of_state(self._state(store.signature, states), store)
-        found = [
-            FoundItems(
-                replay.live_table(table.name).ring.arrays,
-                (entry.counts["inserts"], entry.counts["samples"], entry.counts["deletes"]),
-                table.max_times_sampled,
-                manifest.next_key,
-                self._where(entry),
-            )
-            for table, entry in zip(saved, manifest.tables, strict=True)
-        ]
-        return replay, found
+    def _found(self, saved: Sequence[Table], states: list[TableState[ItemMemory]]) -> list[FoundItems]:
+        """Completes the items of all tables, which nothing has checked yet."""
+        found = []
+        for table, entry, state in zip(saved, self._manifest.tables, states, strict=True):
+            items = state.items.arrays
+            finish_items(items, _head_of(entry), self._names_in(entry))
+            counts = (entry.counts["inserts"], entry.counts["samples"], entry.counts["deletes"])
+            next_key = self._manifest.next_key
+            found.append(FoundItems(items, counts, table.max_times_sampled, next_key, self._where(entry)))
+        return found
 
     # ---- reading ---------------------------------------------------------------------------------------------------
 

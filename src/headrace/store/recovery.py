@@ -1,9 +1,10 @@
 """Pages made whole again: what leads where and who holds what, worked out from rows and items.
 
 After a process was killed, and when a checkpoint comes back, only the rows and the items are the truth. Pages may be
-half made, half taken apart, or held by writers that are gone. It goes in three steps: `PageMender` reads the words into
-a copy in which nothing leads astray, so that kernels may follow it whatever stands in the file; whoever knows the items
-pins their rows in that copy; `finish` frees what nobody holds and writes the words back.
+half made, half taken apart, or held by writers that are gone. It goes in three steps. `PageRecovery` reads the words
+into a copy whose pages and links lead only to committed rows, so that kernels may follow it whatever stands in the
+file. `headrace.persist.recovery` pins the rows of all items in that copy. `finish` frees the pages that nothing holds
+and writes the words back.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ EMPTY_PAGE[[NEXT, PREVIOUS]] = -1
 EMPTY_PAGE[VERSIONED] = 1
 
 
-class PageMender:
+class PageRecovery:
     """Mends the pages of a store that has no other user meanwhile.
 
     Args:

@@ -13,7 +13,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from headrace.replay.disk_header import DiskHeader
+from headrace.persist.disk.header import DiskHeader
 from headrace.store.layout import FINAL, LANES, NO_LINK, STARTS, USED, VERSIONED
 from headrace.store.store import Store
 from headrace.tables.item_memory import ItemMemory

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 import headrace as hr
 from headrace.cli import main
-from headrace.replay import stored as stored_replay
-from headrace.replay.stored import StoredReplay
+from headrace.persist.disk import stored as stored_replay
+from headrace.persist.disk.stored import StoredReplay
 
 STEP = {"observation": np.zeros(2), "action": 0, "reward": 1.0, "terminated": False, "truncated": False}
 

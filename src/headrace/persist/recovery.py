@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.errors import CheckpointError
-from headrace.store.mending import PageMender
+from headrace.store.recovery import PageRecovery
 from headrace.store.store import Store
 from headrace.tables.items.compaction import reindex
 from headrace.tables.items.items import Items
@@ -58,7 +58,7 @@ class FoundItems:
     where: Where
 
 
-def mend(store: Store, in_use: int, tables: list[FoundItems]) -> None:
+def recover(store: Store, in_use: int, tables: list[FoundItems]) -> None:
     """Make everything that is derived from items and rows.
 
     Args:
@@ -76,7 +76,7 @@ def mend(store: Store, in_use: int, tables: list[FoundItems]) -> None:
     store.adopt(pages.finish())
 
 
-def pin_tables(store: Store, in_use: int, tables: list[FoundItems]) -> PageMender:
+def pin_tables(store: Store, in_use: int, tables: list[FoundItems]) -> PageRecovery:
     """Looks for all rows of all items, and counts in a copy of the pages' words which items hold them.
 
     Raises:
@@ -84,7 +84,7 @@ def pin_tables(store: Store, in_use: int, tables: list[FoundItems]) -> PageMende
     """
     for found in tables:
         _expect_none(found, _wrong_words(found))
-    pages = PageMender(store.arrays, in_use)
+    pages = PageRecovery(store.arrays, in_use)
     for found in tables:
         items = Items(found.items, pages.pins)
         slot, live = pin_found(items, pages.padded, found.next_key, found.max_times)

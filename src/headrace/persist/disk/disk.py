@@ -26,8 +26,8 @@ import msgspec
 import numpy as np
 
 from headrace.errors import CheckpointError, Closed
-from headrace.replay.checksums import pages_in_use
-from headrace.replay.closed_store import (
+from headrace.persist.disk.checksums import pages_in_use
+from headrace.persist.disk.closed_store import (
     CLOSED,
     HASHES,
     forget_hashes,
@@ -37,14 +37,14 @@ from headrace.replay.closed_store import (
     refuse_damage,
     write_closed,
 )
-from headrace.replay.disk_header import DiskHeader
-from headrace.replay.durable_point import DURABLE, RELEASED, DurablePoint, DurablePoints
-from headrace.replay.durable_ring import DurableRing
-from headrace.replay.generations import Generations
-from headrace.replay.generator import generator_record, generator_state
-from headrace.replay.mending import mend
-from headrace.replay.recovery import restore_rows, restored_items
-from headrace.replay.rows_file import ROWS, cut, open_rows
+from headrace.persist.disk.durable_point import DURABLE, RELEASED, DurablePoint, DurablePoints
+from headrace.persist.disk.durable_ring import DurableRing
+from headrace.persist.disk.generations import Generations
+from headrace.persist.disk.header import DiskHeader
+from headrace.persist.disk.rollback import restore_rows, restored_items
+from headrace.persist.disk.rows_file import ROWS, cut, open_rows
+from headrace.persist.generator import generator_record, generator_state
+from headrace.persist.recovery import recover
 from headrace.spec import Signature
 from headrace.store.arena import Arena
 from headrace.store.boot import boot_id
@@ -308,7 +308,7 @@ class Disk:
             table.name: DurableRing(self.store, table, random, self._files[table.name], found[table.name])
             for table in tables
         }
-        mend(
+        recover(
             self.store,
             pages_in_use(self.store),
             [

@@ -1,0 +1,1 @@
+"""The store on disk: the files of a replay that survive its process."""
