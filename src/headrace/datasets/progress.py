@@ -1,4 +1,4 @@
-"""Telling how far an export is."""
+"""How far an export is."""
 
 # Rules: datasets G9
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from headrace.terminal import ProgressBar, is_terminal
 
-# f(done, total): episodes done so far; the total is None where the source has no length.
+# f(done, total): the number of episodes done, and of all episodes; None where the source has no length.
 Report = Callable[[int, int | None], None]
 
 
@@ -20,9 +20,9 @@ def counting(progress: bool | Report | None, total: int | None) -> Iterator[Call
     """Gives a function to call after each episode.
 
     Args:
-        progress: None (or False) tells nothing; True shows a bar where standard error is a terminal; a callable gets
-            `(done, total)`, with `done` rising by one. An exception from it comes out of the call.
-        total: how many episodes there will be, if that is known.
+        progress: None and False show nothing; True shows a bar where standard error is a terminal; a callable gets
+            `(done, total)`, with `done` rising by one. An exception of the callable ends the export.
+        total: the number of episodes; None if unknown.
 
     Raises:
         TypeError: another kind of `progress`, before anything is done.
@@ -46,10 +46,10 @@ def counting(progress: bool | Report | None, total: int | None) -> Iterator[Call
 
 
 def check_progress(progress: Any) -> None:
-    """Refuses a wrong `progress` (see `counting`) before any file is touched.
+    """Refuses a wrong `progress` (see `counting`), before any file is written.
 
     Raises:
-        TypeError: neither None nor a bool nor a callable.
+        TypeError: `progress` is not None, a bool or a callable.
     """
     if not (progress is None or isinstance(progress, bool) or callable(progress)):
         raise TypeError(
@@ -64,7 +64,7 @@ def _given(progress: bool | Report | None) -> Iterator[Report]:
 
 
 def _nothing(done: int, total: int | None) -> None:
-    """Nobody wants to know."""
+    """Shows nothing."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The trained policy as a file, and back."""
+"""Writes a trained policy to a file, and reads it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-try:
-    import torch
-except ImportError as error:
-    raise ImportError('headrace train needs torch: pip install "headrace[torch]"') from error
-
 from headrace.cli.dqn.network import NetworkShape
 from headrace.cli.dqn.policy import EpsilonGreedy
+from headrace.cli.dqn.pytorch import torch
 from headrace.datasets.exporting.atomic import writing
 from headrace.errors import CheckpointError
 
@@ -22,12 +18,12 @@ _FORMAT = 1
 
 
 def save(path: Path, policy: EpsilonGreedy, about: dict[str, Any]) -> None:
-    """Write weights and what is needed to build the policy again: plain containers and tensors only.
+    """Writes the weights of a policy and the arguments that build it, as plain containers and tensors.
 
     Args:
-        path: replaced whole, or not at all.
-        policy: its weights are written.
-        about: numbers and strings to keep beside them: the environment, the settings, the result.
+        path: the file; it is replaced completely, or not at all.
+        policy: the policy.
+        about: numbers and strings to keep with the weights: the environment, the settings, the result.
     """
     content = {
         "format": _FORMAT,
@@ -41,12 +37,12 @@ def save(path: Path, policy: EpsilonGreedy, about: dict[str, Any]) -> None:
 
 
 def load(path: Path, *, epsilon: float = 0.0) -> EpsilonGreedy:
-    """The policy that `headrace train` wrote, acting greedily unless told otherwise.
+    """Returns the policy that `headrace train` wrote; by default it acts greedily.
 
     Nothing in the file is executed (`weights_only=True`).
 
     Raises:
-        CheckpointError: not such a file.
+        CheckpointError: `path` is not such a file.
     """
     with _named(path):
         content = _content(path)
@@ -57,10 +53,10 @@ def load(path: Path, *, epsilon: float = 0.0) -> EpsilonGreedy:
 
 
 def about(path: Path) -> dict[str, Any]:
-    """Returns what `save` was given to keep beside the weights.
+    """Returns the `about` that `save` was given.
 
     Raises:
-        CheckpointError: not such a file.
+        CheckpointError: `path` is not such a file.
     """
     with _named(path):
         return dict(_content(path)["about"])
@@ -75,7 +71,7 @@ def _content(path: Path) -> Any:
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Turns whatever is raised on a damaged file into an error with its name."""
+    """Turns any error on a damaged file into one with the name of the file."""
     try:
         yield
     except CheckpointError:

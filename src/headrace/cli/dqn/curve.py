@@ -12,7 +12,14 @@ from headrace.cli.figures import new_figure, use_whole_numbers
 
 
 def draw(path: Path, title: str, episodes: Sequence[EndedEpisode], last: int, goal: float | None) -> None:
-    """Returns of episodes over frames, and the mean of the last `last` of them.
+    """Draws the returns of episodes over frames, and their moving mean.
+
+    Args:
+        path: the file; its suffix selects the format.
+        title: the text above the picture.
+        episodes: all episodes that ended, in order.
+        last: the number of episodes in the moving mean.
+        goal: a return to mark; None marks none.
 
     Raises:
         ImportError: matplotlib is missing.

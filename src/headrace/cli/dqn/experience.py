@@ -1,4 +1,4 @@
-"""The learner's replay: prioritized transitions, and a queue that tells what is happening."""
+"""The learner's replay: a table of prioritized transitions, and a queue of rewards."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from headrace.views import View, transition
 
 TRANSITIONS = "transitions"
 REWARDS = "rewards"
-_MOST_REWARDS = 200_000
-_DRAINED_AT_ONCE = 8192
+_MAX_REWARDS = 200_000
+_REWARDS_PER_SAMPLE = 8192
 _REWARD_VIEWS = {name: View(name) for name in ("reward", "terminated", "truncated", "episode_id")}
 
 
 def make_replay(signature: Signature, settings: DqnSettings, frames_per_batch: int, seed: int) -> Replay:
-    """The replay with its two tables.
+    """Returns the replay with its two tables.
 
-    `transitions` is sampled by priority, as often for each insert as the settings say. Its gate has room for two
-    rollouts of the worker (one that is written, one that is learnt from) and for one batch.
-    `rewards` gives every transition once, in order, so that the returns of episodes are known here; it shares the
-    stored steps, so it costs no copy.
+    `transitions` is sampled by priority, `samples_per_insert` times per insert. Its rate limiter tolerates an error of
+    two rollouts of the worker (one being written, one being learnt from), and of one batch at least.
+    `rewards` gives every transition once, in order, so that the learner knows the returns of episodes. The tables
+    share the stored steps, so nothing is copied.
     """
-    room = max(2 * frames_per_batch * settings.samples_per_insert, settings.batch_size)
+    error_buffer = max(2 * frames_per_batch * settings.samples_per_insert, settings.batch_size)
     return Replay(
         signature,
         [
@@ -36,14 +36,14 @@ def make_replay(signature: Signature, settings: DqnSettings, frames_per_batch: i
                 remover=selectors.Fifo(),
                 max_size=settings.replay_size,
                 rate_limiter=rate_limiters.SampleToInsertRatio(
-                    settings.samples_per_insert, settings.learning_starts, room
+                    settings.samples_per_insert, settings.learning_starts, error_buffer
                 ),
             ),
             Table(
                 REWARDS,
                 sampler=selectors.Fifo(),
                 remover=selectors.Fifo(),
-                max_size=_MOST_REWARDS,
+                max_size=_MAX_REWARDS,
                 max_times_sampled=1,
             ),
         ],
@@ -52,7 +52,7 @@ def make_replay(signature: Signature, settings: DqnSettings, frames_per_batch: i
 
 
 def item_rules(settings: DqnSettings) -> list[ItemRule]:
-    """Every transition becomes an item of both tables; for learning when its n-step return is known."""
+    """Returns rules: each transition becomes an item of both tables; to learn from, once its n-step return is known."""
     return [
         ItemRule(TRANSITIONS, 1, priority=settings.largest_priority, lookahead=settings.n_step),
         ItemRule(REWARDS, 1),
@@ -60,7 +60,7 @@ def item_rules(settings: DqnSettings) -> list[ItemRule]:
 
 
 def training_views(problem: Problem, settings: DqnSettings) -> Mapping[str, View]:
-    """The views of a batch; frames are stacked here, so each is stored once."""
+    """Returns the views of a batch. They stack frames, so each frame is stored once."""
     if not problem.is_image:
         return transition(settings.n_step, settings.gamma)
     views = transition(settings.n_step, settings.gamma, settings.frame_stack)
@@ -70,17 +70,17 @@ def training_views(problem: Problem, settings: DqnSettings) -> Mapping[str, View
 
 
 def drain_rewards(replay: Replay, log: EpisodeLog) -> None:
-    """Take over what was collected since the last call."""
+    """Moves the transitions collected since the last call to the log."""
     waiting = len(replay.table(REWARDS))
     while waiting > 0:
-        size = min(waiting, _DRAINED_AT_ONCE)
+        size = min(waiting, _REWARDS_PER_SAMPLE)
         data = replay.sample(REWARDS, size, views=_REWARD_VIEWS, timeout=0).data
         log.add(data["episode_id"], data["reward"], data["terminated"], data["truncated"])
         waiting -= size
 
 
 def samples_per_insert(replay: Replay) -> float | None:
-    """How often each transition beyond the first `learning_starts` was sampled; None before there are any."""
+    """Returns samples per insert, not counting the first `learning_starts` inserts; None before there are more."""
     table = replay.table(TRANSITIONS).statistics()
     beyond = table.inserts - table.min_size
     return table.samples / beyond if beyond > 0 else None

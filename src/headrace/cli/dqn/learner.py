@@ -7,14 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-try:
-    import torch
-    from torch.nn import functional
-except ImportError as error:
-    raise ImportError('headrace train needs torch: pip install "headrace[torch]"') from error
-
 from headrace.cli.dqn import targets
 from headrace.cli.dqn.network import NetworkShape, build
+from headrace.cli.dqn.pytorch import functional, torch
 from headrace.cli.dqn.settings import DqnSettings
 from headrace.replay.batch import SampledBatch
 
@@ -22,11 +17,11 @@ Weights = dict[str, torch.Tensor]
 
 
 class Update(NamedTuple):
-    """The outcome of an update.
+    """The result of an update.
 
     Attributes:
-        priorities: float64[B], for the items of the batch.
-        loss: weighted Huber loss, mean of the batch.
+        priorities: float64[B], the new priorities of the items of the batch.
+        loss: weighted Huber loss, the mean of the batch.
     """
 
     priorities: NDArray[np.float64]
@@ -34,12 +29,12 @@ class Update(NamedTuple):
 
 
 class Learner:
-    """Owns the online and the target network and the optimizer.
+    """The online network, the target network and the optimizer.
 
     Args:
-        shape: of the networks.
+        shape: the sizes of both networks.
         settings: hyperparameters.
-        device: where the networks are.
+        device: the device of the networks.
     """
 
     def __init__(self, shape: NetworkShape, settings: DqnSettings, device: torch.device) -> None:
@@ -51,35 +46,35 @@ class Learner:
         self.updates = 0
 
     def update(self, batch: SampledBatch, *, beta: float, learning_rate: float) -> Update:
-        """Learn from one batch of `hr.views.transition` views.
+        """Takes one gradient step on a batch of `hr.views.transition` views.
 
         Args:
-            batch: its items are one step long.
+            batch: items of one step.
             beta: exponent of the importance weights.
-            learning_rate: of this update.
+            learning_rate: the step size of this update.
         """
         data = {name: self._tensor(values) for name, values in batch.data.items()}
         reward, discount = data["reward"].float(), data["discount"].float()
         weights = targets.importance_weights(
             self._tensor(batch.info.probabilities), self._tensor(batch.info.table_size), beta
         )
-        # What a worker left behind when it died has no next observation, so n = 0: nothing is to be learnt from it.
+        # The last transition of a worker that died has no next observation and n = 0: its weight is zero.
         weights = weights * (data["n"] > 0)
         with torch.no_grad():
-            following = self._seen(data["next_observation"])
-            wanted = targets.double_q_targets(
-                reward, discount, self.online(following), self._target(following)
+            next_input = self._as_input(data["next_observation"])
+            expected = targets.double_q_targets(
+                reward, discount, self.online(next_input), self._target(next_input)
             )
-        values = self.online(self._seen(data["observation"]))
+        values = self.online(self._as_input(data["observation"]))
         chosen = values.gather(1, data["action"].long().unsqueeze(1)).squeeze(1)
-        loss = (weights * functional.smooth_l1_loss(chosen, wanted, reduction="none")).mean()
+        loss = (weights * functional.smooth_l1_loss(chosen, expected, reduction="none")).mean()
         self._step(loss, learning_rate)
-        errors = (wanted - chosen).detach()
+        errors = (expected - chosen).detach()
         found = targets.priorities(errors, self._settings.largest_priority)
         return Update(found.cpu().numpy().astype(np.float64), float(loss.detach()))
 
     def weights(self) -> Weights:
-        """The weights of the online network, on the CPU."""
+        """Returns the weights of the online network, on the CPU."""
         return {name: value.detach().cpu() for name, value in self.online.state_dict().items()}
 
     def _step(self, loss: torch.Tensor, learning_rate: float) -> None:
@@ -96,6 +91,6 @@ class Learner:
     def _tensor(self, values: NDArray[Any]) -> torch.Tensor:
         return torch.from_numpy(values).to(self._device)
 
-    def _seen(self, observation: torch.Tensor) -> torch.Tensor:
+    def _as_input(self, observation: torch.Tensor) -> torch.Tensor:
         # Frames stay bytes until the network scales them.
         return observation if observation.dtype == torch.uint8 else observation.float()

@@ -1,24 +1,20 @@
-"""Networks from observations to one value an action."""
+"""Networks from observations to one value per action."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-try:
-    import torch
-    from torch import nn
-except ImportError as error:
-    raise ImportError('headrace train needs torch: pip install "headrace[torch]"') from error
+from headrace.cli.dqn.pytorch import nn, torch
 
 
 @dataclass(frozen=True)
 class NetworkShape:
-    """The sizes that a network is built from.
+    """The sizes of a network.
 
     Attributes:
-        observation: of one row: `(D,)` for vectors; `(S, H, W)` for images, S being the stacked frames.
-        num_actions: how many values come out.
+        observation: shape of one observation: `(D,)` for vectors; `(S, H, W)` for S stacked frames.
+        num_actions: number of values.
         hidden_units: width of the hidden layers.
     """
 
@@ -28,9 +24,9 @@ class NetworkShape:
 
 
 def build(shape: NetworkShape) -> nn.Module:
-    """A multilayer perceptron for vectors, a small convolutional network for images.
+    """Returns a multilayer perceptron for vectors, a small convolutional network for images.
 
-    The second is that of V. Mnih et al., "Human-level control through deep reinforcement learning" (2015).
+    The latter is that of V. Mnih et al., "Human-level control through deep reinforcement learning" (2015).
 
     >>> network = build(NetworkShape((4,), num_actions=2, hidden_units=8))
     >>> network(torch.zeros(5, 4)).shape
@@ -74,7 +70,7 @@ def _convolutional(shape: NetworkShape) -> nn.Module:
 
 
 class _Scale(nn.Module):
-    """Pixels 0 to 255 to numbers 0 to 1: frames travel as bytes and become floats only here."""
+    """Scales pixels from 0..255 to 0..1. Frames stay bytes up to here."""
 
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
         return pixels.float() / 255.0

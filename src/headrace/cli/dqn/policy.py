@@ -1,28 +1,23 @@
-"""The policy that acts: epsilon-greedy on a network, with its own stacks of frames."""
+"""The acting policy: epsilon-greedy, with its own stacks of frames."""
 
 from __future__ import annotations
 
 from typing import Any
 
-try:
-    import torch
-    from torch import nn
-except ImportError as error:
-    raise ImportError('headrace train needs torch: pip install "headrace[torch]"') from error
-
 from headrace.cli.dqn.network import NetworkShape, build
+from headrace.cli.dqn.pytorch import nn, torch
 
 
 class EpsilonGreedy(nn.Module):
     """Acts by the greatest value, and at random with probability epsilon.
 
-    Epsilon is part of the weights. So the learner sets it, every publication carries it, and a worker that is started
-    again acts with the one that holds now.
+    Epsilon is part of the weights: the learner sets it and publishes it with them, so a worker that is started again
+    has the present one.
 
     Args:
-        shape: of the network.
-        first_action: the action that the network's first value stands for.
-        epsilon: at the start.
+        shape: the sizes of the network.
+        first_action: the action of the network's first value.
+        epsilon: the probability of a random action, at the start.
 
     >>> policy = EpsilonGreedy(NetworkShape((4,), num_actions=2, hidden_units=8), first_action=0, epsilon=0.0)
     >>> policy(torch.zeros(3, 4)).shape
@@ -38,21 +33,21 @@ class EpsilonGreedy(nn.Module):
         self._stacks = FrameStacks(shape.observation[0]) if len(shape.observation) > 1 else None
 
     def forward(self, observation: Any) -> torch.Tensor:
-        """Actions int64[n] for observations [n, ...], or for `{"frame": [n, H, W], "first": [n]}`."""
+        """Returns actions int64[n] for observations [n, ...], or for `{"frame": [n, H, W], "first": [n]}`."""
         if self._stacks is not None:
-            seen = self._stacks.push(observation["frame"], observation["first"])
+            inputs = self._stacks.push(observation["frame"], observation["first"])
         else:
-            seen = observation.float()
-        actions = self.network(seen).argmax(dim=1)
+            inputs = observation.float()
+        actions = self.network(inputs).argmax(dim=1)
         random = torch.randint(self.shape.num_actions, actions.shape)
         explores = torch.rand(actions.shape) < self.epsilon
         return torch.where(explores, random, actions) + self.first_action
 
 
 class FrameStacks:
-    """The newest frames of n environments, oldest first; an episode's first frame stands for those before it.
+    """The newest frames of n environments, oldest first; the first frame of an episode stands for those before it.
 
-    That is what the view `hr.views.transition(frame_stack=S)` presents when training.
+    The view `hr.views.transition(frame_stack=S)` gives the same stacks for training.
 
     >>> stacks = FrameStacks(2)
     >>> first = torch.ones(1, dtype=torch.int8)
@@ -67,9 +62,9 @@ class FrameStacks:
         self._frames: torch.Tensor | None = None
 
     def push(self, frame: torch.Tensor, first: torch.Tensor) -> torch.Tensor:
-        """Take the frames [n, H, W] that follow; `first` [n] is true where an episode begins. Returns [n, S, H, W]."""
-        again = frame.unsqueeze(1).expand(-1, self._size, -1, -1)
-        before = again if self._frames is None else self._frames
+        """Adds frames [n, H, W], and returns stacks [n, S, H, W]; `first` [n] is true where an episode begins."""
+        repeated = frame.unsqueeze(1).expand(-1, self._size, -1, -1)
+        before = repeated if self._frames is None else self._frames
         following = torch.cat((before[:, 1:], frame.unsqueeze(1)), dim=1)
-        self._frames = torch.where(first.bool()[:, None, None, None], again, following)
+        self._frames = torch.where(first.bool()[:, None, None, None], repeated, following)
         return self._frames

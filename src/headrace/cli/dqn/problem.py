@@ -1,4 +1,4 @@
-"""The environment as the DQN sees it: vectors, or single frames that say where an episode begins."""
+"""The environment of the DQN: its observations are vectors, or single frames with a mark where an episode begins."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from headrace.cli import environments
 
-# The convolutions (8 by 4, 4 by 2, 3 by 1) need this much of each side.
+# Pixels that the convolutions (8 by 4, 4 by 2, 3 by 1) need on each side.
 _SMALLEST_SIDE = 36
 
 
@@ -21,11 +21,11 @@ class Problem:
     """The facts about an environment that the learner needs.
 
     Attributes:
-        env_id: its name.
-        observation: shape of one observation; of one frame for images.
-        is_image: whether observations are frames, to be stacked.
+        env_id: its registered name.
+        observation: shape of one observation; for images, of one frame.
+        is_image: True if observations are frames, to be stacked.
         num_actions, first_action: actions are `first_action` to `first_action + num_actions - 1`.
-        reward_threshold: the mean return at which the environment counts as solved, if it says so.
+        reward_threshold: the mean return at which the environment counts as solved; None if it has none.
     """
 
     env_id: str
@@ -39,9 +39,8 @@ class Problem:
 class MarkFirst(gymnasium.ObservationWrapper[Any, Any, Any]):
     """Frames with a mark on the first of each episode: `{"frame": uint8[H, W], "first": int8}`.
 
-    A frame is stored once, not once for each stack that it is in. Training stacks what is stored, by a view. The acting
-    policy stacks what it sees, and must know where an episode begins: that is what the mark is for. A wrapper that
-    stacks would store every frame four times.
+    Each frame is stored once, and a view stacks frames for training. The acting policy has its own stacks; the mark
+    tells it where an episode begins. A wrapper that stacks would store every frame four times.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
@@ -54,19 +53,19 @@ class MarkFirst(gymnasium.ObservationWrapper[Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """The first frame."""
+        """Begins an episode; its first frame has the mark."""
         self._first = np.int8(1)
         return super().reset(seed=seed, options=options)
 
     def observation(self, observation: Any) -> dict[str, Any]:
-        """The frame with its mark."""
+        """Returns the frame with its mark."""
         marked = {"frame": observation, "first": np.array(self._first)}
         self._first = np.int8(0)
         return marked
 
 
 def make(env_id: str) -> gymnasium.Env[Any, Any]:
-    """The environment, with what the DQN needs around it; called in the process that steps it.
+    """Builds the environment and its wrappers, in the process that steps it.
 
     Atari games get the usual preprocessing (M. Machado et al., "Revisiting the Arcade Learning Environment", 2018):
     up to 30 idle steps at the start, every action held for 4 frames, grey 84 by 84 pixels.
@@ -83,10 +82,10 @@ def make(env_id: str) -> gymnasium.Env[Any, Any]:
 
 
 def describe(env_id: str) -> Problem:
-    """Look at one copy of the environment.
+    """Builds the environment once, and returns its facts.
 
     Raises:
-        click.BadParameter: no such environment, or one that a DQN cannot act in or see.
+        click.BadParameter: the environment does not exist, its actions are not Discrete, or its images are unsuitable.
     """
     registered = environments.spec(env_id)
     env = make(env_id)
@@ -97,7 +96,7 @@ def describe(env_id: str) -> Problem:
             )
         space = env.observation_space
         is_image = isinstance(space, spaces.Dict)
-        seen = space["frame"] if isinstance(space, spaces.Dict) else space
+        shown = space["frame"] if isinstance(space, spaces.Dict) else space
         if not is_image and not environments.is_atari(env_id) and _is_pixels(env.unwrapped.observation_space):
             raise click.BadParameter(
                 f"{env_id}: expected vectors, or grey images uint8[H, W] of {_SMALLEST_SIDE} pixels or more a side, "
@@ -106,7 +105,7 @@ def describe(env_id: str) -> Problem:
             )
         return Problem(
             env_id,
-            tuple(seen.shape or ()),
+            tuple(shown.shape or ()),
             is_image,
             int(env.action_space.n),
             int(env.action_space.start),

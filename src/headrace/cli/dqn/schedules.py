@@ -1,10 +1,10 @@
-"""Numbers that change while training goes on."""
+"""Hyperparameters that change during training."""
 
 from __future__ import annotations
 
 
 def linear(at: float, start: float, end: float, over: float) -> float:
-    """From `start` at 0 to `end` at `over`, and `end` from there on.
+    """Interpolates from `start` at 0 to `end` at `over`, and returns `end` beyond.
 
     >>> [linear(frame, 1.0, 0.2, 100) for frame in (0, 50, 100, 500)]
     [1.0, 0.6, 0.2, 0.2]

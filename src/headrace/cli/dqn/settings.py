@@ -1,4 +1,4 @@
-"""The hyperparameters, in one place; the command makes an option of each."""
+"""The hyperparameters. The command has an option for each."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ class DqnSettings:
     """Hyperparameters of the DQN. The defaults are for vector observations; `IMAGE_SETTINGS` are for images.
 
     Raises:
-        ValueError: a number outside its range, with the option that sets it.
+        ValueError: a number is outside its range; the text names its option.
 
     >>> DqnSettings(batch_size=64).batch_size
     64
     """
 
     gamma: float = _setting(0.99, "Discount of one step.")
-    n_step: int = _setting(3, "Transitions put together before the target network is asked.")
-    learning_rate: float = _setting(1e-3, "Of Adam, at the start; it falls linearly to a tenth.")
-    batch_size: int = _setting(128, "Items of a batch.")
+    n_step: int = _setting(3, "Steps of the n-step return.")
+    learning_rate: float = _setting(1e-3, "Learning rate of Adam at the start; it falls linearly to a tenth.")
+    batch_size: int = _setting(128, "Items per batch.")
     samples_per_insert: float = _setting(32.0, "How often each transition is sampled, on average.")
     replay_size: int = _setting(50_000, "The most transitions kept.")
     learning_starts: int = _setting(1_000, "Transitions before the first update and before epsilon falls.")
     epsilon_start: float = _setting(1.0, "Share of random actions at the start.")
     epsilon_end: float = _setting(0.02, "Share of random actions at the end.")
     epsilon_frames: int = _setting(10_000, "Frames over which epsilon falls, linearly.")
-    target_every: int = _setting(25, "Updates from one copy into the target network to the next.")
-    publish_every: int = _setting(10, "Updates from one publication of weights to the next.")
-    priority_exponent: float = _setting(0.6, "0 samples uniformly.")
+    target_every: int = _setting(25, "Updates between two copies of the weights to the target network.")
+    publish_every: int = _setting(10, "Updates between two publications of weights to the worker.")
+    priority_exponent: float = _setting(0.6, "Exponent of priorities; 0 samples uniformly.")
     importance_exponent: float = _setting(
-        0.4, "Of the importance weights at the start; it rises linearly to 1."
+        0.4, "Exponent of the importance weights at the start; it rises linearly to 1."
     )
-    largest_priority: float = _setting(10.0, "Priority of new items, and bound of the absolute TD errors.")
+    largest_priority: float = _setting(10.0, "Priority of new items, and the bound of all priorities.")
     hidden_units: int = _setting(256, "Width of the hidden layers.")
     max_grad_norm: float = _setting(10.0, "Gradients are scaled down to this norm.")
-    rollout_steps: int = _setting(8, "Steps of each environment before rows are handed over.")
-    frame_stack: int = _setting(4, "Frames that the network sees at once; for image observations only.")
+    rollout_steps: int = _setting(8, "Steps of each environment in a rollout of the worker.")
+    frame_stack: int = _setting(4, "Frames in one input of the network; for images only.")
 
     def __post_init__(self) -> None:
         for name in _AT_LEAST_ONE:

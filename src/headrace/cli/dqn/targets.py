@@ -1,11 +1,8 @@
-"""The arithmetic of the update: targets, importance weights, priorities. Pure functions on torch tensors."""
+"""Targets, importance weights and priorities of an update, as pure functions on torch tensors."""
 
 from __future__ import annotations
 
-try:
-    import torch
-except ImportError as error:
-    raise ImportError('headrace train needs torch: pip install "headrace[torch]"') from error
+from headrace.cli.dqn.pytorch import torch
 
 
 def double_q_targets(
@@ -28,12 +25,12 @@ def double_q_targets(
 
 
 def importance_weights(probabilities: torch.Tensor, table_size: torch.Tensor, beta: float) -> torch.Tensor:
-    """(N P)**-beta, divided by the greatest of the batch.
+    """Returns (N P)**-beta, divided by its maximum in the batch.
 
     Args:
-        probabilities: float64[B], with which the items were drawn.
-        table_size: int64[B].
-        beta: 0 corrects nothing, 1 all of what prioritized sampling distorts.
+        probabilities: float64[B], P, with which the items were drawn.
+        table_size: int64[B], N, the items in the table.
+        beta: 0 corrects nothing of the bias of prioritized sampling, 1 corrects all of it.
 
     Returns:
         float32[B] in (0, 1].
@@ -46,7 +43,7 @@ def importance_weights(probabilities: torch.Tensor, table_size: torch.Tensor, be
 
 
 def priorities(td_errors: torch.Tensor, largest: float) -> torch.Tensor:
-    """Absolute errors, never 0 (such an item would not be drawn again) and never above that of new items.
+    """Returns absolute errors, above 0 so that every item can be drawn again, and at most the priority of new items.
 
     Args:
         td_errors: float32[B].

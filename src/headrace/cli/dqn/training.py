@@ -1,4 +1,4 @@
-"""The run: a worker collects into the learner's replay, the learner samples, weights flow back."""
+"""A training run: a worker collects into the learner's replay, the learner samples and publishes weights."""
 
 from __future__ import annotations
 
@@ -9,40 +9,38 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-try:
-    import torch
-except ImportError as error:
-    raise ImportError('headrace train needs torch: pip install "headrace[torch]"') from error
-
 from headrace.cli.dqn import experience
 from headrace.cli.dqn.learner import Learner
 from headrace.cli.dqn.network import NetworkShape
 from headrace.cli.dqn.policy import EpsilonGreedy
 from headrace.cli.dqn.problem import Problem, make
+from headrace.cli.dqn.pytorch import torch
 from headrace.cli.dqn.schedules import linear
 from headrace.cli.dqn.settings import DqnSettings
 from headrace.cli.episodes import EpisodeLog
 from headrace.collectors import AsyncCollector, signature
 from headrace.errors import DeadlineExceeded
 
-# The return that is reported, and compared with the goal, is the mean over so many episodes.
+# Episodes in the mean return that is reported, and compared with the goal.
 MEAN_OVER = 20
-_LOOK_EVERY = 0.25
+# Seconds.
+_REPORT_EVERY = 0.25
 _SAMPLE_TIMEOUT = 0.5
-_RATE_OVER = 20  # looks: five seconds
+# Reports over which frames per second are averaged: five seconds.
+_RATE_OVER = 20
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where the training stands.
+    """Counts and means of a training so far.
 
     Attributes:
-        frames, episodes, updates: so far.
-        seconds: since the first frame could be collected.
+        frames, episodes, updates: their numbers.
+        seconds: since the start of the worker.
         return_mean: of the last 20 episodes, played by the acting policy with its epsilon; None before 20 ended.
         frames_per_second: over the last five seconds.
-        samples_per_insert, samples_per_insert_target: how often each transition was sampled, and should be.
-        policy_lag: newest version of the weights minus the one that acted, mean of the last rollout.
+        samples_per_insert, samples_per_insert_target: the mean number of samples of a transition, and its target.
+        policy_lag: newest version of the weights minus the version that acted, mean of the last rollout.
         epsilon: share of random actions.
         loss: mean over the last 100 updates; None before the first.
     """
@@ -61,7 +59,7 @@ class Progress:
 
 
 def whole_rollouts(steps: int, longest: int) -> tuple[int, int]:
-    """The length of a rollout and how many there are, so that they come to at most `steps`, less 1 % of these.
+    """Returns the length of a rollout and the number of rollouts, which give at least 99 % of `steps` and no more.
 
     >>> whole_rollouts(12_500, 8), whole_rollouts(12, 8), whole_rollouts(13, 8)
     ((8, 1562), (6, 2), (1, 13))
@@ -71,15 +69,15 @@ def whole_rollouts(steps: int, longest: int) -> tuple[int, int]:
 
 
 class Training:
-    """One training run; a context manager, which starts the worker process and ends it.
+    """One training run. Leaving its context ends the worker process.
 
     Args:
         problem: the environment.
         settings: hyperparameters.
         steps: the most frames to collect; see `whole_rollouts`.
-        num_envs: copies of the environment in the worker; no more than `steps`.
-        seed: of environments, networks and sampling. The learner and the worker run side by side, so two runs of one
-            seed are alike, not equal.
+        num_envs: environments in the worker; at most `steps` are used.
+        seed: seed of environments, networks and sampling. The learner and the worker run side by side, so two runs
+            with one seed differ a little.
         goal: stop when the mean return of the last 20 episodes reaches it; None runs all steps.
 
     Attributes:
@@ -112,7 +110,7 @@ class Training:
         self.policy = EpsilonGreedy(shape, problem.first_action, settings.epsilon_start)
         self.log = EpisodeLog()
         self._began: tuple[float, int] = (time.perf_counter(), 0)
-        self._looks: deque[tuple[float, int]] = deque(maxlen=_RATE_OVER)
+        self._reports: deque[tuple[float, int]] = deque(maxlen=_RATE_OVER)
         self._losses: deque[float] = deque(maxlen=100)
         self._views = experience.training_views(problem, settings)
         env_kwargs = {"env_id": problem.env_id}
@@ -152,33 +150,33 @@ class Training:
     ) -> None:
         torch.set_num_threads(self._threads)
         try:
-            # An error that is under way already says more than what it left behind.
+            # The error of the block says more than the errors that it caused.
             self._collector.shutdown(raise_on_error=error is None)
         finally:
             self._replay.close()
 
     def run(self, report: Callable[[Progress], None]) -> Progress:
-        """Train until the goal or the last step is reached, and say where it stands four times a second.
+        """Trains until the goal or the last step is reached, and reports four times a second.
 
         Returns:
             The last report, over the whole run.
 
         Raises:
-            WorkerDied: the worker ended and could not be started again.
+            WorkerDied: the worker died and could not be started again.
         """
         self._collector.start()
         self._began = (time.perf_counter(), 0)
-        self._looks.append(self._began)
+        self._reports.append(self._began)
         while not self._is_goal_reached() and self._learn_once():
-            if time.perf_counter() - self._looks[-1][0] >= _LOOK_EVERY:
+            if time.perf_counter() - self._reports[-1][0] >= _REPORT_EVERY:
                 experience.drain_rewards(self._replay, self.log)
-                self._looks.append((time.perf_counter(), self.log.frames))
-                report(self._progress(self._looks[0]))
+                self._reports.append((time.perf_counter(), self.log.frames))
+                report(self._progress(self._reports[0]))
         self._take_weights()
         return self.progress()
 
     def progress(self) -> Progress:
-        """Where it stands, with the frames/s of the whole run."""
+        """Returns the present counts, with the frames per second of the whole run."""
         experience.drain_rewards(self._replay, self.log)
         return self._progress(self._began)
 
@@ -187,7 +185,7 @@ class Training:
         return self._goal is not None and mean is not None and mean >= self._goal
 
     def _learn_once(self) -> bool:
-        """One update, if the replay gives a batch; False when there is nothing left to do."""
+        """Makes one update, if the replay gives a batch; returns False when the worker has ended."""
         settings = self._settings
         try:
             batch = self._replay.sample(
@@ -210,7 +208,7 @@ class Training:
         return True
 
     def _take_weights(self) -> None:
-        """The learner's newest weights, and the epsilon of now, into the policy."""
+        """Copies the learner's weights and the present epsilon to the policy."""
         self.policy.network.load_state_dict(self._learner.weights())
         self.policy.epsilon.fill_(self._epsilon())
 
