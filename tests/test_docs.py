@@ -110,7 +110,7 @@ def test_arguments_exist(page):
 # What the pages call their objects.
 OBJECTS = {
     "accumulator": [hr.TrajectoryAccumulator],
-    "batch": [headrace.replay.SampledBatch, hr.Batch],
+    "batch": [headrace.replay.ReplaySample, hr.Batch],
     "collector": [hr.Collector, hr.AsyncCollector],
     "loader": [hr.loaders.Loader],
     "memory": [hr.memories.RandomMemory],

@@ -19,7 +19,7 @@ SUITES = [
     "tests/store",
     "tests/tables",
     "tests/views",
-    "tests/replay/test_quick.py",
+    "tests/replay/test_fused.py",
     "tests/replay/test_streams.py",
 ]
 

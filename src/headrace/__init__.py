@@ -45,6 +45,7 @@ _LAZY_NAMES = {
     "ItemRule": "headrace.replay",
     "NStepRule": "headrace.trajectories",
     "Replay": "headrace.replay",
+    "ReplaySample": "headrace.replay",
     "SequenceWriter": "headrace.trajectories",
     "StepType": "headrace.trajectories",
     "StepWriter": "headrace.trajectories",
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
     from headrace.collectors import Collector as Collector
     from headrace.replay import ItemRule as ItemRule
     from headrace.replay import Replay as Replay
+    from headrace.replay import ReplaySample as ReplaySample
     from headrace.replay import Table as Table
     from headrace.server.batch_queue import BatchQueue as BatchQueue
     from headrace.tables.description import rate_limiters as rate_limiters

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import headrace as hr
-from headrace.replay import SampledBatch, SampleInfo
+from headrace.replay import ReplaySample, SampleInfo
 
 WAIT = 20.0
 
@@ -86,7 +86,7 @@ def numbered(number, batch_size):
         np.ones(batch_size),
         np.ones(batch_size, np.int64),
     )
-    return SampledBatch({"n": np.full(batch_size, number)}, info)
+    return ReplaySample({"n": np.full(batch_size, number)}, info)
 
 
 def number_of(batch):

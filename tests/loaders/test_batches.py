@@ -15,7 +15,7 @@ import pytest
 import headrace as hr
 from headrace.loaders import Loader
 from headrace.loaders.conversion import conversion_to
-from headrace.replay import SampledBatch
+from headrace.replay import ReplaySample
 from headrace.trees import map_leaves
 
 torch = pytest.importorskip("torch")
@@ -35,7 +35,7 @@ class Record:
 
 
 def sample_of(data, mask=None):
-    return SampledBatch(data, None, mask)
+    return ReplaySample(data, None, mask)
 
 
 def to_torch(data, mask=None, device=None):

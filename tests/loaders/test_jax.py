@@ -5,7 +5,7 @@ import pytest
 
 from headrace.loaders import Loader
 from headrace.loaders.conversion import conversion_to
-from headrace.replay import SampledBatch
+from headrace.replay import ReplaySample
 
 jax = pytest.importorskip("jax")
 
@@ -14,7 +14,7 @@ from headrace.loaders.jax_batch import JaxBatch  # noqa: E402
 
 def to_jax(data, mask=None, device=None):
     conversion = conversion_to("jax", device)
-    return conversion.deliver(conversion.convert(SampledBatch(data, None, mask)))
+    return conversion.deliver(conversion.convert(ReplaySample(data, None, mask)))
 
 
 @pytest.mark.parametrize("device", [None, "cpu", "a device"])

@@ -152,7 +152,7 @@ class Moments:
             "clear",
             "update",
             "draw",
-            "draw_quick",
+            "draw_fused",
             "draw_distinct",
             "shrink_to",
         ):

@@ -5,7 +5,7 @@ import pytest
 
 import headrace as hr
 from headrace.replay.public import core_of
-from headrace.replay.quick import may_be_small
+from headrace.replay.sampling.fused import may_be_small
 from headrace.tables.description.selectors import Fifo, Lifo, Uniform
 from headrace.tables.live_table import LiveTable
 
@@ -287,6 +287,6 @@ def test_large_batches_need_no_description_of_their_memory():
             writer.append({"x": [3]})
         views = {"x": hr.View(shift=[0] * 5000)}
         plan = core_of(replay).sampling.plan(views)
-        assert not may_be_small(plan.quick, 2**40, 1)
-        assert may_be_small(plan.quick, 1, 1)
+        assert not may_be_small(plan.fused, 2**40, 1)
+        assert may_be_small(plan.fused, 1, 1)
         assert replay.sample("t", 2**19)["x"].shape == (2**19, 1)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import headrace as hr
-import headrace.replay.sampling as sampling_module
+import headrace.replay.sampling.sampler as sampling_module
 from headrace.replay.public import core_of
 from headrace.replay.public_writer import rows_of
 from headrace.tables.description.rate_limiters import MinSize, Queue

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import headrace as hr
-from headrace.replay.sampling import Sampling
+from headrace.replay.sampling.sampler import Sampling
 
 LANES = 3
 AHEAD = {
@@ -105,7 +105,7 @@ def test_it_is_said_once_with_the_count_and_the_rule(views, is_quick):
 @QUICK
 def test_the_count_is_that_of_the_rows_without_a_next_one(is_quick, monkeypatch):
     if not is_quick:
-        monkeypatch.setattr(Sampling, "_draw_quick", lambda *_: None)
+        monkeypatch.setattr(Sampling, "_draw_fused", lambda *_: None)
     table = hr.Table("t", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=99)
     with hr.Replay(SIGNATURE, [table], seed=4) as replay:
         writer = replay.writer(lanes=LANES, items=[hr.ItemRule("t", 1)])

@@ -342,13 +342,13 @@ def test_the_same_seed_gives_the_same_goals():
 
 
 def test_sampling_without_hindsight_is_as_it_was():
-    """It asks the generator for nothing more (S10), and goes its quick way; a ratio of 0 gives the same batch."""
+    """It asks the generator for nothing more (S10), and takes the fused path; a ratio of 0 gives the same batch."""
     plain = transition()
     replay, _ = filled(5, 1, 60, 9, hr.ItemRule("t", 1, lookahead=1))
     with replay:
         flat = {"goal": View("observation/desired"), "reward": View("reward")}
-        assert core_of(replay).sampling.plan(flat).quick is not None
-        assert core_of(replay).sampling.plan(relabel(flat)).quick is None
+        assert core_of(replay).sampling.plan(flat).fused is not None
+        assert core_of(replay).sampling.plan(relabel(flat)).fused is None
         for views in (plain, flat, relabel(plain)):
             # A uniform table without holes draws one number an item; hindsight two more.
             expected = np.random.default_rng()

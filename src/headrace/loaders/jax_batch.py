@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.replay.batch import ColumnsByName, SampleInfo
+from headrace.replay.sampling.replay_sample import ColumnsByName, SampleInfo
 from headrace.trees import map_leaves
 
 try:
@@ -19,7 +19,7 @@ except ImportError as error:
 
 @dataclass(slots=True)
 class JaxBatch(ColumnsByName):
-    """A `SampledBatch` of JAX arrays; it can be pickled.
+    """A `ReplaySample` of JAX arrays; it can be pickled.
 
     Attributes:
         data: the sample's tree, of arrays `[B, ...]` or `[B, L, ...]`.

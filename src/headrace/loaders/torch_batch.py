@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.loaders.conversion import Conversion
-from headrace.replay.batch import ColumnsByName, SampleInfo
-from headrace.replay.packing import ONE_STEP, BatchLayout, PackedBatch, pack
+from headrace.replay.sampling.packing import ONE_STEP, BatchLayout, PackedBatch, pack
+from headrace.replay.sampling.replay_sample import ColumnsByName, SampleInfo
 from headrace.trees import map_leaves
 
 try:
@@ -26,7 +26,7 @@ _TRAVEL_AS = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64
 
 @dataclass(slots=True)
 class TorchBatch(ColumnsByName):
-    """A `SampledBatch` of tensors; it can be pickled.
+    """A `ReplaySample` of tensors; it can be pickled.
 
     Attributes:
         data: the sample's tree, of tensors `[B, ...]` or `[B, L, ...]`.
@@ -41,7 +41,7 @@ class TorchBatch(ColumnsByName):
     layout: BatchLayout = ONE_STEP
 
     def pack(self) -> PackedBatch:
-        """Packs like `SampledBatch.pack`: tensors `[sum(lengths), ...]` on their device; lengths, offsets in NumPy."""
+        """Packs like `ReplaySample.pack`: tensors `[sum(lengths), ...]` on their device; lengths, offsets in NumPy."""
         return pack(self)
 
     def to(self, device: str | torch.device, *, non_blocking: bool = False) -> TorchBatch:

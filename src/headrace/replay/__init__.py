@@ -1,10 +1,10 @@
 """Which items next: tables with selectors and rate limiters over a store, and the `Replay` that has them."""
 
-from headrace.replay.batch import SampledBatch, SampleInfo
 from headrace.replay.estimate import estimate_bytes
-from headrace.replay.packing import PackedBatch
 from headrace.replay.public import Replay
 from headrace.replay.public_writer import Writer
+from headrace.replay.sampling.packing import PackedBatch
+from headrace.replay.sampling.replay_sample import ReplaySample, SampleInfo
 from headrace.replay.table_handle import TableHandle
 from headrace.tables.description import rate_limiters, selectors
 from headrace.tables.description.rules import ItemRule
@@ -14,8 +14,8 @@ __all__ = [
     "ItemRule",
     "PackedBatch",
     "Replay",
+    "ReplaySample",
     "SampleInfo",
-    "SampledBatch",
     "Table",
     "TableHandle",
     "Writer",

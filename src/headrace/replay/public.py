@@ -15,9 +15,9 @@ from headrace.checks import check_count
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.persist.checkpoint import load as load_checkpoint
 from headrace.persist.checkpoint import save as save_checkpoint
-from headrace.replay.batch import SampledBatch
 from headrace.replay.public_writer import Writer
 from headrace.replay.replay import STAYS_HERE, ReplayCore, checked_tables
+from headrace.replay.sampling.replay_sample import ReplaySample
 from headrace.replay.table_handle import TableHandle
 from headrace.spec import Signature
 from headrace.statistics import ReplayStatistics
@@ -115,7 +115,7 @@ class Replay:
         *,
         views: Mapping[str, View] | None = None,
         timeout: float | None = None,
-    ) -> SampledBatch:
+    ) -> ReplaySample:
         """Draw a batch, whole and in one instant, and copy its rows out.
 
         What the batch counts and removes is applied before it is handed out: a replay with a `path` keeps it when the

@@ -349,9 +349,9 @@ class ItemRing:
         drawing.draw(self.items, keys, integers, *floats)
         return self._windows_of(integers[SLOT])
 
-    def draw_quick(self, quick: FusedBatch) -> tuple[NDArray[np.uint8], int] | None:
+    def draw_fused(self, batch: FusedBatch) -> tuple[NDArray[np.uint8], int] | None:
         """Draw a batch and copy its records; see `FusedBatch.sample`."""
-        return quick.sample(self.items)
+        return batch.sample(self.items)
 
     def draw_distinct(
         self,

@@ -97,7 +97,7 @@ class LiveTable:
         self._use_limiter(table.rate_limiter)
         self.max_times = table.max_times_sampled
         self._without_replacement = isinstance(table.sampler, Uniform) and not table.sampler.replacement
-        self._is_never_quick = self._without_replacement or isinstance(table.sampler, CustomSelector)
+        self._is_never_fused = self._without_replacement or isinstance(table.sampler, CustomSelector)
         self.is_custom = isinstance(table.sampler, CustomSelector) or isinstance(
             table.remover, CustomSelector
         )
@@ -406,21 +406,21 @@ class LiveTable:
         return drawn
 
     @property
-    def is_quick(self) -> bool:
-        """Whether a draw takes nothing out and all items have as many rows: `draw_quick` may be used."""
+    def can_draw_fused(self) -> bool:
+        """Whether a draw takes nothing out and all items have as many rows: `draw_fused` may be used."""
         ring, window = self.ring, self.ring.window
         return not (
             self.max_times
-            or self._is_never_quick
+            or self._is_never_fused
             or ring.has_windows
             or window[INVENTED]
             or window[LOOKAHEAD] == STREAM
         )
 
-    def draw_quick(self, quick: FusedBatch) -> tuple[NDArray[np.uint8], int] | None:
+    def draw_fused(self, batch: FusedBatch) -> tuple[NDArray[np.uint8], int] | None:
         """Draw a batch that `wait_to_sample` has admitted, and copy its records; see `FusedBatch.sample`."""
         try:
-            drawn = self.ring.draw_quick(quick)
+            drawn = self.ring.draw_fused(batch)
             if drawn is not None and (self._pending or self._waiting):
                 self.settle()
             return drawn

@@ -19,9 +19,9 @@ from headrace.store.layout import KNOWN, LANES, STEP_MASK
 from headrace.store.store import Store
 from headrace.views.ahead import Ahead
 from headrace.views.copies import Copies
+from headrace.views.fused import fused_views
 from headrace.views.hindsight import RelabelledView, one_rule
 from headrace.views.located import Found, Located, Sums, places_of, shape_of
-from headrace.views.quick import quick_views
 from headrace.views.relabelling import Relabelling
 from headrace.views.returns import Returns, sum_dtype
 from headrace.views.sources import METADATA, Source, Window, check_transition, source_of
@@ -33,7 +33,7 @@ class SamplingPlan:
     """How to present a dict of views, or every column as it is, from rows of a store.
 
     Attributes:
-        quick: the same as tables for one kernel, if the views are simple enough.
+        fused: the same as tables for one kernel, if the views are simple enough.
         is_copied_later: whether something is copied when the lock was given back, so that a guard is needed.
         every: names and k of the views, and their masks, that present rows 0, k, 2k, ... of an item only.
         given_at_the_end: the columns with which it was planned.
@@ -106,8 +106,8 @@ class SamplingPlan:
             None if rule is None else Relabelling(store, self._pool, rule, sources, given_at_the_end)
         )
         self._relabelled = [name for name, view in names.items() if isinstance(view, RelabelledView)]
-        self.quick = None if rule is not None else quick_views(store, sources, self._unflatten)
-        self.is_copied_later = self.quick is None or self.quick.has_wide
+        self.fused = None if rule is not None else fused_views(store, sources, self._unflatten)
+        self.is_copied_later = self.fused is None or self.fused.has_wide
 
     # ---- under the lock --------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import torch
 from headrace.cli.dqn.learner import Learner
 from headrace.cli.dqn.network import NetworkShape
 from headrace.cli.dqn.settings import DqnSettings
-from headrace.replay.batch import SampledBatch, SampleInfo
+from headrace.replay.sampling.replay_sample import ReplaySample, SampleInfo
 
 SHAPE = NetworkShape((2,), num_actions=2, hidden_units=8)
 
@@ -33,7 +33,7 @@ def batch(n=(3, 1, 3)):
         np.ones(size),
         np.ones(size, np.int64),
     )
-    return SampledBatch(data, info)
+    return ReplaySample(data, info)
 
 
 def learner(**settings):

@@ -11,7 +11,7 @@ from headrace.cli.dqn import targets
 from headrace.cli.dqn.network import NetworkShape, build
 from headrace.cli.dqn.pytorch import functional, torch
 from headrace.cli.dqn.settings import DqnSettings
-from headrace.replay.batch import SampledBatch
+from headrace.replay.sampling.replay_sample import ReplaySample
 
 Weights = dict[str, torch.Tensor]
 
@@ -45,7 +45,7 @@ class Learner:
         self._optimizer = torch.optim.Adam(self.online.parameters(), lr=settings.learning_rate)
         self.updates = 0
 
-    def update(self, batch: SampledBatch, *, beta: float, learning_rate: float) -> Update:
+    def update(self, batch: ReplaySample, *, beta: float, learning_rate: float) -> Update:
         """Takes one gradient step on a batch of `hr.views.transition` views.
 
         Args:

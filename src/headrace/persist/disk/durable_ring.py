@@ -278,9 +278,9 @@ class DurableRing(ItemRing):
         """See `ItemRing.draw`."""
         return self._drawn(super().draw, *arrays, **options)
 
-    def draw_quick(self, quick: FusedBatch) -> tuple[NDArray[np.uint8], int] | None:
-        """See `ItemRing.draw_quick`."""
-        return self._as_one(2 * quick.batch, partial(super().draw_quick, quick))
+    def draw_fused(self, batch: FusedBatch) -> tuple[NDArray[np.uint8], int] | None:
+        """See `ItemRing.draw_fused`."""
+        return self._as_one(2 * batch.batch, partial(super().draw_fused, batch))
 
     def draw_distinct(self, *arrays: Any, **options: Any) -> NDArray[np.uint32]:
         """See `ItemRing.draw_distinct`."""

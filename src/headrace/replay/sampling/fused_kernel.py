@@ -1,4 +1,4 @@
-"""The kernel of a batch in one call (`replay.quick`)."""
+"""The kernel of a batch in one call (`replay.sampling.fused`)."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if not cython.compiled:
     OTHER_WINDOWS, PAGES_FREED = -1, -2
 
 if TYPE_CHECKING:
-    from headrace.replay.quick_layout import QuickLayout
+    from headrace.replay.sampling.fused_layout import FusedLayout
     from headrace.store.store import Store
 
 
-class QuickKernel:
+class FusedKernel:
     """Draws the items of a batch, finds their rows and copies the records, for batches of one shape.
 
     It has one room to work in, for it is called with the replay's lock held.
@@ -48,7 +48,7 @@ class QuickKernel:
         ahead: at how many places of the latest batch nothing is known of what comes after a row.
     """
 
-    def __init__(self, store: Store, layout: QuickLayout, returns: Returns | None) -> None:
+    def __init__(self, store: Store, layout: FusedLayout, returns: Returns | None) -> None:
         self.ahead = 0
         self.window = store.window
         self.returns = returns

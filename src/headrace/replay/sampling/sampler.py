@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import Closed
-from headrace.replay.batch import SampledBatch, SampleInfo
-from headrace.replay.packing import BatchLayout
 from headrace.replay.padding import fill_padding
-from headrace.replay.quick import QuickBatches, may_be_small
+from headrace.replay.sampling.fused import FusedBatches, may_be_small
+from headrace.replay.sampling.packing import BatchLayout
+from headrace.replay.sampling.replay_sample import ReplaySample, SampleInfo
 from headrace.store.gather import Pool
 from headrace.store.layout import MAX_ROWS
 from headrace.store.store import Store
@@ -34,8 +34,8 @@ from headrace.views.located import Located
 from headrace.views.sampling import SamplingPlan
 from headrace.views.view import View
 
-# What `QuickBatches.sample` has drawn: whose batch it is, its stretch of memory, at how many places nothing is known.
-_Drawn: TypeAlias = tuple[QuickBatches, NDArray[np.uint8], int]
+# What `FusedBatches.sample` has drawn: whose batch it is, its stretch of memory, at how many places nothing is known.
+_Drawn: TypeAlias = tuple[FusedBatches, NDArray[np.uint8], int]
 
 _KEPT_PLANS = 100
 _KEPT_QUICK = 64
@@ -69,13 +69,13 @@ class Sampling:
     def forget_plans(self) -> None:
         """Begin anew; in a forked child, where another thread may have held the lock of a pool."""
         self._plans: dict[Any, SamplingPlan] = {}
-        self._quick: dict[tuple[SamplingPlan, LiveTable, int], QuickBatches] = {}
+        self._fused: dict[tuple[SamplingPlan, LiveTable, int], FusedBatches] = {}
         self._pool = Pool()
         self._latest_plan: tuple[Any, Any, SamplingPlan] | None = None
 
     def sample(
         self, live: LiveTable, batch_size: int, views: Mapping[str, View] | None, timeout: float | None
-    ) -> SampledBatch:
+    ) -> ReplaySample:
         """See `Replay.sample`."""
         if batch_size > MAX_ROWS:
             raise ValueError(f"batch_size: expected at most {MAX_ROWS}, got {batch_size}")
@@ -92,8 +92,8 @@ class Sampling:
                     plan = self.plan(views)
                 if plan.is_copied_later:
                     reader = store.begin_reading()
-                quick = self._draw_quick(plan, live, batch_size)
-                if quick is None:
+                fused = self._draw_fused(plan, live, batch_size)
+                if fused is None:
                     if reader is None:
                         reader = store.begin_reading()
                     drawn = live.draw(batch_size)
@@ -101,10 +101,10 @@ class Sampling:
                     padding = self.paddings.get(live.name)
                     if plan.ahead.rows and knows_too_little(located):
                         newest = self._count_newest(live, plan, located.rows)
-                elif quick[2] and quick[0].ahead:
-                    newest = self._count_newest(live, plan, quick[0].rows(quick[1]))
-            if quick is not None:
-                batches, out, missing = quick
+                elif fused[2] and fused[0].ahead:
+                    newest = self._count_newest(live, plan, fused[0].rows(fused[1]))
+            if fused is not None:
+                batches, out, missing = fused
                 batch = batches.present(out, missing)
                 if reader is not None:
                     store.check_rows_were_ours()
@@ -126,7 +126,7 @@ class Sampling:
         if newest:
             _warn_of_newest(live, plan, newest, int(np.count_nonzero(located.rows >= 0)))
         length = located.rows.shape[1] if located.rows.ndim > 1 else None
-        return SampledBatch(data, _info_of(drawn), mask, BatchLayout(length, plan.every))
+        return ReplaySample(data, _info_of(drawn), mask, BatchLayout(length, plan.every))
 
     def _count_newest(self, live: LiveTable, plan: SamplingPlan, rows: NDArray[np.int64]) -> int:
         """Counts the rows of a batch that are the newest of their lanes, until a warning was given. Needs the lock."""
@@ -138,28 +138,28 @@ class Sampling:
         live.has_warned_of_newest = newest > 0
         return newest
 
-    def _draw_quick(self, plan: SamplingPlan, live: LiveTable, batch_size: int) -> _Drawn | None:
-        """A batch drawn in one call, or None where that is not the way for it (`replay.quick`)."""
-        if plan.quick is None:
+    def _draw_fused(self, plan: SamplingPlan, live: LiveTable, batch_size: int) -> _Drawn | None:
+        """A batch drawn in one call, or None where that is not the way for it (`replay.sampling.fused`)."""
+        if plan.fused is None:
             return None
         key = (plan, live, batch_size)
-        found = self._quick.get(key)
+        found = self._fused.get(key)
         if found is not None and found.is_small:
-            drawn = live.draw_quick(found)
+            drawn = live.draw_fused(found)
             if drawn is not None:
                 return found, *drawn
         # There was no such batch before, or the items have other windows now.
-        if not live.is_quick:
+        if not live.can_draw_fused:
             return None
         length, sequences = int(live.ring.window[REAL]), live.ring.has_sequences
-        if not may_be_small(plan.quick, batch_size, length):
+        if not may_be_small(plan.fused, batch_size, length):
             return None
         if found is None or (found.length, found.sequences) != (length, sequences):
-            found = QuickBatches(self._store, self._pool, plan.quick, batch_size, length, sequences=sequences)
-            if len(self._quick) >= _KEPT_QUICK:
-                self._quick.clear()
-            self._quick[key] = found
-        drawn = live.draw_quick(found) if found.is_small else None
+            found = FusedBatches(self._store, self._pool, plan.fused, batch_size, length, sequences=sequences)
+            if len(self._fused) >= _KEPT_QUICK:
+                self._fused.clear()
+            self._fused[key] = found
+        drawn = live.draw_fused(found) if found.is_small else None
         return None if drawn is None else (found, *drawn)
 
     def _locate(self, plan: SamplingPlan, drawn: Draw) -> tuple[Located, NDArray[np.bool_] | None]:
@@ -186,7 +186,7 @@ class Sampling:
             TypeError, SpecError: no such views, or not of these columns.
         """
         latest, given = self._latest_plan, self.given
-        # The dict may have been changed since. Comparing it with a copy is quick: its values are the same objects.
+        # The dict may have been changed since. Comparing it with a copy is fused: its values are the same objects.
         if (
             latest is not None
             and latest[0] is views
@@ -202,7 +202,7 @@ class Sampling:
         if plan is None or plan.given_at_the_end is not given:
             if len(self._plans) >= _KEPT_PLANS:
                 # Views that are made anew for each batch are never equal where they hold a new function.
-                self._plans, self._quick = {}, {}
+                self._plans, self._fused = {}, {}
             plan = self._plans[key] = SamplingPlan(self._store, views, given)
         self._latest_plan = (views, None if views is None else dict(views), plan)
         return plan

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.replay import quick
 from headrace.replay.public import core_of
-from headrace.replay.sampling import Sampling
+from headrace.replay.sampling import fused
+from headrace.replay.sampling.sampler import Sampling
 from headrace.store import copier
 from headrace.tables.items.layout import FIRST
 from headrace.views import View, transition
@@ -158,7 +158,7 @@ def test_one_call_equals_the_general_way(
     for general in (False, True):
         with pytest.MonkeyPatch.context() as patch:
             if general:
-                patch.setattr(Sampling, "_draw_quick", lambda *_: None)
+                patch.setattr(Sampling, "_draw_fused", lambda *_: None)
             with filled(seed, lanes, ends, length, lookahead, sampler, capacity, finals) as replay:
                 if not replay.can_sample("t", 1):
                     return
@@ -181,7 +181,7 @@ def test_pages_of_a_writer_that_is_garbage_are_out_of_sight_either_way() -> None
     for general in (False, True):
         with pytest.MonkeyPatch.context() as patch:
             if general:
-                patch.setattr(Sampling, "_draw_quick", lambda *_: None)
+                patch.setattr(Sampling, "_draw_fused", lambda *_: None)
             with filled(0, 4, [1], 1, 0, hr.selectors.Uniform(), 500) as replay:
                 assert core_of(replay).store.has_dropped
                 found.append(replay.sample("t", 100, views=views))
@@ -191,22 +191,22 @@ def test_pages_of_a_writer_that_is_garbage_are_out_of_sight_either_way() -> None
 @pytest.mark.parametrize("views", QUICK_VIEWS)
 def test_views_of_columns_are_one_call(views: dict[str, View] | None) -> None:
     with filled(0, 2, [0, 0, 1], 1, 0, hr.selectors.Uniform(), None) as replay:
-        assert core_of(replay).sampling.plan(views).quick is not None
+        assert core_of(replay).sampling.plan(views).fused is not None
 
 
 @pytest.mark.parametrize("views", OTHER_VIEWS)
 def test_other_views_take_the_general_way(views: dict[str, View]) -> None:
     with filled(0, 2, [0, 0, 1], 1, 0, hr.selectors.Uniform(), None) as replay:
-        assert core_of(replay).sampling.plan(views).quick is None
+        assert core_of(replay).sampling.plan(views).fused is None
         assert len(replay.sample("t", 5, views=views).info.keys) == 5
 
 
 def test_items_that_leave_or_differ_take_the_general_way() -> None:
-    def is_quick(table: hr.Table, *rules: hr.ItemRule) -> bool:
+    def is_fused(table: hr.Table, *rules: hr.ItemRule) -> bool:
         with hr.Replay(SIGNATURE, [table]) as replay, replay.writer(items=rules) as writer:
             for _ in range(5):
                 writer.append(SIGNATURE.zeros())
-            return core_of(replay).live_table("t").is_quick
+            return core_of(replay).live_table("t").can_draw_fused
 
     def table(**changes: Any) -> hr.Table:
         settings: dict[str, Any] = {
@@ -216,10 +216,10 @@ def test_items_that_leave_or_differ_take_the_general_way() -> None:
         }
         return hr.Table("t", **{**settings, **changes})
 
-    assert is_quick(table(), hr.ItemRule("t", 2))
-    assert not is_quick(table(), hr.ItemRule("t", 2), hr.ItemRule("t", 1))
-    assert not is_quick(table(max_times_sampled=2), hr.ItemRule("t", 1))
-    assert not is_quick(table(sampler=hr.selectors.Uniform(replacement=False)), hr.ItemRule("t", 1))
+    assert is_fused(table(), hr.ItemRule("t", 2))
+    assert not is_fused(table(), hr.ItemRule("t", 2), hr.ItemRule("t", 1))
+    assert not is_fused(table(max_times_sampled=2), hr.ItemRule("t", 1))
+    assert not is_fused(table(sampler=hr.selectors.Uniform(replacement=False)), hr.ItemRule("t", 1))
 
 
 def test_a_batch_is_a_copy_and_its_arrays_are_each_others_no_neighbours() -> None:
@@ -247,7 +247,7 @@ def test_items_of_other_windows_are_noticed() -> None:
     for general in (False, True):
         with pytest.MonkeyPatch.context() as patch, hr.Replay(SIGNATURE, [table], seed=7) as replay:
             if general:
-                patch.setattr(Sampling, "_draw_quick", lambda *_: None)
+                patch.setattr(Sampling, "_draw_fused", lambda *_: None)
             shapes = []
             with replay.writer(history=20) as writer:
                 for length in (2, 2, 3, 3, 3, 3, 1, 1, 2, 2, 2, 2):
@@ -282,15 +282,15 @@ def test_random_numbers_are_those_of_the_generator() -> None:
 def test_large_batches_are_not_copied_under_the_lock() -> None:
     with filled(3, 1, [0], 1, 1, hr.selectors.Uniform(), None) as replay:
         plan, live = core_of(replay).sampling.plan(PLAIN), core_of(replay).live_table("t")
-        assert plan.quick is not None
-        assert core_of(replay).sampling._draw_quick(plan, live, 256) is not None
-        assert core_of(replay).sampling._draw_quick(plan, live, 100_000) is None
+        assert plan.fused is not None
+        assert core_of(replay).sampling._draw_fused(plan, live, 256) is not None
+        assert core_of(replay).sampling._draw_fused(plan, live, 100_000) is None
         assert len(replay.sample("t", 100_000, views=PLAIN).info.keys) == 100_000
 
 
 def overwriting(monkeypatch: pytest.MonkeyPatch, overwrite: Callable[[], Any]) -> None:
     """Wide columns are copied when another thread has done this."""
-    copy = quick.gather
+    copy = fused.gather
 
     def copy_later(*arguments: Any) -> Any:
         thread = threading.Thread(target=overwrite)
@@ -299,7 +299,7 @@ def overwriting(monkeypatch: pytest.MonkeyPatch, overwrite: Callable[[], Any]) -
         assert not thread.is_alive()
         return copy(*arguments)
 
-    monkeypatch.setattr(quick, "gather", copy_later)
+    monkeypatch.setattr(fused, "gather", copy_later)
 
 
 @pytest.mark.parametrize("shift", [0, 1, "-1:0"])
@@ -346,24 +346,24 @@ def test_a_copy_that_finds_no_memory_gives_its_guard_back(monkeypatch: pytest.Mo
         raise MemoryError
 
     with filled(3, 1, [0], 1, 1, hr.selectors.Uniform(), None) as replay:
-        monkeypatch.setattr(quick, "gather", refuse)
+        monkeypatch.setattr(fused, "gather", refuse)
         with pytest.raises(MemoryError):
             replay.sample("t", 4)
         assert not core_of(replay).store._readers
 
 
-@pytest.mark.parametrize("way", ["quick", "general"])
+@pytest.mark.parametrize("way", ["fused", "general"])
 def test_a_file_that_is_closed_while_a_batch_is_copied_gives_no_batch(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, way: str
 ) -> None:
     """Whoever opens it next may write where the batch is read (replay B5)."""
     if way == "general":
-        monkeypatch.setattr(Sampling, "_draw_quick", lambda *_: None)
+        monkeypatch.setattr(Sampling, "_draw_fused", lambda *_: None)
     table = hr.Table("t", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=40)
     replay = hr.Replay(SIGNATURE, [table], path=tmp_path)
     with replay.writer(items=[hr.ItemRule("t", 1)]) as writer:
         append_wide(writer, 1)
-    monkeypatch.setattr(quick, "gather", closing(replay, quick.gather))
+    monkeypatch.setattr(fused, "gather", closing(replay, fused.gather))
     monkeypatch.setattr(copier, "gather", closing(replay, copier.gather))
     with pytest.raises(hr.Closed, match="closed while rows were copied"):
         replay.sample("t", 4)
@@ -391,7 +391,7 @@ def test_a_tree_is_put_together_from_a_batch_in_one_call() -> None:
     table = hr.Table("t", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=9)
     with hr.Replay(signature, [table]) as replay, replay.writer(items=[hr.ItemRule("t", 1)]) as writer:
         writer.append({"observation": {"frame": np.full(100, 3, np.uint8), "speed": np.float32(0.5)}})
-        assert core_of(replay).sampling.plan(None).quick is not None
+        assert core_of(replay).sampling.plan(None).fused is not None
         observation = replay.sample("t", 2).data["observation"]
         assert observation["frame"].tolist() == [[3] * 100] * 2
         assert observation["speed"].tolist() == [0.5, 0.5]

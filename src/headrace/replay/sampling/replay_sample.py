@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.replay.packing import ONE_STEP, BatchLayout, PackedBatch, pack
+from headrace.replay.sampling.packing import ONE_STEP, BatchLayout, PackedBatch, pack
 from headrace.trees import at_path
 
 
@@ -55,7 +55,7 @@ class ColumnsByName:
 
 
 @dataclass(slots=True)
-class SampledBatch(ColumnsByName):
+class ReplaySample(ColumnsByName):
     """A batch of items, copied out: it never changes, and writing to it changes nothing else.
 
     Attributes:
@@ -79,7 +79,7 @@ class SampledBatch(ColumnsByName):
         >>> import numpy as np
         >>> info = SampleInfo(*np.zeros((5, 2)))
         >>> mask = np.array([[True, True, True], [True, False, False]])
-        >>> packed = SampledBatch({"x": np.array([[1, 2, 3], [4, 0, 0]])}, info, mask, BatchLayout(3)).pack()
+        >>> packed = ReplaySample({"x": np.array([[1, 2, 3], [4, 0, 0]])}, info, mask, BatchLayout(3)).pack()
         >>> packed.data["x"], packed.lengths, packed.offsets
         (array([1, 2, 3, 4]), array([3, 1]), array([0, 3, 4]))
         >>> packed.pad(packed.data["x"] * 10)

@@ -27,7 +27,7 @@ cpdef enum:
     PAGES_FREED = -2
 
 @cython.final
-cdef class QuickKernel:
+cdef class FusedKernel:
     cdef readonly Int ahead
     cdef Window window
     cdef Returns returns

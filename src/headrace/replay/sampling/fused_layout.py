@@ -1,4 +1,4 @@
-"""Where everything of a batch stands in its one stretch of memory, and in the room of its kernel (`replay.quick`)."""
+"""Where each field of a batch stands in its memory, and in the scratch memory of the fused kernel."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.replay.quick_kernel import MOVE_WORDS, OFFSETS, PLACE, WINDOW_WORDS
+from headrace.replay.sampling.fused_kernel import MOVE_WORDS, OFFSETS, PLACE, WINDOW_WORDS
 from headrace.store.records import COUNT, ROWS, TO, by_rows, fields, record_layout
 from headrace.store.store import Store
 from headrace.tables.items.layout import SIZE, TIMES
-from headrace.views.quick import LAST, THE_ROWS, QuickViews
+from headrace.views.fused import LAST, THE_ROWS, FusedViews
 from headrace.views.returns import sum_dtype
 
 _LINE = 64
@@ -27,7 +27,7 @@ _NUMBERS = {
 }
 
 
-class QuickLayout(NamedTuple):
+class FusedLayout(NamedTuple):
     """How batches of one shape are made.
 
     Attributes:
@@ -38,7 +38,7 @@ class QuickLayout(NamedTuple):
             their name. "found" and "known", all row numbers and what is known there, are written where something is
             missing or a column is wide; that column's field is the numbers of its rows, which several views may share.
         scratch: the fields of the kernel's room to work in.
-        windows: int64[W, WINDOW_WORDS], see `quick_kernel`.
+        windows: int64[W, WINDOW_WORDS], see `fused_kernel`.
         offsets: int64[...], those of all windows.
         fields: for `copy_fields`.
         moves: int64[M, MOVE_WORDS], from the room to the batch.
@@ -58,7 +58,7 @@ class QuickLayout(NamedTuple):
     row_moves: NDArray[np.int64]
 
 
-def quick_layout(store: Store, views: QuickViews, batch: int, length: int, *, has_axis: bool) -> QuickLayout:
+def fused_layout(store: Store, views: FusedViews, batch: int, length: int, *, has_axis: bool) -> FusedLayout:
     """Lay out batches of `batch` items of `length` rows."""
     rows = batch * length
     leading = (batch, length) if has_axis else (batch,)
@@ -75,7 +75,7 @@ def quick_layout(store: Store, views: QuickViews, batch: int, length: int, *, ha
     into.add("known", _BYTE, (count,))
     table = _place_views(store, views, windows, into, leading)
     block, scratch = into.made(), _scratch(store, batch, rows if views.n_step else 0, count)
-    return QuickLayout(
+    return FusedLayout(
         batch=batch,
         length=length,
         has_axis=has_axis,
@@ -128,7 +128,7 @@ class _Fields:
         return made
 
 
-def _windows(views: QuickViews, rows: int, place: int) -> tuple[NDArray[np.int64], int]:
+def _windows(views: FusedViews, rows: int, place: int) -> tuple[NDArray[np.int64], int]:
     """The table of windows whose row numbers begin at `place`, and how many row numbers there are in all."""
     table = np.zeros((len(views.windows), WINDOW_WORDS), np.int64)
     begin = 0
@@ -142,7 +142,7 @@ def _windows(views: QuickViews, rows: int, place: int) -> tuple[NDArray[np.int64
 
 
 def _place_views(
-    store: Store, views: QuickViews, windows: NDArray[np.int64], into: _Fields, leading: tuple[int, ...]
+    store: Store, views: FusedViews, windows: NDArray[np.int64], into: _Fields, leading: tuple[int, ...]
 ) -> NDArray[np.int64]:
     """The table for `copy_fields`; the field of a wide column's view holds the numbers of its rows."""
     rows = prod(leading)

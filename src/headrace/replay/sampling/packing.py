@@ -31,7 +31,7 @@ ONE_STEP = BatchLayout()
 
 @dataclass(slots=True)
 class PackedBatch:
-    """The rows of a batch's items, one item after another; made by `SampledBatch.pack`.
+    """The rows of a batch's items, one item after another; made by `ReplaySample.pack`.
 
     Attributes:
         data: the batch's tree, leaves `[sum(lengths), ...]`; those of views with `every=k`, which have fewer rows of
@@ -82,7 +82,7 @@ class PackedBatch:
 
 
 def pack(batch: Any) -> PackedBatch:
-    """Take the padding out of a batch: a `SampledBatch`, or one of tensors with the same attributes."""
+    """Take the padding out of a batch: a `ReplaySample`, or one of tensors with the same attributes."""
     length, every = batch.layout
     count = len(batch.info.keys)
     if batch.mask is not None:

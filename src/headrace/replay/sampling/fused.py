@@ -2,7 +2,7 @@
 
 For items that stay when they are sampled and views of columns at offsets of each row: the usual batch of a few hundred
 transitions. It takes the lock once and copies records under it: that is over in less time than a guard for readers
-takes to open and close. Wide columns are copied afterwards, without the lock. tests/replay/test_quick.py compares it
+takes to open and close. Wide columns are copied afterwards, without the lock. tests/replay/test_fused.py compares it
 with the general way.
 """
 
@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.replay.batch import SampledBatch, SampleInfo
-from headrace.replay.packing import BatchLayout
-from headrace.replay.quick_kernel import PAGES_FREED, PLACE, QuickKernel
-from headrace.replay.quick_layout import quick_layout
+from headrace.replay.sampling.fused_kernel import PAGES_FREED, PLACE, FusedKernel
+from headrace.replay.sampling.fused_layout import fused_layout
+from headrace.replay.sampling.packing import BatchLayout
+from headrace.replay.sampling.replay_sample import ReplaySample, SampleInfo
 from headrace.store.fields import Fields
 from headrace.store.gather import Pool, gather
 from headrace.store.store import Store
 from headrace.tables.items.items import Items
-from headrace.views.quick import LAST, QuickViews
+from headrace.views.fused import LAST, FusedViews
 from headrace.views.returns import Returns
 
 LARGEST = 1 << 18
@@ -33,7 +33,7 @@ _ROW_NBYTES = 9
 _NUMBERS = ("keys", "probabilities", "sizes", "priorities", "times")
 
 
-def may_be_small(views: QuickViews, batch: int, length: int) -> bool:
+def may_be_small(views: FusedViews, batch: int, length: int) -> bool:
     """Whether a stretch for so many items may be small: it need not be laid out to know that most large ones are not.
 
     NumPy cannot describe those above 2 GiB.
@@ -42,7 +42,7 @@ def may_be_small(views: QuickViews, batch: int, length: int) -> bool:
     return batch * length * shown * _ROW_NBYTES <= LARGEST
 
 
-class QuickBatches:
+class FusedBatches:
     """Batches of one shape, each made by one call of a kernel.
 
     Args:
@@ -58,19 +58,19 @@ class QuickBatches:
     """
 
     def __init__(
-        self, store: Store, pool: Pool, views: QuickViews, batch: int, length: int, *, sequences: bool
+        self, store: Store, pool: Pool, views: FusedViews, batch: int, length: int, *, sequences: bool
     ) -> None:
         self.batch, self.length, self.sequences = batch, length, sequences
         self._store = store
         self._pool = pool
         self._views = views
         self._layout = BatchLayout(length if sequences else None)
-        layout = quick_layout(store, views, batch, length, has_axis=sequences)
+        layout = fused_layout(store, views, batch, length, has_axis=sequences)
         self._nbytes, self._block, self._windows = layout.block.itemsize, layout.block, layout.windows
         self.is_small = self._nbytes <= LARGEST
         if self.is_small:
             returns = Returns(store, views.n_step, views.gamma) if views.n_step else None
-            self._kernel = QuickKernel(store, layout, returns)
+            self._kernel = FusedKernel(store, layout, returns)
         self._numbers = Fields(layout.block, {name: name for name in _NUMBERS})
         self._shown = Fields(
             layout.block,
@@ -113,7 +113,7 @@ class QuickBatches:
         rows: NDArray[np.int64] = np.ndarray((), self._block, out)["found"][: self.batch * self.length]
         return rows
 
-    def present(self, out: NDArray[np.uint8], missing: int) -> SampledBatch:
+    def present(self, out: NDArray[np.uint8], missing: int) -> ReplaySample:
         """The stretch as a batch. With views of wide columns a guard must be open since before it was drawn."""
         data = self._shown.over(out)
         for column, names in self._wide:
@@ -123,7 +123,7 @@ class QuickBatches:
             self._fill(np.ndarray((), self._block, out), data)
         unflatten = self._views.unflatten
         shown = data if unflatten is None else unflatten(data)
-        return SampledBatch(shown, SampleInfo(*self._numbers.arrays(out)), None, self._layout)
+        return ReplaySample(shown, SampleInfo(*self._numbers.arrays(out)), None, self._layout)
 
     def _fill(self, block: NDArray[Any], data: dict[str, NDArray[Any]]) -> None:
         found, known, rows = block["found"], block["known"], self.batch * self.length

@@ -1,7 +1,7 @@
 """Views that one kernel can present, as tables for it.
 
 Most batches are some hundred rows: looking for them, and copying them if they are small, takes less time than the calls
-of Python between. Where every view shows one column at offsets of each row, that is one call (`replay.quick`).
+of Python between. Where every view shows one column at offsets of each row, that is one call (`replay.sampling.fused`).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ THE_ROWS, LAST = -1, -2
 
 
 @dataclass(frozen=True)
-class QuickView:
+class FusedView:
     """One column of a batch.
 
     Attributes:
         name: of the view.
         column, spec: what it shows.
-        window: its number among `QuickViews.windows`; or THE_ROWS themselves, or the LAST transitions of a sum.
+        window: its number among `FusedViews.windows`; or THE_ROWS themselves, or the LAST transitions of a sum.
         has_window: whether it has an axis for the offsets of its window.
         covers: its fill stands where no more is known than this.
         fill: a row's worth of it.
@@ -46,7 +46,7 @@ class QuickView:
 
 
 @dataclass(frozen=True)
-class QuickViews:
+class FusedViews:
     """All columns of a batch, and the windows that they look through.
 
     Attributes:
@@ -59,7 +59,7 @@ class QuickViews:
     """
 
     names: list[str]
-    views: list[QuickView]
+    views: list[FusedView]
     windows: list[Window]
     n_step: int
     gamma: float
@@ -72,13 +72,13 @@ class QuickViews:
         return any(view.is_wide for view in self.views)
 
 
-def quick_views(
+def fused_views(
     store: Store, sources: Sequence[Source], unflatten: Callable[[dict[str, Any]], Any] | None
-) -> QuickViews | None:
+) -> FusedViews | None:
     """The tables of these views, or None where one of them is more than a column at offsets."""
     transitions = [source.view for source in sources if isinstance(source.view, TransitionView)]
     kinds = {(view.n_step, view.gamma) for view in transitions}
-    if len(kinds) > 1 or not all(_is_quick(store, source) for source in sources):
+    if len(kinds) > 1 or not all(_is_fusable(store, source) for source in sources):
         return None
     sums = {source.name: source.sum_part for source in sources if source.sum_part}
     if len(set(sums.values())) < len(sums):
@@ -90,10 +90,10 @@ def quick_views(
     looking = [source for source in copied if not source.is_plain and not source.is_last]
     looking.sort(key=lambda source: source.columns[""] not in small)
     windows = list(dict.fromkeys(source.window for source in looking))
-    return QuickViews(
+    return FusedViews(
         names=[source.name for source in sources],
         views=[
-            _quick_view(store, source, windows, is_wide=source.columns[""] not in small) for source in copied
+            _fused_view(store, source, windows, is_wide=source.columns[""] not in small) for source in copied
         ],
         windows=windows,
         n_step=n_step,
@@ -103,13 +103,13 @@ def quick_views(
     )
 
 
-def _quick_view(store: Store, source: Source, windows: Sequence[Window], *, is_wide: bool) -> QuickView:
+def _fused_view(store: Store, source: Source, windows: Sequence[Window], *, is_wide: bool) -> FusedView:
     column = source.columns[""]
     if source.is_last:
         window = LAST
     else:
         window = THE_ROWS if source.is_plain else windows.index(source.window)
-    return QuickView(
+    return FusedView(
         name=source.name,
         column=column,
         spec=store.signature.columns[column],
@@ -121,6 +121,6 @@ def _quick_view(store: Store, source: Source, windows: Sequence[Window], *, is_w
     )
 
 
-def _is_quick(store: Store, source: Source) -> bool:
+def _is_fusable(store: Store, source: Source) -> bool:
     one_column = source.build is None and source.columns.get("") in store.signature.columns
     return one_column and not source.view.mask and source.window.every == 1
