@@ -24,7 +24,7 @@ def constants_of(text: str) -> dict[str, int]:
 def test_there_are_such_files():
     names = {str(path.relative_to(PACKAGE)) for path in TWINS}
     assert names == {
-        "replay/fused_kernel.pxd",
+        "replay/sampling/fused_kernel.pxd",
         "store/layout.pxd",
         "store/records.pxd",
         "tables/items/layout.pxd",
