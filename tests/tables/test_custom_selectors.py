@@ -213,8 +213,8 @@ def test_tables_without_one_have_the_ring_of_before():
     ]
     with hr.Replay(SIGNATURE, tables) as replay:
         assert type(core_of(replay).live_table("plain").ring) is ItemRing
-        assert core_of(replay).live_table("plain").is_quick
-        assert not core_of(replay).live_table("own").is_quick
+        assert core_of(replay).live_table("plain").can_draw_fused
+        assert not core_of(replay).live_table("own").can_draw_fused
 
 
 def test_a_checkpoint_is_loaded_into_a_selector_of_ones_own(tmp_path):
