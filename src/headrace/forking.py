@@ -37,12 +37,12 @@ class HomeProcess:
         self._name = name
         self._remedy = remedy
         self._pid = os.getpid()
-        self._forks = _forks
+        self._forks = forks
 
     @property
     def is_elsewhere(self) -> bool:
         """Whether this process inherited the object from another."""
-        return self._forks != _forks
+        return self._forks != forks
 
     def check(self) -> None:
         """Raise if this process inherited the object.
@@ -57,13 +57,13 @@ class HomeProcess:
             )
 
 
-# How often this process and those before it were forked off: another number in every child.
-_forks = 0
+forks = 0
+"""How often this process and its ancestors were forked: another number in every child. Read it from the module."""
 
 
 def _count_fork() -> None:
-    global _forks
-    _forks += 1
+    global forks
+    forks += 1
 
 
 # Registered first, so that followers of forks know already that they are elsewhere.

@@ -118,11 +118,12 @@ def test_a_quick_learner_whose_draw_was_refused_meanwhile_is_served(scripted, nu
         draw = loader._stream._draw_one
 
         def then_comes_a_state(*arguments):
-            draw(*arguments)
+            batch = draw(*arguments)
             if threading.current_thread() is threading.main_thread() and not states:
                 states.append(loader.state_dict())
                 seconds[0] += 1.0
                 replay.allow(1)
+            return batch
 
         monkeypatch.setattr(loader._stream, "_draw_one", then_comes_a_state)
         assert numbers(loader, 1) == [3]

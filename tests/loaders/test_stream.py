@@ -271,18 +271,18 @@ def test_work_overlaps(scripted, numbers):
 
 def test_a_failing_conversion_is_an_error_in_its_turn(scripted, numbers, monkeypatch):
     """LW3, for what conversions raise: after the batches drawn before, and the stream goes on."""
+
+    def fussy(sample):
+        if sample.data["n"][0] == first + 2:
+            raise OverflowError("does not fit")
+        return sample
+
+    conversion = SimpleNamespace(convert=fussy, deliver=lambda batch: batch)
+    monkeypatch.setattr("headrace.loaders.loader.conversion_to", lambda *_: conversion)
     replay = scripted()
     for prefetch in (0, 3):
         with Loader(replay, "t", 1, prefetch=prefetch) as loader:
             first = replay.drawn + 1
-            convert = loader._stream._conversion.convert
-
-            def fussy(sample, convert=convert, first=first):
-                if sample.data["n"][0] == first + 2:
-                    raise OverflowError("does not fit")
-                return convert(sample)
-
-            monkeypatch.setattr(loader._stream._conversion, "convert", fussy)
             assert numbers(loader, 2) == [first, first + 1]
             with pytest.raises(OverflowError, match="does not fit"):
                 next(loader)

@@ -17,22 +17,8 @@ class Conversion(Protocol):
         """Finish, in the learner's thread: what it may use at once."""
 
 
-class AsDrawn:
-    """`to="numpy"`: the sample itself."""
-
-    # Rules: loaders LD3
-
-    def convert(self, sample: Any) -> Any:
-        """Nothing to do."""
-        return sample
-
-    def deliver(self, converted: Any) -> Any:
-        """Nothing to do."""
-        return converted
-
-
-def conversion_to(kind: str, device: Any) -> Conversion:
-    """The conversion for `Loader(to=kind, device=device)`; imports the framework.
+def conversion_to(kind: str, device: Any) -> Conversion | None:
+    """Returns the conversion for `Loader(to=kind, device=device)`, None for NumPy; imports the framework.
 
     Raises:
         ValueError: an unknown kind, a device for NumPy or one that is not there.
@@ -42,7 +28,7 @@ def conversion_to(kind: str, device: Any) -> Conversion:
         case "numpy":
             if device is not None:
                 raise ValueError(f'device: expected None with to="numpy", got {device!r}')
-            return AsDrawn()
+            return None
         case "torch":
             from headrace.loaders.torch_batch import torch_conversion
 

@@ -9,12 +9,10 @@ draws, whatever the sampler, and together they deliver each batch once.
 from __future__ import annotations
 
 from collections import deque
-from functools import partial
 from typing import Any
 
 from headrace.forking import reading_copies
-from headrace.loaders.drawing import Draw, Drawn
-from headrace.loaders.stream import Stream
+from headrace.loaders.stream import Drawn, Stream
 
 # Seconds that a fork waits for the draw in progress. A turn ends sooner, unless `sample` does not heed its timeout.
 _LONGEST_DRAW = 10.0
@@ -33,6 +31,7 @@ class DealtStream(Stream):
     def deal(self, worker: int, workers: int) -> None:
         """From here on deliver only batches worker, worker + workers, ... of the stream; of what is ready, too."""
         self._worker, self._workers, self._next = worker, workers, 0
+        self._is_direct = False
         ready, self._ready = self._ready, deque()
         for drawn in ready:
             self._accept(drawn)
@@ -58,18 +57,29 @@ class DealtStream(Stream):
         """Begin anew, without the thread."""
         super().after_fork_in_child()
         self._torn = self._torn or self._unfinished
-        self._draw = partial(_draw_from_copy, self._draw)
+        self._replay = _Copy(self._replay)
 
-    def _ask(self) -> None:
+    def take(self, timeout: float | None) -> Any:
+        """The next batch of this worker.
+
+        Raises:
+            RuntimeError: the process was forked in the middle of a draw.
+        """
         if self._torn:
             raise RuntimeError(
                 f"this process was forked while a call of `sample` had not returned for {_LONGEST_DRAW:g} s, so its "
                 "copy of the stream is not whole; fork before the first batch, or when batches come"
             )
-        super()._ask()
+        return super().take(timeout)
 
 
-def _draw_from_copy(draw: Draw, turn: float) -> Any:
-    """In a forked child: the replay is a copy, from which nothing else is taken than this stream."""
-    with reading_copies():
-        return draw(turn)
+class _Copy:
+    """A replay as a forked child has it: a copy, from which nothing else is taken than this stream."""
+
+    def __init__(self, replay: Any) -> None:
+        self._replay = replay
+
+    def sample(self, *args: Any, **kwargs: Any) -> Any:
+        """As that of the replay."""
+        with reading_copies():
+            return self._replay.sample(*args, **kwargs)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
-import os
 import weakref
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, ClassVar, Literal, Self
 
+from headrace import forking
 from headrace.checks import check_count
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.errors import Closed
@@ -17,7 +16,7 @@ from headrace.loaders.conversion import conversion_to
 from headrace.loaders.dealing import DealtStream
 from headrace.loaders.ending import end_at_exit
 from headrace.loaders.state import read_state, state_of
-from headrace.loaders.stream import Stream
+from headrace.loaders.stream import Query, Stream
 from headrace.loaders.workers import (
     STREAMS,
     check_can_travel,
@@ -116,9 +115,9 @@ class Loader:
         """A stream of this process. Its thread knows the stream, not the loader, so that the loader can be dropped."""
         options = self._options
         conversion = conversion_to(options["to"], options["device"])
-        draw = functools.partial(_draw, self._replay, *self._arguments, options["views"])
-        self._stream = stream_class(draw, conversion, options["prefetch"], options["clock"])
-        self._pid = os.getpid()
+        query = Query(*self._arguments, options["views"])
+        self._stream = stream_class(self._replay, query, conversion, options["prefetch"], options["clock"])
+        self._forks = forking.forks
         STREAMS.add(self._stream)
         end_at_exit(self._stream)
         self._closes = weakref.finalize(self, self._stream.close)
@@ -126,11 +125,11 @@ class Loader:
 
     def _stream_here(self) -> Stream:
         """The stream of this process: in a forked child another one than the parent's."""
-        if self._pid == os.getpid():
+        if self._forks == forking.forks:
             return self._stream
         if isinstance(self._stream, DealtStream):
             self._stream.deal(*place_among_workers())
-            self._pid = os.getpid()
+            self._forks = forking.forks
         elif not self._stream.is_closed:
             self._replay = replay_of_this_process(self._replay)
             self._closes.detach()
@@ -157,7 +156,8 @@ class Loader:
             DeadlineExceeded: nothing came within `timeout`; nothing was taken, and the next call waits again.
             StopIteration: the loader or the replay was closed.
         """
-        return self._stream_here().take(self._timeout)
+        stream = self._stream if self._forks == forking.forks else self._stream_here()
+        return stream.take(self._timeout)
 
     # ---- state -----------------------------------------------------------------------------------------------------
 
@@ -219,10 +219,6 @@ class Loader:
 # That of `__new__` tells nothing.
 _signature = inspect.signature(Loader.__init__)
 Loader.__signature__ = _signature.replace(parameters=list(_signature.parameters.values())[1:])
-
-
-def _draw(replay: Any, table: str, batch_size: int, views: Mapping[str, Any] | None, turn: float) -> Any:
-    return replay.sample(table, batch_size, views=views, timeout=turn)
 
 
 def _rebuild(cls: type[Loader], replay: Any, arguments: tuple[str, int], options: dict[str, Any]) -> Loader:

@@ -17,15 +17,37 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from headrace.clock import Clock
-from headrace.errors import DeadlineExceeded
+from headrace.errors import Closed, DeadlineExceeded
 from headrace.loaders.conversion import Conversion
-from headrace.loaders.drawing import TURN, Draw, Drawn, Outcome
 from headrace.waits import Wait, wait_on
 
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """The arguments of each call of `sample`.
+
+    Attributes:
+        table: its name.
+        batch_size: items in a batch.
+        views: as for `sample`.
+    """
+
+    table: str
+    batch_size: int
+    views: Mapping[str, Any] | None
+
+
+Drawn: TypeAlias = tuple[Any, Any]
+"""A sample, and the batch that it was converted to, or None."""
+
+# Seconds of one turn of drawing. A draw that waits for data waits in short turns, because nothing but its timeout ends
+# a wait in `sample`; closing, saving a state and forking wait for the end of the turn. A turn that ends takes nothing.
+TURN = 0.25
 # Seconds that a learner whose time is up still waits for the draw in progress, to tell the table's reason.
 _GRACE = 1.0
 # Seconds. A learner that is away for less between two batches gains nothing by a thread that draws meanwhile.
@@ -75,18 +97,24 @@ class Stream:
     """Batches in the order of their draws. Thread-safe, and told of forks (`forking.Forked`).
 
     Args:
-        draw: gives a sample.
-        conversion: to the learner's arrays.
+        replay: only its `sample` is called.
+        query: the arguments of that.
+        conversion: to the learner's arrays; None delivers samples as they are.
         prefetch: how many batches are kept ready; 0 draws in the caller.
         clock: for deadlines.
     """
 
-    def __init__(self, draw: Draw, conversion: Conversion, prefetch: int, clock: Clock) -> None:
-        self._draw = draw
+    def __init__(
+        self, replay: Any, query: Query, conversion: Conversion | None, prefetch: int, clock: Clock
+    ) -> None:
+        self._replay = replay
+        self._query = query
         self._conversion = conversion
         self._prefetch = prefetch
         self._clock = clock
         self._ready: deque[Drawn] = deque()
+        # Whether a learner that draws for itself gets just what it has drawn. Then nothing is ready before it.
+        self._is_direct = conversion is None
         self.delivered = 0
         self._pace = _Pace()
         self._began = self._closed = self._ended = False
@@ -128,25 +156,29 @@ class Stream:
         refusals = self._refusals
         try:
             with self._lock:
-                self._ask()
+                self._began = self._asked = True
+                if self._prefetch:
+                    self._begin_prefetching()
                 batch = self._look()
                 draws = batch is _YOUR_TURN and not self._takers
                 if draws:
                     self._drawer = threading.get_ident()
             if draws:
-                # As quick as can be: nobody waits, and most draws give a batch.
-                self._draw_one(Exception, TURN if timeout is None else min(TURN, timeout))
-                with self._lock:
-                    batch = self._look()
+                # The quick way: no other thread waits, and most draws give a batch.
+                batch = self._draw_one(TURN if timeout is None else min(TURN, timeout))
             if batch is _YOUR_TURN or batch is _NOTHING:
                 batch = self._wait_for_batch(deadline, refusals, timeout)
             return batch
-        finally:
-            if self._drawer == threading.get_ident():
-                # Ctrl-C came between being told to draw and drawing.
-                with self._lock:
-                    self._drawer = None
-                    self._tell()
+        except BaseException:
+            self._stop_drawing()
+            raise
+
+    def _stop_drawing(self) -> None:
+        """Gives up this thread's turn of drawing, if Ctrl-C ended it."""
+        if self._drawer == threading.get_ident():
+            with self._lock:
+                self._drawer = None
+                self._tell()
 
     def _look(self) -> Any:
         """A batch that is ready; or that the caller may draw one, or has to wait.
@@ -157,14 +189,40 @@ class Stream:
         if self._closed:
             raise StopIteration
         if self._ready:
-            return self._deliver()
+            conversion = self._conversion
+            batch = self._ready[0][0] if conversion is None else self._convert_first(conversion)
+            # All that can fail came before.
+            self._ready.popleft()
+            return self._hand_over(batch)
         if self._failure is not None:
             self._raise_failure(self._failure)
         if self._ended:
             raise StopIteration
-        if (self._prefetch == 0 or self._leaves or self._pace.is_quick) and self._may_draw():
+        if (
+            self._drawer is None
+            and not self._holds
+            and (self._prefetch == 0 or self._leaves or self._pace.is_quick)
+        ):
             return _YOUR_TURN
         return _NOTHING
+
+    def _hand_over(self, batch: Any) -> Any:
+        self.delivered += 1
+        if self._prefetch:
+            self._pace.leave()
+        if self._sleepers:
+            self._changed.notify_all()
+        return batch
+
+    def _convert_first(self, conversion: Conversion) -> Any:
+        """Converts the first batch that is ready. One that cannot be converted is dropped; Ctrl-C drops nothing."""
+        sample, converted = self._ready[0]
+        try:
+            return conversion.deliver(conversion.convert(sample) if converted is None else converted)
+        except Exception:
+            self._ready.popleft()
+            self._tell()
+            raise
 
     def _wait_for_batch(self, deadline: float, refusals: int, timeout: float | None) -> Any:
         # It has no end of its own: a learner whose time is up waits for the reason of the draw in progress.
@@ -178,9 +236,10 @@ class Stream:
             while True:
                 with self._lock:
                     batch = self._wait_for_turn(taker, timeout)
-                if batch is not _YOUR_TURN:
+                if batch is _YOUR_TURN:
+                    batch = self._draw_one(self._turn())
+                if batch is not _YOUR_TURN and batch is not _NOTHING:
                     return batch
-                self._draw_one(Exception, self._turn())
         finally:
             with self._lock:
                 self._takers.discard(taker)
@@ -215,16 +274,14 @@ class Stream:
     def _late_message(self, seconds: float) -> str:
         return f"no batch within {seconds:.3g} s: {self._refusal or '`sample` has not returned yet'}"
 
-    def _ask(self) -> None:
-        if self._prefetch:
-            self._pace.come()
-        self._began = self._asked = True
-        self._tell()
-        if self._prefetch and self._thread is None and not (self._closed or self._ended):
+    def _begin_prefetching(self) -> None:
+        self._pace.come()
+        if self._thread is None and not (self._closed or self._ended):
             # Told to end when the program does (`ending`), and a daemon in case that `sample` does not return then.
             thread = threading.Thread(target=self._prefetch_batches, name="headrace-loader", daemon=True)
             thread.start()
             self._thread = thread
+        self._tell()
 
     def _raise_failure(self, failure: BaseException) -> None:
         self._failure = None
@@ -234,24 +291,6 @@ class Stream:
         finally:
             # Its traceback leads here.
             del failure
-
-    def _deliver(self) -> Any:
-        """The first batch that is ready. All that can fail comes first, then it is taken."""
-        first = self._ready[0]
-        try:
-            if first.converted is None:
-                first.converted = self._conversion.convert(first.sample)
-            batch = self._conversion.deliver(first.converted)
-        except Exception:
-            # It will not convert the next time either. Ctrl-C, on the other hand, loses nothing.
-            self._ready.popleft()
-            raise
-        self._ready.popleft()
-        self.delivered += 1
-        if self._prefetch:
-            self._pace.leave()
-        self._tell()
-        return batch
 
     def _time_left(self, taker: _Taker, timeout: float | None) -> float | None:
         if timeout is None:
@@ -274,7 +313,7 @@ class Stream:
     def _prefetch_batches(self) -> None:
         """The thread."""
         while self._is_to_draw():
-            self._draw_one(BaseException, self._turn())
+            self._draw_ahead(self._turn())
 
     def _is_to_draw(self) -> bool:
         """Waits until the thread is to draw, and has it draw; or until there is nothing more to draw."""
@@ -303,39 +342,59 @@ class Stream:
     def _may_draw(self) -> bool:
         return self._drawer is None and not self._holds and self._failure is None
 
-    def _draw_one(self, kept: type[BaseException], turn: float) -> None:
-        """One turn of drawing, in seconds; `_drawer` was set for it. Errors of the kind `kept` wait for the learner."""
-        outcome = Outcome()
+    def _draw_one(self, turn: float) -> Any:
+        """Draws for up to `turn` seconds in the learner's thread, for which `_drawer` was set, then looks."""
+        begin = self._clock.monotonic()
         try:
-            outcome.draw(self._draw, turn, self._clock)
-            if threading.current_thread() is self._thread:
-                self._convert_ahead(outcome.drawn)
-        except kept as error:
-            outcome.failure = error
-        finally:
+            query = self._query
+            sample = self._replay.sample(query.table, query.batch_size, views=query.views, timeout=turn)
+        except Exception as error:
+            self._settle_error(error, begin, turn)
+        else:
             with self._lock:
-                self._settle(outcome)
-            # An error's traceback leads here.
-            del outcome
+                self._drawer = None
+                if self._is_direct and not self._closed:
+                    return self._hand_over(sample)
+                self._accept((sample, None))
+                self._tell()
+                return self._look()
+        with self._lock:
+            return self._look()
 
-    def _convert_ahead(self, drawn: Drawn | None) -> None:
-        """In the thread that draws ahead: whoever draws for itself converts when the batch is delivered."""
-        if drawn is not None and self.is_next_kept():
+    def _draw_ahead(self, turn: float) -> None:
+        """Draws for up to `turn` seconds in the thread, and converts; every error waits for the learner."""
+        begin = self._clock.monotonic()
+        try:
+            query = self._query
+            sample = self._replay.sample(query.table, query.batch_size, views=query.views, timeout=turn)
+        except BaseException as error:
+            self._settle_error(error, begin, turn)
+            return
+        converted = None
+        if self._conversion is not None and self.is_next_kept():
             # An error comes again where the learner is to have the batch, in its turn.
-            with contextlib.suppress(Exception):
-                drawn.converted = self._conversion.convert(drawn.sample)
+            with contextlib.suppress(BaseException):
+                converted = self._conversion.convert(sample)
+        with self._lock:
+            self._drawer = None
+            self._accept((sample, converted))
+            self._tell()
 
-    def _settle(self, outcome: Outcome) -> None:
-        self._drawer = None
-        self._failure = outcome.failure
-        self._ended = outcome.ended
-        if outcome.refusal is not None:
-            self._refusals += 1
-            self._refused_at = self._clock.monotonic()
-            self._refusal = outcome.refusal
-        if outcome.drawn is not None:
-            self._accept(outcome.drawn)
-        self._tell()
+    def _settle_error(self, error: BaseException, begin: float, turn: float) -> None:
+        """Ends a turn of drawing that gave no batch: with the end, a refusal, or an error for the learner."""
+        now = self._clock.monotonic()
+        with self._lock:
+            self._drawer = None
+            if isinstance(error, Closed):
+                self._ended = True
+            elif isinstance(error, DeadlineExceeded) and now - begin >= turn / 2:
+                self._refusals += 1
+                self._refused_at = now
+                self._refusal = error.with_traceback(None)
+            else:
+                # Also a DeadlineExceeded that came at once: another turn would only bring it again.
+                self._failure = error
+            self._tell()
 
     def _turn(self) -> float:
         """Seconds of the next one: not longer than somebody waits who has no answer yet."""
@@ -388,7 +447,7 @@ class Stream:
             # Whoever waits for a batch in another thread has asked for it.
             self._asked = bool(self._takers)
             # Copied before anybody can be given one of them, and write into it.
-            return self.delivered, copy.deepcopy([drawn.sample for drawn in self._ready])
+            return self.delivered, copy.deepcopy([sample for sample, _ in self._ready])
 
     def begin_with(self, delivered: int, samples: list[Any]) -> None:
         """Go on where another stream stood.
@@ -402,15 +461,17 @@ class Stream:
                     "load_state_dict: expected a loader whose first batch was not asked for yet"
                 )
             self.delivered = delivered
-            self._ready = deque(map(Drawn, samples))
+            self._ready = deque((sample, None) for sample in samples)
 
     def close(self) -> None:
         """End the loops and the thread. What is ready stays for `pending`, without its copies elsewhere."""
         with self._lock:
             self._closed = True
-            for drawn in self._ready:
-                drawn.converted = None
+            self._drop_converted()
             self._changed.notify_all()
+
+    def _drop_converted(self) -> None:
+        self._ready = deque((sample, None) for sample, _ in self._ready)
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until the thread is gone; it ends after `close`, when `sample` returns."""
@@ -435,7 +496,6 @@ class Stream:
     def after_fork_in_child(self) -> None:
         """Begin anew, without the thread, with what was ready. An error that was is the parent's."""
         self._failure = None
-        for drawn in self._ready:
-            # Copies on a device are of no use here.
-            drawn.converted = None
+        # Copies on a device are of no use here.
+        self._drop_converted()
         self._begin_threads()
