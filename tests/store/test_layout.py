@@ -24,7 +24,9 @@ def constants_of(text: str) -> dict[str, int]:
 def test_there_are_such_files():
     names = {str(path.relative_to(PACKAGE)) for path in TWINS}
     assert names == {
+        "kernels/handoff.pxd",
         "replay/sampling/fused_kernel.pxd",
+        "store/copying.pxd",
         "store/layout.pxd",
         "store/records.pxd",
         "tables/items/layout.pxd",

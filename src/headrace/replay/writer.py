@@ -74,7 +74,7 @@ class RowWriter:
             self._tell_refused()
             return
         lanes, arena = self._only_lanes, self._arena
-        if lanes.is_full():
+        if lanes.begin_step():
             block.make_room()
         row, moved = lanes.row, arena.moved
         self._write(row, step)
@@ -106,7 +106,7 @@ class RowWriter:
             self._tell_refused()
             return
         lanes, arena = self._only_lanes, self._arena
-        if lanes.is_full():
+        if lanes.begin_step():
             block.make_room()
         moved = arena.moved
         self._rows.write_checked(lanes.row, step)

@@ -104,7 +104,7 @@ class LaneBlock:
             StoreFull: no page is free; nothing in reach changed.
         """
         kernel = self.kernel
-        if not kernel.is_full():
+        if not kernel.begin_step():
             return
         self._leave_pages()
         self._page = self._store.acquire(self.lanes, self._page)

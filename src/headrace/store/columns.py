@@ -38,8 +38,8 @@ else:
 Check = Callable[[Any], NDArray[Any]]
 """Makes an array of a column's dtype and shape of a value, or raises SpecError."""
 
-_NARROW_ROW = 4096
-"""Bytes: while a wider row is copied other threads go on."""
+_NARROW_ROW = 1 << 16
+"""Bytes: while a wider row is copied, in ten microseconds or more, other threads go on."""
 
 
 class Column:

@@ -1,5 +1,6 @@
 cimport cython
 
+from headrace.kernels.handoff cimport asking, offer
 from headrace.kernels.hints cimport in_order
 from headrace.kernels.kinds cimport *
 from headrace.store.copying cimport place_fields

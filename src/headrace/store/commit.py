@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from headrace.store.layout import LaneArrays
 
 if not cython.compiled:
+    from headrace.kernels.handoff import asking, offer
     from headrace.kernels.hints import in_order
     from headrace.kernels.kinds import Bool, GivenBytes, GivenInts, GivenLongs, Int, Ints, Longs, LongTable
     from headrace.store.copying import place_fields
@@ -86,6 +87,17 @@ class Lanes:
         self.fields = _NO_FIELDS if fields is None else fields
 
     # ---- whole steps -------------------------------------------------------------------------------------------------
+
+    def begin_step(self) -> Bool:
+        """Begins a step of a writer: a thread that waits for the interpreter lock after a copy has its turn first.
+
+        Returns:
+            Whether the step needs another page.
+        """
+        if asking:
+            with cython.nogil:
+                offer()
+        return self.is_full()
 
     def is_full(self) -> Bool:
         """Whether the next step needs another page."""

@@ -5,15 +5,22 @@ from __future__ import annotations
 import cython
 
 if not cython.compiled:
-    from headrace.kernels.hints import place, settle, stream, take_fields
+    from headrace.kernels.handoff import ask, leave, take
+    from headrace.kernels.hints import move, place, settle, stream, take_fields
     from headrace.kernels.kinds import Bool, Bytes, GivenBytes, GivenLongs, Int, Longs, LongTable
     from headrace.store.records import COUNT, OFFSET, ROWS, TO, WIDTH
+
+    # Bytes that are copied with the interpreter lock held: a few microseconds, less than a wait for it.
+    SHORT = 1 << 16
 
 
 def copy(records: Bytes, nbytes: Int, rows: Longs, table: LongTable, out: Bytes) -> None:
     """`copy_fields`, for callers in Python."""
     with cython.nogil:
+        leave()
         copy_fields(records, nbytes, rows, table, out)
+        ask()
+    take()
 
 
 def copy_fields(records: Bytes, nbytes: Int, rows: Longs, table: LongTable, out: Bytes) -> None:
@@ -57,6 +64,32 @@ def place_fields(values: Bytes, table: LongTable, lanes: Int, records: Bytes, nb
         place(values, table[field, TO], table[field, WIDTH], lanes, records, row * nbytes + offset, nbytes)
 
 
+def take_rows(column: GivenBytes, nbytes: Int, rows: GivenLongs, out: Bytes) -> None:
+    """Copy rows side by side; what is no row is taken from the nearest.
+
+    Args:
+        column: uint8[rows * nbytes], not empty.
+        nbytes: of a row.
+        rows: int64[M].
+        out: uint8[M * nbytes], written.
+    """
+    if out.shape[0] <= SHORT:
+        _take_rows(column, nbytes, rows, out)
+        return
+    with cython.nogil:
+        leave()
+        _take_rows(column, nbytes, rows, out)
+        ask()
+    take()
+
+
+def _take_rows(column: GivenBytes, nbytes: Int, rows: GivenLongs, out: Bytes) -> None:
+    last: Int = column.shape[0] // nbytes - 1
+    for index in range(rows.shape[0]):
+        row = min(max(rows[index], 0), last)
+        move(out, index * nbytes, column, row * nbytes, nbytes)
+
+
 def stream_rows(column: GivenBytes, nbytes: Int, rows: GivenLongs, places: GivenLongs, out: Bytes) -> None:
     """Copy rows past the caches; what is no row is taken from the nearest.
 
@@ -69,7 +102,10 @@ def stream_rows(column: GivenBytes, nbytes: Int, rows: GivenLongs, places: Given
     """
     last: Int = column.shape[0] // nbytes - 1
     with cython.nogil:
+        leave()
         for index in range(rows.shape[0]):
             row = min(max(rows[index], 0), last)
             stream(out, places[index], column, row * nbytes, nbytes)
         settle()
+        ask()
+    take()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.copying import stream_rows
+from headrace.store.copying import stream_rows, take_rows
 
 # Smaller arrays come from the allocator's own lists, without page faults.
 _POOLED_BYTES = 128 * 1024
@@ -93,11 +93,14 @@ def gather(column: NDArray[Any], sets: Sequence[NDArray[np.int64]], pool: Pool) 
 
 
 def _take(column: NDArray[Any], rows: NDArray[np.int64], pool: Pool) -> NDArray[Any]:
-    """`mode="clip"` lets NumPy copy rows straight into place, at about the speed of memory; "raise" has a buffer."""
-    if rows.size * _row_nbytes(column) < _POOLED_BYTES:
-        return column.take(rows, 0, None, "clip")
     out = pool.empty(rows.shape + column.shape[1:], column.dtype)
-    return column.take(rows, 0, out, "clip")
+    if out.size:
+        take_rows(_bytes_of(column), column.strides[0], rows.reshape(-1), _bytes_of(out))
+    return out
+
+
+def _bytes_of(array: NDArray[Any]) -> NDArray[np.uint8]:
+    return array.reshape(-1).view(np.uint8)
 
 
 def _row_nbytes(column: NDArray[Any]) -> int:
@@ -113,7 +116,7 @@ def _stream(column: NDArray[Any], sets: Sequence[NDArray[np.int64]], pool: Pool)
     places = [begin + nbytes * np.arange(rows.size) for begin, rows in zip(begins, sets, strict=False)]
     out = pool.stretch(int(begins[-1]))
     stream_rows(
-        column.reshape(-1).view(np.uint8),
+        _bytes_of(column),
         nbytes,
         np.concatenate([rows.reshape(items, -1) for rows in sets], 1).reshape(-1),
         np.concatenate([each.reshape(items, -1) for each in places], 1).reshape(-1),

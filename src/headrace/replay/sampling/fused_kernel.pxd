@@ -2,7 +2,7 @@ cimport cython
 
 from headrace.kernels.hints cimport move
 from headrace.kernels.kinds cimport *
-from headrace.store.copying cimport copy_fields
+from headrace.store.copying cimport SHORT, copy_fields
 from headrace.store.window cimport Window
 from headrace.tables.items.drawing cimport draw_all
 from headrace.tables.items.items cimport Items

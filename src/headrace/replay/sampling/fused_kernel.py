@@ -12,7 +12,7 @@ from headrace.store.records import record_layout
 if not cython.compiled:
     from headrace.kernels.hints import move
     from headrace.kernels.kinds import Bool, Bytes, Int, LongTable
-    from headrace.store.copying import copy_fields
+    from headrace.store.copying import SHORT, copy_fields
     from headrace.tables.items.drawing import draw_all
     from headrace.tables.items.items import Items
     from headrace.tables.items.layout import HAS_SEQUENCES, INVENTED, LOOKAHEAD, REAL, ROW, STREAM
@@ -81,6 +81,8 @@ class FusedKernel:
             return PAGES_FREED
         if not self._fits(items):
             return OTHER_WINDOWS
+        if out.shape[0] <= SHORT:
+            return self._sample(items, out)
         with cython.nogil:
             missing = self._sample(items, out)
         return missing
