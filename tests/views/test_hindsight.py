@@ -146,8 +146,10 @@ def expected_goals(
             if uniforms[0, run] >= ratio:
                 continue
             oldest = at - int(data["back_mask"][here[0]].sum())
+            newest = at + int(data["ahead_mask"][here[0]].sum())
+            after = episode[at + 1 : newest + 1]
             candidates = {
-                "future": episode[at + 1 :], "final": episode[at + 1 :][-1:], "episode": episode[oldest:],
+                "future": after, "final": after[-1:], "episode": episode[oldest : newest + 1],
             }[strategy]  # fmt: skip
             shown = set()
             for each in here:
@@ -155,7 +157,7 @@ def expected_goals(
                 shown |= {t + k for k in range(int(data["n"][each]))}
                 shown |= {t} - {k for k in [t] if episode[k] in model.finals}
                 shown |= {t - 1} if data["previous_mask"][each] else set()
-            if candidates and all(t + 1 < len(episode) for t in shown):
+            if candidates and all(t < newest for t in shown):
                 goal = candidates[int(uniforms[1, run] * len(candidates))]
                 found.update(dict.fromkeys(here, goal))
     return found
@@ -171,6 +173,8 @@ VIEWS = {
 }
 # Rows of final rows are told by what was achieved there: an action they have not.
 BACK = View("observation/achieved", shift="-60:-1", mask=True)
+# An item without lookahead does not keep the page of the row after it.
+AHEAD = View("observation/achieved", shift="1:60", mask=True)
 
 
 @pytest.mark.filterwarnings("ignore:.* newest of their lanes")
@@ -215,6 +219,7 @@ def test_goals_against_lists_of_episodes(
         views = {
             **relabel({**VIEWS, **transition(n_step, GAMMA)}, strategy=strategy, ratio=ratio),
             "back": BACK,
+            "ahead": AHEAD,
         }
         uniforms = np.random.default_rng(seed).random((2, 1000))
         injected = Uniforms(uniforms)
@@ -253,8 +258,9 @@ def test_goals_against_lists_of_episodes(
 
             m = int(data["n"][at])
             assert data["goal"][at] == desired["observation"][at] == wanted(t)
-            # Where the episode ended without its last observation, the one before stands there.
-            assert desired["next_observation"][at] == wanted(min(t + m, len(episode) - 1))
+            # Where the episode ended without its last observation, or it is gone, the one before stands there.
+            newest = t + int(data["ahead_mask"][at].sum())
+            assert desired["next_observation"][at] == wanted(min(t + m, newest))
             for offset, value, is_known in zip(range(-2, 2), data["goals"][at], known, strict=True):
                 if is_known:
                     assert value == wanted(t + offset)
