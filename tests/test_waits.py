@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import headrace as hr
-import headrace.collectors.session as session_module
+import headrace.collectors.worker_handle as handle_module
 from headrace.testing import FakeClock
 from headrace.waits import Wait
 
@@ -159,8 +159,8 @@ def test_a_queue_of_batches_that_waits_is_told(caplog):
 def test_a_collector_that_waits_for_its_worker_is_told(caplog, monkeypatch):
     clock = FakeClock()
     with hr.AsyncCollector("CartPole-v1", frames_per_batch=4, total_frames=400, num_envs=1) as collector:
-        monkeypatch.setattr(session_module, "SYSTEM_CLOCK", clock)
-        session = collector._session
+        monkeypatch.setattr(handle_module, "SYSTEM_CLOCK", clock)
+        session = collector._worker
         there = threading.Event()
         waiting = Waiting(clock, lambda: session.wait(there.is_set, None, "what is tested"))
         with caplog.at_level(logging.WARNING, "headrace.waits"):

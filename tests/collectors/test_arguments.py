@@ -22,7 +22,7 @@ def never(*_):
 
 @pytest.fixture
 def no_process(monkeypatch):
-    monkeypatch.setattr("headrace.collectors.session.WorkerProcess", never)
+    monkeypatch.setattr("headrace.collectors.worker_handle.WorkerProcess", never)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -54,8 +54,8 @@ def collect_all(collector):
     if isinstance(collector, hr.Collector):
         return sum(batch.frames for batch in collector)
     collector.start()
-    with collector._session._changed:
-        assert collector._session._changed.wait_for(lambda: not collector.statistics().running, 20)
+    with collector._worker._changed:
+        assert collector._worker._changed.wait_for(lambda: not collector.statistics().running, 20)
     return collector.statistics().frames
 
 
@@ -274,15 +274,15 @@ def test_no_room_for_the_final_rows(replay, leave, caplog):
         replay_buffer=replay,
         items=[hr.ItemRule("t", 1, lookahead=1)],
     )
-    writer = collector._writer._writer
-    end_lanes, full = writer.end_lanes, [True]
+    (block,) = collector._output._blocks
+    cut, full = block.cut, [True]
 
-    def refuse(lanes, values):
-        if full:
+    def refuse(is_open, following):
+        if full and is_open.any():
             raise hr.StoreFull("no page is free")
-        end_lanes(lanes, values)
+        cut(is_open, following)
 
-    writer.end_lanes = refuse
+    block.cut = refuse
     if leave == "exception":
         with pytest.raises(KeyError), collector:  # noqa: PT012 - left by the last line
             collector.next()
@@ -326,12 +326,12 @@ def test_stopping_a_worker_that_waits_for_room(make_replay, tmp_path):
         replay_buffer=replay,
         items=[hr.ItemRule("t", 1, lookahead=1)],
     ) as collector:
-        landlord = collector._session._landlord
+        rows = collector._worker._rows
         collector.start()
         end = time.monotonic() + 20
-        while not landlord.owes_pages:
+        while not rows.owes_pages:
             assert time.monotonic() < end
-        committed = landlord._committed
+        committed = rows._grantor._block.kernel.committed
         while path.stat().st_size == committed:  # The worker goes on in the page ahead.
             assert time.monotonic() < end
     assert path.stat().st_size > committed
@@ -350,15 +350,15 @@ def test_a_worker_has_no_room_for_the_final_rows(replay, stays_full, iterated):
         replay_buffer=replay,
         items=[hr.ItemRule("t", 1, lookahead=1)],
     )
-    landlord, full = collector._session._landlord, [True]
-    end_trajectories = landlord.end_trajectories
+    rows, full = collector._worker._rows, [True]
+    end_episodes = rows.end_episodes
 
     def refuse():
         if full:
             raise hr.StoreFull("no page is free")
-        end_trajectories()
+        end_episodes()
 
-    landlord.end_trajectories = refuse
+    rows.end_episodes = refuse
     if iterated:
         assert sum(batch.frames for batch in collector) == 10
     else:

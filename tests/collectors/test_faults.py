@@ -238,7 +238,7 @@ def test_a_failure_that_nobody_heard_of_is_told_by_shutdown():
     # CQ7.
     for raises in (True, False):
         collector = hr.AsyncCollector(lambda: Failing(8), frames_per_batch=5)
-        session = collector._session
+        session = collector._worker
         with session._changed:
             assert session._changed.wait_for(lambda session=session: session._death is not None, 20)
         if raises:
@@ -292,7 +292,7 @@ def test_kill_at_any_moment(make_replay, mode, delay):
     ) as other:
         other.start()
         inserts = replay.table("t").statistics().inserts
-        session = other._session
+        session = other._worker
         with session._changed:
             assert session._changed.wait_for(
                 lambda: replay.table("t").statistics().inserts > inserts + 50, 20
@@ -347,7 +347,7 @@ def test_leaving_by_ctrl_c_lets_a_worker_end_in_order(caplog):
     ):
         collector.next(timeout=20)
         raise KeyboardInterrupt
-    assert collector._session._process.exitcode == 0
+    assert collector._worker._process.exitcode == 0
     assert caplog.text == ""
 
 
@@ -357,7 +357,7 @@ def test_ctrl_c_while_leaving_kills_at_once(capfd, leave):
     collector = hr.AsyncCollector(lambda: Failing(8, "hang"), frames_per_batch=5)
     collector.next(timeout=20)
     wait_until_it_hangs(capfd)
-    process, waits = collector._session._process, threading.Event()
+    process, waits = collector._worker._process, threading.Event()
     end = process.end
     process.end = lambda timeout: waits.set() or end(timeout)
 

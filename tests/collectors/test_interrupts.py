@@ -7,21 +7,25 @@ import numpy as np
 import pytest
 
 import headrace as hr
-from headrace.collectors.replay_rows import ReplayRows
-from headrace.collectors.rollout import EpisodeLedger, RolloutBuffer
+from headrace.collectors.blocks import BlockReader, EpisodeNumbering
+from headrace.collectors.replay_output import ReplayOutput
 from headrace.collectors.statistics import Tally
+from headrace.leases.grantor import LeaseGrantor
+from headrace.leases.page_writer import PageWriter
 from headrace.testing import CounterEnv, counter_env_fns, in_turn
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 SIGNATURE = hr.collectors.signature(lambda: CounterEnv(3))
-COPYING = [
-    (RolloutBuffer, "batch"),
-    (EpisodeLedger, "starts"),
-    (EpisodeLedger, "number"),
+INLINE = [
+    (PageWriter, "report"),
+    (LeaseGrantor, "commit"),
+    (BlockReader, "take"),
+    (EpisodeNumbering, "number"),
+    (PageWriter, "turn"),
+    (ReplayOutput, "write"),
     (Tally, "add_batch"),
 ]
-INLINE = [*COPYING, (RolloutBuffer, "copy_last"), (ReplayRows, "write")]
 
 
 @pytest.fixture
@@ -77,17 +81,18 @@ def test_inline_the_next_call_begins_anew(make_replay, interrupt, take, owner, n
 def test_inline_a_rollout_that_is_half_written_makes_no_item_without_its_next_observation(
     make_replay, monkeypatch
 ):
-    replay = make_replay(SIGNATURE, capacity=4000)
+    replay = make_replay(SIGNATURE, capacity=80)  # A page has 2 rows.
     with hr.Collector(lambda: CounterEnv(50), frames_per_batch=10, replay_buffer=replay) as collector:
-        append, calls = collector._writer._writer.append, []
+        (block,) = collector._output._blocks
+        write, calls = block.write, []
 
-        def interrupted(step):
-            append(step)
-            calls.append(step)
-            if len(calls) == 4:
+        def interrupted(*arguments):
+            write(*arguments)
+            calls.append(arguments)
+            if len(calls) == 2:
                 raise KeyboardInterrupt
 
-        monkeypatch.setattr(collector._writer._writer, "append", interrupted)
+        monkeypatch.setattr(block, "write", interrupted)
         with pytest.raises(KeyboardInterrupt):
             collector.next()
         collector.next()
@@ -96,15 +101,13 @@ def test_inline_a_rollout_that_is_half_written_makes_no_item_without_its_next_ob
     assert (data["n"] == 1).all()
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize(("owner", "name"), COPYING[:3])
-def test_a_rollout_of_a_worker_is_handed_out_by_the_next_call(interrupt, take, counters, owner, name, when):
+def test_a_rollout_of_a_worker_is_handed_out_by_the_next_call(interrupt, take, counters):
     # CV7: nothing is dropped. More interrupts than there are slots, so one that lost its slot would halt the worker.
     lengths = [3, 50]
     with hr.AsyncCollector(in_turn(counter_env_fns(lengths)), frames_per_batch=20, num_envs=2) as collector:
         batches = take(collector, 2)
         for _ in range(3):
-            interrupt(owner, name, when)
+            interrupt(Tally, "add_batch", "before")
             with pytest.raises(KeyboardInterrupt):
                 collector.next(timeout=20)
             batches += take(collector, 1)

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import headrace as hr
-from headrace.collectors.channel import Paused
+from headrace.collectors.messages import Paused
+from headrace.leases.channel import Frame
 from headrace.replay.public import core_of
 from headrace.store.layout import FINAL, LANES, LINKED, STEP_MASK, USED
 from headrace.testing import CounterEnv, counter_env_fns, counter_transitions, counter_vector_env, in_turn
@@ -96,14 +97,14 @@ def nothing_is_held_but_items(replay):
 
 def wait_for(collector, there):
     """Wait until something is so that the worker's reports can change."""
-    with collector._session._changed:
-        assert collector._session._changed.wait_for(lambda: there(collector.statistics()), 20)
+    with collector._worker._changed:
+        assert collector._worker._changed.wait_for(lambda: there(collector.statistics()), 20)
 
 
 def wait_for_full_store(collector):
     """Wait until there are items, and the worker is owed a page."""
     end, table = time.monotonic() + 20, collector.replay_buffer.table("t")
-    while not (len(table) and collector._session._landlord.owes_pages):
+    while not (len(table) and collector._worker._rows.owes_pages):
         assert time.monotonic() < end
         time.sleep(0.001)
 
@@ -567,5 +568,5 @@ def test_a_pause_that_was_given_up_is_not_noted_later(make_replay):
         collector.start()
         with collector.pause():
             assert collector.statistics().paused
-        collector._session._take(Paused(number=0), [])
+        collector._worker._take(Frame(Paused(number=0), b"", []))
         assert not collector.statistics().paused

@@ -245,7 +245,7 @@ def test_lag():
         collector.next(timeout=20)
         assert collector.statistics().lag_max == 0
         # Two rollouts are begun at most before the first is handed out, the third then; none saw the fifth set.
-        session = collector._session
+        session = collector._worker
         with session._changed:
             assert session._changed.wait_for(lambda: len(session._rollouts) == 2, 20)
         for number in range(5):

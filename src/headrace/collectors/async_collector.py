@@ -14,17 +14,16 @@ from typing import Any, Self
 import cloudpickle
 
 from headrace.collectors.batch import Batch
-from headrace.collectors.channel import Seed
 from headrace.collectors.collector import number_of_batches
+from headrace.collectors.messages import Seed
 from headrace.collectors.options import CollectorOptions
 from headrace.collectors.publisher import Publisher
 from headrace.collectors.replay_columns import warn_not_stored
-from headrace.collectors.session import Session
-from headrace.collectors.sources import given_weights
 from headrace.collectors.statistics import CollectorStatistics
-from headrace.collectors.worker import ReplayPlace, Task
+from headrace.collectors.weight_arguments import given_weights
+from headrace.collectors.worker import Task
+from headrace.collectors.worker_handle import WorkerHandle
 from headrace.envs import environment_factory, environment_seeds
-from headrace.replay.public import core_of
 from headrace.spec import ArraySpec
 from headrace.system import need_linux
 from headrace.tables.description.rules import ItemRule
@@ -98,31 +97,22 @@ class AsyncCollector:
             seed=seed,
         )
         task = self._task()
-        self._session = Session(self._options)
+        self._worker = WorkerHandle(self._options)
         try:
-            self._ready = self._session.launch(task, start_timeout)
+            self._ready = self._worker.launch(task, start_timeout)
             self._options.warn_of_rounding(self._ready.num_envs, stacklevel=2)
-            if self._session.not_stored:
-                warn_not_stored(self._session.not_stored, stacklevel=2)
+            if self._worker.not_stored:
+                warn_not_stored(self._worker.not_stored, stacklevel=2)
         except BaseException:
-            self._session.abandon()
+            self._worker.abandon()
             raise
-        self._publisher = Publisher(self._ready, self._session.send)
+        self._publisher = Publisher(self._ready, self._worker.send)
         self._pauses = itertools.count()
         self._pausing = False
-        self._finalizer = weakref.finalize(self, _forgotten, self._session, self._publisher)
+        self._finalizer = weakref.finalize(self, _forgotten, self._worker, self._publisher)
 
     def _task(self) -> bytes:
         options, replay = self._options, self._options.replay_buffer
-        place = None
-        if replay is not None:
-            store = core_of(replay).store
-            place = ReplayPlace(
-                signature=store.signature,
-                nbytes=store.arena.nbytes,
-                num_pages=store.num_pages,
-                page_rows=store.arrays.page_rows,
-            )
         task = Task(
             create_env_fn=environment_factory(options.create_env_fn, options.create_env_kwargs),
             num_envs=options.num_envs,
@@ -134,7 +124,7 @@ class AsyncCollector:
             max_frames_per_traj=options.max_frames_per_traj,
             seeds_of=None if options.seed is None else partial(environment_seeds, options.seed),
             seed=options.seed,
-            replay=place,
+            replay=None if replay is None else replay.signature,
         )
         payload: bytes = cloudpickle.dumps(task)
         return payload
@@ -162,16 +152,16 @@ class AsyncCollector:
             RuntimeError: after `start()`.
             Closed: after `shutdown`.
         """
-        session = self._session
-        session.check_open()
-        if not session.is_iterating:
-            session.raise_failure()
+        worker = self._worker
+        worker.check_open()
+        if not worker.is_iterating:
+            worker.raise_failure()
             if self._started:
                 raise RuntimeError(
                     "next: expected a collector that was not started; start() fills the replay by itself"
                 )
-            session.begin(running=False)
-        return session.next_batch(timeout)
+            worker.begin(running=False)
+        return worker.next_batch(timeout)
 
     # ---- free running ----------------------------------------------------------------------------------------------
 
@@ -184,14 +174,14 @@ class AsyncCollector:
             RuntimeError: without `replay_buffer`, when started already, or after iteration has begun.
             WorkerDied: the worker is gone.
         """
-        self._session.check_open()
-        self._session.raise_failure()
+        self._worker.check_open()
+        self._worker.raise_failure()
         if self._options.replay_buffer is None:
             raise RuntimeError("start: expected a collector with replay_buffer; iterate over this one")
-        if self._started or self._session.is_iterating:
+        if self._started or self._worker.is_iterating:
             raise RuntimeError("start: the collector was started already, or is being iterated")
         self._started = True
-        self._session.begin(running=True)
+        self._worker.begin(running=True)
 
     @contextmanager
     def pause(self) -> Iterator[None]:
@@ -202,18 +192,18 @@ class AsyncCollector:
             DeadlineExceeded: the worker did not stop within 30 s; it goes on.
             WorkerDied: the worker is gone.
         """
-        session = self._session
-        session.check_open()
-        session.raise_failure()
-        if not session.is_running or self._pausing:
+        worker = self._worker
+        worker.check_open()
+        worker.raise_failure()
+        if not worker.is_running or self._pausing:
             raise RuntimeError("pause: expected a collector that runs freely and is not paused")
         self._pausing = True
         try:
-            session.pause(next(self._pauses), _PAUSE_SECONDS)
+            worker.pause(next(self._pauses), _PAUSE_SECONDS)
             yield
         finally:
             self._pausing = False
-            session.resume()
+            worker.resume()
 
     def async_shutdown(self, timeout: float | None = None, close_env: bool = True) -> None:
         """Stop between two steps, see to it that what was collected is in the replay, then `shutdown`."""
@@ -224,8 +214,8 @@ class AsyncCollector:
     @property
     def policy_version(self) -> int:
         """The number of the newest set of weights: 0 at the start, one more with every update."""
-        self._session.home.check()
-        return self._session.newest
+        self._worker.home.check()
+        return self._worker.newest
 
     def update_policy_weights_(
         self, policy_or_weights: Any = None, *, weights: Any = None, policy: Any = None
@@ -246,11 +236,11 @@ class AsyncCollector:
             TypeError: a policy without `state_dict` and `load_state_dict`.
             WorkerDied, Closed: no worker is left to take them.
         """
-        session = self._session
-        session.check_open()
-        session.raise_failure()
+        worker = self._worker
+        worker.check_open()
+        worker.raise_failure()
         values = given_weights(policy_or_weights, weights, policy, self._options.policy)
-        session.newest = max(session.newest, self._publisher.publish(values))
+        worker.newest = max(worker.newest, self._publisher.publish(values))
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
         """Reset every copy with its seed at the worker's next step: copy k gets `seed + k`, or all the same.
@@ -258,10 +248,10 @@ class AsyncCollector:
         Returns:
             The seed of the last copy.
         """
-        self._session.check_open()
-        self._session.raise_failure()
+        self._worker.check_open()
+        self._worker.raise_failure()
         seeds = environment_seeds(seed, self._ready.num_envs, static_seed=static_seed)
-        self._session.send(Seed(seeds=seeds, seed=seed))
+        self._worker.send(Seed(seeds=seeds, seed=seed))
         return seeds[-1]
 
     # ---- about -----------------------------------------------------------------------------------------------------
@@ -286,11 +276,11 @@ class AsyncCollector:
     @property
     def worker_pid(self) -> int:
         """The process id of the worker."""
-        return self._session.pid
+        return self._worker.pid
 
     def statistics(self) -> CollectorStatistics:
         """A frozen record of what was done; costs no message."""
-        return self._session.statistics()
+        return self._worker.statistics()
 
     # ---- ending ----------------------------------------------------------------------------------------------------
 
@@ -313,17 +303,17 @@ class AsyncCollector:
         Raises:
             WorkerDied: after all is released.
         """
-        session = self._session
-        if session.home.is_elsewhere:
+        worker = self._worker
+        if worker.home.is_elsewhere:
             return
         try:
-            session.shutdown(
+            worker.shutdown(
                 _SHUTDOWN_SECONDS if timeout is None else timeout,
                 close_env=close_env,
                 raise_on_error=raise_on_error,
             )
         finally:
-            if session.is_closed:
+            if worker.is_closed:
                 self._finalizer.detach()
                 self._publisher.close()
 
@@ -337,17 +327,17 @@ class AsyncCollector:
         self.shutdown(_INTERRUPTED_SECONDS if is_interrupted else None, raise_on_error=kind is None)
 
     def __repr__(self) -> str:
-        state = "shut down" if self._session.is_closed else f"worker {self._session.pid}"
-        return f"<AsyncCollector, {state}, {self._session.tally.frames} frames>"
+        state = "shut down" if self._worker.is_closed else f"worker {self._worker.pid}"
+        return f"<AsyncCollector, {state}, {self._worker.tally.frames} frames>"
 
 
-def _forgotten(session: Session, publisher: Publisher) -> None:
+def _forgotten(worker: WorkerHandle, publisher: Publisher) -> None:
     """A collector became garbage, or the interpreter ends, and nobody has shut it down."""
     # Rules: collectors CX9
-    if session.home.is_elsewhere:
+    if worker.home.is_elsewhere:
         return
     try:
-        session.shutdown(2.0, close_env=True, raise_on_error=False)
+        worker.shutdown(2.0, close_env=True, raise_on_error=False)
         publisher.close()
     finally:
         warnings.warn(

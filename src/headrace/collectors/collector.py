@@ -8,22 +8,28 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
-import numpy as np
-
 from headrace.collectors.batch import Batch
+from headrace.collectors.blocks import EpisodeNumbering
 from headrace.collectors.failures import collector_home
+from headrace.collectors.local_rows import LocalRows
 from headrace.collectors.loop import CollectingLoop
 from headrace.collectors.options import CollectorOptions
-from headrace.collectors.replay_columns import check_columns, check_filled, not_stored, warn_not_stored
-from headrace.collectors.replay_rows import ReplayRows
-from headrace.collectors.rollout import EpisodeLedger, RolloutBuffer, rollout_layout, rollout_signature
-from headrace.collectors.sources import WeightCheck, given_weights
+from headrace.collectors.replay_columns import (
+    check_columns,
+    check_filled,
+    collected_signature,
+    not_stored,
+    warn_not_stored,
+)
+from headrace.collectors.replay_output import ReplayOutput
 from headrace.collectors.statistics import CollectorStatistics, Tally
+from headrace.collectors.step_sink import StepSink
+from headrace.collectors.weight_arguments import WeightCheck, given_weights
 from headrace.envs import environment_seeds, is_environment, make_stepper, new_columns
 from headrace.envs.protocol import Autoreset
 from headrace.errors import Closed, StoreFull
+from headrace.replay.public import core_of
 from headrace.spec import ArraySpec
-from headrace.store.arena import Arena
 from headrace.tables.description.rules import ItemRule
 from headrace.weights import apply_weights
 
@@ -119,23 +125,25 @@ class Collector:
             max_frames_per_traj=options.max_frames_per_traj,
             refresh=lambda: self._version,
         )
-        self._ledger = EpisodeLedger(stepper.num_envs)
+        self._numbering = EpisodeNumbering(stepper.num_envs)
         self._steps = options.steps(stepper.num_envs)
         self._observed = frozenset(stepper.observation_signature.columns)
-        # The observations that the next rollout begins with.
+        # The observations that the next rollout begins with, after a reset of all environments.
         self._first = new_columns(stepper.observation_signature, stepper.num_envs)
         self._extras: Mapping[str, ArraySpec] | None = None
-        self._buffer: RolloutBuffer | None = None
+        # None: none was begun since the last failure.
+        self._rows: LocalRows | None = None
+        self._sink: StepSink | None = None
         self._must_reset = True
         self._weight_check: WeightCheck | None = None
         self._seeds: list[int] | None = None
         if options.seed is not None:
             self.set_seed(options.seed)
-        self._writer: ReplayRows | None = None
+        self._output: ReplayOutput | None = None
         replay = options.replay_buffer
         if replay is not None:
             check_columns(replay.signature, self._signature({}))
-            self._writer = ReplayRows(replay, stepper.num_envs, self._observed, options.rules())
+            self._output = ReplayOutput(core_of(replay), stepper.num_envs, self._observed, options.rules())
 
     # ---- batches ---------------------------------------------------------------------------------------------------
 
@@ -160,13 +168,12 @@ class Collector:
         if self._is_complete():
             self._end_trajectories()
             return None
-        buffer = self._begin_rollout()
+        sink = self._begin_rollout()
         self._must_reset = True  # Unless a batch comes of the rollout: Ctrl-C may end it anywhere.
         try:
-            with self._ledger.undone_on_error():
-                batch = self._collect(buffer)
+            batch = self._collect(sink)
         except BaseException:
-            self._tally.frames_discarded += buffer.frames
+            self._tally.frames_discarded += sink.frames
             raise
         self._must_reset = self._seeds is not None  # The policy may have called `set_seed` meanwhile.
         if self._is_complete():
@@ -174,19 +181,20 @@ class Collector:
                 self._end_trajectories()
         return batch
 
-    def _collect(self, buffer: RolloutBuffer) -> Batch:
+    def _collect(self, sink: StepSink) -> Batch:
         """Fills a rollout that was begun; returns its batch, and writes it into the replay."""
+        assert self._rows is not None
         at_random = self._begun < self._options.random_frames
-        self._begun += buffer.steps * buffer.num_envs
-        while not buffer.is_full:
-            self._loop.step(buffer, at_random=at_random)
-        batch = buffer.batch(self._ledger)
-        if self._writer is not None:
-            self._writer.write(buffer)
-        buffer.copy_last(self._first)
+        self._begun += self._steps * self._stepper.num_envs
+        for _ in range(self._steps):
+            self._loop.step(sink, at_random=at_random)
+        is_open = sink.writer.is_open
+        batch, steps = self._rows.finish()
+        if self._output is not None:
+            self._output.write(steps, is_open, {name: row.copy() for name, row in sink.row.items()})
         times = self._loop.times
         self._tally.note_seconds((times.env, times.policy, times.write))
-        self._tally.add_batch(batch, self._ledger.take_finished(), self._version)
+        self._tally.add_batch(batch, sink.episodes, self._version)
         return batch
 
     def _check_open(self) -> None:
@@ -200,48 +208,62 @@ class Collector:
 
     def _end_trajectories(self) -> None:
         """Stores the final rows of the open trajectories, as no step will follow."""
-        if self._writer is not None:
-            self._writer.cut()
+        if self._output is not None:
+            self._output.cut()
 
-    def _begin_rollout(self) -> RolloutBuffer:
+    def _begin_rollout(self) -> StepSink:
         if self._must_reset:
             self._reset()
+        row = self._first if self._sink is None else self._sink.row
         acts = self._begun >= self._options.random_frames
         try:
             if acts and self._extras is None:
-                self._extras = self._loop.probe(self._first)
-                self._buffer = None
-            if self._buffer is None:
-                self._buffer = self._new_buffer()
+                self._extras = self._loop.probe(row)
+                self._check_extras(self._extras)
+                self._sink = self._new_sink(row)
+            elif self._sink is None:
+                self._sink = self._new_sink(row)
         except BaseException:
             self._must_reset, self._extras = True, None
             raise
-        self._buffer.begin(self._first)
-        return self._buffer
+        self._sink.begin_report()
+        return self._sink
 
     def _reset(self) -> None:
-        """At the start, after a failure and after `set_seed`: every copy begins a trajectory."""
+        """At the start, after a failure and after `set_seed`: every environment begins an episode."""
         # Rules: collectors CX1
-        self._ledger.restart(np.ones(self._stepper.num_envs, np.bool_))
-        if self._writer is not None:
-            self._writer.cut()
+        self._rows = self._sink = None
+        if self._output is not None:
+            self._output.cut()
         self._loop.reset(self._first, self._seeds)
         self._must_reset, self._seeds = False, None
 
     def _signature(self, extras: Mapping[str, ArraySpec]) -> Any:
-        return rollout_signature(self._stepper.observation_signature, self._stepper.action_signature, extras)
+        return collected_signature(
+            self._stepper.observation_signature, self._stepper.action_signature, extras
+        )
 
-    def _new_buffer(self) -> RolloutBuffer:
-        signature = self._signature(self._extras or {})
+    def _check_extras(self, extras: Mapping[str, ArraySpec]) -> None:
+        """Compare the columns that the policy adds with those of the replay."""
         replay = self._options.replay_buffer
-        if replay is not None and self._extras is not None:
-            check_columns(replay.signature, signature, self._extras)
+        if replay is not None:
+            signature = self._signature(extras)
+            check_columns(replay.signature, signature, extras)
             check_filled(replay.signature, signature)
-            if names := not_stored(replay.signature, self._extras):
+            if names := not_stored(replay.signature, extras):
                 warn_not_stored(names, stacklevel=4)
+
+    def _new_sink(self, row: Mapping[str, Any]) -> StepSink:
+        """Rows of the columns that are known now; episodes that are under way go on."""
         num_envs = self._stepper.num_envs
-        layout = rollout_layout(signature, self._observed, self._steps, num_envs)
-        return RolloutBuffer(Arena.private(layout.nbytes), signature, self._observed, self._steps, num_envs)
+        signature = self._signature(self._extras or {})
+        rows = LocalRows(signature, self._observed, self._steps, num_envs, self._numbering, self._rows)
+        rows.writer.begin(row)
+        self._rows = rows
+        if self._sink is None:
+            return StepSink(rows.writer, num_envs)
+        self._sink.writer = rows.writer
+        return self._sink
 
     # ---- weights and seeds -----------------------------------------------------------------------------------------
 
@@ -342,8 +364,8 @@ class Collector:
             return
         self._closed = True
         try:
-            if self._writer is not None:
-                self._writer.close()
+            if self._output is not None:
+                self._output.close()
         except StoreFull as error:
             if raise_on_error:
                 raise

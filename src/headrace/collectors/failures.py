@@ -6,8 +6,11 @@ import traceback
 
 import cloudpickle
 
-from headrace.collectors.channel import Failed
+from headrace.collectors.messages import Failed
 from headrace.forking import HomeProcess
+
+# Characters of a text that travels in a message.
+_LONGEST = 100_000
 
 
 def collector_home() -> HomeProcess:
@@ -15,20 +18,20 @@ def collector_home() -> HomeProcess:
     return HomeProcess("this collector", "Make a collector in the process that uses it, after the fork")
 
 
-def failed(error: BaseException) -> Failed:
-    """Returns a worker's report of the exception that ends it; the exception goes along where it can be pickled."""
+def failed(error: BaseException) -> tuple[Failed, bytes]:
+    """Returns a worker's report of the exception that ends it, and the exception as payload if it can be pickled."""
     text = "".join(traceback.format_exception(error))
     try:
         pickled = cloudpickle.dumps(error)
     except Exception:
         pickled = b""
-    return Failed(error=pickled, summary=f"{type(error).__name__}: {error}", text=text)
+    return Failed(summary=f"{type(error).__name__}: {error}"[:_LONGEST], text=text[-_LONGEST:]), pickled
 
 
-def rebuilt(failed: Failed) -> BaseException:
+def rebuilt(failed: Failed, pickled: bytes) -> BaseException:
     """The exception that ended a worker, of its own type where it can be rebuilt, with the remote traceback."""
     try:
-        loaded = cloudpickle.loads(failed.error)
+        loaded = cloudpickle.loads(pickled)
     except Exception:
         loaded = None
     error = loaded if isinstance(loaded, BaseException) else None

@@ -6,10 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
+from contextlib import suppress
 
-from headrace.collectors.channel import Channel
+from headrace.collectors.messages import AnyMessage
+from headrace.leases.channel import Channel
 
 # Set before NumPy or torch is imported in the worker: its own threads would fight for the cores of the environments.
 _THREAD_VARIABLES = (
@@ -30,7 +31,6 @@ sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))
 """
 
 
-_LONGEST_SLEEP = 0.5
 # A process that is stuck in the system, on a broken disk for example, does not even end when it is killed.
 _KILLED_SECONDS = 5.0
 
@@ -38,15 +38,12 @@ _KILLED_SECONDS = 5.0
 class WorkerProcess:
     """A Python that runs `headrace.collectors.worker.main` at one end of a channel.
 
-    A thread waits for its end and then ends the channel: the descriptor may live on in processes that the environment
-    has started.
-
     Attributes:
         channel: this process's end.
     """
 
     def __init__(self) -> None:
-        self.channel, theirs = Channel.pair()
+        self.channel, theirs = Channel.pair(AnyMessage)
         environment = os.environ | dict.fromkeys(_THREAD_VARIABLES, "1")
         os.set_inheritable(theirs.fileno(), True)
         path = [entry or os.getcwd() for entry in sys.path]
@@ -62,13 +59,6 @@ class WorkerProcess:
             raise
         finally:
             theirs.close()
-        self._ended = threading.Event()
-        threading.Thread(target=self._watch, daemon=True, name="headrace-worker-watch").start()
-
-    def _watch(self) -> None:
-        self._process.wait()
-        self._ended.set()
-        self.channel.shutdown()
 
     @property
     def pid(self) -> int:
@@ -78,39 +68,34 @@ class WorkerProcess:
     @property
     def exitcode(self) -> int | None:
         """Negative: a signal. None while it runs."""
-        return self._process.returncode
+        return self._process.poll()
 
     @property
     def is_alive(self) -> bool:
         """Whether it still runs."""
-        return not self._ended.is_set()
+        return self.exitcode is None
 
     def wait(self, timeout: float) -> int | None:
         """Its exit code, or None if it still runs after `timeout` seconds."""
-        return self.exitcode if self._ended.wait(timeout) else None
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(max(0.0, timeout))
+        return self.exitcode
 
     def end(self, timeout: float) -> bool:
         """Wait for its end; after 80 % of the time terminate it, after 95 % kill it. Whether it ended by itself."""
         begin = time.monotonic()
-        if self._ends_before(begin + 0.8 * timeout):
+        if self.wait(0.8 * timeout) is not None:
             return True
         self._process.terminate()
-        if not self._ends_before(begin + 0.95 * timeout):
+        if self.wait(begin + 0.95 * timeout - time.monotonic()) is None:
             self.kill()
         return False
-
-    def _ends_before(self, end: float) -> bool:
-        # In turns: a signal that comes just before the thread sleeps, such as Ctrl-C, does not wake it.
-        while not self._ended.wait(max(0.0, min(_LONGEST_SLEEP, end - time.monotonic()))):
-            if time.monotonic() >= end:
-                return False
-        return True
 
     def kill(self) -> None:
         """End it at once, if it still runs."""
         if self.is_alive:
             self._process.kill()
-            self._ended.wait(_KILLED_SECONDS)
+            self.wait(_KILLED_SECONDS)
 
     def disown(self) -> None:
         """In a forked child, whose parent's worker it is: close this process's copy of the connection."""

@@ -8,8 +8,8 @@ from typing import Any
 
 import cloudpickle
 
-from headrace.collectors.channel import Ready, WeightsAt
-from headrace.collectors.sources import WeightCheck
+from headrace.collectors.messages import Ready, WeightsAt
+from headrace.collectors.weight_arguments import WeightCheck
 from headrace.weights import SharedMemory
 
 

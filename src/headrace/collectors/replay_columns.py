@@ -5,10 +5,23 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+
+import numpy as np
 
 from headrace.errors import SpecError
-from headrace.spec import Signature
+from headrace.spec import ArraySpec, Signature
+
+
+def collected_signature(observed: Signature, acted: Signature, extras: Mapping[str, ArraySpec]) -> Signature:
+    """The columns of one step as a collector stores them."""
+    tree = dict(observed.tree)
+    tree["action"] = acted.tree["action"]
+    tree["reward"] = ArraySpec((), np.float32)
+    tree["terminated"] = ArraySpec((), np.bool_)
+    tree["truncated"] = ArraySpec((), np.bool_)
+    tree.update(extras)
+    return Signature(tree)
 
 
 def check_columns(wanted: Signature, given: Signature, extras: Iterable[str] = ()) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headrace.collectors.actor import Actor
-from headrace.collectors.rollout import rollout_signature
+from headrace.collectors.replay_columns import collected_signature
 from headrace.envs import is_environment, make_stepper, new_columns
 from headrace.spec import ArraySpec, Signature
 
@@ -39,7 +39,7 @@ def signature(
             actor = Actor(policy, stepper.observation_signature, stepper.action_signature, stepper.num_envs)
             actor(row)
             extras = actor.extras
-        return rollout_signature(stepper.observation_signature, stepper.action_signature, extras)
+        return collected_signature(stepper.observation_signature, stepper.action_signature, extras)
     finally:
         if not is_environment(create_env_fn):
             stepper.close()

@@ -20,32 +20,22 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from headrace.collectors.channel import Channel, NotStored, Paused, Ready, Rollout, Slots, Start, Stopped
 from headrace.collectors.failures import failed
-from headrace.collectors.leased_rows import LeasedRows
 from headrace.collectors.loop import CollectingLoop
-from headrace.collectors.orders import Ending, Orders
-from headrace.collectors.replay_columns import check_columns, check_filled, not_stored
-from headrace.collectors.rollout import RolloutBuffer, rollout_layout, rollout_signature
-from headrace.collectors.sources import WeightCheck
+from headrace.collectors.messages import AnyMessage, MoreColumns, NotStored, Paused, Ready, Start
+from headrace.collectors.replay_columns import check_columns, check_filled, collected_signature, not_stored
+from headrace.collectors.step_sink import StepSink
+from headrace.collectors.weight_arguments import WeightCheck
+from headrace.collectors.worker_inbox import Ending, WorkerInbox
 from headrace.envs import make_stepper, new_columns
 from headrace.envs.protocol import Columns
 from headrace.errors import Disconnected
+from headrace.leases.channel import Channel, Frame
+from headrace.leases.messages import Goodbye
+from headrace.leases.page_writer import PageWriter, Purpose
+from headrace.leases.place import RowsPlace
 from headrace.spec import ArraySpec, Signature
-from headrace.store.arena import Arena
 from headrace.weights import apply_weights
-
-SLOTS = 2
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReplayPlace:
-    """Where a replay's rows lie in the memory whose descriptor comes with `Start`."""
-
-    signature: Signature
-    nbytes: int
-    num_pages: int
-    page_rows: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +51,7 @@ class Task:
         max_frames_per_traj: see `Collector`.
         seeds_of: from the number of copies to their seeds; None leaves them unseeded.
         seed: of this process's global generators; None leaves them alone.
-        replay: where rows go; None writes rollouts into memory of the worker's own.
+        replay: the signature of the replay that rows go into; None: rollouts only.
     """
 
     create_env_fn: Callable[[], Any]
@@ -74,15 +64,15 @@ class Task:
     max_frames_per_traj: int | None
     seeds_of: Callable[[int], list[int]] | None
     seed: int | None
-    replay: ReplayPlace | None
+    replay: Signature | None
 
 
 class Worker:
     """Collects by order of the collector at the other end of a channel."""
 
-    def __init__(self, channel: Channel, orders: Orders, task: Task, replay_descriptor: int | None) -> None:
+    def __init__(self, channel: Channel, inbox: WorkerInbox, task: Task) -> None:
         self._channel = channel
-        self._orders = orders
+        self._inbox = inbox
         self._task = task
         self._version = 0
         self._begun = 0
@@ -91,87 +81,52 @@ class Worker:
             task.create_env_fn, num_envs=task.num_envs, info_columns=task.info_columns
         )
         try:
-            self._prepare(task, replay_descriptor)
+            self._prepare(task)
         except BaseException:
             self.stepper.close()
             raise
 
-    def _prepare(self, task: Task, replay_descriptor: int | None) -> None:
+    def _prepare(self, task: Task) -> None:
         stepper = self.stepper
         self._loop = CollectingLoop(
             stepper, self._policy, max_frames_per_traj=task.max_frames_per_traj, refresh=self._refresh
         )
         self._steps = -(-task.frames_per_batch // stepper.num_envs)
         self._observed = frozenset(stepper.observation_signature.columns)
-        # The observations that the next rollout begins with.
+        self._sink: StepSink | None = None
+        # The observations that the first rollout begins with.
         self._first: Columns = new_columns(stepper.observation_signature, stepper.num_envs)
         self._loop.reset(self._first, None if task.seeds_of is None else task.seeds_of(stepper.num_envs))
-        self._buffers: list[RolloutBuffer] = []
-        self._rows: LeasedRows | None = None
-        if task.replay is not None:
-            self._map_replay(task.replay, replay_descriptor)
         self._extras: dict[str, ArraySpec] | None = None
-        self._learn_extras()
-        if self._extras is None:
-            self._make_room({})
+        if task.replay is not None:
+            check_columns(task.replay, self._signature({}))
+        self._learn_extras(self._first)
         self._say_ready()
 
-    def _map_replay(self, place: ReplayPlace, descriptor: int | None) -> None:
-        assert descriptor is not None
-        self._rows = LeasedRows(
-            Arena.attach(descriptor, place.nbytes),
-            place.signature,
-            place.num_pages,
-            place.page_rows,
-            self._observed,
-            self.stepper.num_envs,
-            self._need_page,
-        )
-
-    def _learn_extras(self) -> None:
-        """See what the policy gives, once, and not before it is to act."""
+    def _learn_extras(self, row: Columns) -> bool:
+        """See what the policy gives, once, and not before it is to act; returns whether that is more columns."""
         # Rules: collectors CR4
-        if self._extras is None and self._begun >= self._task.random_frames:
-            self._extras = dict(self._loop.probe(self._first))
-            self._make_room(self._extras)
-            if self._task.replay is not None:
-                check_filled(self._task.replay.signature, self._signature(self._extras))
-                if names := not_stored(self._task.replay.signature, self._extras):
-                    self._channel.send(NotStored(names=names))
+        if self._extras is not None or self._begun < self._task.random_frames:
+            return False
+        self._extras = dict(self._loop.probe(row))
+        replay = self._task.replay
+        if replay is None:
+            return bool(self._extras)
+        signature = self._signature(self._extras)
+        check_columns(replay, signature, self._extras)
+        check_filled(replay, signature)
+        if names := not_stored(replay, self._extras):
+            self._channel.send(NotStored(names=names))
+        return False
 
     def _signature(self, extras: Mapping[str, ArraySpec]) -> Signature:
-        return rollout_signature(self.stepper.observation_signature, self.stepper.action_signature, extras)
-
-    def _make_room(self, extras: Mapping[str, ArraySpec]) -> None:
-        signature = self._signature(extras)
-        if self._task.replay is None:
-            self._make_buffers(signature)
-        else:
-            check_columns(self._task.replay.signature, signature, extras)
-
-    def _make_buffers(self, signature: Signature) -> None:
-        num_envs = self.stepper.num_envs
-        size = rollout_layout(signature, self._observed, self._steps, num_envs).nbytes
-        arena = Arena.shared(SLOTS * size)
-        self._buffers = [
-            RolloutBuffer(arena, signature, self._observed, self._steps, num_envs, slot * size)
-            for slot in range(SLOTS)
-        ]
-        self._channel.send(
-            Slots(
-                signature=signature.to_json(),
-                observed=sorted(self._observed),
-                num_envs=num_envs,
-                steps=self._steps,
-                nbytes=SLOTS * size,
-            ),
-            (arena.descriptor,),
-        )
+        return collected_signature(self.stepper.observation_signature, self.stepper.action_signature, extras)
 
     def _say_ready(self) -> None:
         layout = WeightCheck.of(self._policy).layout
         self._channel.send(
             Ready(
+                signature=self._signature(self._extras or {}).to_json(),
                 observed=sorted(self._observed),
                 num_envs=self.stepper.num_envs,
                 steps=self._steps,
@@ -181,8 +136,34 @@ class Worker:
             )
         )
 
+    def _open_rows(self, first: Columns) -> None:
+        """Write from here on where the collector says; `first` are the observations of the next step."""
+        self._inbox.wait_for(lambda: self._inbox.rows is not None)
+        assert self._inbox.rows is not None
+        (message, descriptor), self._inbox.rows = self._inbox.rows, None
+        place = RowsPlace(
+            signature=Signature.from_json(message.signature),
+            nbytes=message.nbytes,
+            num_pages=message.num_pages,
+            page_rows=message.page_rows,
+        )
+        writer = PageWriter(
+            place.columns(descriptor),
+            place.page_rows,
+            self._observed,
+            self.stepper.num_envs,
+            self._need_page,
+            message.writer,
+        )
+        if self._sink is None:
+            self._sink = StepSink(writer, self.stepper.num_envs)
+        else:
+            writer.continue_from(self._sink.writer)
+            self._sink.writer = writer
+        writer.begin(first)
+
     def _refresh(self) -> int:
-        weights = self._orders.weights
+        weights = self._inbox.weights
         if weights is not None and weights.version != self._version:
             newest = weights.try_read()
             if newest is not None:  # Else it is overtaken: the next step looks again.
@@ -195,112 +176,101 @@ class Worker:
     def run(self) -> None:
         """Collect until told to stop, or until the collector is gone."""
         with suppress(Ending):
-            if self._rows is not None:
-                self._collect_rows(self._rows)
-            else:
-                self._collect_rollouts()
+            self._open_rows(self._first)
+            while True:
+                self._wait_for_turn()
+                self._collect_rollout()
 
-    def _collect_rollouts(self) -> None:
-        while True:
-            slot = self._wait_for_turn()
-            at_random = self._begin_rollout()
-            buffer = self._buffers[slot]
-            buffer.begin(self._first)
-            while not buffer.is_full:
-                if self._must_look():
-                    self._obey(buffer)
-                self._loop.step(buffer, at_random=at_random)
-            buffer.copy_last(self._first)
-            self._channel.send(Rollout(slot=slot, finals=buffer.num_finals, seconds=self._seconds()))
+    def _collect_rollout(self) -> None:
+        sink = self._begin_rollout()
+        at_random = self._begun < self._task.random_frames
+        self._begun += self._steps * self.stepper.num_envs
+        for step in range(self._steps):
+            if self._must_look():
+                self._obey()
+            self._loop.step(sink, at_random=at_random)
+            closes = step + 1 == self._steps
+            if closes or sink.writer.must_report:
+                self._report(closes_rollout=closes)
+                sink.writer.turn()
 
-    def _collect_rows(self, rows: LeasedRows) -> None:
-        rows.begin(self._first)
-        while True:
-            self._wait_for_turn()
-            self._first = rows.row
-            at_random = self._begin_rollout()
-            for step in range(self._steps):
-                if self._must_look():
-                    self._obey(rows)
-                self._loop.step(rows, at_random=at_random)
-                closes = step + 1 == self._steps
-                if closes or rows.page_is_full:
-                    self._channel.send(rows.report(closes_rollout=closes, seconds=self._seconds()))
-                    rows.turn()
+    def _begin_rollout(self) -> StepSink:
+        assert self._sink is not None
+        if self._learn_extras(self._sink.row):
+            first = {name: column.copy() for name, column in self._sink.row.items()}
+            self._channel.send(MoreColumns(signature=self._signature(self._extras or {}).to_json()))
+            self._open_rows(first)
+        return self._sink
 
-    def _need_page(self, finals: bool) -> int:
+    def _need_page(self, purpose: Purpose) -> int:
         """The next leased page; a full store may keep it waiting, and pauses are obeyed meanwhile."""
-        while (page := self._orders.next_page(finals)) is None:
+        while (page := self._inbox.next_page(purpose)) is None:
             self._obey_pause()
         return page
 
-    def _wait_for_turn(self) -> int:
-        """The slot of the next rollout, as soon as it may be begun."""
-        orders = self._orders
+    def _wait_for_turn(self) -> None:
+        """Wait until the next rollout may be begun."""
+        inbox = self._inbox
         while True:
             self._obey_pause()
-            if not orders.wait_until(lambda: bool(orders.free_slots) or orders.pause is not None):
-                raise Ending
-            if orders.free_slots and orders.pause is None:
-                return orders.free_slots.popleft()
-
-    def _begin_rollout(self) -> bool:
-        """Whether its actions are random."""
-        self._learn_extras()
-        at_random = self._begun < self._task.random_frames
-        self._begun += self._steps * self.stepper.num_envs
-        return at_random
+            inbox.wait_for(lambda: inbox.rollouts > 0 or inbox.pause is not None)
+            if inbox.rollouts and inbox.pause is None:
+                inbox.rollouts -= 1
+                return
 
     def _must_look(self) -> bool:
         """Whether something else than the next step is wanted."""
-        orders = self._orders
-        return orders.ends or orders.pause is not None or orders.seed is not None
+        inbox = self._inbox
+        return inbox.ends or inbox.pause is not None or inbox.seed is not None
 
-    def _obey(self, sink: RolloutBuffer | LeasedRows) -> None:
+    def _obey(self) -> None:
         """Do between two steps what is wanted."""
-        orders = self._orders
-        if orders.ends:
+        inbox, sink = self._inbox, self._sink
+        if inbox.ends:
             raise Ending
         self._obey_pause()
-        if orders.seed is None:
+        if inbox.seed is None or sink is None:
             return
-        seed, orders.seed = orders.seed, None
+        seed, inbox.seed = inbox.seed, None
         # What was written is sent first: the pages of final rows that the cut may need come in answer to it.
         self._flush()
         sink.cut()
         self._flush()
-        if self._rows is not None:
-            self._rows.turn()
+        # Until then the collector may read this row as what followed the last step.
+        inbox.wait_for(lambda: inbox.acked == sink.writer.sequence)
         seed_everything(seed.seed)
         self._loop.reset(sink.row, seed.seeds)
 
     def _obey_pause(self) -> None:
-        orders = self._orders
-        number = orders.pause
+        inbox = self._inbox
+        number = inbox.pause
         if number is None:
             return
         self._flush()
         self._channel.send(Paused(number=number))
-        if not orders.wait_until(lambda: orders.pause != number):
-            raise Ending
+        inbox.wait_for(lambda: inbox.pause != number)
 
     def _flush(self) -> None:
-        if self._rows is not None and self._rows.has_news:
-            self._channel.send(self._rows.report(closes_rollout=False, seconds=self._seconds()))
+        if self._sink is not None and self._sink.writer.has_news:
+            self._report(closes_rollout=False)
 
-    def _seconds(self) -> tuple[float, float, float]:
-        times = self._loop.times
-        return times.env, times.policy, times.write
+    def _report(self, *, closes_rollout: bool) -> None:
+        sink, times = self._sink, self._loop.times
+        assert sink is not None
+        self._channel.send(sink.writer.report())
+        seconds = times.env, times.policy, times.write
+        self._channel.send(sink.progress(closes_rollout=closes_rollout, seconds=seconds))
+        sink.begin_report()
 
     def finish(self) -> None:
         """Send what was collected and not sent, and close the environments unless told not to."""
-        stop = self._orders.stop
+        stop = self._inbox.stop
         if stop is not None:
             self._flush()
         if stop is None or stop.close_env:
             self.stepper.close()
         if stop is not None:
-            self._channel.send(Stopped())
+            self._channel.send(Goodbye())
 
 
 def main(descriptor: int, parent: int) -> int:
@@ -308,14 +278,14 @@ def main(descriptor: int, parent: int) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection = socket.socket(fileno=descriptor)
     connection.set_inheritable(False)
-    channel = Channel(connection)
-    orders = Orders(channel)
+    channel = Channel(connection, AnyMessage)
+    inbox = WorkerInbox(channel)
     try:
-        start, descriptors = channel.receive()
-        assert isinstance(start, Start)
-        threading.Thread(target=orders.listen, daemon=True, name="headrace-orders").start()
-        threading.Thread(target=orders.watch, args=(parent,), daemon=True, name="headrace-watch").start()
-        _work(channel, orders, start, descriptors)
+        start = channel.receive()
+        assert isinstance(start.message, Start)
+        threading.Thread(target=inbox.listen, daemon=True, name="headrace-inbox").start()
+        threading.Thread(target=inbox.watch, args=(parent,), daemon=True, name="headrace-watch").start()
+        _work(channel, inbox, start)
     except (Disconnected, Ending):
         return 1
     except BaseException as error:
@@ -324,12 +294,12 @@ def main(descriptor: int, parent: int) -> int:
     return 0
 
 
-def _work(channel: Channel, orders: Orders, start: Start, descriptors: list[int]) -> None:
+def _work(channel: Channel, inbox: WorkerInbox, start: Frame) -> None:
     task: Task = cloudpickle.loads(start.payload)
     if task.seed is not None:
         seed_everything(task.seed)
     had_torch = "torch" in sys.modules
-    worker = Worker(channel, orders, task, descriptors[0] if descriptors else None)
+    worker = Worker(channel, inbox, task)
     if task.seed is not None and not had_torch:
         seed_everything(task.seed)  # It may have been loaded only now.
     try:
@@ -354,5 +324,5 @@ def seed_everything(seed: int) -> None:
 
 
 def _tell(channel: Channel, error: BaseException) -> None:
-    with suppress(Disconnected):  # Then nobody is left to be told.
-        channel.send(failed(error))
+    with suppress(Disconnected):  # The collector is gone as well.
+        channel.send(*failed(error))

@@ -18,12 +18,14 @@ from headrace.testing.envs import in_turn as in_turn
 from headrace.testing.forks import in_forked_child as in_forked_child
 
 if TYPE_CHECKING:
+    from headrace.testing.lease_contract import LeaseContract as LeaseContract
     from headrace.testing.rank_based import RankBased as RankBased
     from headrace.testing.rate_limiter_contract import RateLimiterContract as RateLimiterContract
     from headrace.testing.selector_contract import SelectorContract as SelectorContract
     from headrace.testing.storage_contract import StorageContract as StorageContract
 
 _LAZY = {
+    "LeaseContract": "headrace.testing.lease_contract",
     "RankBased": "headrace.testing.rank_based",
     "RateLimiterContract": "headrace.testing.rate_limiter_contract",
     "SelectorContract": "headrace.testing.selector_contract",
@@ -33,6 +35,7 @@ _LAZY = {
 __all__ = [
     "CounterEnv",
     "FakeClock",
+    "LeaseContract",
     "RankBased",
     "RateLimiterContract",
     "SelectorContract",

@@ -9,47 +9,48 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace.clock import SYSTEM_CLOCK
+from headrace.collectors.admission import Admission
 from headrace.collectors.batch import Batch
-from headrace.collectors.channel import (
+from headrace.collectors.blocks import EpisodeNumbering
+from headrace.collectors.failures import collector_home, rebuilt
+from headrace.collectors.messages import (
     Failed,
-    Message,
+    MoreColumns,
     NotStored,
     Pause,
     Paused,
     Proceed,
+    Progress,
     Ready,
     Resume,
-    Rollout,
-    Rows,
-    Slots,
     Start,
     Stop,
 )
-from headrace.collectors.failures import collector_home, rebuilt
-from headrace.collectors.grants import Grants
-from headrace.collectors.landlord import Landlord
 from headrace.collectors.options import CollectorOptions
 from headrace.collectors.process import WorkerProcess, describe_exit
 from headrace.collectors.replay_columns import not_stored_text
-from headrace.collectors.rollout import EpisodeLedger, RolloutBuffer
-from headrace.collectors.rollouts import CopiedOut, InSlot
 from headrace.collectors.statistics import CollectorStatistics, Tally, WorkerStatistics
-from headrace.collectors.worker import SLOTS
+from headrace.collectors.worker_rows import WorkerRows, rollout_store
 from headrace.errors import Closed, Disconnected, StoreFull, WorkerDied
 from headrace.forking import ForkFollowers
+from headrace.leases.channel import Channel, Frame
+from headrace.leases.destination import ReplayItems, StoreAlone
+from headrace.leases.messages import Commit, Message, Return, Unpin
+from headrace.leases.selector import PEERS
 from headrace.replay.public import core_of
-from headrace.replay.replay import ReplayCore
 from headrace.spec import Signature
 from headrace.store.arena import Arena
 from headrace.waits import Wait
 
 _log = logging.getLogger(__name__)
 
-_LOOK_SECONDS = 0.05
-_SESSIONS = ForkFollowers()
+# Rollouts that a worker may be ahead of the learner.
+_ROLLOUTS_AHEAD = 2
+_LAST_MESSAGES_SECONDS = 5.0
+_HANDLES = ForkFollowers()
 
 
 @dataclass(frozen=True)
@@ -58,20 +59,28 @@ class _Death:
     at: float
 
 
-class Session:
-    """Starts a worker and listens to it.
+class Collected(NamedTuple):
+    """A complete rollout that was not handed out yet, and return and length of the episodes that ended in it."""
 
-    A thread takes in what the worker says. It knows nothing of the collector, which can be forgotten meanwhile.
+    batch: Batch
+    episodes: list[tuple[float, int]]
+
+
+class WorkerHandle:
+    """Starts a worker and takes in what it reports.
+
+    The thread that listens to all peers calls `take`, `look` and `end` (`headrace.leases.selector`). The handle knows
+    nothing of the collector, which can be forgotten meanwhile.
 
     Args:
         options: what was asked for.
 
     Attributes:
+        channel: to the worker.
         tally: what was collected.
         ready: n, T and what the worker's policy is; None before the worker is ready.
         newest: the version of weights published last.
         not_stored: columns that the policy adds and the replay has no place for, as far as is known.
-        ledger: numbers the trajectories.
         is_running: collecting freely into a replay.
         is_paused: the worker stands still between two steps.
         is_closed: shut down, or never started.
@@ -90,18 +99,22 @@ class Session:
         # Whether a thread is about to hand out a rollout.
         self._hands_out = False
         self._changed = threading.Condition()
-        self._rollouts: deque[InSlot | CopiedOut] = deque()
-        self._buffers: list[RolloutBuffer] = []
-        self._landlord: Landlord | None = None
+        self._rollouts: deque[Collected] = deque()
+        # Of the rollout that is not complete.
+        self._episodes: list[tuple[float, int]] = []
+        self._rows: WorkerRows | None = None
+        self._items: ReplayItems | None = None
         self._pause_wanted: int | None = None
         self._paused_at: int | None = None
         self._cause: BaseException | None = None
         self._death: _Death | None = None
         self._failure: BaseException | None = None
         self._failure_told = False
+        # Set when the last message was taken in.
+        self._ended = threading.Event()
         self._process = WorkerProcess()
-        self._listener = threading.Thread(target=self._listen, daemon=True, name="headrace-collector")
-        _SESSIONS.add(self)
+        self.channel: Channel = self._process.channel
+        _HANDLES.add(self)
 
     # ---- starting --------------------------------------------------------------------------------------------------
 
@@ -112,37 +125,52 @@ class Session:
             Exception: what building the environment or the policy raised.
             DeadlineExceeded: it was not ready in time.
         """
-        descriptors = () if self._replay is None else (self._replay.store.share(),)
-        self._listener.start()
-        with suppress(Disconnected):  # The listener tells why.
-            self._process.channel.send(Start(payload=task), descriptors)
+        with suppress(Disconnected):  # The worker's end is noted by the thread that listens.
+            self.channel.send(Start(), task)
+        PEERS.add(self)
         self.wait(lambda: self.ready is not None, timeout, f"worker 0 (pid {self._process.pid}) to be ready")
         ready = self.ready
         assert ready is not None
-        self._grants = Grants(
+        self._numbering = EpisodeNumbering(ready.num_envs)
+        self._admission = Admission(
             self.tally,
             ready.steps * ready.num_envs,
             self._options.total_frames,
-            lambda: self._landlord is not None and self._landlord.has_pending,
-            lambda number: self._send_quietly(Proceed(slot=number % SLOTS)),
+            lambda: self._items is not None and self._items.pending.count > 0,
+            lambda _: self._send_quietly(Proceed()),
         )
+        self._open_rows(ready.signature)
         if self._replay is None:
             self.is_iterating = True
-            self._grants.owe(SLOTS)
-        else:
-            self._begin_leasing(self._replay, ready)
+            self._admission.owe(_ROLLOUTS_AHEAD)
         return ready
 
-    def _begin_leasing(self, replay: ReplayCore, ready: Ready) -> None:
-        self._landlord = Landlord(
-            replay,
-            self._options.rules(),
-            ready.num_envs,
-            self._send_quietly,
-            self._grants.settle,
-            lambda: self.is_running,
-        )
-        self._landlord.begin(ready.observed)
+    def _open_rows(self, signature: dict[str, Any]) -> None:
+        """Let the worker write its rows into the replay, or into a store of this handle's own."""
+        ready, replay = self.ready, self._replay
+        assert ready is not None
+        if replay is None:
+            store = rollout_store(Signature.from_json(signature), ready.steps, ready.num_envs, Arena.shared)
+            self._rows = WorkerRows(
+                StoreAlone(store), ready, self._numbering, self._send_quietly, before=self._rows
+            )
+        else:
+            page_rows = replay.store.arrays.page_rows
+            if ready.num_envs > page_rows:
+                raise ValueError(
+                    f"replay_buffer: a step of the {ready.num_envs} environments of the worker must fit into "
+                    f"{page_rows} rows, 1/32 of the capacity or 16 MiB; give the replay a larger capacity or the "
+                    "worker fewer environments"
+                )
+            self._items = ReplayItems(replay, self._options.rules(), self._admission.settle)
+            self._rows = WorkerRows(
+                self._items,
+                ready,
+                self._numbering,
+                self._send_quietly,
+                lambda: self.is_running and replay.items_may_leave(),
+            )
+        self._rows.begin()
 
     def begin(self, *, running: bool) -> None:
         """Begin to collect into a replay, freely or for iteration, unless it has begun."""
@@ -150,7 +178,7 @@ class Session:
             if self.is_running or self.is_iterating:
                 return
             self.is_running, self.is_iterating = running, not running
-        self._grants.owe(SLOTS)
+        self._admission.owe(_ROLLOUTS_AHEAD)
 
     def send(self, message: Message, descriptors: tuple[int, ...] = ()) -> None:
         """Send something to the worker.
@@ -159,97 +187,98 @@ class Session:
             WorkerDied: it is gone.
         """
         try:
-            self._process.channel.send(message, descriptors)
+            PEERS.send(self, message, b"", descriptors)
         except Disconnected:
             self.wait(lambda: False, None, f"the end of worker 0 (pid {self._process.pid})")
 
-    def _send_quietly(self, message: Message) -> None:
+    def _send_quietly(self, message: Message, descriptors: tuple[int, ...] = ()) -> None:
         with suppress(
             Disconnected
         ):  # The next call tells of the worker's death, after what it has completed.
-            self._process.channel.send(message)
+            PEERS.send(self, message, b"", descriptors)
 
-    # ---- the listening thread --------------------------------------------------------------------------------------
+    # ---- what the thread that listens calls ------------------------------------------------------------------------
 
-    def _listen(self) -> None:
-        try:
-            while True:
-                self._lease_owed_pages()
-                message, descriptors = self._process.channel.receive()
-                if isinstance(message, Rows):
-                    self._take_rows(message)
-                else:
-                    with self._changed:
-                        self._take(message, descriptors)
-                        self._changed.notify_all()
-        except Disconnected:
-            self._note_end()
-        except BaseException as error:
-            self._note_failure(error)
+    def take(self, frame: Frame) -> None:
+        """See `Peer.take`."""
+        match frame.message:
+            case Commit() | Return() | Unpin():
+                assert self._rows is not None
+                self._rows.take(frame)
+            case Progress() as progress:
+                self._note_progress(progress)
+            case MoreColumns(signature=signature):
+                self._open_rows(signature)
+            case _:
+                with self._changed:
+                    self._take(frame)
+                    self._changed.notify_all()
 
-    def _lease_owed_pages(self) -> None:
-        """Until there is a message: look whether the worker can have the pages that a full store owes it."""
-        landlord, channel = self._landlord, self._process.channel
-        while landlord is not None and landlord.owes_pages and not channel.has_message(_LOOK_SECONDS):
-            if not self.is_paused:
-                landlord.lease_owed()
-
-    def _take(self, message: Any, descriptors: list[int]) -> None:
-        match message:
-            case Ready():
-                self.ledger = EpisodeLedger(message.num_envs)
-                self.observed = frozenset(message.observed)
-                self.ready = message
+    def _take(self, frame: Frame) -> None:
+        match frame.message:
+            case Ready() as ready:
+                self.ready = ready
             case NotStored(names=names):
                 self._note_not_stored(names)
-            case Slots():
-                self._take_slots(message, descriptors[0])
-            case Rollout(slot=slot, finals=finals):
-                self.tally.note_seconds(message.seconds)
-                self._rollouts.append(InSlot(self._buffers[slot], finals))
-            case Failed():
-                self._cause = rebuilt(message)
+            case Failed() as failed:
+                self._cause = rebuilt(failed, frame.payload)
             case Paused(number=number) if number == self._pause_wanted:  # Else it was given up meanwhile.
                 self._paused_at = number
+
+    @property
+    def waits(self) -> bool:
+        """See `Peer.waits`: whether a full store owes the worker pages."""
+        return self.is_running and not self.is_paused and self._rows is not None and self._rows.owes_pages
+
+    def look(self) -> None:
+        """See `Peer.look`."""
+        if self.waits and self._rows is not None:
+            self._rows.lease_owed()
+        if not self._process.is_alive:
+            # What the environment has started may have inherited the worker's end of the connection.
+            self.channel.shutdown()
+
+    def end(self, error: BaseException) -> None:
+        """See `Peer.end`."""
+        try:
+            if not isinstance(error, Disconnected):
+                self._note_failure(error)
+            elif not self.is_closed:
+                # The process may take a moment to end, in which others are not to wait.
+                threading.Thread(target=self._note_death, daemon=True, name="headrace-worker-end").start()
+        finally:
+            self._ended.set()
 
     def _note_not_stored(self, names: list[str]) -> None:
         self.not_stored = names
         if self.ready is not None:  # Else the constructor warns.
             _log.warning("%s", not_stored_text(names))
 
-    def _take_slots(self, slots: Slots, descriptor: int) -> None:
-        arena = Arena.attach(descriptor, slots.nbytes)
-        signature = Signature.from_json(slots.signature)
-        size = slots.nbytes // SLOTS
-        self._buffers = [
-            RolloutBuffer(
-                arena, signature, frozenset(slots.observed), slots.steps, slots.num_envs, slot * size
-            )
-            for slot in range(SLOTS)
-        ]
-
-    def _take_rows(self, rows: Rows) -> None:
-        landlord = self._landlord
-        assert landlord is not None
-        landlord.commit(rows)
-        self.tally.note_seconds(rows.seconds)
+    def _note_progress(self, progress: Progress) -> None:
+        rows = self._rows
+        assert rows is not None
+        self.tally.note_seconds(progress.seconds)
         if not self.is_iterating:
-            landlord.forget_batch()
-            self._count_rows(rows)
-        elif rows.closes_rollout:
-            batch = landlord.take_batch(self.observed, self.ledger)
+            rows.forget_batch()
+            self._count(progress)
+            return
+        self._episodes += progress.episodes
+        if progress.closes_rollout:
+            collected, self._episodes = Collected(rows.take_batch(), self._episodes), []
             with self._changed:
-                self._rollouts.append(CopiedOut(batch, self.ledger.take_finished()))
+                self._rollouts.append(collected)
                 self._changed.notify_all()
 
-    def _count_rows(self, rows: Rows) -> None:
-        closes = int(rows.closes_rollout)
-        self.tally.add(rows.frames, rows.episodes, rows.stamps.items(), self.newest, batches=closes)
-        if rows.closes_rollout:
-            self._grants.owe(1)
-        ends = rows.closes_rollout and self.is_complete
+    def _count(self, progress: Progress) -> None:
+        closes = progress.closes_rollout
+        self.tally.add(
+            progress.frames, progress.episodes, progress.stamps.items(), self.newest, batches=int(closes)
+        )
+        if closes:
+            self._admission.owe(1)
+        ends = closes and self.is_complete
         if ends:
-            self._end_trajectories()
+            self._end_episodes()
         with self._changed:
             if ends:
                 self.is_running = False
@@ -260,13 +289,13 @@ class Session:
         """Whether `total_frames` were handed out (free-running: written)."""
         return 0 < self._options.total_frames <= self.tally.frames
 
-    def _end_trajectories(self) -> None:
-        """Store the final rows of the open trajectories, as the worker has reported its last step."""
-        if self._landlord is not None:
+    def _end_episodes(self) -> None:
+        """Store the final rows of the open episodes, as the worker has reported its last step."""
+        if self._items is not None and self._rows is not None:
             with suppress(StoreFull):  # What was collected is complete; `shutdown` tries again, and raises.
-                self._landlord.end_trajectories()
+                self._rows.end_episodes()
 
-    def _note_end(self) -> None:
+    def _note_death(self) -> None:
         """The connection has ended: in order, or because the worker is gone."""
         exitcode = self._process.wait(2.0)
         with self._changed:
@@ -287,14 +316,14 @@ class Session:
                 self._failure = error
             self.is_running = False
             self._changed.notify_all()
-        self._process.channel.shutdown()
+        self.channel.shutdown()
         self._end_waits(error)
 
     def _end_waits(self, failure: BaseException) -> None:
         """End the waits of learners for rows that only this collector could write."""
         # Rules: collectors CF8
-        if self._landlord is not None and self._replay is not None:
-            self._replay.writer_failed(self._landlord, failure)
+        if self._items is not None:
+            self._items.fail(failure)
 
     def _died(self) -> WorkerDied:
         assert self._death is not None
@@ -376,19 +405,18 @@ class Session:
                     self._hands_out = False
                     self._changed.notify_all()
 
-    def _hand_out(self, rollout: InSlot | CopiedOut) -> Batch:
-        """Copies a rollout out and frees its slot. Where Ctrl-C ends the copying, the next call begins it anew."""
+    def _hand_out(self, rollout: Collected) -> Batch:
+        """Counts a rollout. Where Ctrl-C ends the call, the next one hands the rollout out."""
         try:
-            with rollout.taken(self.ledger) as (batch, episodes):
-                self.tally.add_batch(batch, episodes, self.newest)
+            self.tally.add_batch(rollout.batch, rollout.episodes, self.newest)
         except BaseException:
             with self._changed:
                 self._rollouts.appendleft(rollout)
             raise
-        self._grants.owe(1)
+        self._admission.owe(1)
         if self.is_complete:
-            self._end_trajectories()
-        return batch
+            self._end_episodes()
+        return rollout.batch
 
     def _can_hand_out(self) -> bool:
         return not self._hands_out and (bool(self._rollouts) or self.is_complete)
@@ -396,7 +424,7 @@ class Session:
     def _describe_batch(self) -> str:
         """What a call waits for, and who can end the wait."""
         batch = f"a batch of worker 0 (pid {self._process.pid})"
-        waiting = "" if self._landlord is None else self._landlord.describe_pending()
+        waiting = "" if self._items is None else self._items.describe_pending()
         if not waiting:
             return batch
         return (
@@ -466,8 +494,8 @@ class Session:
                     return
                 is_first = True
                 self._close()
-            if self._landlord is not None:
-                self._landlord.stop_leasing()
+            if self._rows is not None:
+                self._rows.stop_leasing()
             self._send_quietly(Stop(close_env=close_env))
             in_order = self._process.end(timeout)
         finally:
@@ -484,32 +512,36 @@ class Session:
         """Kill the worker if it still runs, and give everything back."""
         # Each step runs also where Ctrl-C ends another one. The last one comes first.
         with ExitStack() as steps:
-            steps.callback(self._close_landlord)
+            steps.callback(self._close_rows)
             steps.callback(self._discard_rollouts)
-            steps.callback(self._process.channel.close)
-            steps.callback(self._join_listener)
+            steps.callback(self.channel.close)
+            steps.callback(PEERS.remove, self)
+            steps.callback(self._take_last_messages)
             steps.callback(self._process.kill)
             self.is_closed = True
 
-    def _join_listener(self) -> None:
-        if self._listener is not threading.current_thread() and self._listener.ident is not None:
-            self._listener.join(5.0)
+    def _take_last_messages(self) -> None:
+        """Wait until what the worker sent before its end was taken in."""
+        self.channel.shutdown()
+        if not PEERS.is_current_thread:
+            self._ended.wait(_LAST_MESSAGES_SECONDS)
 
     def _discard_rollouts(self) -> None:
         with self._changed:
-            self.tally.frames_discarded += sum(rollout.frames for rollout in self._rollouts)
+            self.tally.frames_discarded += sum(rollout.batch.frames for rollout in self._rollouts)
             self._rollouts.clear()
-            self._buffers = []
 
-    def _close_landlord(self) -> None:
-        if self._landlord is None:
+    def _close_rows(self) -> None:
+        rows = self._rows
+        if rows is None:
             return
         try:
-            self._landlord.end_trajectories()
+            if self._items is not None:
+                rows.end_episodes()
         except StoreFull as error:
             self._failure = self._failure or error
         finally:
-            self._landlord.close()
+            rows.close()
 
     def _report(self, in_order: bool, raise_on_error: bool) -> None:
         failure = self._failure
@@ -538,7 +570,8 @@ class Session:
     def after_fork_in_child(self) -> None:
         """Give back this process's copies of socket and memory; those of the parent are untouched."""
         self._process.disown()
-        self._buffers = []
+        if self._rows is not None and self._items is None:
+            self._rows.disown()
         self._rollouts.clear()
 
     def abandon(self) -> None:

@@ -7,12 +7,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 import cloudpickle
 
-from headrace.collectors.channel import Channel, Lease, Pause, Proceed, Resume, Seed, Stop, WeightsAt
+from headrace.collectors.messages import Pause, Proceed, Resume, RowsAt, Seed, Stop, WeightsAt
 from headrace.errors import Disconnected
+from headrace.leases.channel import Channel, Frame
+from headrace.leases.messages import Ack, Lease
+from headrace.leases.page_writer import Purpose
 from headrace.weights import SharedMemoryReceiver
 
 # An orphan is to be gone two seconds after the collector's process, also in the middle of a step.
@@ -24,11 +26,13 @@ class Ending(Exception):
     """It is time to end."""
 
 
-class Orders:
+class WorkerInbox:
     """What the collector has said, taken in by a thread of its own.
 
     Attributes:
-        free_slots: one entry for each rollout that may be begun.
+        rollouts: the number of rollouts that may be begun.
+        rows: where rows are to be written, with the descriptor of the arena; None: they go on where they are.
+        acked: the sequence of the newest commit that is part of the store.
         seed: reset everything with it before the next step; None: nothing to do.
         pause: the number of the pause that is wanted; None: go on.
         stop: the collector's last word.
@@ -38,9 +42,9 @@ class Orders:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
         self._changed = threading.Condition()
-        self._row_pages: deque[int] = deque()
-        self._final_pages: deque[int] = deque()
-        self.free_slots: deque[int] = deque()
+        self._pages: dict[Purpose, deque[int]] = {"rows": deque(), "finals": deque()}
+        self.rollouts = self.acked = 0
+        self.rows: tuple[RowsAt, int] | None = None
         self.seed: Seed | None = None
         self.pause: int | None = None
         self.stop: Stop | None = None
@@ -51,9 +55,9 @@ class Orders:
         """Take in messages until the collector is gone."""
         try:
             while True:
-                message, descriptors = self._channel.receive()
+                frame = self._channel.receive()
                 with self._changed:
-                    self._take(message, descriptors)
+                    self._take(frame)
                     self._changed.notify_all()
         except Disconnected:
             with self._changed:
@@ -64,27 +68,34 @@ class Orders:
             os._exit(1)
 
     def watch(self, parent: int) -> None:
-        """End the connection when the collector's process is gone, whoever else has inherited its end of it."""
+        """End the connection when the collector's process is gone, whatever process has inherited its end of it."""
         while os.getppid() == parent:
             time.sleep(_LOOK_SECONDS)
         self._channel.shutdown()
 
-    def _take(self, message: Any, descriptors: list[int]) -> None:
-        match message:
-            case Proceed(slot=slot):
-                self.free_slots.append(slot)
-            case Lease(page=page, finals=finals):
-                (self._final_pages if finals else self._row_pages).append(page)
+    def _take(self, frame: Frame) -> None:
+        match frame.message:
+            case Proceed():
+                self.rollouts += 1
+            case RowsAt() as rows:
+                self.rows = rows, frame.descriptors[0]
+                self.acked = 0
+                for pages in self._pages.values():
+                    pages.clear()
+            case Lease(page=page, purpose=purpose):
+                self._pages[purpose].append(page)
+            case Ack(sequence=sequence):
+                self.acked = sequence
             case WeightsAt(layout=layout):
-                self.weights = SharedMemoryReceiver.from_fd(descriptors[0], cloudpickle.loads(layout))
-            case Seed():
-                self.seed = message
+                self.weights = SharedMemoryReceiver.from_fd(frame.descriptors[0], cloudpickle.loads(layout))
+            case Seed() as seed:
+                self.seed = seed
             case Pause(number=number):
                 self.pause = number
             case Resume():
                 self.pause = None
-            case Stop():
-                self.stop = message
+            case Stop() as stop:
+                self.stop = stop
 
     @property
     def ends(self) -> bool:
@@ -98,13 +109,22 @@ class Orders:
                 self._changed.wait()
         return not self.ends
 
-    def next_page(self, finals: bool) -> int | None:
-        """The next leased page, of final rows or of others; None where a pause comes first.
+    def wait_for(self, there: Callable[[], bool]) -> None:
+        """Wait for something.
 
         Raises:
             Ending: it is time to end instead.
         """
-        pages = self._final_pages if finals else self._row_pages
+        if not self.wait_until(there):
+            raise Ending
+
+    def next_page(self, purpose: Purpose) -> int | None:
+        """The next leased page; None where a pause comes first.
+
+        Raises:
+            Ending: it is time to end instead.
+        """
+        pages = self._pages[purpose]
         if not self.wait_until(lambda: bool(pages) or self.pause is not None) and not pages:
             raise Ending
         return pages.popleft() if pages else None

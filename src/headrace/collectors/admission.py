@@ -10,7 +10,7 @@ from collections.abc import Callable
 from headrace.collectors.statistics import Tally
 
 
-class Grants:
+class Admission:
     """Lets a worker begin rollouts, as far as they are owed and allowed.
 
     A rollout is owed when a slot is free: two at first, one more for each that was handed out or written. It is granted
@@ -25,8 +25,8 @@ class Grants:
         grant: tells the worker, with the number of the rollout.
 
     >>> begun = []
-    >>> grants = Grants(Tally(), 10, 20, lambda: False, begun.append)
-    >>> grants.owe(2); grants.owe(1)
+    >>> admission = Admission(Tally(), 10, 20, lambda: False, begun.append)
+    >>> admission.owe(2); admission.owe(1)
     >>> begun
     [0, 1]
     """

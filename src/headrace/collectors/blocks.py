@@ -1,0 +1,210 @@
+"""From committed steps to batches `[n, T, ...]`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.collectors.batch import Batch, as_trees
+from headrace.leases.grantor import Segment
+from headrace.spec import Signature
+from headrace.store.layout import FINAL, LINKED, NEXT, PADDING, STEP_MASK
+from headrace.store.store import Store
+
+Columns = Mapping[str, NDArray[Any]]
+
+
+class EpisodeNumbering:
+    """Numbers the episodes of n lanes over batch borders.
+
+    Ids count the starts: in the order of steps, and of lanes within a step. A replay's own ids count those of all its
+    writers.
+
+    >>> numbering = EpisodeNumbering(1)
+    >>> starts = np.array([[True], [False], [True]])
+    >>> ids, positions = numbering.number(starts, np.zeros((3, 1), bool))
+    >>> ids[:, 0].tolist(), positions[:, 0].tolist()
+    ([0, 0, 1], [0, 1, 0])
+    """
+
+    # Rules: collectors CB5
+
+    def __init__(self, lanes: int) -> None:
+        self._next_id = 0
+        self._ids = np.full(lanes, -1, np.int64)
+        self._lengths = np.zeros(lanes, np.int64)
+
+    def number(
+        self, starts: NDArray[np.bool_], masked: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The episode of each step and its index in it, int64[T, n]; -1 and 0 where masked.
+
+        Args:
+            starts, masked: bool[T, n]: where an episode begins, and where no transition was taken.
+        """
+        steps, lanes = starts.shape
+        flat = starts.reshape(-1)
+        counted = np.cumsum(flat)
+        ids = np.where(flat, self._next_id + counted - 1, -1).reshape(steps, lanes)
+        ids = np.maximum(np.maximum.accumulate(ids, axis=0), self._ids)
+        at = np.arange(steps)[:, None]
+        # The step at which the episode began; before this block for those that go on.
+        begin = np.maximum.accumulate(np.where(starts, at, -1), axis=0)
+        positions = np.where(begin >= 0, at - begin, at + self._lengths)
+        self._next_id += int(counted[-1])
+        self._ids, self._lengths = ids[-1].copy(), positions[-1] + 1
+        if masked.any():
+            ids[masked] = -1
+            positions[masked] = 0
+        return ids, positions
+
+
+class BlockReader:
+    """Copies committed steps out as batches. Their pages are held until then.
+
+    Args:
+        store: where they stand.
+        lanes: n.
+        observed: names of the columns that an observation has.
+        numbering: of the episodes; goes on from store to store.
+        worker_idx: which worker collects.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        lanes: int,
+        observed: Iterable[str],
+        numbering: EpisodeNumbering,
+        worker_idx: int | None = None,
+    ) -> None:
+        self._store = store
+        self._lanes = lanes
+        self._observed = frozenset(observed).intersection(store.columns)
+        self._numbering = numbering
+        self._worker_idx = worker_idx
+        self._segments: list[Segment] = []
+
+    def add(self, segment: Segment) -> None:
+        """The next steps of a batch. The store's lock must be held."""
+        self._store.pins.pin_page(segment.page, 1)
+        self._segments.append(segment)
+
+    def forget(self) -> None:
+        """Give up the steps that were added."""
+        with self._store.lock:
+            while self._segments:
+                self._store.release(self._segments.pop().page)
+
+    def take(self) -> Batch:
+        """The steps added since the last call as one batch."""
+        store, segments = self._store, self._segments
+        try:
+            with store.lock:
+                words, versions, last = self._marks(segments)
+                time, lane = np.nonzero(words & LINKED)
+                finals = self._finals(segments, words)
+                reader = store.begin_reading()
+            try:
+                columns = {name: self._copied(name, segments) for name in store.columns}
+                following = {name: self._shifted(name, columns[name], last) for name in self._observed}
+                for name, column in following.items():
+                    column[lane, time] = store.columns[name][finals]
+                store.check_rows_were_ours()
+            finally:
+                store.end_reading(reader)
+        finally:
+            self.forget()
+        masked = (words & (FINAL | PADDING)) != 0
+        starts = ((words & STEP_MASK) == 0) & ~masked
+        ids, positions = self._numbering.number(starts, masked)
+        stamps = np.repeat(versions[None], self._lanes, axis=0)
+        counted = {"episode_id": _by_lane(ids), "t": _by_lane(positions), "policy_version": stamps}
+        return _batch(store.signature, columns, following, counted, ~_by_lane(masked), self._worker_idx)
+
+    def _rows(self, array: NDArray[Any], segment: Segment) -> NDArray[Any]:
+        """The entries of a segment in an array by row, `[steps, n, ...]`."""
+        first = segment.page * self._store.arrays.page_rows
+        rows = array[first + segment.start * self._lanes : first + segment.stop * self._lanes]
+        return rows.reshape(segment.stop - segment.start, self._lanes, *rows.shape[1:])
+
+    def _marks(self, segments: list[Segment]) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+        """int64[T, n], the words of the rows; int64[T], the versions; and the first row that follows the last step."""
+        arrays, versions = self._store.arrays, []
+        for page, start, stop in segments:
+            first = page * arrays.page_rows
+            versions.append(self._store.versions[first + start : first + stop])
+        words = np.concatenate([self._rows(arrays.steps, segment) for segment in segments])
+        page, _, stop = segments[-1]
+        last = page * arrays.page_rows + stop * self._lanes
+        if stop == arrays.page_rows // self._lanes:
+            following = int(arrays.pages[page, NEXT])
+            # A writer that fills a page without having the next one has nowhere to write what follows.
+            last = last - self._lanes if following < 0 else following * arrays.page_rows
+        return words.astype(np.int64), np.concatenate(versions).astype(np.int64), last
+
+    def _finals(self, segments: list[Segment], words: NDArray[np.int64]) -> NDArray[np.int64]:
+        """int64[m], the final rows of the steps that are linked with some, in the order of steps."""
+        links = np.concatenate([self._rows(self._store.arrays.links, segment) for segment in segments])
+        finals: NDArray[np.int64] = links[(words & LINKED) != 0].astype(np.int64) - 1
+        return finals
+
+    def _copied(self, name: str, segments: list[Segment]) -> NDArray[Any]:
+        """A column as `[n, T, ...]`."""
+        source = self._store.columns[name]
+        steps = sum(segment.stop - segment.start for segment in segments)
+        copy, at = np.empty((self._lanes, steps, *source.shape[1:]), source.dtype), 0
+        for segment in segments:
+            rows = self._rows(source, segment)
+            copy[:, at : at + len(rows)] = rows.swapaxes(0, 1)
+            at += len(rows)
+        return copy
+
+    def _shifted(self, name: str, column: NDArray[Any], last: int) -> NDArray[Any]:
+        """What each step of a column `[n, T, ...]` is followed by in its lane."""
+        following = np.empty_like(column)
+        following[:, :-1] = column[:, 1:]
+        following[:, -1] = self._store.columns[name][last : last + self._lanes]
+        return following
+
+
+def _batch(
+    signature: Signature,
+    columns: dict[str, NDArray[Any]],
+    following: dict[str, NDArray[Any]],
+    counted: dict[str, NDArray[Any]],
+    mask: NDArray[np.bool_],
+    worker_idx: int | None,
+) -> Batch:
+    """A batch of columns `[n, T, ...]`, which it keeps; rows without a transition become zeros.
+
+    Args:
+        signature: of one step.
+        columns, following: the columns of the steps, and the observations that followed.
+        counted: numbers of each step.
+        mask: bool[n, T], True where a transition was taken.
+        worker_idx: which worker collected.
+    """
+    if not mask.all():
+        for column in (*columns.values(), *following.values(), counted["policy_version"]):
+            column[~mask] = 0
+    trees = as_trees(signature, columns)
+    after = Signature({name: tree for name, tree in signature.tree.items() if _is_observed(name, following)})
+    ordered = {name: trees[name] for name in ("observation", "action", "reward", "terminated", "truncated")}
+    ordered["next_observation"] = as_trees(after, following)["observation"]
+    ordered |= counted
+    ordered["mask"] = mask
+    ordered.update({name: tree for name, tree in trees.items() if name not in ordered})
+    return Batch(ordered, worker_idx)
+
+
+def _is_observed(name: str, following: Columns) -> bool:
+    return any(column == name or column.startswith(f"{name}/") for column in following)
+
+
+def _by_lane(column: NDArray[Any]) -> NDArray[Any]:
+    """A copy of `[T, n]` as `[n, T]`."""
+    return column.T.copy(order="C")

@@ -1,0 +1,169 @@
+"""Messages between a collector and its worker, beside those of the lease protocol (`headrace.leases.messages`).
+
+They travel on one connection: a message a rollout or a page, none a step.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from headrace.leases.messages import LeaseMessage, Message
+
+
+class Start(Message):
+    """Collector to worker: begin. The payload is cloudpickle of `worker.Task`."""
+
+
+class Ready(Message):
+    """Worker to collector: environments and policy are there.
+
+    Attributes:
+        signature: of one step, as JSON.
+        observed: names of the columns that an observation has.
+        num_envs, steps: n and T.
+        policy: name of the policy's type.
+        weights: cloudpickle of the layout of the policy's weights; empty if it has none.
+        autoreset: the mode of the environments.
+    """
+
+    signature: dict[str, Any]
+    observed: list[str]
+    num_envs: int
+    steps: int
+    policy: str
+    weights: bytes
+    autoreset: str
+
+
+class MoreColumns(Message):
+    """Worker to collector: the policy has acted for the first time, and adds columns.
+
+    Attributes:
+        signature: of one step with them, as JSON.
+    """
+
+    signature: dict[str, Any]
+
+
+class RowsAt(Message):
+    """Collector to worker: rows are written into the arena whose descriptor comes along.
+
+    Attributes:
+        writer: the number of the worker as a writer of these rows.
+        signature: of one step, as JSON.
+        nbytes: of the arena.
+        num_pages, page_rows: of the store.
+    """
+
+    writer: int
+    signature: dict[str, Any]
+    nbytes: int
+    num_pages: int
+    page_rows: int
+
+
+class NotStored(Message):
+    """Worker to collector: the policy adds columns that the replay has no place for.
+
+    Attributes:
+        names: of these columns.
+    """
+
+    names: list[str]
+
+
+class Failed(Message):
+    """Worker to collector: an exception ends it. The payload is cloudpickle of the exception, or empty.
+
+    Attributes:
+        summary: its type and text.
+        text: its traceback.
+    """
+
+    summary: str
+    text: str
+
+
+class Progress(Message):
+    """Worker to collector: what the steps of the last commit were.
+
+    Attributes:
+        frames: real transitions.
+        episodes: return and length of those that ended.
+        stamps: version to frames it acted on.
+        closes_rollout: T steps are complete.
+        seconds: spent so far in environments, policy and writing.
+    """
+
+    frames: int
+    episodes: list[tuple[float, int]]
+    stamps: dict[int, int]
+    closes_rollout: bool
+    seconds: tuple[float, float, float]
+
+
+class Proceed(Message):
+    """Collector to worker: one more rollout may be begun."""
+
+
+class WeightsAt(Message):
+    """Collector to worker: weights are published in the memory whose descriptor comes along.
+
+    Attributes:
+        layout: cloudpickle of their layout.
+    """
+
+    layout: bytes
+
+
+class Seed(Message):
+    """Collector to worker: at the next step reset every environment with these seeds.
+
+    Attributes:
+        seeds: one an environment.
+        seed: of the process's global generators.
+    """
+
+    seeds: list[int]
+    seed: int
+
+
+class Pause(Message):
+    """Collector to worker: stop before the next step, report, and answer `Paused` with the same number."""
+
+    number: int
+
+
+class Paused(Message):
+    """Worker to collector: nothing is stepped until `Resume`, and all that was collected was sent."""
+
+    number: int
+
+
+class Resume(Message):
+    """Collector to worker: go on."""
+
+
+class Stop(Message):
+    """Collector to worker: send what is complete and end."""
+
+    close_env: bool
+
+
+AnyMessage: TypeAlias = (
+    LeaseMessage
+    | Start
+    | Ready
+    | MoreColumns
+    | RowsAt
+    | NotStored
+    | Failed
+    | Progress
+    | Proceed
+    | WeightsAt
+    | Seed
+    | Pause
+    | Paused
+    | Resume
+    | Stop
+)

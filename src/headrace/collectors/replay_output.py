@@ -1,0 +1,150 @@
+"""From a finished rollout to rows of a replay, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.errors import Closed
+from headrace.leases.destination import ReplayItems
+from headrace.leases.forwarding import CommitForwarder, Steps
+from headrace.leases.grantor import BY_COPY, LeaseGrantor
+from headrace.leases.place import Columns
+from headrace.replay.replay import ReplayCore
+from headrace.tables.description.rules import ItemRule
+
+# Items of one block of lanes that may wait for a rate limiter.
+_MOST_PENDING = 1000
+
+
+class ReplayOutput:
+    """Writes rollouts into a replay, with a final row at every end of an episode.
+
+    Args:
+        replay: in this process.
+        num_envs: lanes.
+        observed: names of the columns that an observation has.
+        rules: which items the rows become.
+    """
+
+    def __init__(
+        self, replay: ReplayCore, num_envs: int, observed: Iterable[str], rules: Sequence[ItemRule]
+    ) -> None:
+        most = replay.store.arrays.page_rows
+        self._is_open = np.zeros(num_envs, np.bool_)
+        self._following: Columns | None = {}
+        self._blocks = [
+            _Block(replay, slice(first, min(first + most, num_envs)), observed, rules)
+            for first in range(0, num_envs, most)
+        ]
+
+    def write(self, steps: Steps, is_open: NDArray[np.bool_], following: Columns) -> None:
+        """Append every step of a rollout.
+
+        Args:
+            steps: T of them.
+            is_open: bool[n], lanes that are in an episode after the last step.
+            following: columns `[n, ...]`, the observations after the last step.
+
+        Raises:
+            StoreFull: some steps may be stored; `cut` before the next rollout.
+        """
+        self._following = None
+        first, count = 0, len(steps.versions)
+        while first < count:
+            stop = min(count, first + min(block.make_room() for block in self._blocks))
+            for block in self._blocks:
+                block.write(steps, first, stop)
+            first = stop
+        self._is_open, self._following = is_open, following
+
+    def cut(self) -> None:
+        """End the open episodes: all environments are about to be reset, or no step will follow.
+
+        Raises:
+            StoreFull: no free page for the final rows; the episodes stay open.
+        """
+        following = self._following
+        if following is None:
+            # The last rollout was not written whole. What followed its last steps is not known: items that look ahead
+            # of them would see nothing there.
+            for block in self._blocks:
+                block.begin_anew()
+        else:
+            for block in self._blocks:
+                block.cut(self._is_open, following)
+        self._is_open[:] = False
+        self._following = {}
+
+    def close(self) -> None:
+        """End the open episodes (see `cut`) and give the pages back.
+
+        Items that wait for a rate limiter go in when it opens.
+
+        Raises:
+            StoreFull: no free page for the final rows; all pages are given back.
+        """
+        try:
+            with suppress(Closed):  # The replay was closed first.
+                self.cut()
+        finally:
+            for block in self._blocks:
+                block.close()
+
+
+class _Block:
+    """Some lanes, as many as a page has rows at most: a writer beside its grantor."""
+
+    def __init__(
+        self, replay: ReplayCore, lanes: slice, observed: Iterable[str], rules: Sequence[ItemRule]
+    ) -> None:
+        self._replay = replay
+        self._lanes = lanes
+        self._observed = tuple(observed)
+        self._rules = rules
+        self._begin()
+
+    def _begin(self) -> None:
+        lanes = self._lanes.stop - self._lanes.start
+        items = ReplayItems(self._replay, self._rules)
+        self._items = items
+        self._forwarder = CommitForwarder(self._commit, self._replay.store.arrays.page_rows, lanes)
+        self._grantor = LeaseGrantor(items, lanes, self._forwarder.take, ahead=BY_COPY)
+        self._grantor.open(self._observed)
+
+    def _commit(self, *arguments: Any) -> None:
+        self._grantor.commit(*arguments)
+
+    def make_room(self) -> int:
+        """The number of vector steps that fit into the page."""
+        self._items.wait_pending(_MOST_PENDING)
+        if not self._forwarder.room:
+            self._grantor.lease_owed()
+        return self._forwarder.room
+
+    def write(self, steps: Steps, first: int, stop: int) -> None:
+        """Append these vector steps of the block's lanes."""
+        self._forwarder.forward(steps.part(first, stop, self._lanes))
+
+    def cut(self, is_open: NDArray[np.bool_], following: Columns) -> None:
+        """End the episodes of the block's lanes that are open."""
+        lanes = np.flatnonzero(is_open[self._lanes])
+        if lanes.size:
+            self._grantor.lease_owed()
+            finals = {name: column[self._lanes][lanes] for name, column in following.items()}
+            self._forwarder.cut(lanes, finals)
+            is_open[self._lanes] = False
+
+    def begin_anew(self) -> None:
+        """Forget the open episodes, and all leases: what was done of them is not known."""
+        self._grantor.drop_episodes()
+        self._grantor.close()
+        self._begin()
+
+    def close(self) -> None:
+        """Give the pages back."""
+        self._grantor.close()

@@ -1,0 +1,202 @@
+"""Where committed steps go: into a replay, whose tables get items of them, or into a store alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.replay.item_maker import ItemMaker
+from headrace.replay.replay import ReplayCore
+from headrace.store.block import LaneBlock, WrittenSteps
+from headrace.store.store import Store
+from headrace.tables.description.rules import ItemRule, checked_rules
+from headrace.tables.items.layout import CONTINUE
+from headrace.tables.pending import Pending
+from headrace.waits import Wait
+
+
+class Destination(Protocol):
+    """What a grantor hands committed steps to. Its calls are made with the store's lock held.
+
+    Attributes:
+        store: where the rows stand.
+    """
+
+    store: Store
+
+    def new_block(self, lanes: int) -> LaneBlock:
+        """The lanes of a writer, as many of whose rows stay in reach as items need."""
+        ...
+
+    def open(self, block: LaneBlock, observed: Iterable[str]) -> None:
+        """Steps of this block will come; their final rows hold these columns."""
+        ...
+
+    def close(self) -> None:
+        """No more steps will come."""
+        ...
+
+    def check_open(self) -> None:
+        """Raise `Closed` if steps cannot be taken in any more."""
+        ...
+
+    def commit(self, block: LaneBlock, written: WrittenSteps) -> None:
+        """Take in steps that are written."""
+        ...
+
+    def end(self, block: LaneBlock, lanes: NDArray[np.int64], final_rows: NDArray[np.int64]) -> None:
+        """End the open episodes of these lanes after their last step."""
+        ...
+
+    def drop(self, block: LaneBlock, lanes: NDArray[np.int64]) -> None:
+        """End the open episodes of these lanes; nothing is known of what followed, and no item is made of them."""
+        ...
+
+
+class StoreAlone:
+    """Steps become rows of a store, and nothing else.
+
+    Args:
+        store: of this process.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def new_block(self, lanes: int) -> LaneBlock:
+        """See `Destination.new_block`."""
+        return LaneBlock(self.store, lanes, 1)
+
+    def open(self, block: LaneBlock, observed: Iterable[str]) -> None:
+        """See `Destination.open`."""
+
+    def close(self) -> None:
+        """See `Destination.close`."""
+
+    def check_open(self) -> None:
+        """See `Destination.check_open`. The store is closed by its owner, after the grantor."""
+
+    def commit(self, block: LaneBlock, written: WrittenSteps) -> None:
+        """See `Destination.commit`."""
+        block.commit_written(written)
+
+    def end(self, block: LaneBlock, lanes: NDArray[np.int64], final_rows: NDArray[np.int64]) -> None:
+        """See `Destination.end`."""
+        block.end_written(lanes, final_rows)
+
+    def drop(self, block: LaneBlock, lanes: NDArray[np.int64]) -> None:
+        """See `Destination.drop`."""
+        for lane in lanes.tolist():
+            block.drop(lane)
+
+
+class ReplayItems:
+    """Steps become rows of a replay, and items of its tables.
+
+    Args:
+        replay: of this process.
+        rules: which items the rows become.
+        all_applied: called under the replay's lock when the last item that waited for a rate limiter is in its table.
+    """
+
+    def __init__(
+        self, replay: ReplayCore, rules: Sequence[ItemRule], all_applied: Callable[[], None] = lambda: None
+    ) -> None:
+        self.store = replay.store
+        self._replay = replay
+        self._rules = checked_rules(rules)
+        self.pending = _PendingItems(replay, all_applied)
+        self._items = ItemMaker(replay, self._rules, self.pending)
+
+    def new_block(self, lanes: int) -> LaneBlock:
+        """See `Destination.new_block`."""
+        history = max((rule.reach for rule in self._rules), default=1)
+        across = max((rule.reach for rule in self._rules if rule.cut.end == CONTINUE), default=0)
+        return LaneBlock(self.store, lanes, history, across)
+
+    def open(self, block: LaneBlock, observed: Iterable[str]) -> None:
+        """See `Destination.open`."""
+        self._items.note_blocks({block: 0})
+        self._replay.note_given(observed)
+        self._replay.writer_opened(self)
+
+    def close(self) -> None:
+        """See `Destination.close`."""
+        self._replay.writer_closed(self)
+
+    def fail(self, failure: BaseException) -> None:
+        """No more steps will come, for this reason: waits for them end with it."""
+        self._replay.writer_failed(self, failure)
+
+    def check_open(self) -> None:
+        """See `Destination.check_open`."""
+        self._replay.check_open()
+
+    def commit(self, block: LaneBlock, written: WrittenSteps) -> None:
+        """See `Destination.commit`."""
+        self._items.commit_written_and_make(block, written)
+        self._raise_refused()
+
+    def end(self, block: LaneBlock, lanes: NDArray[np.int64], final_rows: NDArray[np.int64]) -> None:
+        """See `Destination.end`."""
+        block.end_written(lanes, final_rows)
+        self._items.make_last(block, block.last + lanes, lanes)
+        self._raise_refused()
+
+    def drop(self, block: LaneBlock, lanes: NDArray[np.int64]) -> None:
+        """See `Destination.drop`."""
+        for lane in lanes.tolist():
+            block.drop(lane)
+        self._items.end_streams(block, lanes)
+
+    def _raise_refused(self) -> None:
+        error, self._items.refused = self._items.refused, None
+        if error is not None:
+            raise error
+
+    def wait_pending(self, most: int) -> None:
+        """Wait until fewer than `most` items wait for a rate limiter.
+
+        Raises:
+            RuntimeError: a table failed when they were to go in.
+            Closed: the replay was closed.
+        """
+        with self._replay.lock:
+            wait = Wait(
+                self._replay.clock,
+                None,
+                lambda seconds: f"waited {seconds:.3g} s for items to go in: {self.describe_pending()}",
+            )
+            while self.pending.count >= most:
+                self.pending.raise_failure()
+                wait.turn(self.pending.changed)
+
+    def describe_pending(self) -> str:
+        """Which items wait for which rate limiters; empty where none do."""
+        with self._replay.lock:
+            waiting = {name: count for name, count in self.pending.by_table.items() if count}
+            return ", ".join(
+                f"{count} for table {name!r} ({self._describe_table(name)})"
+                for name, count in waiting.items()
+            )
+
+    def _describe_table(self, name: str) -> str:
+        live = self._replay.live_table(name)
+        return f"size {len(live.ring)}, inserts {live.inserts}, samples {live.samples}, {live.limiter}"
+
+
+class _PendingItems(Pending):
+    """Items that wait; tells when the last of them is in its table, under the replay's lock."""
+
+    def __init__(self, replay: ReplayCore, all_applied: Callable[[], None]) -> None:
+        super().__init__(replay.lock)
+        self._all_applied = all_applied
+
+    def left(self) -> None:
+        """See `Pending.left`."""
+        super().left()
+        if not self.count:
+            self._all_applied()

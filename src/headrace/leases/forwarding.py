@@ -1,0 +1,140 @@
+"""Steps that stand in a page here, forwarded to a grantor that cannot read it, with their columns."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.leases.messages import POLICY_VERSIONS, Commit, Lease, Message, packed
+from headrace.leases.page_writer import FinalRows
+from headrace.leases.place import Columns
+
+Rows = NDArray[np.int64]
+
+
+class Steps(NamedTuple):
+    """Vector steps with their columns. Rows are counted as in `Commit`.
+
+    Attributes:
+        columns: column to `[steps, lanes, ...]`.
+        versions: int32[steps].
+        final, idle: int64[...], rising.
+        ended: int64[m], rising.
+        finals: column to `[m, ...]`: the final rows of `ended`.
+    """
+
+    columns: Columns
+    versions: NDArray[np.int32]
+    final: Rows
+    idle: Rows
+    ended: Rows
+    finals: Columns
+
+    def part(self, first: int, stop: int, lanes: slice) -> Steps:
+        """The vector steps from `first` to `stop` of some lanes."""
+        count = next(iter(self.columns.values())).shape[1]
+        width = len(range(*lanes.indices(count)))
+
+        def chosen(rows: Rows) -> tuple[NDArray[np.intp], Rows]:
+            step, lane = np.divmod(rows, count)
+            places = np.flatnonzero(
+                (step >= first) & (step < stop) & (lane >= lanes.start) & (lane < lanes.stop)
+            )
+            return places, (step[places] - first) * width + lane[places] - lanes.start
+
+        places, ended = chosen(self.ended)
+        return Steps(
+            {name: column[first:stop, lanes] for name, column in self.columns.items()},
+            self.versions[first:stop],
+            chosen(self.final)[1],
+            chosen(self.idle)[1],
+            ended,
+            {name: column[places] for name, column in self.finals.items()},
+        )
+
+
+class CommitForwarder:
+    """The writer's side of the lease protocol for steps that are written already, somewhere else.
+
+    Args:
+        commit: hands a commit with the columns of its steps and of its final rows to the grantor.
+        page_rows: rows of a page of the grantor's store.
+        lanes: of the writer.
+        writer: its number in its connection.
+    """
+
+    def __init__(
+        self,
+        commit: Callable[[Commit, Columns, Columns], None],
+        page_rows: int,
+        lanes: int,
+        writer: int = 0,
+    ) -> None:
+        self._commit = commit
+        self._steps_in_page = page_rows // lanes
+        self._lanes = lanes
+        self._writer = writer
+        self._sequence = 0
+        self._pages: deque[int] = deque()
+        self._finals = FinalRows(page_rows)
+        self._step = 0
+
+    def take(self, message: Message) -> None:
+        """Take in what the grantor says."""
+        if isinstance(message, Lease):
+            if message.purpose == "rows":
+                self._pages.append(message.page)
+            else:
+                self._finals.add(message.page)
+
+    @property
+    def room(self) -> int:
+        """The number of vector steps that can be forwarded in one call."""
+        has_finals = self._finals.free >= self._steps_in_page * self._lanes
+        return self._steps_in_page - self._step if self._pages and has_finals else 0
+
+    def forward(self, steps: Steps) -> None:
+        """Commit steps that fit into the page.
+
+        Raises: as `LeaseGrantor.commit`.
+        """
+        count = len(steps.versions)
+        page = self._pages[0]
+        self._step += count
+        if self._step == self._steps_in_page:
+            self._pages.popleft()
+            self._step = 0
+        self._send(page, count, steps, b"")
+
+    def _send(self, page: int, count: int, steps: Steps, cut: bytes) -> None:
+        self._sequence += 1
+        self._finals.take(len(next(iter(steps.finals.values()), ())))
+        message = Commit(
+            writer=self._writer,
+            sequence=self._sequence,
+            page=page,
+            steps=count,
+            versions=packed(steps.versions, POLICY_VERSIONS),
+            final=packed(steps.final),
+            idle=packed(steps.idle),
+            ended=packed(steps.ended),
+            cut=cut,
+            final_rows=packed(self._finals.report()),
+        )
+        self._commit(message, steps.columns, steps.finals)
+
+    def cut(self, lanes: NDArray[np.integer], finals: Columns) -> None:
+        """End the open episodes of these lanes.
+
+        Args:
+            lanes: int64[m], rising.
+            finals: column to `[m, ...]`, what the final rows hold.
+        """
+        if lanes.size:
+            nothing = np.empty(0, np.int64)
+            steps = Steps({}, np.empty(0, np.int32), nothing, nothing, nothing, finals)
+            self._send(self._pages[0], 0, steps, packed(lanes))

@@ -1,0 +1,299 @@
+"""The writer's side of the lease protocol: it fills leased pages in place. Only NumPy is needed here.
+
+A page is a block of vector steps, time x lanes. What is written is invisible until the grantor has committed it, so a
+writer that dies in the middle of a step leaves no trace. The writer writes columns only: step indices, links and
+versions are the grantor's business.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.leases.messages import POLICY_VERSIONS, Commit, Return, packed
+
+Columns: TypeAlias = Mapping[str, NDArray[Any]]
+Lanes: TypeAlias = NDArray[np.integer[Any]]
+Purpose: TypeAlias = Literal["rows", "finals"]
+
+# Of one report: so that its message stays far below the longest that is taken.
+_MOST_ENDS = 1 << 14
+_MOST_STEPS = 1 << 16
+
+NO_LANES: Lanes = np.empty(0, np.int64)
+NO_LANES.setflags(write=False)
+
+
+class FinalRows:
+    """The rows of leased pages for final rows: they are taken in order, and reported in order.
+
+    Args:
+        page_rows: rows of a page.
+
+    >>> finals = FinalRows(4)
+    >>> finals.add(7), finals.add(2)
+    (None, None)
+    >>> finals.take(3).tolist(), finals.take(2).tolist(), finals.report().tolist(), finals.free
+    ([28, 29, 30], [31, 8], [28, 29, 30, 31, 8], 3)
+    """
+
+    def __init__(self, page_rows: int) -> None:
+        self._page_rows = page_rows
+        # Rows are counted through all pages that are not reported to be full.
+        self._pages: deque[int] = deque()
+        self._taken = self._reported = 0
+
+    def add(self, page: int) -> None:
+        """A page was leased."""
+        self._pages.append(page)
+
+    @property
+    def free(self) -> int:
+        """The number of rows that can be taken."""
+        return len(self._pages) * self._page_rows - self._taken
+
+    def take(self, count: int) -> Lanes:
+        """int64[count]: the next rows, as rows of the store."""
+        self._taken += count
+        return self._rows(self._taken - count)
+
+    def report(self) -> Lanes:
+        """int64[m]: the rows taken since the last report."""
+        rows = self._rows(self._reported)
+        while self._taken >= self._page_rows:
+            self._pages.popleft()
+            self._taken -= self._page_rows
+        self._reported = self._taken
+        return rows
+
+    def _rows(self, begin: int) -> Lanes:
+        pages = np.fromiter(self._pages, np.int64)
+        page, row = np.divmod(np.arange(begin, self._taken), self._page_rows)
+        rows: Lanes = pages[page] * self._page_rows + row
+        return rows
+
+
+class PageWriter:
+    """Writes vector steps into leased pages, and reports them.
+
+    The observations of a step are written where `row` says before the step is taken; the observations that follow it go
+    where `next_row` says. So the observations after the last step that was reported stand in the row after it.
+
+    Args:
+        columns: each column's array over the whole arena, `dtype[rows, ...]`.
+        page_rows: rows of a page.
+        observed: names of the columns that an observation has; final rows have values of these alone.
+        lanes: of this writer, at most `page_rows`.
+        need_page: waits for the next leased page for rows or for final rows. It is called between two steps only: what
+            was written is consistent then and may be reported meanwhile.
+        writer: its number in its connection.
+
+    Attributes:
+        page: the page that is filled.
+        sequence: of the last report; 0 before the first.
+    """
+
+    def __init__(
+        self,
+        columns: Columns,
+        page_rows: int,
+        observed: Iterable[str],
+        lanes: int,
+        need_page: Callable[[Purpose], int],
+        writer: int = 0,
+    ) -> None:
+        observed = frozenset(observed)
+        self._columns = columns
+        self._observed = [name for name in columns if name in observed]
+        self._others = [name for name in columns if name not in observed]
+        self._lanes = lanes
+        self._page_rows = page_rows
+        self._steps_in_page = page_rows // lanes
+        self._need_page = need_page
+        self._writer = writer
+        self.sequence = 0
+        self.page, self._ahead = -1, -1
+        self._step = self._reported = self._steps_in_page
+        self._finals = FinalRows(page_rows)
+        # Lanes that are in no episode after the last step.
+        self._closed: Lanes = np.arange(lanes)
+        self._begin_report()
+
+    def _begin_report(self) -> None:
+        self._reported = self._step
+        self._versions: list[int] = []
+        self._final: list[Lanes] = []
+        self._ended: list[Lanes] = []
+        self._ends = 0
+        self._cut: Lanes = NO_LANES
+
+    # ---- steps -----------------------------------------------------------------------------------------------------
+
+    def begin(self, first: Columns) -> None:
+        """Take the first pages; `first` are the observations of the first step, columns `[lanes, ...]`."""
+        self._enter(self._need_page("rows"))
+        self._provide_finals()
+        for name, column in self.row.items():
+            column[...] = first[name]
+
+    @property
+    def row(self) -> Columns:
+        """The observations of the step that comes next, columns `[lanes, ...]`."""
+        return self._rows[self._step]
+
+    @property
+    def next_row(self) -> Columns:
+        """Where the observations that follow are to be written; in the next page where this one ends."""
+        if self._step + 1 < self._steps_in_page:
+            return self._rows[self._step + 1]
+        if self._ahead < 0:
+            self._ahead = self._need_page("rows")
+        first = self._ahead * self._page_rows
+        return {name: self._columns[name][first : first + self._lanes] for name in self._observed}
+
+    def record(
+        self,
+        values: Columns,
+        version: int,
+        resets: Lanes = NO_LANES,
+        ended: Lanes = NO_LANES,
+        last: Columns | None = None,
+    ) -> None:
+        """Write one vector step.
+
+        Args:
+            values: columns `[lanes, ...]` beside the observations; those that are missing are zeros.
+            version: of the policy that acted.
+            resets: int[r], rising: lanes that took no transition; `row` holds the final row of their episode.
+            ended: int[m], rising: lanes whose episode this step ends, with a final row beside the lanes.
+            last: columns `[lanes, ...]`: what the final rows of `ended` hold.
+        """
+        step = self._step
+        for name, block in self._other_blocks:
+            block[step] = values.get(name, 0)
+        self._versions.append(version)
+        self._closed = NO_LANES
+        self._ends += len(resets) + len(ended)
+        if resets.size:
+            for _, block in self._other_blocks:
+                block[step, resets] = 0
+            self._final.append(self._numbers(step, resets))
+            self._closed = resets
+        if ended.size and last is not None:
+            self._write_finals(ended, last)
+            self._ended.append(self._numbers(step, ended))
+            self._closed = np.union1d(resets, ended)
+        self._step = step + 1
+
+    def cut(self) -> None:
+        """All lanes are about to be reset: open episodes end, with what followed their last step.
+
+        The grantor may still be reading `row` as what followed: it may be written when the next report is acknowledged.
+        """
+        self._cut = np.flatnonzero(self.is_open)
+        if self._cut.size:
+            self._write_finals(self._cut, self.row)
+            self._closed = np.arange(self._lanes)
+
+    def _numbers(self, step: int, lanes: Lanes) -> Lanes:
+        return (step - self._reported) * self._lanes + lanes
+
+    def _write_finals(self, lanes: Lanes, observations: Columns) -> None:
+        rows = self._finals.take(len(lanes))
+        for name in self._observed:
+            self._columns[name][rows] = observations[name][lanes]
+        for name in self._others:
+            self._columns[name][rows] = 0
+
+    # ---- pages -----------------------------------------------------------------------------------------------------
+
+    def _enter(self, page: int) -> None:
+        """Go on in this page. Views of its rows are made once: the loop asks for them at every step."""
+        self.page, self._ahead = page, -1
+        self._step = self._reported = 0
+        first, steps = page * self._page_rows, self._steps_in_page
+        blocks = {
+            name: column[first : first + steps * self._lanes].reshape(steps, self._lanes, *column.shape[1:])
+            for name, column in self._columns.items()
+        }
+        observed = {name: blocks[name] for name in self._observed}
+        self._rows = [{name: block[step] for name, block in observed.items()} for step in range(steps)]
+        self._other_blocks = [(name, blocks[name]) for name in self._others]
+
+    def _provide_finals(self) -> None:
+        """Take pages of final rows until there are enough for every step of a page and for a cut after it."""
+        while self._finals.free < self._page_rows + self._lanes:
+            self._finals.add(self._need_page("finals"))
+
+    @property
+    def is_open(self) -> NDArray[np.bool_]:
+        """bool[lanes], whether an episode is under way in the lane after the last step."""
+        is_open = np.ones(self._lanes, np.bool_)
+        is_open[self._closed] = False
+        return is_open
+
+    @property
+    def page_is_full(self) -> bool:
+        """Whether the page has no room for another step."""
+        return self._step == self._steps_in_page
+
+    @property
+    def must_report(self) -> bool:
+        """Whether `report` is due: the page is full, or the message has become long."""
+        return (
+            self._step == self._steps_in_page
+            or self._ends >= _MOST_ENDS
+            or self._step - self._reported >= _MOST_STEPS
+        )
+
+    @property
+    def has_news(self) -> bool:
+        """Whether anything was written since the last report."""
+        return self._step > self._reported or self._cut.size > 0
+
+    def report(self) -> Commit:
+        """The steps written since the last report; `turn` follows before the next step is written."""
+        self.sequence += 1
+        message = Commit(
+            writer=self._writer,
+            sequence=self.sequence,
+            page=self.page,
+            steps=self._step - self._reported,
+            versions=packed(self._versions, POLICY_VERSIONS),
+            final=_joined(self._final),
+            ended=_joined(self._ended),
+            cut=packed(self._cut),
+            final_rows=packed(self._finals.report()),
+        )
+        self._begin_report()
+        return message
+
+    def continue_from(self, other: PageWriter) -> None:
+        """Go on with the episodes of another writer of these lanes, all of whose steps were reported."""
+        self._closed = other._closed
+
+    def turn(self) -> None:
+        """Go on in the page ahead where this one is full."""
+        if self.page_is_full:
+            self._enter(self._ahead if self._ahead >= 0 else self._need_page("rows"))
+            self._provide_finals()
+
+    def begin_block(self) -> Return | None:
+        """Make the next step the first one of a page, once all steps were reported; returns what is to be sent."""
+        if self._step == 0:
+            return None
+        message = Return(writer=self._writer, page=self.page)
+        following = self.row
+        self._enter(self._ahead if self._ahead >= 0 else self._need_page("rows"))
+        self._provide_finals()
+        for name, column in self.row.items():
+            column[...] = following[name]
+        return message
+
+
+def _joined(rows: list[Lanes]) -> bytes:
+    return packed(np.concatenate(rows)) if rows else b""

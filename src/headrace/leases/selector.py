@@ -1,0 +1,249 @@
+"""One thread of this process listens to all peers: it starts with the first and ends with the last.
+
+It never waits for one peer. What a peer does not read at once waits in a bounded buffer; a page that is not free is
+looked for again twenty times a second, while others go on.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Protocol
+
+from headrace.forking import ForkFollowers
+from headrace.leases.channel import Channel, Frame, Payload
+from headrace.leases.messages import Message
+
+_LOOK_SECONDS = 0.05
+_REST_SECONDS = 0.5
+# Of messages that a peer does not read.
+_MOST_UNSENT_NBYTES = 1 << 26
+_LEAVING_SECONDS = 5.0
+_FOLLOWERS = ForkFollowers()
+
+
+class Peer(Protocol):
+    """The owner of a channel, as the thread that listens calls it.
+
+    Attributes:
+        channel: to the peer.
+    """
+
+    channel: Channel
+
+    def take(self, frame: Frame) -> None:
+        """Take in a message. An exception ends the peer with it."""
+        ...
+
+    @property
+    def waits(self) -> bool:
+        """Whether to look in 0.05 s, instead of 0.5 s."""
+        ...
+
+    def look(self) -> None:
+        """Do what is due without a message. An exception ends the peer with it."""
+        ...
+
+    def end(self, error: BaseException) -> None:
+        """The peer is gone (`Disconnected`), or something raised. No further call follows."""
+        ...
+
+
+class PeerSelector:
+    """Listens to peers in one thread. All calls are thread-safe.
+
+    >>> PeerSelector().peers
+    0
+    """
+
+    def __init__(self) -> None:
+        self._begin()
+        _FOLLOWERS.add(self)
+
+    def _begin(self) -> None:
+        # A finalizer, which may run anywhere, removes a peer.
+        self._lock = threading.RLock()
+        self._thread: threading.Thread | None = None
+        self._peers: set[Peer] = set()
+        self._wanted: deque[Callable[[], None]] = deque()
+        self._waiting: set[Peer] = set()
+        # Set when the peers that they are of are forgotten, and what was the last one's is given back.
+        self._left: deque[threading.Event] = deque()
+        self._selector: selectors.BaseSelector | None = None
+        self._wake_read = self._wake_write = -1
+
+    @property
+    def peers(self) -> int:
+        """The number of peers that are listened to."""
+        return len(self._peers)
+
+    @property
+    def is_current_thread(self) -> bool:
+        """Whether the caller is the thread that listens."""
+        return self._thread is threading.current_thread()
+
+    def add(self, peer: Peer) -> None:
+        """Listen to a peer from now on."""
+        with self._lock:
+            if self._thread is None:
+                self._start()
+            self._peers.add(peer)
+            self._ask(lambda: self._register(peer))
+
+    def _start(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._selector.register(self._wake_read, selectors.EVENT_READ, None)
+        self._thread = threading.Thread(target=self._listen, daemon=True, name="headrace-peers")
+        self._thread.start()
+
+    def remove(self, peer: Peer) -> None:
+        """Listen to a peer no longer; when this returns, none of its methods is running in the thread that listens."""
+        left = threading.Event()
+        with self._lock:
+            thread = self._thread
+            if peer not in self._peers or thread is None:
+                return
+            if thread is threading.current_thread():
+                self._forget(peer)
+                return
+            self._ask(partial(self._leave, peer, left))
+        left.wait(_LEAVING_SECONDS)
+
+    def look(self, peer: Peer) -> None:
+        """See to it that `Peer.look` is called soon."""
+        with self._lock:
+            if peer in self._peers:
+                self._ask(lambda: self._look_at({peer}))
+
+    def send(
+        self, peer: Peer, message: Message, payload: Payload = b"", descriptors: tuple[int, ...] = ()
+    ) -> None:
+        """Send a message to a peer without waiting for it.
+
+        Raises:
+            Disconnected: it is gone, or does not read.
+        """
+        if not peer.channel.send_soon(message, payload, descriptors, _MOST_UNSENT_NBYTES):
+            with self._lock:
+                if peer in self._peers:
+                    self._ask(lambda: self._listen_for(peer, selectors.EVENT_READ | selectors.EVENT_WRITE))
+
+    def _leave(self, peer: Peer, left: threading.Event) -> None:
+        self._forget(peer)
+        self._left.append(left)
+
+    def _ask(self, call: Callable[[], None]) -> None:
+        self._wanted.append(call)
+        with suppress(BlockingIOError):  # It is awake.
+            os.write(self._wake_write, b"x")
+
+    # ---- the thread ------------------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        now = time.monotonic()
+        next_rest = now + _REST_SECONDS
+        while not self._has_ended():
+            next_look = now + _LOOK_SECONDS if self._waiting else next_rest
+            self._serve_ready(max(0.0, min(next_look, next_rest) - now))
+            now = time.monotonic()
+            if now >= next_rest:
+                next_rest = now + _REST_SECONDS
+                self._look_at(self._peers)
+            elif now >= next_look:
+                self._look_at(self._waiting)
+
+    def _has_ended(self) -> bool:
+        """Do what other threads ask for; returns whether no peer is left, and everything is given back."""
+        while self._wanted:
+            self._wanted.popleft()()
+        with self._lock:
+            has_ended = not (self._peers or self._wanted)
+            if has_ended:
+                self._thread = None
+                self._close()
+        while self._left:
+            self._left.popleft().set()
+        return has_ended
+
+    def _serve_ready(self, timeout: float) -> None:
+        assert self._selector is not None
+        for key, events in self._selector.select(timeout):
+            if key.data is None:
+                os.read(self._wake_read, 4096)
+            elif key.data in self._peers:
+                self._serve(key.data, events)
+
+    def _serve(self, peer: Peer, events: int) -> None:
+        with self._ending(peer):
+            if events & selectors.EVENT_WRITE and peer.channel.send_rest():
+                self._listen_for(peer, selectors.EVENT_READ)
+            if events & selectors.EVENT_READ:
+                for frame in peer.channel.receive_ready():
+                    peer.take(frame)
+            if peer.waits:
+                self._waiting.add(peer)
+
+    def _look_at(self, peers: set[Peer]) -> None:
+        for peer in tuple(peers):
+            with self._ending(peer):
+                peer.look()
+            if not (peer in self._peers and peer.waits):
+                self._waiting.discard(peer)
+
+    @contextmanager
+    def _ending(self, peer: Peer) -> Iterator[None]:
+        """Ends a peer with what the block raises."""
+        try:
+            yield
+        except BaseException as error:
+            self._forget(peer)
+            peer.end(error)
+
+    def _register(self, peer: Peer) -> None:
+        assert self._selector is not None
+        with suppress(ValueError):  # It was closed meanwhile.
+            self._selector.register(peer.channel.fileno(), selectors.EVENT_READ, peer)
+
+    def _listen_for(self, peer: Peer, events: int) -> None:
+        assert self._selector is not None
+        with suppress(KeyError, ValueError):  # It has ended meanwhile.
+            self._selector.modify(peer.channel.fileno(), events, peer)
+
+    def _forget(self, peer: Peer) -> None:
+        self._peers.discard(peer)
+        self._waiting.discard(peer)
+        if self._selector is not None:
+            with suppress(KeyError, ValueError):  # It is closed.
+                self._selector.unregister(peer.channel.fileno())
+
+    def _close(self) -> None:
+        if self._selector is not None:
+            self._selector.close()
+            os.close(self._wake_read)
+            os.close(self._wake_write)
+        self._selector = None
+
+    # ---- forks -----------------------------------------------------------------------------------------------------
+
+    def before_fork(self) -> None:
+        """Keep the lock until `os.fork` has returned."""
+        self._lock.acquire()
+
+    def after_fork_in_parent(self) -> None:
+        """Go on as before."""
+        self._lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """The peers are the parent's: give back what was inherited, and begin anew without any."""
+        self._close()
+        self._begin()
+
+
+PEERS = PeerSelector()

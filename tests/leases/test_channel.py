@@ -1,0 +1,100 @@
+"""Frames: in pieces of any size, with descriptors, and refused before memory is taken for them."""
+
+import os
+import socket
+import struct
+
+import numpy as np
+import pytest
+
+import headrace as hr
+from headrace.leases.channel import Channel, Frame, FrameReader, encoded
+from headrace.leases.messages import VERSION, Ack, Hello, Lease, LeaseMessage
+
+HELLO = encoded(Hello(version=VERSION))
+
+
+@pytest.mark.parametrize("piece", [1, 7, 1000])
+def test_frames_come_in_pieces_of_any_size(piece):
+    reader, found = FrameReader(LeaseMessage), []
+    sent = [(Ack(writer=1, sequence=n), bytes(n)) for n in range(5)]
+    data = HELLO + b"".join(encoded(message, payload) for message, payload in sent)
+    for first in range(0, len(data), piece):
+        reader.feed(data[first : first + piece], [])
+        while (frame := reader.take()) is not None:
+            found.append((frame.message, frame.payload))
+    assert found == sent
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\nxxxxxx", "does not speak"),
+        (struct.pack("<4sIIQ", b"hrl1", 1 << 30, 0, 0), "announced"),
+        (struct.pack("<4sIIQ", b"hrl1", 10, 0, 1), "announced"),
+        (HELLO + struct.pack("<4sIIQ", b"hrl1", 10, 5, 0), "announced"),
+        (HELLO + struct.pack("<4sIIQ", b"hrl1", 10, 0, 1 << 40), "announced"),
+        (encoded(Hello(version=VERSION + 1)), "version"),
+        (encoded(Ack(writer=0, sequence=0)), "no message"),
+        (HELLO + struct.pack("<4sIIQ", b"hrl1", 3, 0, 0) + b"\xff\xff\xff", "no message"),
+    ],
+)
+def test_what_is_not_of_the_protocol_is_refused(data, told):
+    reader = FrameReader(LeaseMessage)
+    reader.feed(data, [])
+    with pytest.raises(hr.Disconnected, match=told):
+        reader.take()
+
+
+def test_descriptors_come_with_their_frame():
+    one, other = Channel.pair(LeaseMessage)
+    read, write = os.pipe()
+    one.send(Ack(writer=0, sequence=1))
+    one.send_soon(Ack(writer=0, sequence=2), b"", (write,))
+    os.close(write)
+    assert other.receive() == Frame(Ack(writer=0, sequence=1), b"", [])
+    frame = other.receive()
+    os.write(frame.descriptors[0], b"here")
+    assert os.read(read, 4) == b"here"
+    for descriptor in (read, *frame.descriptors):
+        os.close(descriptor)
+    one.close()
+    other.close()
+
+
+def test_what_a_peer_does_not_read_is_bounded():
+    one, other = Channel.pair(LeaseMessage)
+    lease = Lease(writer=0, page=1, purpose="rows")
+    assert one.send_soon(lease)
+    while one.send_soon(lease, bytes(1000), most=100_000):
+        pass
+    with pytest.raises(hr.Disconnected, match="does not read"):
+        one.send_soon(lease, bytes(100_000), most=100_000)
+    one.close()
+    other.close()
+
+
+def test_what_waits_is_sent_in_order():
+    one, other = Channel.pair(LeaseMessage)
+    count = 0
+    while one.send_soon(Ack(writer=0, sequence=count), bytes(5000)):
+        count += 1
+    for number in range(count + 1):
+        while not (is_sent := one.send_rest()) and number < count:
+            break
+        assert other.receive().message.sequence == number
+    assert is_sent
+    one.close()
+    other.close()
+
+
+def test_a_peer_that_ends_is_noticed():
+    one, other = socket.socketpair()
+    channel = Channel(one, LeaseMessage)
+    other.sendall(HELLO[:5])
+    other.close()
+    with pytest.raises(hr.Disconnected, match="ended"):
+        channel.receive()
+    channel.close()
+    with pytest.raises(hr.Disconnected):
+        channel.send(Ack(writer=0, sequence=np.int64(1).item()))
