@@ -1,11 +1,11 @@
-"""Episodes in and out of files, exactly: Minari, Parquet, npz."""
+"""Episodes in files: Minari, Parquet and npz, written and read without loss."""
 
 from typing import TYPE_CHECKING, Any
 
 from headrace.datasets.dataset import EpisodeDataset
-from headrace.datasets.minari import load_minari, save_minari
-from headrace.datasets.npz import load_npz, save_npz
-from headrace.datasets.parquet import load_parquet, save_parquet
+from headrace.datasets.minari.public import load_minari, save_minari
+from headrace.datasets.npz.public import load_npz, save_npz
+from headrace.datasets.parquet.public import load_parquet, save_parquet
 
 if TYPE_CHECKING:
     from headrace.datasets.stored_episodes import episodes as episodes
@@ -22,11 +22,11 @@ __all__ = [
 ]
 
 
-# Hidden from type checkers, to which every name would exist.
+# Hidden from type checkers, which would take every name for an attribute.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        # Whoever reads files need not load the compiler that a replay needs.
+        # Loads the kernels of a replay, which the formats do not need.
         if name == "episodes":
             from headrace.datasets.stored_episodes import episodes
 

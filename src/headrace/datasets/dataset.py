@@ -12,16 +12,16 @@ from headrace.trajectories.episode import Episode
 
 
 class EpisodeDataset(Sequence[Episode]):
-    """A read-only sequence of episodes in a file: each is read when it is asked for.
+    """A read-only sequence of the episodes in a file. Each episode is read when it is asked for.
 
-    `len`, an index (negative too), a slice (gives a list), any number of iterations. It is a context manager; leaving
-    it closes the file. A format derives from it and says how one episode is read, in `_read`, and what there is to
-    close, in `_close`.
+    It has `len`, indices (also negative ones), slices (as lists) and any number of iterations. It is a context manager
+    that closes the file at the end. A subclass for a format reads one episode in `_read` and closes its file in
+    `_close`.
 
     Args:
-        num_episodes: how many there are.
-        total_steps: transitions of all episodes.
-        metadata: what the file says about the dataset.
+        num_episodes: number of episodes.
+        total_steps: number of transitions in all episodes.
+        metadata: description of the dataset, from the file.
         observation_space: a gymnasium space; None where the format has none.
         action_space: as `observation_space`.
 
@@ -57,15 +57,15 @@ class EpisodeDataset(Sequence[Episode]):
         self._num_episodes = num_episodes
 
     def _read(self, index: int) -> Episode:
-        """One episode, `0 <= index < len(self)`, in arrays that are the caller's.
+        """Reads one episode, `0 <= index < len(self)`, into new arrays.
 
         Raises:
-            DatasetError: it cannot be read; with file, episode and field.
+            DatasetError: the episode cannot be read; the message has the file, the episode and the field.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not say how an episode is read")
+        raise NotImplementedError(f"{type(self).__name__} has no method _read, which reads one episode")
 
     def _close(self) -> None:
-        """Let go of the file; called once."""
+        """Closes the file; called once."""
 
     def __len__(self) -> int:
         return self._num_episodes
@@ -76,33 +76,31 @@ class EpisodeDataset(Sequence[Episode]):
     def __getitem__(self, index: slice) -> list[Episode]: ...
 
     def __getitem__(self, index: SupportsIndex | slice) -> Episode | list[Episode]:
-        """An episode, or a list of them.
+        """Returns one episode, or a list of the episodes of a slice.
 
         Raises:
-            IndexError: out of range.
+            IndexError: the index is out of range.
             Closed: the dataset is closed.
             DatasetError: the file is damaged.
         """
         if isinstance(index, slice):
-            return [self._checked_read(each) for each in range(*index.indices(len(self)))]
+            return [self._read_open(each) for each in range(*index.indices(len(self)))]
         wanted = operator.index(index)
-        place = wanted + len(self) if wanted < 0 else wanted
-        if not 0 <= place < len(self):
+        if not -len(self) <= wanted < len(self):
             raise IndexError(f"episode {wanted}: the dataset has {len(self)} episodes")
-        return self._checked_read(place)
+        return self._read_open(wanted % len(self))
 
-    def _checked_read(self, index: int) -> Episode:
+    def _read_open(self, index: int) -> Episode:
         if self.is_closed:
             raise Closed("the dataset is closed; open it again to read")
         return self._read(index)
 
     def __iter__(self) -> Iterator[Episode]:
-        # Not by `Sequence`, which would take any IndexError for the end.
-        for index in range(len(self)):
-            yield self._checked_read(index)
+        # The method of `Sequence` would take any IndexError for the end.
+        return map(self._read_open, range(len(self)))
 
     def close(self) -> None:
-        """Close the file; reading raises `Closed` from here on. Closing twice does nothing."""
+        """Closes the file; later reads raise `Closed`. A second call does nothing."""
         if not self.is_closed:
             self.is_closed = True
             self._close()

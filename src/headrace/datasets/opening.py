@@ -1,4 +1,4 @@
-"""A dataset of any format, by its path or its Minari id."""
+"""Datasets of any format, opened by path or by Minari id."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from pathlib import Path
 
 from headrace.datasets.dataset import EpisodeDataset
 from headrace.datasets.exporting.atomic import whole_folder
-from headrace.datasets.minari import load_minari
 from headrace.datasets.minari.ids import DATA_FOLDER, check_id
-from headrace.datasets.npz import load_npz
-from headrace.datasets.parquet import load_parquet
+from headrace.datasets.minari.public import load_minari
+from headrace.datasets.npz.public import load_npz
+from headrace.datasets.parquet.public import load_parquet
 from headrace.errors import DatasetError
 
 _PARQUET, _ZIP = b"PAR1", b"PK"
 
 
 def open_dataset(source: str | os.PathLike[str]) -> EpisodeDataset:
-    """Open a dataset; what a file is, its first bytes tell.
+    """Opens a dataset in the format that the first bytes of its file have.
 
     Args:
         source: an npz or Parquet file, the folder of a Minari dataset, or a Minari id.
 
     Raises:
-        FileNotFoundError: no such path, and no such id.
-        DatasetError: it is not a dataset, or a damaged one.
+        FileNotFoundError: neither the path nor the id exists.
+        DatasetError: the path is not a dataset, or the dataset is damaged.
     """
     path = whole_folder(Path(source))
     if path.is_dir():

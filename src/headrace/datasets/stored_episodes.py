@@ -1,4 +1,4 @@
-"""The complete episodes of a replay, as they are stored."""
+"""Complete episodes of a replay, copied from its store."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ from headrace.trajectories.episode import Episode
 
 _log = logging.getLogger(__name__)
 
-# No episode reaches further.
+# No episode is longer.
 _FURTHEST = STEP_MASK
 
 
 def episodes(replay: Replay | StoredSteps) -> ReplayEpisodes:
-    """The complete episodes of a replay: lane by lane, oldest first, each once whatever items refer to it.
+    """Returns the complete episodes of a replay: lane by lane, oldest first, each once however many items refer to it.
 
-    What is stored at the time of the call is given; writers and learners may go on meanwhile. Rows are held only while
-    one episode is copied, so writers go on while an iteration pauses, and an episode whose rows are used
-    again before its turn is left out. Left out, too, are episodes that have lost their first rows and those without a
-    final row yet; `left_out` of the iterator tells how many in all.
+    The episodes are those stored at the time of the call. Rows are held only while one episode is copied, so writers
+    and learners continue during an iteration. Three kinds of episodes are left out: those whose rows are overwritten
+    before their turn, those whose first rows are overwritten already, and those without a final row yet. The iterator
+    counts them in `left_out`.
 
     Args:
-        replay: its signature has the columns of the step writers (`observation`, `action`, `reward`, `terminated`,
-            `truncated`; further ones, `extras` among them, become extras), or is that of a `Trajectory`.
+        replay: its signature is that of a `Trajectory`, or has the columns of the step writers: `observation`,
+            `action`, `reward`, `terminated` and `truncated`. Further columns, also those in `extras`, become extras.
 
     Raises:
         SpecError: another signature.
-        Closed: the replay is closed, at once or while iterating.
+        Closed: the replay is closed, now or during the iteration.
 
     >>> import headrace as hr
     >>> step = {"observation": 0.0, "action": 0, "reward": 1.0, "terminated": False, "truncated": False}
@@ -57,29 +57,29 @@ def episodes(replay: Replay | StoredSteps) -> ReplayEpisodes:
 
 
 class StoredSteps(Protocol):
-    """Stored steps to read episodes from: those of a `Replay`, or of a store on disk that is only looked at."""
+    """Stored steps of a `Replay`, or of a store on disk that is open for reading only."""
 
     @property
     def signature(self) -> Signature:
-        """Of one step."""
+        """Signature of one step."""
 
     @property
     def final_columns(self) -> frozenset[str]:
-        """The columns that final rows are given values of."""
+        """Columns that have a value in final rows."""
 
     store: Store
     lock: threading.RLock
     is_closed: bool
 
     def check_open(self) -> None:
-        """Raises `Closed` where it is."""
+        """Raises `Closed` if the steps are closed."""
 
 
 class ReplayEpisodes(Iterator[Episode]):
-    """See `episodes`.
+    """Iterator over the episodes of `episodes`.
 
     Attributes:
-        left_out: episodes with rows in the store that could not be given; complete when the iteration is.
+        left_out: number of incomplete episodes so far.
     """
 
     def __init__(self, replay: StoredSteps) -> None:
@@ -104,11 +104,11 @@ class ReplayEpisodes(Iterator[Episode]):
         raise StopIteration
 
     def __length_hint__(self) -> int:
-        """At most so many episodes are still to come; a bar of progress uses it."""
+        """Returns an upper bound of the number of remaining episodes, for progress bars."""
         return operator.length_hint(self._begins)
 
     def _copy(self, begin: _Begin) -> Episode | None:
-        """The episode, in arrays of its own; None if it is not complete."""
+        """Returns the episode in new arrays; None if it is not complete."""
         store, replay = self._store, self._replay
         reader = None
         try:
@@ -118,9 +118,9 @@ class ReplayEpisodes(Iterator[Episode]):
                 rows = _rows(store, begin)
                 if rows is None:
                     return None
-                # Which columns final rows hold is the same in all of a replay, and known once there is one.
+                # The first final row of a replay determines the columns of all.
                 final_columns = replay.final_columns if store.arrays.steps[rows[-1]] & FINAL else None
-            # Not `take`: small columns stand in records, and it would copy the whole of such a column first.
+            # `take` would first copy the whole of a small column, because small columns are fields of records.
             columns = {name: column[rows] for name, column in store.columns.items()}
             store.check_rows_were_ours()
         finally:
@@ -130,16 +130,17 @@ class ReplayEpisodes(Iterator[Episode]):
 
 
 class _Begin(NamedTuple):
-    """The first row of an episode, and its id, by which it is known again."""
+    """First row of an episode, and its id, which shows whether the row was overwritten."""
 
     row: int
     episode_id: int
 
 
 def _episodes_that_begin(store: Store) -> tuple[list[_Begin], int]:
-    """The episodes whose first row is there, lane by lane and oldest first, and of how many only later rows are.
+    """Returns the episodes whose first row is stored, and the number of those of which only later rows are.
 
-    The lock must be held. Costs by the number of episodes and pages, not of rows.
+    The episodes are ordered by lane, oldest first. The caller holds the lock. The cost grows with the number of
+    episodes and pages, and is independent of the number of rows.
     """
     arrays = store.arrays
     statistics = store.statistics()
@@ -170,20 +171,20 @@ def _episodes_that_begin(store: Store) -> tuple[list[_Begin], int]:
 
 
 def _chains(pages: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each page the first page of its lanes: pages of one writer are linked."""
+    """Returns for each page the first of the pages linked to it, which hold the same lanes."""
     first = np.arange(len(pages))
     previous = np.where(pages[:, PREVIOUS] >= 0, pages[:, PREVIOUS], first)
     while True:
-        further = previous[previous]  # Twice as far back in each round.
+        further = previous[previous]  # Each round goes back twice as far.
         if np.array_equal(further, previous):
             return previous
         previous = further
 
 
 def _rows(store: Store, begin: _Begin) -> NDArray[np.int64] | None:
-    """All rows of the episode that are there, in order; None if the first row is another's by now.
+    """Returns all stored rows of the episode in order; None if its first row was overwritten.
 
-    The lock must be held.
+    The caller holds the lock.
     """
     arrays = store.arrays
     page = begin.row // arrays.page_rows

@@ -1,4 +1,4 @@
-"""From the stored rows of one episode to an `Episode`, by the signature: steps with final rows, or frames."""
+"""Episodes from stored rows: steps with final rows, or frames of a `Trajectory`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from headrace import trees
 from headrace.checks import shown
+from headrace.datasets.exporting.structure import part_of
 from headrace.errors import SpecError
 from headrace.spec import ArraySpec, Signature
 from headrace.trajectories.episode import Episode
@@ -24,27 +25,27 @@ _OF_TRANSITIONS = _STEP[1:]
 
 
 class EpisodeMaker(Protocol):
-    """Makes an episode of its rows."""
+    """Builds an episode from its rows."""
 
     def __call__(self, rows: Rows, final_columns: Collection[str] | None, /) -> Episode | None:
-        """The episode, or None if it is not complete.
+        """Returns the episode, or None if it is not complete.
 
         Args:
-            rows: column to `[rows, ...]`.
-            final_columns: the columns of which the last row holds a value, if it is a final row; None if it is not.
+            rows: maps each column to its rows, `[rows, ...]`.
+            final_columns: the columns that have a value in the final row; None if the last row is not a final row.
         """
         ...
 
 
 def episode_maker(signature: Signature) -> EpisodeMaker:
-    """How rows of this signature become an episode.
+    """Returns the builder of episodes for rows of a signature.
 
     Args:
         signature: of one step.
 
     Raises:
-        SpecError: neither the columns of the step writers nor those of a `Trajectory`, or a reward or a flag that is
-            no single number.
+        SpecError: the columns are neither those of the step writers nor those of a `Trajectory`, or a reward or a flag
+            is not a single number.
 
     >>> signature = Signature.like(dict(observation=0.0, action=0, reward=0.0, terminated=False, truncated=False))
     >>> rows = {name: np.zeros(3, spec.dtype) for name, spec in signature.columns.items()}
@@ -72,7 +73,7 @@ def _check_single(tree: Mapping[str, Any], names: Collection[str]) -> None:
 
 
 class _Steps:
-    """Rows of the step writers: the final row holds the last observation."""
+    """Builds episodes from rows of the step writers, whose final row holds the last observation."""
 
     def __init__(self, signature: Signature) -> None:
         self._signature = signature
@@ -82,10 +83,8 @@ class _Steps:
         both = [name for name in self._further if isinstance(extras, Mapping) and name in extras]
         if both or not isinstance(extras, Mapping):
             found = f"{both} in both places" if both else repr(extras)
-            raise SpecError(
-                f"extras: expected a mapping whose names are no columns of their own, got {found}"
-            )
-        self._observed = [name for name in signature.columns if name.partition("/")[0] == "observation"]
+            raise SpecError(f"extras: expected a mapping whose names are not also columns, got {found}")
+        self._observed = [name for name in signature.columns if part_of(name) == "observation"]
 
     def __call__(self, rows: Rows, final_columns: Collection[str] | None) -> Episode | None:
         if final_columns is None:
@@ -95,11 +94,9 @@ class _Steps:
             raise SpecError(
                 f"expected final rows with the last observation, but they lack {', '.join(missing)}"
             )
-        # A final row that was given an action or a reward is no transition for it.
+        # An action or a reward in the final row does not make a transition.
         kept = {
-            name: column
-            if name in final_columns and name.partition("/")[0] not in _OF_TRANSITIONS
-            else column[:-1]
+            name: column if name in final_columns and part_of(name) not in _OF_TRANSITIONS else column[:-1]
             for name, column in rows.items()
         }
         tree = _without_lists(self._signature.unflatten(kept))
@@ -109,7 +106,7 @@ class _Steps:
 
 
 class _Frames:
-    """Frames of a `Trajectory`: the boundary frame holds the last observation."""
+    """Builds episodes from frames of a `Trajectory`, whose boundary frame holds the last observation."""
 
     def __init__(self, signature: Signature) -> None:
         self._signature = signature
@@ -123,7 +120,7 @@ class _Frames:
             return None
         end = np.arange(steps) == steps - 1
         terminated = bool(frames.discount[steps - 1] == 0)
-        has_info = any(name.partition("/")[0] == "policy_info" for name in rows)
+        has_info = any(part_of(name) == "policy_info" for name in rows)
         return Episode(
             _without_lists(frames.observation),
             _without_lists(actions),
@@ -135,7 +132,7 @@ class _Frames:
 
 
 def _without_lists(tree: Any) -> Any:
-    """Lists and deques of arrays as tuples: in a signature they are containers, in an episode it would be an array."""
+    """Returns a tree with tuples for lists and deques, which are containers in a signature but arrays in an episode."""
     node = trees.compile_tree(tree, lambda value: isinstance(value, np.ndarray))
     return trees.build(_as_tuples(node), {leaf.path: leaf.value for leaf in trees.leaves(node)})
 
@@ -143,7 +140,5 @@ def _without_lists(tree: Any) -> Any:
 def _as_tuples(node: trees.Node) -> trees.Node:
     if isinstance(node, trees.Leaf):
         return node
-    children = tuple(map(_as_tuples, node.children))
-    if node.kind in ("list", "deque"):
-        return replace(node, kind="tuple", cls=tuple, children=children)
-    return replace(node, children=children)
+    kind, cls = ("tuple", tuple) if node.kind in ("list", "deque") else (node.kind, node.cls)
+    return replace(node, kind=kind, cls=cls, children=tuple(map(_as_tuples, node.children)))

@@ -12,7 +12,7 @@ import pytest
 from gymnasium import spaces
 
 from headrace import DatasetError, Episode
-from headrace.datasets.minari import load_minari
+from headrace.datasets.minari.public import load_minari
 from headrace.datasets.minari.spaces import space_to_json
 
 BOX = spaces.Box(-np.inf, np.inf, (2,))

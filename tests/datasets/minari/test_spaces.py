@@ -10,7 +10,6 @@ from gymnasium import spaces
 from headrace import Episode, SpecError
 from headrace.datasets.exporting.structure import Structure
 from headrace.datasets.minari.env_spec import env_spec_from_json, env_spec_of, env_spec_to_json, spaces_of
-from headrace.datasets.minari.hdf5.layout import layout_of
 from headrace.datasets.minari.space_checks import SpaceCheck
 from headrace.datasets.minari.space_inference import SpaceInference
 from headrace.datasets.minari.spaces import space_from_json, space_to_json
@@ -107,7 +106,7 @@ def inferred(*observations):
     """The space of the observations of some episodes."""
     episodes = [episode(tree) for tree in observations]
     structure = Structure.of(episodes[0])
-    inference = SpaceInference(layout_of(structure).observations, structure.columns)
+    inference = SpaceInference(structure.roots["observations"])
     for index, each in enumerate(episodes):
         inference.see(index, structure.check(index, each))
     return inference.space()
@@ -172,7 +171,7 @@ def test_what_no_space_holds_is_refused(observations):
 def check(space, observations):
     found = episode(observations)
     structure = Structure.of(found)
-    checker = SpaceCheck("observation_space", space, layout_of(structure).observations, structure.columns)
+    checker = SpaceCheck("observation_space", space, structure.roots["observations"])
     checker.see(5, structure.check(5, found))
     assert checker.space() is space
 
@@ -250,7 +249,7 @@ REFUSED = {
     "tuple for dict": (
         spaces.Dict({"a": spaces.Discrete(2)}),
         (np.zeros(4, int),),
-        "observations: expected what .*Dict.* got a tuple",
+        "observations: expected the parts of .*Dict.* got a tuple",
     ),
     "dict for tuple": (
         spaces.Tuple([spaces.Discrete(2)]),
@@ -259,7 +258,11 @@ REFUSED = {
     ),
     "short tuple": (spaces.Tuple([spaces.Discrete(2)] * 2), (np.zeros(4, int),), "missing observations/1"),
     "array for dict": (spaces.Dict({"a": spaces.Discrete(2)}), np.zeros(4, int), "got one array"),
-    "dict for array": (spaces.Discrete(2), {"a": np.zeros(4, int)}, "observations: expected what .*Discrete"),
+    "dict for array": (
+        spaces.Discrete(2),
+        {"a": np.zeros(4, int)},
+        "observations: expected the parts of .*Discrete",
+    ),
 }
 
 

@@ -14,7 +14,7 @@ import pytest
 from gymnasium import spaces
 
 from headrace import Episode
-from headrace.datasets.minari import load_minari, save_minari
+from headrace.datasets.minari.public import load_minari, save_minari
 
 minari = pytest.importorskip("minari")
 EpisodeBuffer = pytest.importorskip("minari.data_collector.episode_buffer").EpisodeBuffer

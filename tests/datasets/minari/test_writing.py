@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from headrace import Closed, DatasetError, Episode, SpecError
-from headrace.datasets.minari import load_minari, save_minari
+from headrace.datasets.minari.public import load_minari, save_minari
 from headrace.trees import register_container
 
 Pose = register_container(namedtuple("Pose", "place heading"))
@@ -615,7 +615,7 @@ missing = sys.argv[1].split(",")
 for name in missing:
     sys.modules[name] = None
 import headrace as hr
-from headrace.datasets.minari import load_minari, save_minari
+from headrace.datasets.minari.public import load_minari, save_minari
 assert not set(sys.modules) & {"h5py", "pyarrow", "gymnasium", "minari"} - set(missing), "loaded too early"
 try:
     save_minari([hr.Episode([0.0, 1.0], [1], [0.5], [True], [False])], "line-v0", root=sys.argv[2])

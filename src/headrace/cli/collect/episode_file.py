@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace import trees
-from headrace.datasets.npz import save_npz
+from headrace.datasets.npz.public import save_npz
 from headrace.trajectories.episode import Episode
 
 # Columns that are attributes of an episode. All others are its extras.

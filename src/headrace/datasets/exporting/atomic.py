@@ -1,4 +1,4 @@
-"""Writing a file or a folder all or nothing."""
+"""Atomic writing of a file or a folder: all or nothing."""
 
 # Rules: datasets G6
 
@@ -17,27 +17,27 @@ from headrace.system import c_function, sync_file, sync_folder
 _log = logging.getLogger(__name__)
 
 _EXCHANGE, _RELATIVE_TO_CWD = 2, -100
-# Python has no call for it; a system without it has no such function.
+# Python does not wrap this function; it is None on systems without it.
 _renameat2 = c_function("renameat2")
 
 
 @contextmanager
 def writing(target: Path, overwrite: bool) -> Iterator[Path]:
-    """Gives a name beside the target to make a file or a folder at; it takes the target's place when all went well.
+    """Yields a temporary path beside the target, for a file or a folder that is renamed to the target at the end.
 
-    Where the block raises (Ctrl-C included), what it made is removed, with the parent folders that were made for it,
-    and the target stays as it was. The writer checks the complete new file before the end of the block. It is on
-    the disk before it is renamed. A process that is killed leaves at most the temporary, a hidden name beside the
-    target, never a half-written target. A folder is replaced by one exchange of names. On a file system that has none,
-    such as NFS, a killed process may leave the old folder under a hidden name only, which `whole_folder` finds.
+    If the block raises (also Ctrl-C), the temporary is removed, with the parent folders that were made for it, and the
+    target stays as it was. The block verifies the complete new file before it ends. The file is on the disk before it
+    is renamed. A killed process leaves at most the temporary, under a hidden name beside the target, and never a
+    half-written target. A folder is replaced by one exchange of names. Some file systems, such as NFS, cannot exchange
+    names: there a killed process may leave the old folder under a hidden name only, which `whole_folder` finds.
 
     Args:
-        target: where it shall be; parent folders are made as needed.
-        overwrite: an existing target is replaced, at the end.
+        target: path of the new file or folder; parent folders are made as needed.
+        overwrite: whether an existing target is replaced.
 
     Raises:
-        FileExistsError: the target is there and `overwrite` is False.
-        IsADirectoryError, NotADirectoryError: a file is to replace a folder, or a folder a file.
+        FileExistsError: the target exists and `overwrite` is False.
+        IsADirectoryError, NotADirectoryError: a file would replace a folder, or a folder a file.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -64,39 +64,41 @@ def writing(target: Path, overwrite: bool) -> Iterator[Path]:
     except BaseException:
         _remove(temporary)
         for folder in reversed(made):
-            with suppress(OSError):  # Somebody else has put something there.
+            with suppress(OSError):  # Another process has put a file there.
                 folder.rmdir()
         raise
 
 
 def _refuse_existing(target: Path) -> None:
     if os.path.lexists(target):
-        raise FileExistsError(f"{target} is there already; overwrite=True replaces it")
+        raise FileExistsError(f"{target} exists; overwrite=True replaces it")
 
 
 def _make_parents(folder: Path, made: list[Path]) -> None:
-    """Make the folder, noting each one made in `made`, outermost first."""
+    """Makes the folder and its parents, and appends each new one to `made`, outermost first."""
     missing = [folder]
     while not missing[-1].exists() and missing[-1] != missing[-1].parent:
         missing.append(missing[-1].parent)
     for each in reversed(missing[:-1]):
-        with suppress(FileExistsError):  # Another export has just made it: it is not ours to remove.
+        with suppress(FileExistsError):  # Another export has just made it, so this one must not remove it.
             each.mkdir()
             made.append(each)
 
 
 def _place(temporary: Path, target: Path) -> None:
-    """Rename to a name that must be free."""
+    """Renames to a target that must not exist."""
     if temporary.is_dir():
-        _refuse_existing(target)  # Of two exports at once the later fails: a rename replaces no full folder.
+        _refuse_existing(
+            target
+        )  # Of two exports at once the later one fails, because a rename replaces only an empty folder.
         os.rename(temporary, target)
         return
     try:
-        os.link(temporary, target)  # Unlike a rename, it refuses a name that was taken meanwhile.
+        os.link(temporary, target)  # Unlike a rename, a link refuses a name that was taken meanwhile.
     except FileExistsError:
         _refuse_existing(target)
         raise
-    except OSError:  # A file system without links.
+    except OSError:  # The file system has no links.
         _refuse_existing(target)
         os.rename(temporary, target)
         return
@@ -107,11 +109,11 @@ def _replace(temporary: Path, target: Path) -> None:
     is_folder = target.is_dir() and not target.is_symlink()
     if os.path.lexists(target) and is_folder != temporary.is_dir():
         kind = IsADirectoryError if is_folder else NotADirectoryError
-        raise kind(f"{target} is a {'folder' if is_folder else 'file'}, which this does not replace")
+        old, new = ("folder", "file") if is_folder else ("file", "folder")
+        raise kind(f"{target} is a {old}, and a {new} does not replace it")
     if not is_folder:
         os.replace(temporary, target)
         return
-    # A rename does not replace a folder that has files in it.
     if not _exchange(temporary, target):
         _step_aside(temporary, target)
     sync_folder(target.parent)
@@ -119,7 +121,7 @@ def _replace(temporary: Path, target: Path) -> None:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Lets two names change places in one step; returns False where the system or the file system cannot."""
+    """Exchanges two names in one step; returns False where the system or the file system cannot."""
     if _renameat2 is None:
         return False
     names = os.fsencode(one), os.fsencode(other)
@@ -127,7 +129,7 @@ def _exchange(one: Path, other: Path) -> bool:
 
 
 def _step_aside(temporary: Path, target: Path) -> None:
-    """Does the same in three renames; after the first, nothing has the target's name."""
+    """Exchanges two names in three renames; after the first, the target's name is free."""
     aside = _aside(target)
     os.rename(target, aside)
     try:
@@ -135,21 +137,21 @@ def _step_aside(temporary: Path, target: Path) -> None:
     except BaseException:
         os.rename(aside, target)
         raise
-    with suppress(FileNotFoundError):  # Another export has cleared it away.
+    with suppress(FileNotFoundError):  # Another export has removed it.
         os.rename(aside, temporary)
 
 
 def _aside(target: Path) -> Path:
-    # Not ".old": a copy that a user keeps under such a name must never be taken for ours, and removed.
+    # Unlike ".old", a user does not keep a copy under this name, which `_recover` would remove.
     return target.with_name(f".{target.name}.headrace-old")
 
 
 def whole_folder(target: Path) -> Path:
-    """Returns where a folder is: under its name, or aside if a process was killed while it replaced the folder."""
+    """Returns the path of a folder: its name, or a hidden name if a process was killed while it replaced the folder."""
     if os.path.lexists(target) or not _aside(target).is_dir():
         return target
     _log.warning(
-        "%s is missing: the process that replaced it was killed; what it held before is in %s",
+        "%s is missing, because the process that replaced it was killed; its old content is in %s",
         target,
         _aside(target),
     )
@@ -157,11 +159,11 @@ def whole_folder(target: Path) -> Path:
 
 
 def _recover(target: Path) -> None:
-    """Clears up after a killed process: the old folder gets its name back, or is removed if the new one has it."""
+    """Cleans up after a killed process: gives the old folder its name back, or removes it if that is taken."""
     if whole_folder(target) != target:
         os.rename(_aside(target), target)
     elif _aside(target).is_dir():
-        doomed = _temporary(target)  # Half of it must not be found as the whole.
+        doomed = _temporary(target)  # `whole_folder` must not find a half-removed folder.
         os.rename(_aside(target), doomed)
         _remove(doomed)
 

@@ -1,4 +1,4 @@
-"""Options and metadata as strict JSON and back, exactly: arrays, NaN and tuples too."""
+"""Options and metadata as strict JSON and back, exactly, with arrays, NaN and tuples."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ import numpy as np
 from headrace.errors import SpecError
 from headrace.trees import MAX_DEPTH
 
-# Marks what JSON has no form for: {"$": "tuple", "items": [...]}.
+# Marks values that JSON has no form for: {"$": "tuple", "items": [...]}.
 _MARK = "$"
 
 
 def encode(value: Any, path: str, depth: int = 0) -> Any:
-    """A value as what `json.dumps(allow_nan=False)` takes.
+    """Returns a value in the form that `json.dumps(allow_nan=False)` takes.
 
     Args:
         value: None, numbers, booleans, strings, bytes, NumPy arrays and scalars of these, and mappings with string
-            keys, lists and tuples of all that.
-        path: where it stands, for messages.
+            keys, lists and tuples of these.
+        path: place of the value, for messages.
+        depth: number of containers around the value.
 
     Raises:
-        SpecError: anything else, with its path.
+        SpecError: any other value; with its path.
 
     >>> encode({"low": (1, float("nan"))}, "options")
     {'low': {'$': 'tuple', 'items': [1, {'$': 'float', 'value': 'nan'}]}}
@@ -44,11 +45,9 @@ def encode(value: Any, path: str, depth: int = 0) -> Any:
             return {_MARK: "bytes", "value": base64.b64encode(value).decode()}
         case Mapping():
             return _encode_mapping(value, path, depth)
-        case list():
-            return [encode(each, f"{path}/{i}", depth + 1) for i, each in enumerate(value)]
-        case tuple():
+        case list() | tuple():
             items = [encode(each, f"{path}/{i}", depth + 1) for i, each in enumerate(value)]
-            return {_MARK: "tuple", "items": items}
+            return items if isinstance(value, list) else {_MARK: "tuple", "items": items}
     raise SpecError(
         f"{path}: expected numbers, strings, arrays, or mappings, lists and tuples of these, got "
         f"{type(value).__name__}"
@@ -59,7 +58,7 @@ def decode(value: Any) -> Any:
     """Returns the value that `encode` was given.
 
     Raises:
-        SpecError: anything that it does not write.
+        SpecError: anything that `encode` does not write.
 
     >>> decode(encode({"a": np.arange(3, dtype="uint8")}, "options"))
     {'a': array([0, 1, 2], dtype=uint8)}
@@ -109,7 +108,7 @@ def _decode_marked(value: dict[str, Any]) -> Any:
         case "array" | "scalar" as mark:
             dtype = np.dtype(value["dtype"])
             if dtype.kind not in "biufcUS":
-                raise ValueError(f"{dtype} is no dtype of numbers, booleans or strings")
+                raise ValueError(f"expected a dtype of numbers, booleans or strings, got {dtype}")
             data = base64.b64decode(value["data"], validate=True)
             array = np.frombuffer(data, dtype).reshape(value["shape"]).copy()
             return array if mark == "array" else array[()]

@@ -1,8 +1,8 @@
-"""What all episodes of a dataset share: the tree, the dtypes and the shapes of their arrays."""
+"""Structure that all episodes of a dataset share: the tree, the dtypes and the shapes of their arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,8 +17,17 @@ Array = np.ndarray[Any, Any]
 
 # The attributes of an episode that hold arrays, in the order of its arguments.
 PARTS = ("observations", "actions", "rewards", "terminations", "truncations", "infos", "extras")
-# Those whose arrays may have a row for the reset too, or not.
+# Their arrays have T rows, or T+1 with a row for the reset.
 FREE_PARTS = ("infos", "extras")
+
+
+def part_of(path: str) -> str:
+    """Returns the attribute of an episode that a path begins with.
+
+    >>> part_of("observations/camera")
+    'observations'
+    """
+    return path.partition("/")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +36,7 @@ class Column:
 
     Attributes:
         path: its name, such as `observations/camera`.
-        dtype: strings of any width have width 0 here: that may differ from episode to episode.
+        dtype: of strings, the kind only (width 0): each episode has its own width.
         shape: without the axis of the steps.
     """
 
@@ -35,34 +44,34 @@ class Column:
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
 
+    @classmethod
+    def of(cls, path: str, array: Array) -> Column:
+        """Returns the column of an array with a row for each step."""
+        dtype: np.dtype[Any] = array.dtype
+        return cls(path, np.dtype(dtype.kind) if dtype.kind in "US" else dtype, array.shape[1:])
+
     @property
     def part(self) -> str:
         """The attribute of the episode that the column belongs to."""
-        return self.path.partition("/")[0]
+        return part_of(self.path)
 
     @property
     def is_text(self) -> bool:
-        """Whether it holds strings (or strings of bytes), whose width is each episode's own."""
+        """Whether the column holds str or bytes, whose width is each episode's own."""
         return self.dtype.kind in "US"
-
-    def rows(self, steps: int) -> tuple[int, ...]:
-        """The numbers of rows that the column may have in an episode of `steps` steps."""
-        if self.part == "observations":
-            return (steps + 1,)
-        return (steps, steps + 1) if self.part in FREE_PARTS else (steps,)
 
     def __str__(self) -> str:
         return describe(self.dtype, self.shape)
 
 
 class Structure:
-    """The named arrays of an episode and the tree that they make; every episode of a dataset has the same.
+    """The named arrays of an episode and their tree; every episode of a dataset has the same.
 
-    Names are paths: `observations/camera`, `actions/0`, `rewards`, `infos/lives`. Whether an info or an extra has T
-    or T+1 rows, and how wide its strings are, is each episode's own.
+    Names are paths: `observations/camera`, `actions/0`, `rewards`, `infos/lives`. Free in each episode are the width
+    of strings and whether an info or an extra has T or T+1 rows.
 
     Args:
-        roots: the tree of each part of an episode with a `Column` at each leaf (see `of` and `from_json`).
+        roots: the tree of each part of an episode, with a `Column` at each leaf (see `of` and `from_json`).
 
     >>> episode = Episode({"pose": np.zeros((3, 2))}, [0, 1], [0.5, 1], [False, True], [False, False])
     >>> structure = Structure.of(episode)
@@ -78,27 +87,34 @@ class Structure:
     """
 
     def __init__(self, roots: Mapping[str, trees.Node]) -> None:
-        self._roots = dict(roots)
+        self.roots = dict(roots)
         self.columns: dict[str, Column] = {leaf.path: leaf.value for leaf in _leaves(roots)}
 
     @classmethod
-    def of(cls, episode: Episode, index: int = 0) -> Structure:
-        """The structure of the first episode, which the others must have too.
+    def of(cls, episode: Episode) -> Structure:
+        """Returns the structure of the first episode of a dataset.
 
         Raises:
-            SpecError: as `check`.
+            SpecError: the episode was changed into an invalid one, or has a key that files cannot hold.
         """
-        roots = _compile(episode, f"episode {index}: ")
-        columns = {
-            leaf.path: Column(leaf.path, _dtype(leaf.value), leaf.value.shape[1:]) for leaf in _leaves(roots)
+        whole = _checked(episode, "episode 0: ")
+        roots = {
+            part: trees.compile_tree(getattr(whole, part), lambda value: isinstance(value, np.ndarray), part)
+            for part in PARTS
         }
-        return cls({part: _with_leaves(root, columns) for part, root in roots.items()})
+        for leaf in _leaves(roots):
+            # Names are UTF-8 in files, and a NUL ends them in some formats.
+            if "\0" in leaf.path or not is_encodable(leaf.path):
+                raise SpecError(
+                    f"episode 0: {leaf.path!r}: expected keys that can be written as UTF-8, without NUL"
+                )
+        return cls({part: _map_leaves(root, Column.of) for part, root in roots.items()})
 
     def check(self, index: int, episode: Episode) -> dict[str, Array]:
-        """The episode's arrays by name, after checking that it has this structure.
+        """Returns the episode's arrays by path, after checking that it has this structure.
 
         Args:
-            index: its place in the dataset, for messages.
+            index: place of the episode in the dataset, for messages.
             episode: any.
 
         Raises:
@@ -106,55 +122,45 @@ class Structure:
         """
         # Rules: datasets G5
         where = f"episode {index}: "
-        roots = _compile(episode, where)
-        for part, root in roots.items():
-            _check_containers(self._roots[part], root, where)
-        found = {}
-        for leaf in _leaves(roots):
-            column = self.columns[leaf.path]
-            array = leaf.value
-            if _dtype(array) != column.dtype or array.shape[1:] != column.shape:
-                got = describe(_dtype(array), array.shape[1:])
-                raise SpecError(f"{where}{leaf.path}: expected {column}, got {got}")
-            found[leaf.path] = array
+        whole = _checked(episode, where)
+        found: dict[str, Array] = {}
+        for part, root in self.roots.items():
+            _collect(root, getattr(whole, part), where, found)
         return found
 
     def flatten(self, episode: Episode) -> dict[str, Array]:
-        """The arrays by name of an episode that is known to have this structure."""
-        found: dict[str, Any] = {}
-        for part, root in self._roots.items():
+        """Returns the arrays by path of an episode that is known to have this structure."""
+        found: dict[str, Array] = {}
+        for part, root in self.roots.items():
             trees.collect(root, getattr(episode, part), found)
         return found
 
-    def unflatten(
-        self,
-        arrays: Mapping[str, Any],
-        *,
-        seed: int | None = None,
-        options: Mapping[str, Any] | None = None,
-        id: int | str | None = None,  # noqa: A002 - as in Episode
-    ) -> Episode:
-        """The episode of these arrays, which it checks.
+    def unflatten(self, arrays: Mapping[str, Any], **reset: Any) -> Episode:
+        """Returns the episode of these arrays, checked.
+
+        Args:
+            arrays: by path.
+            reset: `seed`, `options` and `id` of the episode.
 
         Raises:
             SpecError: lengths that disagree, or flags before the end.
         """
-        return Episode(**self.parts(arrays), seed=seed, options=options, id=id)
+        return Episode(**self.parts(arrays), **reset)
 
     def parts(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
-        """The tree of each part of an episode with these arrays, unchecked."""
-        return {part: trees.build(root, arrays) for part, root in self._roots.items()}
+        """Returns the tree of each part of an episode with these arrays, unchecked."""
+        return {part: trees.build(root, arrays) for part, root in self.roots.items()}
 
     def to_json(self) -> Any:
-        """The tree as dicts, lists, strings and integers."""
+        """Returns the structure as dicts, lists, strings and integers."""
         return {
             part: node_to_json(root, lambda column: [column.dtype.str, list(column.shape)])
-            for part, root in self._roots.items()
+            for part, root in self.roots.items()
         }
 
     @classmethod
     def from_json(cls, data: Any) -> Structure:
-        """The structure that `to_json` described.
+        """Returns the structure that `to_json` described.
 
         Raises:
             SpecError: anything that `to_json` does not write.
@@ -165,7 +171,7 @@ class Structure:
 
 
 def describe(dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
-    """A dtype and a shape in words: `uint8[8,8,3]`.
+    """Returns a dtype and a shape in words: `uint8[8,8,3]`.
 
     >>> describe(np.dtype("uint8"), (8, 8, 3)), describe(np.dtype("U7"), ())
     ('uint8[8,8,3]', 'str[]')
@@ -174,30 +180,8 @@ def describe(dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
     return f"{name}[{','.join(map(str, shape))}]"
 
 
-def _leaves(roots: Mapping[str, trees.Node]) -> Iterator[trees.Leaf]:
-    for root in roots.values():
-        yield from trees.leaves(root)
-
-
-def _compile(episode: Episode, where: str) -> dict[str, trees.Node]:
-    try:
-        # Made anew, it is checked anew: an episode's attributes can be set to anything.
-        whole = Episode(**{part: getattr(episode, part) for part in PARTS})
-    except SpecError as error:
-        raise SpecError(f"{where}{error}") from error
-    roots = {part: trees.compile_tree(getattr(whole, part), _is_array, part) for part in PARTS}
-    for leaf in _leaves(roots):
-        # Names go into files as UTF-8, and the end of a name in some formats is a NUL.
-        if "\0" in leaf.path or not _is_encodable(leaf.path):
-            raise SpecError(f"{where}{leaf.path!r}: expected keys that can be written as UTF-8, without NUL")
-    return roots
-
-
-def _is_array(value: object) -> bool:
-    return isinstance(value, np.ndarray)
-
-
-def _is_encodable(text: str) -> bool:
+def is_encodable(text: str) -> bool:
+    """Whether a string can be written as UTF-8, which has no half of a surrogate pair."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -205,35 +189,42 @@ def _is_encodable(text: str) -> bool:
     return True
 
 
-def _dtype(array: Array) -> np.dtype[Any]:
-    dtype: np.dtype[Any] = array.dtype
-    return np.dtype(dtype.kind) if dtype.kind in "US" else dtype
+def _checked(episode: Episode, where: str) -> Episode:
+    """Returns a new episode of the same arrays: making one checks attributes that were set later."""
+    try:
+        return Episode(**{part: getattr(episode, part) for part in PARTS})
+    except SpecError as error:
+        raise SpecError(f"{where}{error}") from error
 
 
-def _with_leaves(node: trees.Node, columns: Mapping[str, Column]) -> trees.Node:
+def _leaves(roots: Mapping[str, trees.Node]) -> Iterator[trees.Leaf]:
+    for root in roots.values():
+        yield from trees.leaves(root)
+
+
+def _map_leaves(node: trees.Node, function: Callable[[str, Any], Any]) -> trees.Node:
     if isinstance(node, trees.Leaf):
-        return trees.Leaf(node.path, columns[node.path])
-    children = tuple(_with_leaves(child, columns) for child in node.children)
-    return replace(node, children=children)
+        return trees.Leaf(node.path, function(node.path, node.value))
+    return replace(node, children=tuple(_map_leaves(child, function) for child in node.children))
 
 
-def _check_containers(expected: trees.Node, found: trees.Node, where: str) -> None:
-    """Raises where the two trees have other containers or other names."""
-    if isinstance(expected, trees.Leaf) or isinstance(found, trees.Leaf):
-        if type(expected) is not type(found):
-            raise SpecError(f"{where}{expected.path}: expected {_kind(expected)}, got {_kind(found)}")
+def _collect(node: trees.Node, tree: Any, where: str, found: dict[str, Array]) -> None:
+    """Puts the arrays of a tree into `found`; raises where its containers, names or columns differ."""
+    kind = trees.kind_of(type(tree))
+    got = f"a {kind}" if kind else "an array"
+    if isinstance(node, trees.Leaf):
+        column = None if kind else Column.of(node.path, tree)
+        if column != node.value:
+            raise SpecError(f"{where}{node.path}: expected {node.value}, got {column or got}")
+        found[node.path] = tree
         return
-    if expected.kind != found.kind:
-        raise SpecError(f"{where}{expected.path}: expected {_kind(expected)}, got {_kind(found)}")
-    children = dict(zip(found.names, found.children, strict=True))
-    if set(expected.names) != set(children):
-        raise SpecError(f"{where}{trees.differences(expected.names, children, expected.path)}")
-    for name, child in zip(expected.names, expected.children, strict=True):
-        _check_containers(child, children[name], where)
-
-
-def _kind(node: trees.Node) -> str:
-    return "an array" if isinstance(node, trees.Leaf) else f"a {node.kind}"
+    if kind != node.kind:
+        raise SpecError(f"{where}{node.path}: expected a {node.kind}, got {got}")
+    children = trees.entries(tree, kind)
+    if set(node.names) != set(children):
+        raise SpecError(f"{where}{trees.differences(node.names, children, node.path)}")
+    for name, child in zip(node.names, node.children, strict=True):
+        _collect(child, children[name], where, found)
 
 
 def _column_from_json(data: Any, path: str) -> Column:

@@ -1,4 +1,4 @@
-"""The containers of a tree as JSON, with anything at the leaves."""
+"""Containers of a tree as JSON, with any description of the leaves."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _NONE = {"kind": "none"}
 
 
 def node_to_json(node: trees.Node, leaf_to_json: Callable[[Any], Any]) -> Any:
-    """A tree as dicts, lists, strings and integers.
+    """Returns a tree as dicts, lists, strings and integers.
 
     Args:
-        node: of `trees.compile_tree`.
+        node: result of `trees.compile_tree`.
         leaf_to_json: called with the value of each leaf.
 
     Raises:
-        SpecError: a class registered with optree, which only the program that registered it can build.
+        SpecError: a container is registered with optree; only the program that registered it can build it.
 
     >>> root = trees.compile_tree({"a": (1, 2)}, lambda value: isinstance(value, int))
     >>> node_to_json(root, str)
@@ -46,14 +46,16 @@ def node_to_json(node: trees.Node, leaf_to_json: Callable[[Any], Any]) -> Any:
 def node_from_json(
     data: Any, leaf_from_json: Callable[[Any, str], Any], path: str = "", depth: int = 0
 ) -> trees.Node:
-    """The tree that `node_to_json` described.
+    """Returns the tree that `node_to_json` described.
 
-    Named tuples and dataclasses come back as themselves where they were given to `register_container`, otherwise as a
+    A named tuple or a dataclass comes back as its own class if that was given to `register_container`, otherwise as a
     new class with the same name and fields.
 
     Args:
-        data: what was read.
-        leaf_from_json: called with what was written of a leaf, and its path.
+        data: the description.
+        leaf_from_json: called with the description of each leaf and its path.
+        path: of the root.
+        depth: number of containers around the root.
 
     Raises:
         SpecError: anything that `node_to_json` does not write.
@@ -62,6 +64,7 @@ def node_from_json(
         raise SpecError(f"{path or 'the tree'}: expected an array or a container, got {data!r:.80}")
     if "leaf" in data:
         return trees.Leaf(path or trees.BARE, leaf_from_json(data["leaf"], path or trees.BARE))
+    here = path or "the tree"
     kind, children = data.get("kind"), data.get("children")
     if kind == "none":
         return trees.Branch("none", type(None), path, (), (), ())
@@ -70,10 +73,10 @@ def node_from_json(
     elif kind in ("dict", "namedtuple", "dataclass") and isinstance(children, dict):
         named = children
     else:
-        raise SpecError(f"{path or 'the tree'}: expected a container with its children, got {data!r:.80}")
+        raise SpecError(f"{here}: expected a container with its children, got {data!r:.80}")
     order = tuple(named)
     if any(not name or "/" in name for name in order):
-        raise SpecError(f"{path or 'the tree'}: expected names without '/', got {order!r:.80}")
+        raise SpecError(f"{here}: expected names without '/', got {order!r:.80}")
     names = tuple(sorted(order)) if kind == "dict" else order
     built = tuple(
         node_from_json(named[name], leaf_from_json, trees.join(path, name), depth + 1) for name in names

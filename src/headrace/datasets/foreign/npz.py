@@ -1,4 +1,4 @@
-"""npz files of other origin: arrays over all episodes under the usual names."""
+"""Episodes from npz files of other tools: arrays over all episodes under the usual names."""
 
 # Rules: datasets Z3
 
@@ -6,26 +6,22 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.datasets.exporting.header import Header
-from headrace.datasets.exporting.structure import FREE_PARTS, Structure
-from headrace.datasets.npz.archive import NpzArchive
-from headrace.errors import DatasetError, SpecError
+from headrace.datasets.dataset import EpisodeDataset
+from headrace.datasets.errors import dataset_errors
+from headrace.datasets.exporting.structure import FREE_PARTS, Array, describe, part_of
+from headrace.datasets.foreign.columns import episode_of, find_columns
+from headrace.datasets.npz.archive import LENGTHS, NpzArchive
+from headrace.errors import DatasetError
 from headrace.trajectories.episode import Episode
 
 _log = logging.getLogger(__name__)
 
-Array = np.ndarray[Any, Any]
-
-_LENGTHS = "episode_lengths"
 _NEXT = "next_observations"
-# What stands under each of the names that are accepted for a part.
-_NAMES = {
+_ACCEPTED = {
     "observations": ("observations",),
     "actions": ("actions",),
     "rewards": ("rewards",),
@@ -33,135 +29,119 @@ _NAMES = {
     "truncations": ("truncations", "timeouts"),
 }
 
+_Columns = dict[str, Array]
+_Lengths = NDArray[np.int64]
 
-def header_of_foreign(archive: NpzArchive) -> tuple[Header, dict[str, Array]]:
-    """The header that the file would have had, and its arrays as `save_npz` lays them out.
+
+class ForeignNpzDataset(EpisodeDataset):
+    """Episodes of an npz file without a header, whose arrays are in memory.
+
+    Args:
+        archive: is read at once.
 
     Raises:
-        DatasetError: what is missing or does not fit.
+        DatasetError: arrays are missing or do not fit.
     """
-    found = _columns(archive)
-    lengths = _lengths(archive, found)
-    steps = int(lengths.sum())
-    if _LENGTHS not in archive.names:
-        found = _with_last_observations(archive, found, lengths)
-    for name, array in found.items():
-        part = name.partition("/")[0]
-        allowed = {steps + len(lengths)} if part == "observations" else {steps}
-        if part in FREE_PARTS:
-            allowed.add(steps + len(lengths))
-        if array.ndim == 0 or len(array) not in allowed:
-            raise DatasetError(
-                f"{archive.path}: {name}: expected {' or '.join(map(str, sorted(allowed)))} rows for {len(lengths)} "
-                f"episodes of {steps} steps, got {list(array.shape)}"
-            )
-    return _header(archive, found, lengths.tolist()), found
+
+    format_name = "npz"
+
+    def __init__(self, archive: NpzArchive) -> None:
+        self._file = archive.path
+        columns = _read_columns(archive)
+        if LENGTHS in archive.names:
+            lengths = _read_lengths(archive)
+        else:
+            lengths = _lengths_from_flags(archive, columns)
+            _insert_final_observations(archive, columns, lengths)
+        rows = {path: _rows(archive, path, array, lengths) for path, array in columns.items()}
+        self._columns = columns
+        self._offsets = {path: np.concatenate(([0], np.cumsum(each))) for path, each in rows.items()}
+        super().__init__(num_episodes=len(lengths), total_steps=int(lengths.sum()))
+
+    def _read(self, index: int) -> Episode:
+        arrays = {}
+        for path, column in self._columns.items():
+            start, stop = self._offsets[path][index : index + 2].tolist()
+            arrays[path] = column[start:stop].copy()
+        with dataset_errors(self._file, f"episode {index}"):
+            return episode_of(arrays)
+
+    def _close(self) -> None:
+        self._columns = {}
 
 
-def _columns(archive: NpzArchive) -> dict[str, Array]:
-    """The arrays by the names that `save_npz` uses; flags are bool."""
-    columns, missing = {}, []
-    for part, names in _NAMES.items():
-        there = [name for name in archive.names if name.partition("/")[0] in names]
-        if not there:
-            missing.append(" or ".join(names))
-        for name in there:
-            columns[part + name[len(name.partition("/")[0]) :]] = archive.read(name)
-    if _LENGTHS not in archive.names and not _below(archive, _NEXT):
-        missing.append(f"{_LENGTHS} or {_NEXT}")
-    if missing:
-        raise DatasetError(
-            f"{archive.path}: expected the arrays of episodes, but there is no {', no '.join(missing)}; there are "
-            f"{', '.join(archive.names) or 'none'}"
-        )
-    for part in FREE_PARTS:
-        columns.update({name: archive.read(name) for name in _below(archive, part) if name != part})
-    for name in ("terminations", "truncations"):
-        if name not in columns or columns[name].ndim != 1 or not np.isin(columns[name], (0, 1)).all():
-            raise DatasetError(f"{archive.path}: {name}: expected one array of booleans of shape [steps]")
-        columns[name] = columns[name].astype(bool)
+def _read_columns(archive: NpzArchive) -> _Columns:
+    """Reads the arrays by path; flags become bool."""
+    ends = {LENGTHS, _NEXT} & {part_of(name) for name in archive.names}
+    missing = [] if ends else [f"{LENGTHS} or {_NEXT}"]
+    found = find_columns(archive.path, archive.names, _ACCEPTED, missing)
+    columns = {path: archive.read(name) for path, name in found.items()}
+    for path in ("terminations", "truncations"):
+        flags = columns.get(path)
+        if flags is None or flags.ndim != 1 or not np.isin(flags, (0, 1)).all():
+            raise DatasetError(f"{archive.path}: {path}: expected one array of booleans of shape [steps]")
+        columns[path] = flags.astype(bool)
     return columns
 
 
-def _below(archive: NpzArchive, part: str) -> list[str]:
-    return [name for name in archive.names if name.partition("/")[0] == part]
+def _read_lengths(archive: NpzArchive) -> _Lengths:
+    lengths = archive.read(LENGTHS)
+    if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or not len(lengths) or lengths.min() < 1:
+        raise DatasetError(f"{archive.path}: {LENGTHS}: expected one or more integers above 0")
+    return lengths.astype(np.int64)
 
 
-def _lengths(archive: NpzArchive, columns: Mapping[str, Array]) -> NDArray[np.int64]:
-    if _LENGTHS in archive.names:
-        lengths = archive.read(_LENGTHS)
-        if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or not len(lengths) or lengths.min() < 1:
-            raise DatasetError(f"{archive.path}: {_LENGTHS}: expected one or more integers above 0")
-        return lengths.astype(np.int64)
-    _expect_one_length(archive, columns)
-    ends = columns["terminations"] | columns["truncations"]
-    if not len(ends):
-        raise DatasetError(f"{archive.path}: expected at least one step, got none")
-    # A tail without a flag is an episode that is not finished.
-    stops = np.union1d(np.flatnonzero(ends) + 1, [len(ends)])
-    return np.diff(stops, prepend=0).astype(np.int64)
+def _lengths_from_flags(archive: NpzArchive, columns: _Columns) -> _Lengths:
+    """Returns the lengths of episodes that end at a flag; the last one may be unfinished.
 
-
-def _expect_one_length(archive: NpzArchive, columns: Mapping[str, Array]) -> None:
-    """Raises for the array whose length is not that of most: without episode_lengths each has a row for each step."""
+    Raises:
+        DatasetError: there are no steps, or an array has another number of rows than most.
+    """
     rows = {
-        name: len(array)
-        for name, array in columns.items()
-        if array.ndim and name.partition("/")[0] not in FREE_PARTS
+        path: len(array) for path, array in columns.items() if array.ndim and part_of(path) not in FREE_PARTS
     }
     steps = Counter(rows.values()).most_common(1)[0][0]
-    for name, count in rows.items():
+    for path, count in rows.items():
         if count != steps:
             raise DatasetError(
-                f"{archive.path}: {name}: expected {steps} rows, as most arrays have, got {count}"
+                f"{archive.path}: {path}: expected {steps} rows, as most arrays have, got {count}"
             )
+    if not steps:
+        raise DatasetError(f"{archive.path}: expected at least one step, got none")
+    ends = np.flatnonzero(columns["terminations"] | columns["truncations"])
+    return np.diff(np.union1d(ends + 1, [steps]), prepend=0).astype(np.int64)
 
 
-def _with_last_observations(
-    archive: NpzArchive, columns: Mapping[str, Array], lengths: NDArray[np.int64]
-) -> dict[str, Array]:
-    """Put the last next observation of each episode behind its observations."""
+def _insert_final_observations(archive: NpzArchive, columns: _Columns, lengths: _Lengths) -> None:
+    """Inserts the last next observation of each episode after its observations."""
     stops, steps = np.cumsum(lengths), int(lengths.sum())
-    complete = dict(columns)
-    for name in [name for name in columns if name.partition("/")[0] == "observations"]:
-        following_name = _NEXT + name[len("observations") :]
-        following, array = archive.read(following_name), columns[name]
+    for path in [path for path in columns if part_of(path) == "observations"]:
+        name = _NEXT + path.removeprefix("observations")
+        following, array = archive.read(name), columns[path]
         if array.shape != following.shape or array.dtype != following.dtype or array.shape[:1] != (steps,):
             raise DatasetError(
-                f"{archive.path}: {following_name}: expected {steps} rows like those of {name} "
-                f"({array.dtype}{list(array.shape)}), got {following.dtype}{list(following.shape)}"
+                f"{archive.path}: {name}: expected {steps} rows like those of {path} "
+                f"({describe(array.dtype, array.shape)}), got {describe(following.dtype, following.shape)}"
             )
         inside = np.setdiff1d(np.arange(steps - 1), stops - 1)
         if not np.array_equal(array[inside + 1], following[inside], equal_nan=array.dtype.kind in "fc"):
             _log.warning(
-                "%s: some of %s are not the observations that follow in the same episode; those are taken",
+                "%s: some rows of %s are not the observations that follow in their episode, which are used instead",
                 archive.path,
-                following_name,
+                name,
             )
-        complete[name] = np.insert(array, stops, following[stops - 1], axis=0)
-    return complete
+        columns[path] = np.insert(array, stops, following[stops - 1], axis=0)
 
 
-def _header(archive: NpzArchive, columns: Mapping[str, Array], lengths: list[int]) -> Header:
-    """Made of stand-ins of the right lengths: the rows themselves are not looked at."""
-    header: Header | None = None
-    for index, length in enumerate(lengths):
-        parts: dict[str, Any] = {"infos": {}, "extras": {}}
-        for name, array in columns.items():
-            rows = length + (len(array) != sum(lengths))
-            _put(parts, name.split("/"), np.broadcast_to(np.zeros((), array.dtype), (rows, *array.shape[1:])))
-        try:
-            episode = Episode(**parts)
-            header = header or Header(Structure.of(episode))
-            header.add(episode, header.structure.check(index, episode))
-        except SpecError as error:
-            raise DatasetError(f"{archive.path}: episode {index}: {error}") from error
-    if header is None:
-        raise DatasetError(f"{archive.path}: expected at least one episode, got none")
-    return header
-
-
-def _put(tree: dict[str, Any], path: list[str], value: Array) -> None:
-    for name in path[:-1]:
-        tree = tree.setdefault(name, {})
-    tree[path[-1]] = value
+def _rows(archive: NpzArchive, path: str, array: Array, lengths: _Lengths) -> _Lengths:
+    """Returns the rows of each episode in an array: T, or T+1 with a row for the reset."""
+    part = part_of(path)
+    allowed = [lengths] if part != "observations" else []
+    allowed += [lengths + 1] if part in ("observations", *FREE_PARTS) else []
+    for rows in allowed:
+        if array.ndim and len(array) == rows.sum():
+            return rows
+    raise DatasetError(
+        f"{archive.path}: {path}: expected {' or '.join(str(rows.sum()) for rows in allowed)} rows for {len(lengths)} "
+        f"episodes of {lengths.sum()} steps, got {list(array.shape)}"
+    )

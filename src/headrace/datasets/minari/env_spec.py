@@ -1,4 +1,4 @@
-"""The environment that a dataset comes from: its gymnasium EnvSpec, as Minari stores it."""
+"""Environment of a dataset: its gymnasium EnvSpec, as Minari stores it."""
 
 # Rules: datasets K8
 
@@ -16,15 +16,15 @@ _logger = logging.getLogger(__name__)
 
 
 def env_spec_of(value: Any, name: str) -> EnvSpec | None:
-    """An EnvSpec from itself, from its JSON, or from the id of a registered environment; None stays None.
+    """Returns the EnvSpec of an EnvSpec, its JSON, or the id of a registered environment; None stays None.
 
     Args:
-        value: one of them.
+        value: an EnvSpec, JSON, an id or None.
         name: of the argument, for errors.
 
     Raises:
-        TypeError: something else.
-        ValueError: an id that is not registered, or JSON that is no spec.
+        TypeError: another type.
+        ValueError: the id is not registered, or the JSON does not describe a spec.
     """
     if value is None or isinstance(value, EnvSpec):
         return value
@@ -39,14 +39,14 @@ def env_spec_of(value: Any, name: str) -> EnvSpec | None:
 
 
 def env_spec_from_json(text: str, name: str) -> EnvSpec:
-    """The spec that `EnvSpec.to_json` wrote, by this gymnasium or an earlier one.
+    """Returns the spec that `EnvSpec.to_json` wrote, in this gymnasium or an earlier one.
 
     Raises:
-        ValueError: no such JSON.
+        ValueError: the JSON does not describe a spec.
     """
     try:
         data = json.loads(text)
-        # gymnasium 0.29, under which many of Minari's datasets were made, had fields that 1.0 refuses.
+        # Many datasets of Minari have specs of gymnasium 0.29, with fields that 1.0 refuses.
         fields = {field.name for field in dataclasses.fields(EnvSpec) if field.init}
         known = {key: value for key, value in data.items() if key in fields}
         return EnvSpec.from_json(json.dumps({"additional_wrappers": [], **known}))
@@ -55,10 +55,10 @@ def env_spec_from_json(text: str, name: str) -> EnvSpec:
 
 
 def env_spec_to_json(spec: EnvSpec, name: str) -> str:
-    """The JSON from which Minari's `recover_environment` makes the environment again.
+    """Returns the JSON from which Minari's `recover_environment` makes the environment again.
 
     Raises:
-        ValueError: the spec has parts that are no JSON, such as functions.
+        ValueError: JSON cannot hold a part of the spec, such as a function.
     """
     try:
         text = spec.to_json()
@@ -69,11 +69,11 @@ def env_spec_to_json(spec: EnvSpec, name: str) -> str:
 
 
 def spaces_of(spec: EnvSpec) -> tuple[gymnasium.Space[Any], gymnasium.Space[Any]] | None:
-    """The spaces of observations and actions of the environment, or None where it cannot be made here."""
+    """Returns the observation space and the action space of an environment; None if it cannot be made here."""
     try:
         env = gymnasium.make(spec)
     except Exception as error:
-        # It may need a package, a display or a licence that is not here: every library has its own error.
+        # A package, a display or a licence may be missing, and every library has its own error for that.
         _logger.info("%s cannot be made here (%s); its spaces are inferred from the data", spec.id, error)
         return None
     try:

@@ -1,4 +1,4 @@
-"""Names of Minari datasets and where they lie."""
+"""Ids of Minari datasets, and their folders."""
 
 # Rules: datasets K1, K2
 
@@ -24,10 +24,10 @@ _FORM = "letters, digits, '_' and '-', with namespaces before '/' and an integer
 
 
 def check_id(dataset_id: str) -> str:
-    """The id, if it is `name-vN` or `namespace/name-vN` (namespaces may nest).
+    """Returns the id if it is `name-vN` or `namespace/name-vN` (namespaces may nest).
 
     Raises:
-        TypeError: no string.
+        TypeError: not a string.
         ValueError: another form; the message shows a correct one.
 
     >>> check_id("demo/line-v0")
@@ -58,7 +58,7 @@ def _corrected_name(name: str) -> str:
 
 
 def datasets_root(root: str | os.PathLike[str] | None) -> Path:
-    """The folder of all datasets: the argument, else `$MINARI_DATASETS_PATH`, else `~/.minari/datasets`."""
+    """Returns the folder of all datasets: the argument, else `$MINARI_DATASETS_PATH`, else `~/.minari/datasets`."""
     if root is not None:
         return Path(root)
     from_environment = os.environ.get(ROOT_VARIABLE)
@@ -66,18 +66,18 @@ def datasets_root(root: str | os.PathLike[str] | None) -> Path:
 
 
 def namespace_folders(root: Path, dataset_id: str) -> list[Path]:
-    """The folder of each namespace that the dataset lies in, outermost first."""
+    """Returns the folder of each namespace of a dataset, outermost first."""
     parts = dataset_id.split("/")[:-1]
     return [root.joinpath(*parts[: count + 1]) for count in range(len(parts))]
 
 
 def find_data_folder(dataset: str | os.PathLike[str], root: str | os.PathLike[str] | None) -> Path:
-    """The `data` folder of a dataset that is named by an id, or by the path of its folder or of its `data`.
+    """Returns the `data` folder of a dataset, from its id, or the path of its folder or of its `data`.
 
     Raises:
         TypeError: neither a string nor a path.
-        FileNotFoundError: there is none; with the full path looked for, and similar ids that are there.
-        DatasetError: it is a file.
+        FileNotFoundError: there is no such dataset; with the full path, and similar ids in the root.
+        DatasetError: the path is a file.
     """
     named = os.fspath(dataset)
     if not isinstance(named, str):
@@ -101,7 +101,7 @@ def find_data_folder(dataset: str | os.PathLike[str], root: str | os.PathLike[st
 
 
 def list_ids(root: Path) -> list[str]:
-    """The ids of the datasets below `root`, sorted.
+    """Returns the ids of the datasets below `root`, sorted.
 
     >>> list_ids(Path("/no/such/place"))
     []
@@ -112,7 +112,7 @@ def list_ids(root: Path) -> list[str]:
 def _ids_below(folder: Path, prefix: str) -> Iterator[str]:
     try:
         entries = [entry for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith(".")]
-    except OSError:  # No folder, or one that may not be read: no ids from there.
+    except OSError:  # The folder does not exist or may not be read.
         return
     for entry in entries:
         if os.path.isdir(os.path.join(entry.path, DATA_FOLDER)):

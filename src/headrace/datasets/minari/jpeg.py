@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from headrace.datasets.exporting.structure import Array
+from headrace.errors import SpecError
 
 _START = b"\xff\xd8\xff"
 _END = b"\xff\xd9"
 
 
 def is_jpeg(row: Any) -> bool:
-    r"""Whether a row of bytes is one JPEG file: metadata alone does not tell (Minari 0.5.3 wrote both kinds).
+    r"""Whether a row of bytes is one JPEG file; the metadata does not say it, because Minari 0.5.3 wrote both kinds.
 
     >>> is_jpeg(np.zeros(4, np.uint8)), is_jpeg(b"\xff\xd8\xff...\xff\xd9")
     (False, True)
@@ -26,28 +27,31 @@ def is_jpeg(row: Any) -> bool:
     return raw.startswith(_START) and raw.rstrip(b"\0").endswith(_END)
 
 
-def decode_jpeg_rows(rows: Sequence[Any], shape: tuple[int, ...] | None) -> Array:
-    """The images of JPEG files: uint8 `[len(rows), height, width]`, or with three colours.
+def decode_jpeg_rows(rows: Sequence[Any], shape: tuple[int, ...] | None, path: str) -> Array:
+    """Decodes JPEG files: uint8 `[len(rows), height, width]`, or `[len(rows), height, width, 3]` with colours.
 
     Args:
-        rows: each the bytes of one file.
-        shape: that each image must have; None takes what they have.
+        rows: the bytes of one file each.
+        shape: of each image; None takes the shape of the first.
+        path: of the column, for errors.
 
     Raises:
-        ValueError: a row that is not an image, or images of another shape; with the row.
+        SpecError: a row is not an image, or is an image of another shape; with the path and the row.
         ImportError: Pillow is missing.
     """
     images: list[Array] = []
     for number, row in enumerate(rows):
-        image = _decode(bytes(row), number)
+        image = _decode(bytes(row), f"{path}: row {number}")
         expected = shape if shape is not None else images[0].shape if images else image.shape
         if image.size != np.prod(expected, dtype=np.int64) or image.shape[:2] != expected[:2]:
-            raise ValueError(f"row {number}: expected an image {list(expected)}, got {list(image.shape)}")
+            raise SpecError(
+                f"{path}: row {number}: expected an image {list(expected)}, got {list(image.shape)}"
+            )
         images.append(image.reshape(expected))
     return np.stack(images)
 
 
-def _decode(raw: bytes, number: int) -> Array:
+def _decode(raw: bytes, where: str) -> Array:
     try:
         from PIL import Image
     except ImportError as missing:
@@ -55,6 +59,6 @@ def _decode(raw: bytes, number: int) -> Array:
     try:
         with Image.open(io.BytesIO(raw), formats=["JPEG"]) as image:
             return np.asarray(image, np.uint8)
-    # What Pillow raises on damaged files; it refuses huge ones with an error of its own.
+    # Pillow raises these on damaged files, and the last one on huge images.
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise ValueError(f"row {number}: expected an image in JPEG: {error}") from error
+        raise SpecError(f"{where}: expected an image in JPEG: {error}") from error

@@ -1,4 +1,4 @@
-"""The spaces of observations and actions, from their arrays, where nobody gives them."""
+"""Spaces of observations and actions, inferred from their arrays."""
 
 # Rules: datasets K7
 
@@ -11,86 +11,77 @@ import numpy as np
 from gymnasium import Space, spaces
 
 from headrace import trees
-from headrace.datasets.exporting.structure import Column, describe
+from headrace.datasets.exporting.structure import Array, Column
+from headrace.datasets.minari.spaces import widest_box
 from headrace.errors import SpecError
-
-Array = np.ndarray[Any, Any]
 
 _INT64 = np.iinfo(np.int64)
 
 
 class SpaceInference:
-    """Sees the arrays of every episode, then gives the smallest space of the rules that holds them all.
+    """Infers the smallest space that holds the arrays of every episode.
 
-    Dict and Tuple for containers; MultiBinary for arrays of booleans; Box for floats (unbounded) and for arrays of
-    integers (the dtype's range, so 0..255 for uint8); Discrete from the least value (at most 0) to the greatest for
-    single integers, Discrete(2) for single booleans; Text for strings.
+    Containers become Dict and Tuple. Arrays of booleans become MultiBinary. Floats become an unbounded Box. Arrays of
+    integers become a Box of the dtype's range, which is 0..255 for uint8. Single integers become a Discrete from the
+    least value (at most 0) to the greatest, single booleans a Discrete(2), and strings a Text.
 
     Args:
-        node: the tree, with columns' names at the leaves.
-        columns: what is known of each.
+        root: the tree, with a `Column` at each leaf.
 
     Raises:
-        SpecError: numbers that no space holds.
+        SpecError: no space holds a column.
 
-    >>> node = trees.compile_tree("actions", lambda value: isinstance(value, str))
-    >>> inference = SpaceInference(node, {"actions": Column("actions", np.dtype("int64"), ())})
+    >>> leaf = trees.Leaf("actions", Column("actions", np.dtype("int64"), ()))
+    >>> inference = SpaceInference(leaf)
     >>> inference.see(0, {"actions": np.array([0, 2, 1])})
     >>> inference.space()
     Discrete(3)
     """
 
-    def __init__(self, node: trees.Node, columns: Mapping[str, Column]) -> None:
-        self._node = node
-        self._leaves = {leaf.value: _leaf_for(columns[leaf.value]) for leaf in trees.leaves(node)}
+    def __init__(self, root: trees.Node) -> None:
+        self._root = root
+        self._leaves = {leaf.path: _leaf_for(leaf.value) for leaf in trees.leaves(root)}
 
     def see(self, _: int, arrays: Mapping[str, Array]) -> None:
-        """Take in one episode."""
+        """Takes the arrays of one episode into account."""
         for path, leaf in self._leaves.items():
             leaf.see(arrays[path])
 
     def space(self) -> Space[Any]:
-        """The space of all that was seen."""
-        return self._space(self._node)
+        """Returns the space of all episodes so far."""
+        return self._space(self._root)
 
     def _space(self, node: trees.Node) -> Space[Any]:
         if isinstance(node, trees.Leaf):
-            return self._leaves[node.value].space()
+            return self._leaves[node.path].space()
+        children = [self._space(child) for child in node.children]
         if node.kind in ("tuple", "namedtuple"):
-            return spaces.Tuple([self._space(child) for child in node.children])
-        return spaces.Dict(
-            {name: self._space(child) for name, child in zip(node.names, node.children, strict=True)}
-        )
+            return spaces.Tuple(children)
+        return spaces.Dict(dict(zip(node.names, children, strict=True)))
 
 
 class _Fixed:
-    """An array whose dtype and shape say it all."""
+    """Space of an array, which its dtype and shape determine."""
 
     def __init__(self, column: Column) -> None:
-        self._column = column
+        self._dtype, self._shape = column.dtype.newbyteorder("="), column.shape
 
-    def see(self, _: Array) -> None:
-        """Its values change nothing."""
+    def see(self, array: Array) -> None:
+        """Does nothing: the values do not change the space."""
 
     def space(self) -> Space[Any]:
-        dtype, shape = self._column.dtype.newbyteorder("="), self._column.shape
-        if dtype.kind == "f":
-            return spaces.Box(-np.inf, np.inf, shape, dtype)
-        if dtype.kind == "b":
-            # A MultiBinary of no places does not exist.
-            return (
-                spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
-                if all(shape)
-                else spaces.Box(0, 1, shape, dtype)
-            )
-        return spaces.Box(int(np.iinfo(dtype).min), int(np.iinfo(dtype).max), shape, dtype)
+        shape = self._shape
+        # A MultiBinary with an axis of length 0 does not exist.
+        if self._dtype.kind == "b" and all(shape):
+            return spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
+        return widest_box(self._dtype, shape)
 
 
-class _Whole:
-    """Single integers or booleans."""
+class _Integers(_Fixed):
+    """Space of single integers or booleans."""
 
     def __init__(self, column: Column) -> None:
-        self._column = column
+        super().__init__(column)
         self._least, self._greatest = 0, int(column.dtype.kind == "b")
 
     def see(self, array: Array) -> None:
@@ -99,37 +90,38 @@ class _Whole:
 
     def space(self) -> Space[Any]:
         size = self._greatest - self._least + 1
-        if self._greatest > _INT64.max or size > _INT64.max:  # More than Discrete counts.
-            return _Fixed(self._column).space()
-        return spaces.Discrete(size, start=self._least)
+        # Discrete holds at most 2**63 - 1 values.
+        is_discrete = self._greatest <= _INT64.max and size <= _INT64.max
+        return spaces.Discrete(size, start=self._least) if is_discrete else super().space()
 
 
 class _Text:
-    """Single strings."""
+    """Space of single strings."""
 
     def __init__(self) -> None:
         self._longest = 1
         self._characters: set[str] = set()
 
     def see(self, array: Array) -> None:
-        texts = np.unique(array).tolist()
-        decoded = [text.decode("utf-8", "replace") if isinstance(text, bytes) else text for text in texts]
-        self._longest = max(self._longest, *map(len, decoded))
-        self._characters.update(*decoded)
+        texts = [as_text(text) for text in np.unique(array).tolist()]
+        self._longest = max(self._longest, *map(len, texts))
+        self._characters.update(*texts)
 
     def space(self) -> Space[Any]:
         return spaces.Text(self._longest, min_length=0, charset="".join(sorted(self._characters)))
 
 
-def _leaf_for(column: Column) -> _Fixed | _Whole | _Text:
-    kind, is_single = column.dtype.kind, column.shape == ()
+def as_text(text: str | bytes) -> str:
+    """Returns a string, or bytes decoded as UTF-8."""
+    return text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+
+
+def _leaf_for(column: Column) -> _Fixed | _Text:
+    kind, is_single = column.dtype.kind, not column.shape
     if kind in "US" and is_single:
         return _Text()
-    if kind in "biu" and is_single:
-        return _Whole(column)
     if kind in "biuf":
-        return _Fixed(column)
-    got = describe(column.dtype, column.shape)
+        return _Integers(column) if is_single and kind != "f" else _Fixed(column)
     raise SpecError(
-        f"{column.path}: expected real numbers, booleans or one string a step, got {got}: no space holds it"
+        f"{column.path}: expected real numbers, booleans or one string a step, got {column}: no space holds it"
     )

@@ -8,7 +8,6 @@ The form is that of `minari/serialization.py` of Minari 0.5: infinite bounds are
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,15 +15,25 @@ from gymnasium import Space, spaces
 
 from headrace.trees import join
 
-_WRITTEN = "Box, Discrete, MultiDiscrete, MultiBinary, Dict, Tuple, Text"
+# Maps each key in Minari's form to the attribute of the space.
+_ATTRIBUTES: dict[type[Space[Any]], dict[str, str]] = {
+    spaces.Box: {"dtype": "dtype", "shape": "shape", "low": "low", "high": "high"},
+    spaces.Discrete: {"dtype": "dtype", "start": "start", "n": "n"},
+    spaces.MultiDiscrete: {"dtype": "dtype", "nvec": "nvec", "start": "start"},
+    spaces.MultiBinary: {"n": "n"},
+    spaces.Dict: {},
+    spaces.Tuple: {},
+    spaces.Text: {"max_length": "max_length", "min_length": "min_length", "charset": "characters"},
+}
+_WRITTEN = ", ".join(kind.__name__ for kind in _ATTRIBUTES)
 
 
 def space_to_json(space: Space[Any], path: str) -> str:
-    """The space as Minari writes it.
+    """Returns the space in Minari's form.
 
     Args:
         space: of the seven kinds that Minari has a form for, or of kinds derived from them.
-        path: what to call it in errors.
+        path: name of the space in errors.
 
     Raises:
         ValueError: another space; with its path.
@@ -36,28 +45,34 @@ def space_to_json(space: Space[Any], path: str) -> str:
 
 
 def unbounded(space: Any) -> Any:
-    """The same structure, shapes and dtypes, and each box as wide as its dtype; None stays None.
+    """Returns a space of the same structure, shapes and dtypes, with boxes as wide as their dtypes; None stays None.
 
     >>> unbounded(spaces.Dict({"a": spaces.Box(0, 1, (2,)), "b": spaces.Discrete(3)}))
     Dict('a': Box(-inf, inf, (2,), float32), 'b': Discrete(3))
     """
-    if isinstance(space, spaces.Dict):
-        return spaces.Dict({name: unbounded(child) for name, child in space.spaces.items()})
-    if isinstance(space, spaces.Tuple):
-        return spaces.Tuple([unbounded(child) for child in space.spaces])
-    if not isinstance(space, spaces.Box):
-        return space
-    if space.dtype.kind == "f":
-        return spaces.Box(-np.inf, np.inf, space.shape, space.dtype.type)
-    limits = np.iinfo(space.dtype)
-    return spaces.Box(int(limits.min), int(limits.max), space.shape, space.dtype.type)
+    match space:
+        case spaces.Dict():
+            return spaces.Dict({name: unbounded(child) for name, child in space.spaces.items()})
+        case spaces.Tuple():
+            return spaces.Tuple([unbounded(child) for child in space.spaces])
+        case spaces.Box():
+            return widest_box(space.dtype, space.shape)
+    return space
+
+
+def widest_box(dtype: np.dtype[Any], shape: tuple[int, ...]) -> spaces.Box[Any]:
+    """Returns the box of all numbers of a dtype."""
+    if dtype.kind == "f":
+        return spaces.Box(-np.inf, np.inf, shape, dtype.type)
+    low, high = (0, 1) if dtype.kind == "b" else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
+    return spaces.Box(low, high, shape, dtype.type)
 
 
 def space_from_json(text: Any) -> Space[Any]:
-    """The space that `space_to_json`, or Minari, wrote.
+    """Returns the space that `space_to_json`, or Minari, wrote.
 
     Raises:
-        ValueError: no description of a space.
+        ValueError: the text does not describe a space.
 
     >>> space_from_json('{"type": "Discrete", "dtype": "int64", "start": 1, "n": 3}')
     Discrete(3, start=1)
@@ -69,56 +84,32 @@ def space_from_json(text: Any) -> Space[Any]:
 
 
 def _describe(space: Any, path: str) -> dict[str, Any]:
-    for kind, describe in _DESCRIBE.items():
-        if isinstance(space, kind):
-            return {"type": kind.__name__, **describe(space, path)}
-    got = type(space).__name__
-    raise ValueError(f"{path}: Minari has no form for the space {got}; it has {_WRITTEN}")
+    kind = next((kind for kind in _ATTRIBUTES if isinstance(space, kind)), None)
+    if kind is None:
+        got = type(space).__name__
+        raise ValueError(f"{path}: Minari has no form for the space {got}; it has {_WRITTEN}")
+    if kind is spaces.Dict:
+        values = {key: _describe(each, join(path, str(key))) for key, each in space.spaces.items()}
+        return {"type": "Dict", "subspaces": values}
+    if kind is spaces.Tuple:
+        each = [_describe(each, join(path, str(index))) for index, each in enumerate(space.spaces)]
+        return {"type": "Tuple", "subspaces": each}
+    return {
+        "type": kind.__name__,
+        **{key: _plain(getattr(space, name)) for key, name in _ATTRIBUTES[kind].items()},
+    }
 
 
-def _describe_box(space: spaces.Box[Any], _: str) -> dict[str, Any]:
-    low, high = (_numbers(bound) for bound in (space.low, space.high))
-    return {"dtype": str(space.dtype), "shape": list(space.shape), "low": low, "high": high}
-
-
-def _describe_discrete(space: spaces.Discrete[Any], _: str) -> dict[str, Any]:
-    return {"dtype": str(space.dtype), "start": int(space.start), "n": int(space.n)}
-
-
-def _describe_multi_discrete(space: spaces.MultiDiscrete[Any], _: str) -> dict[str, Any]:
-    return {"dtype": str(space.dtype), "nvec": space.nvec.tolist(), "start": space.start.tolist()}
-
-
-def _describe_multi_binary(space: spaces.MultiBinary, _: str) -> dict[str, Any]:
-    return {"n": space.n if isinstance(space.n, int) else list(space.n)}
-
-
-def _describe_dict(space: spaces.Dict, path: str) -> dict[str, Any]:
-    return {"subspaces": {key: _describe(each, join(path, str(key))) for key, each in space.spaces.items()}}
-
-
-def _describe_tuple(space: spaces.Tuple[Any], path: str) -> dict[str, Any]:
-    return {"subspaces": [_describe(each, join(path, str(index))) for index, each in enumerate(space.spaces)]}
-
-
-def _describe_text(space: spaces.Text, _: str) -> dict[str, Any]:
-    return {"max_length": space.max_length, "min_length": space.min_length, "charset": space.characters}
-
-
-def _numbers(bound: Any) -> Any:
-    # JSON knows no float but Python's; the narrower ones go into it exactly.
-    return (bound.astype(np.float64) if bound.dtype.kind == "f" else bound).tolist()
-
-
-_DESCRIBE: dict[type[Space[Any]], Callable[[Any, str], dict[str, Any]]] = {
-    spaces.Box: _describe_box,
-    spaces.Discrete: _describe_discrete,
-    spaces.MultiDiscrete: _describe_multi_discrete,
-    spaces.MultiBinary: _describe_multi_binary,
-    spaces.Dict: _describe_dict,
-    spaces.Tuple: _describe_tuple,
-    spaces.Text: _describe_text,
-}
+def _plain(value: Any) -> Any:
+    """Returns an attribute of a space as a value of JSON."""
+    if isinstance(value, np.dtype):
+        return str(value)
+    if isinstance(value, np.ndarray):
+        # A number in JSON is a float64, which holds the narrower floats exactly.
+        return (value.astype(np.float64) if value.dtype.kind == "f" else value).tolist()
+    if isinstance(value, np.integer):
+        return int(value)
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _build(data: dict[str, Any]) -> Space[Any]:
@@ -139,7 +130,6 @@ def _build(data: dict[str, Any]) -> Space[Any]:
         case "Tuple":
             return spaces.Tuple([_build(each) for each in data["subspaces"]])
         case "Text":
-            lengths = {"min_length": data["min_length"], "charset": data["charset"]}
-            return spaces.Text(data["max_length"], **lengths)
+            return spaces.Text(data["max_length"], min_length=data["min_length"], charset=data["charset"])
         case kind:
             raise ValueError(f"expected one of the spaces {_WRITTEN}, got {kind!r}")

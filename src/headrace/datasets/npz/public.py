@@ -1,4 +1,4 @@
-"""Episodes in one npz file."""
+"""Public functions for npz files."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.datasets.dataset import EpisodeDataset
-from headrace.datasets.exporting.saving import save_file
-from headrace.datasets.npz.reading import NpzDataset, check_written
+from headrace.datasets.exporting.export import export
+from headrace.datasets.exporting.header import Header, check_metadata
+from headrace.datasets.npz.reading import open_npz
 from headrace.datasets.npz.writing import NpzWriter
 from headrace.datasets.progress import Report
 from headrace.trajectories.episode import Episode
@@ -29,30 +30,29 @@ def save_npz(
     overwrite: bool = False,
     progress: bool | Report | None = None,
 ) -> Path:
-    """Write episodes to an npz file, all or nothing.
+    """Writes episodes to an npz file, all or nothing.
 
-    The arrays of all episodes stand one behind the other: `observations/...` has `sum(T_i + 1)` rows, `actions/...`,
-    `rewards`, `terminations` and `truncations` have `sum(T_i)`, `infos/...` and `extras/...` as many as the episodes
-    had; `episode_lengths` is int64[E], the T_i. `numpy.load(path, allow_pickle=False)` reads every one. One episode at
-    a time is in memory.
+    Each array holds the rows of all episodes, one episode after the other. With T_i transitions in episode i,
+    `observations/...` has `sum(T_i + 1)` rows. `actions/...`, `rewards`, `terminations` and `truncations` have
+    `sum(T_i)` rows. `infos/...` and `extras/...` have as many rows as were recorded. `episode_lengths` is int64[E], the
+    T_i. `numpy.load(path, allow_pickle=False)` reads every array. One episode at a time is in memory.
 
     Args:
         source: an iterable of `hr.Episode`, or a Replay.
         path: of the file; `.npz` is added if it is missing.
-        compressed: smaller files that take longer to write.
-        metadata: anything that is to be in `dataset.metadata` when it is read: a mapping of numbers, strings, arrays,
-            lists and mappings.
-        overwrite: replace a file that is there, once the new one is complete.
+        compressed: whether the arrays are compressed: smaller files that take longer to write.
+        metadata: content of `dataset.metadata` after reading: numbers, strings, arrays, lists and mappings by name.
+        overwrite: whether an existing file is replaced, once the new one is complete.
         progress: True for a bar, or a callable `f(done, total)`.
 
     Returns:
         The path of the file, with its suffix.
 
     Raises:
-        FileExistsError: the file is there and `overwrite` is False.
-        SpecError: an episode that is unlike the first; with its number and the path of the array.
-        TypeError: something that is not an episode.
-        ValueError: no episodes.
+        FileExistsError: the file exists and `overwrite` is False.
+        SpecError: an episode has another structure than the first; with its number and the path of the array.
+        TypeError: an element of the source is not an episode.
+        ValueError: the source has no episodes.
 
     >>> import tempfile, headrace as hr
     >>> episode = hr.Episode([0.0, 1.0], [1], [1.0], [True], [False], seed=7)
@@ -61,37 +61,37 @@ def save_npz(
     ('line.npz', True)
     """
     # Rules: datasets Z1
-    return save_file(
+    check_metadata(metadata)
+    return export(
         source,
         with_suffix(path),
-        lambda temporary, header: NpzWriter(temporary, header, compressed),
-        check_written,
-        metadata=metadata,
+        lambda temporary, structure: NpzWriter(temporary, Header(structure, metadata), compressed),
         overwrite=overwrite,
         progress=progress,
     )
 
 
 def load_npz(path: str | os.PathLike[str]) -> EpisodeDataset:
-    """Open an npz file of episodes: one of `save_npz`, or another's with the same names.
+    """Opens an npz file of episodes, written by `save_npz` or by another tool.
 
-    A file of another origin needs `observations`, `actions`, `rewards`, `terminations` (or `terminals`), `truncations`
+    A file of another tool needs `observations`, `actions`, `rewards`, `terminations` (or `terminals`), `truncations`
     (or `timeouts`), and either `episode_lengths` or `next_observations`. All arrays are read into memory at once.
 
     Args:
         path: of the file; `.npz` may be left out.
 
     Raises:
-        FileNotFoundError: no such file.
-        DatasetError: no npz file, a damaged one, or arrays that do not fit; with the file and the array.
+        FileNotFoundError: the file does not exist.
+        DatasetError: the file is not an npz file, is damaged, or has arrays that do not fit; with the file and the
+            array.
     """
     # Rules: datasets Z3
     found = Path(path)
-    return NpzDataset(found if found.exists() else with_suffix(found))
+    return open_npz(found if found.exists() else with_suffix(found))
 
 
 def with_suffix(path: str | os.PathLike[str]) -> Path:
-    """The path with `.npz` at its end.
+    """Returns the path with `.npz` at its end.
 
     >>> str(with_suffix("data.v1")), str(with_suffix("data.npz"))
     ('data.v1.npz', 'data.npz')

@@ -1,107 +1,73 @@
-"""Episodes out of the concatenated arrays of an npz file."""
+"""Episodes from the concatenated arrays of an npz file."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from headrace.datasets.dataset import EpisodeDataset
-from headrace.datasets.exporting.header import Header
-from headrace.datasets.foreign.npz import header_of_foreign
-from headrace.datasets.npz.archive import NpzArchive
-from headrace.datasets.npz.writing import HEADER, LENGTHS, MARK
-from headrace.errors import DatasetError, SpecError
-from headrace.trajectories.episode import Episode
+from headrace.datasets.errors import dataset_errors
+from headrace.datasets.exporting.header import EpisodeFacts, Header
+from headrace.datasets.exporting.structure import Array, describe
+from headrace.datasets.foreign.npz import ForeignNpzDataset
+from headrace.datasets.header_dataset import HeaderDataset
+from headrace.datasets.npz.archive import HEADER, LENGTHS, MARK, NpzArchive
+from headrace.errors import DatasetError
 
-Array = np.ndarray[Any, Any]
+
+def open_npz(path: Path) -> EpisodeDataset:
+    """Opens a file for `load_npz`."""
+    with closing(NpzArchive(path)) as archive:
+        if HEADER in archive.names or archive.comment == MARK:
+            return NpzDataset(archive)
+        return ForeignNpzDataset(archive)
 
 
-class NpzDataset(EpisodeDataset):
-    """The episodes of an npz file, whose arrays are in memory.
+class NpzDataset(HeaderDataset):
+    """Episodes of a file of `save_npz`, whose arrays are in memory.
 
     Args:
-        path: of the file.
+        archive: is read at once.
 
     Raises:
-        FileNotFoundError, DatasetError: as `load_npz`.
+        DatasetError: the file is damaged, or its arrays do not fit its header.
     """
 
     format_name = "npz"
 
-    def __init__(self, path: Path) -> None:
-        with NpzArchive(path) as archive:
-            self._path = archive.path
-            if HEADER in archive.names or archive.comment == MARK:
-                self._header, self._arrays = _read_own(archive)
-            else:
-                self._header, self._arrays = header_of_foreign(archive)
-        self._offsets: dict[str, NDArray[np.int64]] = {
-            name: self._header.offsets(column) for name, column in self._header.structure.columns.items()
-        }
-        lengths = self._header.lengths
-        super().__init__(num_episodes=len(lengths), total_steps=sum(lengths), metadata=self._header.metadata)
+    def __init__(self, archive: NpzArchive) -> None:
+        super().__init__(archive.path, _read_header(archive))
+        columns = self._header.structure.columns.values()
+        self._offsets = {column.path: self._header.offsets(column) for column in columns}
+        self._columns = {column.path: archive.read(column.path) for column in columns}
+        for column in columns:
+            got = self._columns[column.path]
+            shape = int(self._offsets[column.path][-1]), *column.shape
+            dtype = self._header.widest(column)
+            if (got.shape, got.dtype) != (shape, dtype):
+                raise DatasetError(
+                    f"{archive.path}: {column.path}: expected {describe(dtype, shape)}, as the lengths of the episodes "
+                    f"say, got {describe(got.dtype, got.shape)}"
+                )
 
-    def _read(self, index: int) -> Episode:
-        facts = self._header.episode(index)
+    def _arrays(self, index: int, facts: EpisodeFacts) -> dict[str, Array]:
         arrays = {}
-        for name, array in self._arrays.items():
-            start, stop = self._offsets[name][index : index + 2].tolist()
-            # A copy: what is done to the episode is not done to the dataset.
-            arrays[name] = array[start:stop].astype(facts.dtypes.get(name, array.dtype))
-        try:
-            return self._header.structure.unflatten(
-                arrays, seed=facts.seed, options=facts.options, id=facts.id
-            )
-        except SpecError as error:
-            raise DatasetError(f"{self._path}: episode {index}: {error}") from error
+        for path, column in self._columns.items():
+            start, stop = self._offsets[path][index : index + 2].tolist()
+            # A copy, so that changes to the episode do not change the dataset.
+            arrays[path] = column[start:stop].astype(facts.dtypes.get(path, column.dtype))
+        return arrays
 
     def _close(self) -> None:
-        self._arrays = {}
+        self._columns = {}
 
 
-def check_written(path: Path, header: Header) -> None:
-    """Read a file that was just written, and compare it with what was to be in it.
-
-    Raises:
-        DatasetError: it is not that.
-    """
-    # Rules: datasets G6
-    with NpzArchive(path) as archive:
-        if archive.read(HEADER).item() != header.to_json():
-            raise DatasetError(f"{path}: the header was not written as it is")
-        if archive.read(LENGTHS).tolist() != header.lengths:
-            raise DatasetError(f"{path}: the lengths were not written as they are")
-        for name, column in header.structure.columns.items():
-            expected = ((int(header.offsets(column)[-1]), *column.shape), header.widest(column))
-            found = archive.verify(name)
-            if found != expected:
-                raise DatasetError(f"{path}: {name}: expected {expected}, got {found}")
-
-
-def _read_own(archive: NpzArchive) -> tuple[Header, dict[str, Array]]:
+def _read_header(archive: NpzArchive) -> Header:
     text = archive.read(HEADER)
-    if text.shape or text.dtype.kind != "U":
-        raise DatasetError(
-            f"{archive.path}: {HEADER}: expected one string, got {text.dtype}{list(text.shape)}"
-        )
-    try:
+    with dataset_errors(archive.path, HEADER):
+        if text.shape or text.dtype.kind != "U":
+            raise ValueError(f"expected one string, got {describe(text.dtype, text.shape)}")
         header = Header.from_json(text.item())
-    except SpecError as error:
-        raise DatasetError(f"{archive.path}: {HEADER}: {error}") from error
-    lengths = archive.read(LENGTHS)
-    if lengths.tolist() != header.lengths:
-        raise DatasetError(f"{archive.path}: {LENGTHS}: they are not those of the header")
-    arrays = {}
-    for name, column in header.structure.columns.items():
-        array = archive.read(name)
-        shape, dtype = (int(header.offsets(column)[-1]), *column.shape), header.widest(column)
-        if array.shape != shape or array.dtype != dtype:
-            raise DatasetError(
-                f"{archive.path}: {name}: expected {dtype}{list(shape)}, as the lengths of the episodes say, got "
-                f"{array.dtype}{list(array.shape)}"
-            )
-        arrays[name] = array
-    return header, arrays
+    if archive.read(LENGTHS).tolist() != header.lengths:
+        raise DatasetError(f"{archive.path}: {LENGTHS}: expected the lengths in the header, got others")
+    return header

@@ -1,4 +1,4 @@
-"""Episodes in one Parquet file."""
+"""Public functions for Parquet files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.datasets.dataset import EpisodeDataset
-from headrace.datasets.exporting.saving import save_file
+from headrace.datasets.exporting.export import export
+from headrace.datasets.exporting.header import Header, check_metadata
 from headrace.datasets.progress import Report
 from headrace.trajectories.episode import Episode
 
@@ -25,30 +26,30 @@ def save_parquet(
     overwrite: bool = False,
     progress: bool | Report | None = None,
 ) -> Path:
-    """Write episodes to a Parquet file, all or nothing.
+    """Writes episodes to a Parquet file, all or nothing.
 
-    An episode of T steps is T + 1 rows, the last with the final observation; what has T values is null there. Columns
-    are `episode_id`, `step`, `is_final` and the arrays by name (`observations/camera`): plain columns where a step is
-    one value, else lists of the flat values, whose shape and dtype stand in the file's metadata. A row group holds
-    whole episodes, or a part of a long one.
+    An episode of T steps has T + 1 rows. The last row has the final observation; columns of T values are null there.
+    The columns are `episode_id`, `step`, `is_final` and the arrays by name (`observations/camera`). One value a step
+    is a plain column. An array is a list of its flat values, whose shape and dtype are in the file's metadata. A row
+    group holds whole episodes, or a part of a long one.
 
     Args:
         source: an iterable of `hr.Episode`, or a Replay.
         path: of the file.
         compression: any that pyarrow knows: "zstd", "snappy", "gzip", "lz4", "brotli", "none".
-        metadata: anything that is to be in `dataset.metadata` when it is read: a mapping of numbers, strings, arrays,
-            lists and mappings.
-        overwrite: replace a file that is there, once the new one is complete.
+        metadata: content of `dataset.metadata` after reading: numbers, strings, arrays, lists and mappings by name.
+        overwrite: whether an existing file is replaced, once the new one is complete.
         progress: True for a bar, or a callable `f(done, total)`.
 
     Returns:
         The path of the file.
 
     Raises:
-        FileExistsError: the file is there and `overwrite` is False.
-        SpecError: an episode that is unlike the first, or a dtype that Arrow does not have; with the path of the array.
-        TypeError: something that is not an episode.
-        ValueError: no episodes, or a compression that pyarrow does not know.
+        FileExistsError: the file exists and `overwrite` is False.
+        SpecError: an episode has another structure than the first, or a dtype that Arrow does not have; with the path
+            of the array.
+        TypeError: an element of the source is not an episode.
+        ValueError: the source has no episodes, or pyarrow does not know the compression.
         ImportError: pyarrow is not installed.
 
     >>> import tempfile, headrace as hr
@@ -58,25 +59,23 @@ def save_parquet(
     True
     """
     # Rules: datasets Q1-Q3
-    from headrace.datasets.parquet.reading import check_written
     from headrace.datasets.parquet.writing import ParquetWriter, check_compression
 
     check_compression(compression)
-    return save_file(
+    check_metadata(metadata)
+    return export(
         source,
         Path(path),
-        lambda temporary, header: ParquetWriter(temporary, header, compression),
-        check_written,
-        metadata=metadata,
+        lambda temporary, structure: ParquetWriter(temporary, Header(structure, metadata), compression),
         overwrite=overwrite,
         progress=progress,
     )
 
 
 def load_parquet(path: str | os.PathLike[str]) -> EpisodeDataset:
-    """Open a Parquet file of episodes: one of `save_parquet`, or another's with the same names.
+    """Opens a Parquet file of episodes, written by `save_parquet` or by another tool.
 
-    Opening reads no steps; an episode is read with the row groups that it lies in. A file of another origin needs
+    Opening reads no steps. An episode is read with the row groups that it lies in. A file of another tool needs
     `episode_id` (or `episode_index`), `is_final`, `observations`, `actions`, `rewards` (or their singulars),
     `terminations` (or `terminated`) and `truncations` (or `truncated`).
 
@@ -84,8 +83,8 @@ def load_parquet(path: str | os.PathLike[str]) -> EpisodeDataset:
         path: of the file.
 
     Raises:
-        FileNotFoundError: no such file.
-        DatasetError: no Parquet file, a damaged one, or columns that are missing or do not fit.
+        FileNotFoundError: the file does not exist.
+        DatasetError: the file is not a Parquet file, is damaged, or has columns that are missing or do not fit.
         ImportError: pyarrow is not installed.
     """
     # Rules: datasets Q4

@@ -4,34 +4,35 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from headrace.datasets.arrow import pa, parquet
 from headrace.datasets.exporting.header import Header
-from headrace.datasets.parquet.columns import EPISODE, FINAL, KEY, STEP, schema_of, to_arrow
-from headrace.datasets.parquet.pyarrow import pa, parquet
-from headrace.errors import SpecError
+from headrace.datasets.exporting.structure import Array
+from headrace.datasets.parquet.columns import KEY, schema_of, to_arrow
+from headrace.datasets.parquet.reading import ParquetDataset
+from headrace.datasets.parquet.rows import ParquetRows
+from headrace.errors import DatasetError, SpecError
+from headrace.trajectories.episode import Episode
 
-Array = np.ndarray[Any, Any]
-
-# A row group is cut at so many rows; or before the next episode would bring it over so many bytes, since to read one
-# episode is to read its row group; or within an episode at what a writer can still hold.
-ROWS = 65_536
+# A row group ends before an episode that would take it beyond one of these limits: to read an episode, its whole row
+# group is read.
+_ROWS = 65_536
 _BYTES = 16 << 20
-_BYTES_OF_ONE_EPISODE = 32 << 20
+# An episode beyond this size is cut into several row groups, which limits the memory of the writer.
+_EPISODE_BYTES = 32 << 20
 
 
 def check_compression(compression: str) -> None:
-    """Refuse a compression that pyarrow does not have.
+    """Refuses a compression that pyarrow does not have.
 
     Raises:
         ValueError: with its name.
     """
-    with suppress(ValueError, TypeError, AttributeError):  # No name of a compression at all.
+    with suppress(ValueError, TypeError, AttributeError):  # Not the name of a compression.
         if compression.lower() == "none" or pa.Codec.is_available(compression.lower()):
             return
     raise ValueError(f"compression: expected one that pyarrow has, such as 'zstd', got {compression!r}")
@@ -42,85 +43,88 @@ class ParquetWriter:
 
     Args:
         path: of the file.
-        header: complete at `finish`.
+        header: without episodes.
         compression: a name that pyarrow knows.
 
     Raises:
-        SpecError: a dtype that Arrow does not have.
+        SpecError: Arrow does not have a dtype.
     """
 
     def __init__(self, path: Path, header: Header, compression: str) -> None:
+        self._path = path
         self._header = header
         self._schema = schema_of(header.structure)
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = self._pending_bytes = 0
-        self._row_bytes = sum(
-            max(1, column.dtype.itemsize) * math.prod(column.shape)
-            for column in header.structure.columns.values()
-        )
-        # The footer's schema is written at the end, by `finish`: it has the header in it.
+        columns = header.structure.columns.values()
+        self._row_bytes = sum(max(1, each.dtype.itemsize) * math.prod(each.shape) for each in columns)
+        # `finish` writes the schema to the footer, with the complete header.
         self._file = parquet.ParquetWriter(
             path,
             self._schema,
             compression=compression,
-            use_dictionary=_repetitive(self._schema),
+            use_dictionary=_columns_with_dictionary(self._schema),
             write_page_checksum=True,
             store_schema=False,
         )
 
-    def append(self, index: int, arrays: Mapping[str, Array]) -> None:
-        """Take the next episode: its rows are written with those of its neighbours, or alone where they are many."""
-        rows = len(arrays["rewards"]) + 1
-        batch = self._batch(index, arrays, rows)
-        too_many = self._pending_rows + rows > ROWS or self._pending_bytes + batch.nbytes > _BYTES
-        if too_many:
+    def append(self, index: int, episode: Episode, arrays: dict[str, Array]) -> None:
+        """Takes the next episode, whose rows are written with those of the episodes around it."""
+        self._header.add(episode, arrays)
+        batch = self._batch(index, arrays, len(episode) + 1)
+        if self._pending_rows + len(batch) > _ROWS or self._pending_bytes + batch.nbytes > _BYTES:
             self._flush()
         self._pending.append(batch)
-        self._pending_rows += rows
+        self._pending_rows += len(batch)
         self._pending_bytes += batch.nbytes
 
     def finish(self) -> None:
-        """Write what is left, and the footer."""
+        """Writes the last row group and the footer, and verifies the file.
+
+        Raises:
+            DatasetError: the file holds something else.
+        """
         self._flush()
         text = self._header.to_json()
         schema = self._schema.with_metadata({KEY: text})
-        # As Arrow itself stores a schema with its metadata.
+        # The form in which Arrow itself stores a schema with its metadata.
         encoded = base64.b64encode(schema.serialize().to_pybytes()).decode()
         self._file.add_key_value_metadata({KEY: text, "ARROW:schema": encoded})
         self._file.close()
+        # Rules: datasets G6
+        with ParquetDataset(ParquetRows(self._path)) as written:
+            if written.header_text() != self._header.to_json():
+                raise DatasetError(f"{self._path}: the header that was read differs from the one written")
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Closes the file."""
         self._pending = []
         self._file.close()
 
-    def _batch(self, index: int, arrays: Mapping[str, Array], rows: int) -> pa.RecordBatch:
+    def _batch(self, index: int, arrays: dict[str, Array], rows: int) -> pa.RecordBatch:
         steps = np.arange(rows)
-        columns = {
-            EPISODE: pa.array(np.full(rows, index)),
-            STEP: pa.array(steps),
-            FINAL: pa.array(steps == rows - 1),
-        }
-        for name, column in self._header.structure.columns.items():
+        columns = [pa.array(np.full(rows, index)), pa.array(steps), pa.array(steps == rows - 1)]
+        for path, column in self._header.structure.columns.items():
             try:
-                columns[name] = to_arrow(column, arrays[name], rows)
+                columns.append(to_arrow(column, arrays[path], rows))
             except SpecError as error:
                 raise SpecError(f"episode {index}: {error}") from error
-        return pa.record_batch([columns[name] for name in self._schema.names], schema=self._schema)
+        return pa.record_batch(columns, schema=self._schema)
 
     def _flush(self) -> None:
-        if not self._pending:
-            return
-        table = pa.Table.from_batches(self._pending, self._schema)
-        most = min(ROWS, max(1, _BYTES_OF_ONE_EPISODE // max(1, self._row_bytes)))
-        # Together the pending episodes are never more than ROWS, so that this cuts nothing but a single long one.
-        self._file.write_table(table, row_group_size=most if len(self._pending) == 1 else ROWS)
+        """Writes the pending episodes as one row group, or a single long one as several."""
+        if self._pending:
+            table = pa.Table.from_batches(self._pending, self._schema)
+            rows = _ROWS
+            if len(self._pending) == 1:
+                rows = min(_ROWS, max(1, _EPISODE_BYTES // max(1, self._row_bytes)))
+            self._file.write_table(table, row_group_size=rows)
         self._pending = []
         self._pending_rows = self._pending_bytes = 0
 
 
-def _repetitive(schema: pa.Schema) -> list[str]:
-    """The columns for which a dictionary of values is tried: not floats, where it takes all NaNs for one."""
+def _columns_with_dictionary(schema: pa.Schema) -> list[str]:
+    """Returns the columns for which a dictionary is tried: not floats, whose NaNs it would make all the same."""
     paths = []
     for field in schema:
         is_list = pa.types.is_fixed_size_list(field.type)

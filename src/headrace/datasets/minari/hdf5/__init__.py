@@ -1,1 +1,1 @@
-"""Minari's HDF5 form."""
+"""HDF5 files of Minari datasets."""

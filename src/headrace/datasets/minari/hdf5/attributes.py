@@ -1,9 +1,9 @@
-"""What an episode was reset with, as HDF5 attributes of its group.
+"""Seed, options and id of an episode as HDF5 attributes of its group.
 
-Minari's own form: `seed`, and one attribute for each option, named by its path: `options/wind/speed`. An empty
-mapping is an attribute without a value. HDF5 keeps strings of any length in a place without checksums, whose damage
-can hang its reader, and forgets the width of arrays of them: so `headrace`, JSON of a fixed length, has them too, with
-the episode's id, and is what is read back here.
+Minari's own form is `seed`, and one attribute for each option, named by its path: `options/wind/speed`. An empty
+mapping is an attribute without a value. HDF5 keeps variable-length strings without checksums, where damage can hang its
+reader, and it forgets the width of string arrays. So the attribute `headrace`, JSON of a fixed length, has the strings
+too, with the episode's id. They are read from there.
 """
 
 # Rules: datasets K9
@@ -17,7 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from headrace.datasets.exporting.structure import is_encodable
 from headrace.datasets.minari.hdf5.h5py import h5py
+from headrace.datasets.nesting import nested
 from headrace.errors import SpecError
 from headrace.trajectories.episode import Episode
 from headrace.trees import MAX_DEPTH
@@ -29,10 +31,10 @@ _INTEGERS = range(-(2**63), 2**64)
 
 
 def episode_attributes(index: int, episode: Episode) -> dict[str, Any]:
-    """The attributes of an episode beside its number and length; what is None is absent.
+    """Returns the attributes of an episode beside its number and length; None is left out.
 
     Raises:
-        SpecError: a seed, an id or an option that no attribute holds; with the episode and the path.
+        SpecError: no attribute can hold the seed, the id or an option; with the episode and the path.
     """
     where = f"episode {index}: "
     attributes: dict[str, Any] = {}
@@ -54,7 +56,7 @@ def episode_attributes(index: int, episode: Episode) -> dict[str, Any]:
 
 
 def write_attributes(group: h5py.Group, attributes: Mapping[str, Any]) -> None:
-    """Write what `episode_attributes` gave."""
+    """Writes the result of `episode_attributes`."""
     for name, value in attributes.items():
         if _is_text(value):
             group.attrs.create(name, np.asarray(value, object), dtype=h5py.string_dtype())
@@ -63,26 +65,29 @@ def write_attributes(group: h5py.Group, attributes: Mapping[str, Any]) -> None:
 
 
 def read_reset(group: h5py.Group) -> dict[str, Any]:
-    """The `seed`, `options` and `id` of an episode, as `hr.Episode` takes them.
+    """Reads the `seed`, `options` and `id` of an episode, as `hr.Episode` takes them.
 
     Raises:
-        ValueError: attributes that contradict one another.
+        SpecError: attributes that contradict one another.
     """
     attributes = group.attrs
-    names = [name for name in attributes if name == _OPTIONS or name.startswith(f"{_OPTIONS}/")]
     own = json.loads(attributes[_OWN]) if _OWN in attributes else {}
     texts = own.get("texts", {})
-    options = {
-        name: _text_from_json(texts[name]) if name in texts else _value_of(attributes[name]) for name in names
-    }
-    return {
-        "seed": int(attributes[_SEED]) if _SEED in attributes else None,
-        "options": _unflatten(options),
-        "id": own.get("id"),
-    }
+    options = nested(
+        {
+            name: _text_from_json(texts[name]) if name in texts else _value_of(attributes[name])
+            for name in attributes
+            if name == _OPTIONS or name.startswith(f"{_OPTIONS}/")
+        }
+    ).get(_OPTIONS)
+    if not (options is None or isinstance(options, dict)):
+        raise SpecError(f"attribute {_OPTIONS!r}: expected a mapping, got {options!r:.80}")
+    seed = int(attributes[_SEED]) if _SEED in attributes else None
+    return {"seed": seed, "options": options, "id": own.get("id")}
 
 
 def _flatten(options: Mapping[Any, Any], path: str, where: str) -> Iterator[tuple[str, Any]]:
+    """Yields the path of each option with its value, as h5py takes it."""
     if path.count("/") > MAX_DEPTH:
         raise SpecError(
             f"{where}{path:.80}: expected at most {MAX_DEPTH} levels; do they contain themselves?"
@@ -103,9 +108,10 @@ def _flatten(options: Mapping[Any, Any], path: str, where: str) -> Iterator[tupl
 
 
 def _checked(value: Any, path: str) -> Any:
-    """A number, a string or an array of them, as h5py takes it."""
+    """Returns a number, a string or an array of them, as h5py takes it."""
     if isinstance(value, str):
-        return _check_text(str(value), path)
+        _check_text(value, path)
+        return str(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return _integer(value, path)
     try:
@@ -118,18 +124,14 @@ def _checked(value: Any, path: str) -> Any:
     if array.dtype.kind == "U":
         for text in array.ravel().tolist():
             _check_text(text, path)
-        return array if array.ndim else str(array)
-    return array
+    return str(array) if _is_text(array) and not array.ndim else array
 
 
-def _check_text(text: str, path: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise SpecError(f"{path}: expected a string that can be written as UTF-8: {error}") from error
+def _check_text(text: str, path: str) -> None:
+    if not is_encodable(text):
+        raise SpecError(f"{path}: expected a string that can be written as UTF-8, got {text!r:.80}")
     if "\0" in text:
         raise SpecError(f"{path}: HDF5 ends a string at a NUL, and {text!r:.80} has one")
-    return text
 
 
 def _integer(value: Any, path: str) -> Any:
@@ -159,7 +161,7 @@ def _text_from_json(data: Any) -> Any:
 
 
 def _value_of(value: Any) -> Any:
-    """What h5py read: strings as str, Python's own numbers where HDF5 has the same, the rest as it is."""
+    """Returns a value that h5py read: strings as str, numbers as Python's own where these are the same."""
     if isinstance(value, h5py.Empty):
         return {}
     if isinstance(value, bytes):
@@ -170,21 +172,3 @@ def _value_of(value: Any) -> Any:
     if isinstance(value, np.bool_ | np.int64 | np.uint64 | np.float64):
         return value.item()
     return value
-
-
-def _unflatten(values: Mapping[str, Any]) -> dict[str, Any] | None:
-    if not values:
-        return None
-    root: dict[str, Any] = {}
-    for name, value in values.items():
-        *folders, last = name.split("/")
-        place = root
-        for folder in folders:
-            place = place.setdefault(folder, {})
-            if not isinstance(place, dict):
-                raise ValueError(f"attribute {name!r}: there is one of the name {folder!r} too")
-        place[last] = value
-    options = root[_OPTIONS]
-    if not isinstance(options, dict):
-        raise ValueError(f"attribute {_OPTIONS!r}: expected a mapping, got {options!r:.80}")
-    return options

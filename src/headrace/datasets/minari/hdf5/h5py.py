@@ -1,4 +1,4 @@
-"""h5py, or what to install where it is missing."""
+"""h5py, or the name of the extra to install."""
 
 # Rules: datasets G10
 

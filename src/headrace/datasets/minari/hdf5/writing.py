@@ -1,8 +1,8 @@
 """Episodes into Minari's `main_data.hdf5`.
 
-A small episode is a dozen small objects, so what they cost decides: the low level of h5py is used, and types, spaces
-and property lists are made once for each kind of dataset. The file is of HDF5 1.10's form: its objects are smaller
-than those of the oldest, which is h5py's choice, and have checksums.
+A small episode has a dozen small objects, whose overhead decides the speed. So the low-level API of h5py is used, and
+types, extents and property lists are made once for each kind of dataset. The file has the format of HDF5 1.10: its
+objects are smaller than those of the oldest format, which h5py takes by default, and have checksums.
 """
 
 # Rules: datasets K5, K6
@@ -10,31 +10,29 @@ than those of the oldest, which is h5py's choice, and have checksums.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
+from headrace.datasets.exporting.structure import Array
 from headrace.datasets.minari.hdf5.attributes import write_attributes
 from headrace.datasets.minari.hdf5.h5py import h5py
 from headrace.datasets.minari.hdf5.layout import Layout
 from headrace.errors import DatasetError, SpecError
 
-Array = np.ndarray[Any, Any]
-
 MAIN_FILE = "main_data.hdf5"
-# The dtype of strings, which HDF5 gives back without their width.
+# Attribute for the dtype of strings, whose width HDF5 does not keep.
 DTYPE_ATTRIBUTE = "headrace_dtype"
 _FORM = ("v110", "v110")
-# A chunk is read and unpacked as a whole, and fits into the cache that HDF5 keeps of each dataset.
+# A chunk is read and decompressed as a whole, and fits into the cache that HDF5 has for each dataset.
 _CHUNK_BYTES = 2**20
 _GZIP_LEVEL = 4
-# Episodes of ever new lengths do not fill the memory with what was made for each length.
+# Limits the memory for kinds of datasets where every episode has a new length.
 _MAX_KINDS = 1024
-# Episodes that are looked at before the file is opened anew.
-OPENED_AT_ONCE = 1000
+# Number of episodes after which the file is opened anew.
+_OPENED_AT_ONCE = 1000
 
 
 class Hdf5Writer:
@@ -42,7 +40,7 @@ class Hdf5Writer:
 
     Args:
         path: of the file, which must not exist.
-        layout: where each array goes.
+        layout: places of the arrays.
         compression: "gzip" or None.
     """
 
@@ -55,15 +53,15 @@ class Hdf5Writer:
         self._file = h5py.File(path, "x", libver=_FORM)
 
     def write(self, index: int, arrays: Mapping[str, Array], attributes: Mapping[str, Any]) -> None:
-        """Write one episode.
+        """Writes one episode.
 
         Args:
             index: its number.
-            arrays: by column.
+            arrays: by path.
             attributes: of its group, beside `id` and `total_steps`.
 
         Raises:
-            SpecError: a string that HDF5 does not hold.
+            SpecError: HDF5 cannot hold a string.
         """
         group = h5py.h5g.create(self._file.id, b"episode_%d" % index)
         self._write_number(group, b"id", index)
@@ -80,16 +78,8 @@ class Hdf5Writer:
                 self._write_array(group, path.encode(), array)
 
     def close(self) -> None:
-        """Write what is not on the disk yet."""
+        """Writes the remaining data and closes the file."""
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _write_number(self, group: Any, name: bytes, number: int) -> None:
         attribute = h5py.h5a.create(group, name, h5py.h5t.STD_I64LE, self._scalar)
@@ -107,12 +97,12 @@ class Hdf5Writer:
             dataset.write(h5py.h5s.ALL, h5py.h5s.ALL, np.ascontiguousarray(array))
 
     def _kind(self, array: Array) -> tuple[Any, Any, Any]:
-        """Type, extent and properties of the datasets of one dtype and shape."""
+        """Returns the type, the extent and the properties of datasets of one dtype and shape."""
         creation = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         creation.set_chunk(_chunk(array.shape, array.dtype.itemsize))
         creation.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
         if self._compression is None:
-            creation.set_fletcher32()  # Damage of a chunk, which gzip finds, this finds too.
+            creation.set_fletcher32()  # A checksum of each chunk; gzip has its own.
         else:
             creation.set_shuffle()
             creation.set_deflate(_GZIP_LEVEL)
@@ -134,24 +124,21 @@ class Hdf5Writer:
 
 
 def check_written(path: Path, layout: Layout, steps: int, episodes: int) -> None:
-    """Open a complete file again and count.
+    """Reads a complete file again, and counts its episodes, steps and columns.
 
     Raises:
-        DatasetError: it does not hold what was written.
+        DatasetError: the file holds other episodes.
     """
     # Rules: datasets G6
     found: Counter[str] = Counter()
     total = 0
     with h5py.File(path, "r") as file:
         names = list(file.id)
-    # An open file keeps in memory what it has shown of itself, so it is opened anew now and then.
-    for begin in range(0, len(names), OPENED_AT_ONCE):
-        with h5py.File(path, "r") as file:
-            for name in names[begin : begin + OPENED_AT_ONCE]:
-                episode = h5py.h5g.open(file.id, name)
-                found[""] += 1
-                episode.links.visit(lambda link: found.update((link.decode(),)))
-                total += h5py.h5d.open(episode, b"rewards").shape[0]
+    for file, name in open_in_turn(path, names):
+        episode = h5py.h5g.open(file.id, name)
+        found[""] += 1
+        episode.links.visit(lambda link: found.update((link.decode(),)))
+        total += h5py.h5d.open(episode, b"rewards").shape[0]
     expected = dict.fromkeys(["", *layout.groups, *layout.datasets.values()], episodes)
     if found != expected or total != steps:
         raise DatasetError(
@@ -160,22 +147,30 @@ def check_written(path: Path, layout: Layout, steps: int, episodes: int) -> None
         )
 
 
+def open_in_turn(path: Path, names: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+    """Yields the open file with each name. HDF5 keeps in memory what it reads, so the file is opened anew now and then."""
+    for begin in range(0, len(names), _OPENED_AT_ONCE):
+        with h5py.File(path, "r") as file:
+            for name in names[begin : begin + _OPENED_AT_ONCE]:
+                yield file, name
+
+
 def _chunk(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """As many rows as fit; a short episode is one chunk of its size."""
+    """Returns the shape of a chunk: a short episode as a whole, or the rows of `_CHUNK_BYTES`."""
     rows = _CHUNK_BYTES // max(1, int(np.prod(shape[1:])) * itemsize)
     return (max(1, min(shape[0], rows)), *(max(1, size) for size in shape[1:]))
 
 
 def _limits(shape: tuple[int, ...], unlimited: Any) -> tuple[Any, ...]:
-    # Along an axis of no length a chunk, which has a length, must have room to grow into.
+    # A chunk is at least 1 long, so an axis of length 0 must be able to grow.
     return (unlimited, *(size or unlimited for size in shape[1:]))
 
 
 def _encoded(array: Array, where: str) -> tuple[Array, Any]:
-    """Strings as UTF-8 of the length of the longest.
+    """Returns strings as UTF-8 in the width of the longest.
 
-    HDF5 has strings of any length too. But it ends them at a NUL, does not compress them, and keeps them in a place
-    without checksums, whose damage can hang its reader.
+    HDF5 also has strings of variable length. It ends these at a NUL, does not compress them, and keeps them without
+    checksums, where damage can hang its reader.
     """
     if array.dtype.kind == "S":
         return array, array.dtype

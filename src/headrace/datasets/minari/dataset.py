@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from headrace.datasets.dataset import EpisodeDataset
+from headrace.datasets.errors import dataset_errors
 from headrace.datasets.minari.metadata import Metadata, read_metadata
 from headrace.datasets.minari.recorded import Recorded, episode_of
 from headrace.trajectories.episode import Episode
@@ -18,19 +19,16 @@ _logger = logging.getLogger(__name__)
 
 
 class RecordedEpisodes(Protocol):
-    """The episodes as they lie in one of Minari's formats."""
+    """Episodes in one of Minari's formats."""
 
     file: Path
     names: list[str]
 
-    def steps(self) -> list[int | None]:
-        """How many transitions each episode has, counted in its arrays; None where they cannot be read."""
-
-    def without_final(self) -> int:
-        """How many episodes have T observations instead of T+1."""
+    def rows(self, part: str) -> list[int | None]:
+        """Returns the number of rows that a part of each episode has; None where it cannot be read."""
 
     def read(self, index: int) -> Recorded:
-        """The parts of one episode.
+        """Reads the parts of one episode.
 
         Raises:
             DatasetError: with the file, the episode and the field.
@@ -38,19 +36,19 @@ class RecordedEpisodes(Protocol):
 
 
 class MinariEpisodes(EpisodeDataset):
-    """The episodes of a Minari dataset, each read when it is asked for.
+    """Episodes of a Minari dataset.
 
-    Nothing stays open between two reads, so others may read it too, and Minari may append to it.
+    No file stays open between two reads, so other processes may read the dataset, and Minari may append to it.
 
     Args:
         folder: the dataset's `data`.
-        missing_final: what to do with T observations instead of T+1: "error" or "drop".
+        missing_final: treatment of T observations instead of T+1: "error" or "drop".
 
     Raises:
         DatasetError: the folder does not hold a Minari dataset, or holds a damaged one.
 
     Warns:
-        UserWarning: a `minari_version` that is not known; a `total_steps` that the data does not have.
+        UserWarning: a `minari_version` that is not known; a `total_steps` that differs from the data.
     """
 
     format_name = "minari"
@@ -59,17 +57,20 @@ class MinariEpisodes(EpisodeDataset):
         metadata = read_metadata(folder)
         self._episodes = _open(folder, metadata)
         self._missing_final = missing_final
-        steps = self._episodes.steps()
+        steps = self._episodes.rows("rewards")
         total_steps = sum(filter(None, steps))
         if None in steps:
             unreadable = self._episodes.names[steps.index(None)]
-            _logger.warning("%s: %s cannot be read; total_steps is that of the others", folder, unreadable)
+            _logger.warning("%s: %s cannot be read; total_steps leaves it out", folder, unreadable)
         elif (noted := metadata.raw.get("total_steps")) != total_steps:
             warnings.warn(
                 f"{metadata.file}: total_steps is {noted}, and the episodes have {total_steps}", stacklevel=3
             )
         if missing_final == "drop":
-            total_steps -= self._episodes.without_final()
+            observations = self._episodes.rows("observations")
+            total_steps -= sum(
+                rows is not None and rows == other for rows, other in zip(steps, observations, strict=True)
+            )
         super().__init__(
             num_episodes=len(steps),
             total_steps=total_steps,
@@ -80,7 +81,8 @@ class MinariEpisodes(EpisodeDataset):
 
     def _read(self, index: int) -> Episode:
         recorded = self._episodes.read(index)
-        return episode_of(recorded, self._episodes.file, self._episodes.names[index], self._missing_final)
+        with dataset_errors(self._episodes.file, self._episodes.names[index]):
+            return episode_of(recorded, self._missing_final)
 
 
 def _open(folder: Path, metadata: Metadata) -> RecordedEpisodes:
@@ -88,6 +90,6 @@ def _open(folder: Path, metadata: Metadata) -> RecordedEpisodes:
         from headrace.datasets.minari.hdf5.reading import Hdf5Episodes
 
         return Hdf5Episodes(folder, metadata)
-    from headrace.datasets.minari.arrow.reading import ArrowEpisodes
+    from headrace.datasets.minari.arrow import ArrowEpisodes
 
     return ArrowEpisodes(folder, metadata)

@@ -1,1 +1,0 @@
-"""Minari's Arrow and Parquet forms."""
