@@ -8,7 +8,6 @@ that is one bare array has the one column `value`.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from headrace import trees
 from headrace.arrays import ArraySpec, as_array, check_array
 from headrace.errors import SpecError
+from headrace.tree_json import node_from_json, node_to_json
 from headrace.trees import BARE, register_container, register_container_name
 
 __all__ = [
@@ -121,7 +121,8 @@ class Signature:
         Raises:
             SpecError: anything that `to_json` does not write.
         """
-        return cls(_tree_from_json(data, "", 0))
+        root = node_from_json(data, _spec_from_json)
+        return cls(trees.build(root, {leaf.path: leaf.value for leaf in trees.leaves(root)}))
 
     def to_json(self) -> dict[str, Any]:
         """This signature as dicts, lists, strings and integers. A `defaultdict` is described as a dict.
@@ -132,7 +133,7 @@ class Signature:
         >>> Signature({"a": ArraySpec(2, "uint8")}).to_json()
         {'kind': 'dict', 'children': {'a': {'shape': [2], 'dtype': 'uint8'}}}
         """
-        return _node_to_json(self._root)
+        return node_to_json(self._root, _spec_to_json)
 
     @property
     def columns(self) -> dict[str, ArraySpec]:
@@ -258,68 +259,15 @@ def _space_specs(space: Any, path: str) -> Any:
     )
 
 
-def _node_to_json(node: trees.Node) -> dict[str, Any]:
-    if isinstance(node, trees.Leaf):
-        return {"shape": list(node.value.shape), "dtype": node.value.dtype.name}
-    by_name = dict(zip(node.names, node.children, strict=True))
-    match node.kind:
-        case "none":
-            return {"kind": "none"}
-        case "tuple" | "list":
-            return {"kind": node.kind, "children": [_node_to_json(child) for child in node.children]}
-        case "deque":
-            children = [_node_to_json(child) for child in node.children]
-            return {"kind": "deque", "maxlen": node.extra, "children": children}
-        case "dict":
-            return {"kind": "dict", "children": {name: _node_to_json(by_name[name]) for name in node.order}}
-        case "node":
-            raise SpecError(trees.no_description(node))
-        case kind:
-            named = {name: _node_to_json(by_name[name]) for name in node.names}
-            return {"kind": kind, "name": node.cls.__name__, "children": named}
-
-
-def _tree_from_json(data: Any, path: str, depth: int) -> Any:
-    if not isinstance(data, dict) or depth > trees.MAX_DEPTH:
-        raise SpecError(
-            f"{path or 'the tree'}: expected the description of an array or a container, got {data!r:.80}"
-        )
-    if "kind" not in data:
-        return _spec_from_json(data, path)
-    kind, children = data["kind"], data.get("children")
-
-    def child(name: Any, value: Any) -> Any:
-        return _tree_from_json(value, trees.join(path, str(name)), depth + 1)
-
-    if kind == "none":
-        return None
-    if kind in ("tuple", "list") and isinstance(children, list):
-        items = [child(index, value) for index, value in enumerate(children)]
-        return tuple(items) if kind == "tuple" else items
-    if kind == "deque" and isinstance(children, list):
-        return deque(map(child, range(len(children)), children), _maxlen(data, path))
-    if kind in ("dict", "namedtuple", "dataclass") and isinstance(children, dict):
-        built = {name: child(name, value) for name, value in children.items()}
-        return (
-            built
-            if kind == "dict"
-            else trees.record_class(kind, str(data.get("name")), tuple(built))(**built)
-        )
-    raise SpecError(f"{path or 'the tree'}: expected a kind of container with its children, got {data!r:.80}")
-
-
-def _maxlen(data: dict[str, Any], path: str) -> int | None:
-    maxlen = data.get("maxlen")
-    if maxlen is None or (type(maxlen) is int and maxlen >= len(data["children"])):
-        return maxlen
-    raise SpecError(f"{path or 'the tree'}: expected a maxlen that holds the children, got {data!r:.80}")
+def _spec_to_json(spec: ArraySpec) -> dict[str, Any]:
+    return {"shape": list(spec.shape), "dtype": spec.dtype.name}
 
 
 def _spec_from_json(data: dict[str, Any], path: str) -> ArraySpec:
     shape, dtype = data.get("shape"), data.get("dtype")
     if not isinstance(shape, list) or not isinstance(dtype, str):
-        raise SpecError(f"{path or BARE}: expected a shape and a dtype, got {data!r:.80}")
+        raise SpecError(f"{path}: expected a shape and a dtype, got {data!r:.80}")
     try:
         return ArraySpec(shape, dtype)
     except SpecError as error:
-        raise SpecError(f"{path or BARE}: {error}") from error
+        raise SpecError(f"{path}: {error}") from error

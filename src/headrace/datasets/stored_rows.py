@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,20 +22,11 @@ Rows = Mapping[str, NDArray[Any]]
 
 _STEP = ("observation", "action", "reward", "terminated", "truncated")
 _EXTRAS = "extras"
-_OF_TRANSITIONS = _STEP[1:]
 
 
-class EpisodeMaker(Protocol):
-    """Builds an episode from its rows."""
-
-    def __call__(self, rows: Rows, final_columns: Collection[str] | None, /) -> Episode | None:
-        """Returns the episode, or None if it is not complete.
-
-        Args:
-            rows: maps each column to its rows, `[rows, ...]`.
-            final_columns: the columns that have a value in the final row; None if the last row is not a final row.
-        """
-        ...
+# Returns the episode of its rows, or None if it is not complete. `rows` maps each column to `[rows, ...]`.
+# `final_columns` are the columns that have a value in the final row; None if the last row is not a final row.
+EpisodeMaker = Callable[[Rows, Collection[str] | None], Episode | None]
 
 
 def episode_maker(signature: Signature) -> EpisodeMaker:
@@ -56,14 +48,20 @@ def episode_maker(signature: Signature) -> EpisodeMaker:
     tree = signature.tree
     if getattr(tree, "_fields", ()) == Trajectory._fields:
         _check_single(tree._asdict(), ("step_type", "next_step_type", "reward", "discount"))
-        return _Frames(signature)
+        return partial(_from_frames, signature)
     if not isinstance(tree, Mapping) or not set(_STEP) <= set(tree):
         raise SpecError(
             f"expected a replay with the columns {', '.join(_STEP)} (and {_EXTRAS}), or of a Trajectory, got "
             f"{', '.join(signature.columns)}"
         )
     _check_single(tree, ("reward", "terminated", "truncated"))
-    return _Steps(signature)
+    further = [name for name in tree if name not in (*_STEP, _EXTRAS)]
+    extras = tree.get(_EXTRAS, {})
+    if not isinstance(extras, Mapping) or set(extras) & set(further):
+        raise SpecError(
+            f"extras: expected a mapping whose names are not also columns, got {extras!r} beside {', '.join(further)}"
+        )
+    return partial(_from_steps, signature, further)
 
 
 def _check_single(tree: Mapping[str, Any], names: Collection[str]) -> None:
@@ -72,63 +70,45 @@ def _check_single(tree: Mapping[str, Any], names: Collection[str]) -> None:
             raise SpecError(f"{name}: expected one number a step, got {shown(tree[name])}")
 
 
-class _Steps:
-    """Builds episodes from rows of the step writers, whose final row holds the last observation."""
-
-    def __init__(self, signature: Signature) -> None:
-        self._signature = signature
-        tree = signature.tree
-        self._further = [name for name in tree if name not in (*_STEP, _EXTRAS)]
-        extras = tree.get(_EXTRAS, {})
-        both = [name for name in self._further if isinstance(extras, Mapping) and name in extras]
-        if both or not isinstance(extras, Mapping):
-            found = f"{both} in both places" if both else repr(extras)
-            raise SpecError(f"extras: expected a mapping whose names are not also columns, got {found}")
-        self._observed = [name for name in signature.columns if part_of(name) == "observation"]
-
-    def __call__(self, rows: Rows, final_columns: Collection[str] | None) -> Episode | None:
-        if final_columns is None:
-            return None
-        missing = [name for name in self._observed if name not in final_columns]
-        if missing:
-            raise SpecError(
-                f"expected final rows with the last observation, but they lack {', '.join(missing)}"
-            )
-        # An action or a reward in the final row does not make a transition.
-        kept = {
-            name: column if name in final_columns and part_of(name) not in _OF_TRANSITIONS else column[:-1]
-            for name, column in rows.items()
-        }
-        tree = _without_lists(self._signature.unflatten(kept))
-        observations, actions, rewards, terminations, truncations = (tree[name] for name in _STEP)
-        extras = {**{name: tree[name] for name in self._further}, **tree.get(_EXTRAS, {})}
-        return Episode(observations, actions, rewards, terminations, truncations, extras=extras)
+def _from_steps(
+    signature: Signature, further: Collection[str], rows: Rows, final_columns: Collection[str] | None
+) -> Episode | None:
+    """Builds an episode from rows of the step writers, whose final row holds the last observation."""
+    if final_columns is None:
+        return None
+    missing = [name for name in rows if part_of(name) == "observation" and name not in final_columns]
+    if missing:
+        raise SpecError(f"expected final rows with the last observation, but they lack {', '.join(missing)}")
+    # An action or a reward in the final row does not make a transition.
+    kept = {
+        name: column if name in final_columns and part_of(name) not in _STEP[1:] else column[:-1]
+        for name, column in rows.items()
+    }
+    tree = _without_lists(signature.unflatten(kept))
+    extras = {**{name: tree[name] for name in further}, **tree.get(_EXTRAS, {})}
+    observations, actions, rewards, terminations, truncations = (tree[name] for name in _STEP)
+    return Episode(observations, actions, rewards, terminations, truncations, extras=extras)
 
 
-class _Frames:
-    """Builds episodes from frames of a `Trajectory`, whose boundary frame holds the last observation."""
-
-    def __init__(self, signature: Signature) -> None:
-        self._signature = signature
-
-    def __call__(self, rows: Rows, _final_columns: Collection[str] | None) -> Episode | None:
-        frames = self._signature.unflatten(rows)
-        actions = self._signature.unflatten({name: column[:-1] for name, column in rows.items()}).action
-        step_type = frames.step_type
-        steps = len(step_type) - 1
-        if steps < 1 or step_type[0] != StepType.FIRST or step_type[-1] != StepType.LAST:
-            return None
-        end = np.arange(steps) == steps - 1
-        terminated = bool(frames.discount[steps - 1] == 0)
-        has_info = any(part_of(name) == "policy_info" for name in rows)
-        return Episode(
-            _without_lists(frames.observation),
-            _without_lists(actions),
-            frames.reward[:-1],
-            end & terminated,
-            end & (not terminated),
-            extras={"policy_info": _without_lists(frames.policy_info)} if has_info else None,
-        )
+def _from_frames(signature: Signature, rows: Rows, _: Collection[str] | None) -> Episode | None:
+    """Builds an episode from frames of a `Trajectory`, whose boundary frame holds the last observation."""
+    frames = signature.unflatten(rows)
+    step_type = frames.step_type
+    steps = len(step_type) - 1
+    if steps < 1 or step_type[0] != StepType.FIRST or step_type[-1] != StepType.LAST:
+        return None
+    transitions = signature.unflatten({name: column[:-1] for name, column in rows.items()})
+    end = np.arange(steps) == steps - 1
+    terminated = bool(transitions.discount[-1] == 0)
+    has_info = any(part_of(name) == "policy_info" for name in rows)
+    return Episode(
+        _without_lists(frames.observation),
+        _without_lists(transitions.action),
+        transitions.reward,
+        end & terminated,
+        end & (not terminated),
+        extras={"policy_info": _without_lists(frames.policy_info)} if has_info else None,
+    )
 
 
 def _without_lists(tree: Any) -> Any:

@@ -11,9 +11,8 @@ from headrace.datasets.exporting import atomic
 from headrace.datasets.exporting.atomic import writing
 from headrace.datasets.exporting.header import Header
 from headrace.datasets.exporting.json_values import decode, encode
+from headrace.datasets.exporting.progress import counting
 from headrace.datasets.exporting.structure import Structure
-from headrace.datasets.exporting.tree_json import node_from_json
-from headrace.datasets.progress import counting
 
 # ---- all or nothing (datasets G6) ----------------------------------------------------------------------------------
 
@@ -148,36 +147,6 @@ def test_a_bar_where_there_is_a_terminal(monkeypatch, capsys):
 
 
 # ---- descriptions in files -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        None,
-        [],
-        {"kind": "set", "children": []},
-        {"kind": "dict", "children": []},
-        {"kind": "tuple", "children": {}},
-        {"kind": "dict", "children": {"a/b": {"leaf": 1}}},
-        {"kind": "namedtuple", "name": "X", "children": {"not a name": {"leaf": 1}}},
-        {"kind": "dict"},
-        {"leaf": "bad"},
-    ],
-)
-def test_a_tree_that_nobody_wrote_is_refused(data):
-    def leaf(value, path):
-        raise hr.SpecError(f"{path}: {value}")
-
-    with pytest.raises(hr.SpecError):
-        node_from_json(data, leaf)
-
-
-def test_a_tree_without_end_is_refused():
-    data = {"leaf": 1}
-    for _ in range(100):
-        data = {"kind": "tuple", "children": [data]}
-    with pytest.raises(hr.SpecError):
-        node_from_json(data, lambda value, path: value)
 
 
 def test_a_structure_that_nobody_wrote_is_refused():

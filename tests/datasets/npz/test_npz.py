@@ -207,6 +207,7 @@ def test_what_others_files_lack_is_told(tmp_path, missing):
         ("observations", np.zeros((5, 1)), "observations: expected 7 rows"),
         ("actions", np.zeros(()), "actions: expected 5 rows"),
         ("rewards", np.zeros((5, 2)), "rewards"),
+        ("observations/more", np.zeros(7), "observations.* is an array"),
         ("terminals", np.array([0, 0, 2, 0, 0]), "terminations: expected one array of booleans"),
         ("terminals", np.array([0, 1, 0, 0, 0]), "episode 0: terminations"),
         ("episode_lengths", np.array([5, 0]), "episode_lengths: expected one or more integers above 0"),

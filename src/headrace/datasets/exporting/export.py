@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from headrace.datasets.exporting.atomic import writing
+from headrace.datasets.exporting.progress import Report, check_progress, counting
 from headrace.datasets.exporting.structure import Array, Structure
-from headrace.datasets.progress import Report, check_progress, counting
 from headrace.trajectories.episode import Episode
 
 _log = logging.getLogger(__name__)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from headrace import trees
-from headrace.datasets.exporting.tree_json import node_from_json, node_to_json
 from headrace.errors import SpecError
 from headrace.trajectories.episode import Episode
+from headrace.tree_json import node_from_json, node_to_json
 
 Array = np.ndarray[Any, Any]
 
@@ -154,7 +154,7 @@ class Structure:
     def to_json(self) -> Any:
         """Returns the structure as dicts, lists, strings and integers."""
         return {
-            part: node_to_json(root, lambda column: [column.dtype.str, list(column.shape)])
+            part: node_to_json(root, lambda column: {"leaf": [column.dtype.str, list(column.shape)]})
             for part, root in self.roots.items()
         }
 
@@ -228,7 +228,7 @@ def _collect(node: trees.Node, tree: Any, where: str, found: dict[str, Array]) -
 
 
 def _column_from_json(data: Any, path: str) -> Column:
-    match data:
+    match data.get("leaf"):
         case [str(name), list(shape)] if all(type(size) is int and size >= 0 for size in shape):
             try:
                 dtype = np.dtype(name)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from headrace.datasets.dataset import EpisodeDataset
 from headrace.datasets.exporting.export import export
 from headrace.datasets.exporting.header import Header, check_metadata
+from headrace.datasets.exporting.progress import Report
 from headrace.datasets.npz.reading import open_npz
 from headrace.datasets.npz.writing import NpzWriter
-from headrace.datasets.progress import Report
 from headrace.trajectories.episode import Episode
 
 if TYPE_CHECKING:

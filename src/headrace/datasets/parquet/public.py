@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.datasets.dataset import EpisodeDataset
 from headrace.datasets.exporting.export import export
 from headrace.datasets.exporting.header import Header, check_metadata
-from headrace.datasets.progress import Report
+from headrace.datasets.exporting.progress import Report
 from headrace.trajectories.episode import Episode
 
 if TYPE_CHECKING:

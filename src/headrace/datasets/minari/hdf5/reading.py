@@ -67,6 +67,8 @@ class Hdf5Episodes:
 
     def rows(self, part: str) -> list[int | None]:
         """Returns the number of rows that a part of each episode has; None where it cannot be read."""
+        with self._opened():
+            pass  # Checks that the file is the one whose names are known.
         with dataset_errors(self.file):
             return [_rows(file, f"{name}/{part}") for file, name in open_in_turn(self.file, self.names)]
 

@@ -148,7 +148,7 @@ def check_written(path: Path, layout: Layout, steps: int, episodes: int) -> None
 
 
 def open_in_turn(path: Path, names: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-    """Yields the open file with each name. HDF5 keeps in memory what it reads, so the file is opened anew now and then."""
+    """Yields the open file with each name; opens it anew at times, because HDF5 keeps in memory what it reads."""
     for begin in range(0, len(names), _OPENED_AT_ONCE):
         with h5py.File(path, "r") as file:
             for name in names[begin : begin + _OPENED_AT_ONCE]:
