@@ -1,7 +1,7 @@
 """Draws the pictures of docs/windows.md: `python docs/pictures/windows.py`.
 
 Rows are boxes, a window is a line of boxes under the rows it takes; hatched boxes are invented rows, crossed ones rows
-that end in no window. What is drawn is what `hr.trajectories.windows` says.
+that end in no window. Draws the windows that `hr.trajectories.windows` returns.
 """
 
 from __future__ import annotations
