@@ -24,8 +24,8 @@ import numpy as np
 import headrace as hr
 from headrace.kernels import plain
 from headrace.persist.disk.durable_ring import DurableRing
+from headrace.replay.intake.writer import rows_of
 from headrace.replay.public import core_of
-from headrace.replay.public_writer import rows_of
 from headrace.store.layout import LANES, LINKED_ROWS, REFERENCES
 from headrace.store.recovery import PageRecovery
 from headrace.tables.description import selectors
@@ -146,8 +146,7 @@ class Moments:
         moments = self
         for name in (
             "insert",
-            "append_step",
-            "append_and_cut",
+            "append",
             "remove",
             "clear",
             "update",

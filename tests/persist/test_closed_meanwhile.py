@@ -8,8 +8,8 @@ from headrace.datasets import episodes
 from headrace.persist.checkpoint import saving
 from headrace.persist.disk.disk import Disk
 from headrace.persist.disk.durable_point import DurablePoints
+from headrace.replay.intake.writer import rows_of
 from headrace.replay.public import core_of
-from headrace.replay.public_writer import rows_of
 from headrace.store.arena import Arena
 from headrace.store.store import Store
 from headrace.tables.live_table import LiveTable

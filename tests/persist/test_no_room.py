@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import headrace as hr
+from headrace.replay.intake.writer import rows_of
 from headrace.replay.public import core_of
-from headrace.replay.public_writer import rows_of
 from headrace.store.arena import Arena
 from headrace.store.retained import RetainedPages
 from headrace.store.store import Store
@@ -113,18 +113,18 @@ def test_a_step_whose_first_items_find_no_room_is_not_stored(replay, monkeypatch
 def test_ctrl_c_between_two_blocks_leaves_no_half_step(replay):
     writer = replay.writer(lanes=LANES, items=[hr.ItemRule("t", 1)])
     writer.append(step(0))
-    second, make = rows_of(writer)._blocks[1], rows_of(writer)._items.commit_and_make
+    second, make = rows_of(writer)._blocks[1], rows_of(writer)._builder.commit
 
-    def interrupted(block):
+    def interrupted(block, ends):
         if block is second:
             raise KeyboardInterrupt
-        make(block)
+        make(block, ends)
 
-    rows_of(writer)._items.commit_and_make = interrupted
+    rows_of(writer)._builder.commit = interrupted
     with pytest.raises(KeyboardInterrupt):
         writer.append(step(1))
     assert rows_of_lanes(replay, writer) == [(2, 1)] * LANES
-    rows_of(writer)._items.commit_and_make = make
+    rows_of(writer)._builder.commit = make
     writer.append(step(2))
     assert sorted(kept(replay)) == [1000 * t + lane for t in range(3) for lane in range(LANES)]
     writer.close()

@@ -12,8 +12,8 @@ import pytest
 
 import headrace as hr
 from headrace.forking import ForkFollowers, HomeProcess, reading_copies
+from headrace.replay.intake.writer import rows_of
 from headrace.replay.public import core_of
-from headrace.replay.public_writer import rows_of
 from headrace.testing import FakeClock, in_forked_child
 
 ROWS = 3000

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import headrace as hr
+from headrace.replay.intake.writer import rows_of
 from headrace.replay.public import core_of
-from headrace.replay.public_writer import rows_of
 from headrace.spec import ArraySpec, Signature
 from headrace.tables.description.rules import WholeEpisodes
 from headrace.tables.description.selectors import Fifo

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.replay.public_writer import rows_of
+from headrace.replay.intake.writer import rows_of
 from headrace.spec import ArraySpec, Signature
 from headrace.tables.description.selectors import Fifo
 from headrace.trajectories.windows import windows

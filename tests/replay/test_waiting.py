@@ -14,8 +14,8 @@ import pytest
 
 import headrace as hr
 import headrace.replay.sampling.sampler as sampling_module
+from headrace.replay.intake.writer import rows_of
 from headrace.replay.public import core_of
-from headrace.replay.public_writer import rows_of
 from headrace.tables.description.rate_limiters import MinSize, Queue
 from headrace.tables.description.selectors import Fifo, Lifo, Prioritized, Uniform
 from headrace.testing import FakeClock

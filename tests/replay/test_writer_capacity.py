@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import headrace as hr
+from headrace.replay.intake.writer import rows_of
 from headrace.replay.public import core_of
-from headrace.replay.public_writer import rows_of
 
 
 @pytest.mark.parametrize(("capacity", "lanes"), [(1000, 1), (1000, 64), (200, 8), (100, 4), (640, 7)])

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.ends import EndOfEpisode
-from headrace.replay.item_maker import ItemMaker
+from headrace.replay.intake.item_builder import ItemBuilder
+from headrace.replay.intake.writer import rows_of
 from headrace.replay.public import core_of
-from headrace.replay.public_writer import rows_of
 from headrace.spec import ArraySpec, Signature
 from headrace.store.block import LaneBlock, WrittenSteps
 from headrace.store.layout import FINAL, LANES, LINKED, PADDING, REFERENCES, USED
@@ -164,7 +164,7 @@ class Peer:
         across = max((rule.reach for rule in written_by if rule.cut.end == CONTINUE), default=0)
         history = max(rule.reach for rule in written_by)
         self.block = LaneBlock(self.store, self.lanes, history, across)
-        self.maker = ItemMaker(side.core, written_by, Pending(side.core.lock))
+        self.maker = ItemBuilder(side.core, written_by, Pending(side.core.lock))
         self.maker.note_blocks({self.block: 0})
         side.core.note_given(COLUMNS)
         self.ahead = [self.block.lease_page()]

@@ -91,7 +91,7 @@ class History:
             marks = np.zeros((2, self.lanes), bool)
             marks[0, list(final)] = True
             marks[1, list(idle)] = True
-            self.block.commit_marked(marks[0], marks[1])
+            self.block.commit_ends(marks[0], marks[1])
         else:
             self.block.commit()
         for lane in range(self.lanes):
@@ -479,7 +479,7 @@ def test_final_row_in_a_page_that_held_links_before(marked: bool):
         block.make_room()
         rows.append(block.row)
         if marked:
-            block.commit_marked(np.array([True]), np.array([False]))
+            block.commit_ends(np.array([True]), np.array([False]))
         else:
             block.commit_final()
         assert [store.window.follow(rows[-1], -n) for n in range(4)] == [*rows[::-1], -1]

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.ends import EndOfEpisode
+from headrace.replay.intake.writer import rows_of as inside_of
 from headrace.replay.public import core_of
-from headrace.replay.public_writer import rows_of as inside_of
 from headrace.spec import ArraySpec, Signature
 from headrace.store.arena import Arena
 from headrace.store.block import LaneBlock
@@ -189,8 +189,13 @@ def cutter_of(store: Store, rule: hr.ItemRule) -> Cutter:
     return Cutter(store.pins, rule.cut, rule.priorities)
 
 
+def each_with_its_shape(found: Windows) -> Windows:
+    return found._replace(shapes=np.broadcast_to(found.shapes, (len(found.rows), 3)))
+
+
 def numbers_of(store: Store, found: Windows) -> list[tuple[list[int], int]]:
     """The windows: numbers of the real rows, and how many are invented."""
+    found = each_with_its_shape(found)
     longest = max(1, int(found.shapes[:, 0].max(initial=0)))
     rows = np.empty((len(found.rows), longest), np.int64)
     store.window.rows_of_windows(found.rows, np.ascontiguousarray(found.shapes[:, 0]), rows)
@@ -269,7 +274,7 @@ def test_cut_block_takes_many_steps_at_once(
         wanted = [window for run in runs[lane] for window in run.due(rule, over=run.has_final)]
         assert made[lane] == wanted
     # Each window gives back as many references as it took: what is left is the writer's own.
-    for found in all_found:
+    for found in map(each_with_its_shape, all_found):
         for row, shape in zip(found.rows.tolist(), found.shapes.tolist(), strict=True):
             store.pins.pin_rows(row, shape[0], shape[2], -1)
     for page in block.release():

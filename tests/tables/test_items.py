@@ -213,7 +213,9 @@ def test_the_journal_gives_back_slots_that_are_filled_again(with_windows):
     journal.begin(arrays)
     changing.remove(items, np.array([2, 3]))
     rows, window = np.array([5, 6, 7]), np.array([1, 0, 0], np.uint32)
-    assert inserting.insert(items, 50, rows, window, np.full(1, arrays.common[PRIORITY_OF_ALL]), 1) == (
+    for row in rows:
+        ring.pins.pin_rows(row, 1, 0, 1)
+    assert inserting.insert(items, 50, rows, window, np.full(1, arrays.common[PRIORITY_OF_ALL])) == (
         3,
         DONE,
     )
@@ -231,7 +233,9 @@ def test_more_items_than_the_scratch_has_room_for_go_in_at_once(selectors):
     ring.items = Items(ring.arrays._replace(journal=np.zeros(0, np.int64)), ring.pins, None, told)
     rows, priorities = np.arange(1500) % (2 * ROWS), 1.0 + np.arange(1500) % 7
     window = np.array([1, 0, 0], np.uint32)
-    assert inserting.insert(ring.items, 100, rows, window, priorities, 1) == (1500, DONE)
+    for row in rows:
+        ring.pins.pin_rows(row, 1, 0, 1)
+    assert inserting.insert(ring.items, 100, rows, window, priorities) == (1500, DONE)
     ring.model += [
         [100 + number, int(rows[number]), float(priorities[number]), 1 + number] for number in range(1500)
     ]

@@ -5,7 +5,7 @@ import time
 import numpy as np
 
 import headrace as hr
-from headrace.replay.chosen import Chosen
+from headrace.replay.intake.chosen import Chosen
 from headrace.tables.description.rules import ChosenWindows
 from headrace.trajectories.chosen_rows import ChosenRows
 

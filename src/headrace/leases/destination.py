@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.replay.item_maker import ItemMaker
+from headrace.replay.intake.item_builder import ItemBuilder
 from headrace.replay.replay import ReplayCore
 from headrace.store.block import LaneBlock, WrittenSteps
 from headrace.store.store import Store
@@ -89,8 +89,7 @@ class StoreAlone:
 
     def drop(self, block: LaneBlock, lanes: NDArray[np.int64]) -> None:
         """See `Destination.drop`."""
-        for lane in lanes.tolist():
-            block.drop(lane)
+        block.drop(lanes)
 
 
 class ReplayItems:
@@ -109,7 +108,7 @@ class ReplayItems:
         self._replay = replay
         self._rules = checked_rules(rules)
         self.pending = _PendingItems(replay, all_applied)
-        self._items = ItemMaker(replay, self._rules, self.pending)
+        self._items = ItemBuilder(replay, self._rules, self.pending)
 
     def new_block(self, lanes: int) -> LaneBlock:
         """See `Destination.new_block`."""
@@ -148,8 +147,7 @@ class ReplayItems:
 
     def drop(self, block: LaneBlock, lanes: NDArray[np.int64]) -> None:
         """See `Destination.drop`."""
-        for lane in lanes.tolist():
-            block.drop(lane)
+        block.drop(lanes)
         self._items.end_streams(block, lanes)
 
     def _raise_refused(self) -> None:

@@ -1,8 +1,8 @@
 """Which items next: tables with selectors and rate limiters over a store, and the `Replay` that has them."""
 
 from headrace.replay.estimate import estimate_bytes
+from headrace.replay.intake.writer import Writer
 from headrace.replay.public import Replay
-from headrace.replay.public_writer import Writer
 from headrace.replay.sampling.packing import PackedBatch
 from headrace.replay.sampling.replay_sample import ReplaySample, SampleInfo
 from headrace.replay.table_handle import TableHandle

@@ -15,7 +15,7 @@ from headrace.checks import check_count
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.persist.checkpoint import load as load_checkpoint
 from headrace.persist.checkpoint import save as save_checkpoint
-from headrace.replay.public_writer import Writer
+from headrace.replay.intake.writer import Writer
 from headrace.replay.replay import STAYS_HERE, ReplayCore, checked_tables
 from headrace.replay.sampling.replay_sample import ReplaySample
 from headrace.replay.table_handle import TableHandle

@@ -18,9 +18,9 @@ from headrace.errors import Closed, SpecError
 from headrace.forking import REPLAYS, HomeProcess, may_read_copies
 from headrace.persist.disk.disk import Disk
 from headrace.persist.states import ReplayState
+from headrace.replay.intake.row_writer import RowWriter
 from headrace.replay.padding import plain_paddings, read_padding
 from headrace.replay.sampling.sampler import Sampling
-from headrace.replay.writer import RowWriter
 from headrace.spec import Signature, maker_for
 from headrace.statistics import FrozenDict, ReplayStatistics
 from headrace.store.held_pages import HeldPages

@@ -17,11 +17,13 @@ class Seam(NamedTuple):
     """The lanes of a step that hold nothing, and those whose episodes end with it.
 
     Attributes:
-        idle: bool[lanes].
+        final: bool[lanes]: lanes that hold their final row.
+        idle: bool[lanes]: lanes that hold nothing.
         ended: int64[m]: lanes whose final rows stand in a page of their own, written already.
         first: the first of these rows.
     """
 
+    final: NDArray[np.bool_]
     idle: NDArray[np.bool_]
     ended: NDArray[np.int64]
     first: int
@@ -69,8 +71,6 @@ class LaneBlock:
         lane_steps: uint32[lanes], the index of each lane's next step in its episode.
         newest_rows: int64[lanes], the rows of the step committed last; used again by the next.
         kernel: commits its steps, and counts them.
-        no_lanes: bool[lanes], none of them.
-        no_seam: of a step that is a transition of every lane.
     """
 
     def __init__(
@@ -92,8 +92,6 @@ class LaneBlock:
         arrays = LaneArrays.empty(lanes)
         self.lane_steps, self.newest_rows, self._lane_words = arrays.steps, arrays.newest, arrays.words
         self.kernel = store.lanes(arrays, stage)
-        self._all, self.no_lanes = np.ones(lanes, np.bool_), np.zeros(lanes, np.bool_)
-        self.no_seam = Seam(self.no_lanes, np.zeros(0, np.int64), -1)
 
     # ---- pages -----------------------------------------------------------------------------------------------------
 
@@ -158,11 +156,7 @@ class LaneBlock:
         """Take in the step at `row`, one transition of every lane."""
         self.kernel.take_step()
 
-    def commit_idle(self, idle: NDArray[np.bool_]) -> None:
-        """Take in the step at `row`, in which some lanes hold nothing."""
-        self.commit_marked(self.no_lanes, idle)
-
-    def commit_marked(self, final: NDArray[np.bool_], idle: NDArray[np.bool_]) -> None:
+    def commit_ends(self, final: NDArray[np.bool_], idle: NDArray[np.bool_]) -> None:
         """Take in the step at `row`; `final` lanes hold their final row, `idle` lanes hold nothing."""
         self.kernel.take_marked(final, idle, True)
 
@@ -170,7 +164,8 @@ class LaneBlock:
         """Take in the step at `row`: it holds the final rows of all lanes, all of whose columns are written."""
         # What is staged may be what the next step begins with
         # (test_an_interrupt_while_all_lanes_end_mixes_no_observations).
-        self.kernel.take_marked(self._all, self.no_lanes, False)
+        every = np.ones(self.lanes, np.bool_)
+        self.kernel.take_marked(every, ~every, False)
 
     # ---- steps that are written elsewhere --------------------------------------------------------------------------
 
@@ -213,17 +208,20 @@ class LaneBlock:
         """The newest row of a lane, its final row if it has ended; -1 if there is none."""
         return self.last + lane if self.lane_steps[lane] else int(self._lane_words[LAST_ROW, lane])
 
-    def end_without_final(self, lane: int) -> None:
-        """The lane's episode is over and nothing is known of its last observation."""
+    def end_without_final(self, lanes: NDArray[np.int64]) -> None:
+        """The episodes of these lanes are over and nothing is known of their last observations."""
+        words, last = self._lane_words, self.last + lanes
         # The word alone says so: the next observation is found without a look at the row that would hold it.
-        self._store.arrays.steps[self.last + lane] |= np.uint32(ENDED)
-        self._end(lane, self.last + lane)
+        self._store.arrays.steps[last] |= np.uint32(ENDED)
+        words[ENDED_FROM, lanes], words[OPEN_FROM, lanes] = words[OPEN_FROM, lanes], self.kernel.committed
+        words[LAST_ROW, lanes] = last
+        self.lane_steps[lanes] = 0
 
-    def drop(self, lane: int) -> None:
-        """The lane's episode is over, and no later window holds any of it: its pages need not wait for the next."""
-        self.end_without_final(lane)
-        self._lane_words[ENDED_FROM, lane] = self._lane_words[OPEN_FROM, lane]
-        self._lane_words[LAST_ROW, lane] = -1
+    def drop(self, lanes: NDArray[np.int64]) -> None:
+        """These episodes are over, and no later window holds any of them: their pages need not wait for the next."""
+        self.end_without_final(lanes)
+        self._lane_words[ENDED_FROM, lanes] = self._lane_words[OPEN_FROM, lanes]
+        self._lane_words[LAST_ROW, lanes] = -1
 
     def pages_for_finals(self, count: int, ahead: int) -> list[int]:
         """The lanes of each page that the final rows of `count` lanes take, after `ahead` further steps."""
@@ -247,9 +245,3 @@ class LaneBlock:
     def commit_finals(self, lanes: NDArray[np.int64], first: int) -> None:
         """Take in the rows from `first` on, written already, as the final rows of these lanes."""
         self.kernel.commit_finals(lanes, first)
-
-    def _end(self, lane: int, row: int) -> None:
-        words = self._lane_words
-        words[ENDED_FROM, lane], words[OPEN_FROM, lane] = words[OPEN_FROM, lane], self.kernel.committed
-        words[LAST_ROW, lane] = row
-        self.lane_steps[lane] = 0

@@ -36,7 +36,6 @@ cdef class Lanes:
     cpdef int take_step(self) except -1
     cpdef int take_marked(self, GivenBytes final, GivenBytes idle, bint is_staged) except -1
     cpdef int refuse(self) except -1
-    cpdef void take_steps(self, Int page, Int steps) noexcept nogil
     cdef void take_staged(self) noexcept nogil
     cdef void commit_step(self) noexcept nogil
     cdef void clear_idle(self, GivenBytes idle) noexcept nogil

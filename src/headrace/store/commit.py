@@ -18,7 +18,6 @@ if not cython.compiled:
         FINAL,
         LANES,
         LAST_ROW,
-        LINKED,
         NO_LINK,
         OPEN_FROM,
         PADDING,
@@ -141,14 +140,6 @@ class Lanes:
             "this writer was used or closed while it read a step: by another thread, or by a value of the step. "
             "Use a writer in one thread, and give arrays or numbers as values. The step is not stored"
         )
-
-    def take_steps(self, page: Int, steps: Int) -> None:
-        """Take in the next `steps` vector steps of a page: their rows, words and links are written already."""
-        begin = page * self.window.page_rows + self.window.pages[page, USED] * self.count
-        self._take_in(page, steps)
-        for row in range(begin, begin + steps * self.count):
-            if self.window.word(row) & LINKED:
-                self.pins.note_link(row, self.window.link(row))
 
     # ---- many steps at once ------------------------------------------------------------------------------------------
 

@@ -82,7 +82,6 @@ class CustomRing(ItemRing):
         rows: NDArray[np.int64],
         windows: NDArray[np.uint32],
         priorities: NDArray[np.float64],
-        pins: int = 0,
     ) -> None:
         """See `ItemRing.insert`; the remover takes its victim after each item."""
         self.check()
@@ -90,7 +89,7 @@ class CustomRing(ItemRing):
         for number in range(len(rows)):
             window = windows[number : number + 1] if len(windows) > 1 else windows
             priority = priorities[number : number + 1] if len(priorities) > 1 else priorities
-            self._put(first_key + number, rows[number : number + 1], window, priority, pins)
+            self._put(first_key + number, rows[number : number + 1], window, priority)
             self._shrink()
 
     def _put(
@@ -99,14 +98,13 @@ class CustomRing(ItemRing):
         row: NDArray[np.int64],
         window: NDArray[np.uint32],
         priority: NDArray[np.float64],
-        pins: int,
     ) -> None:
         # First, so that an item of which an index could not be told is not there.
         for index in self._indexes:
             index.insert(int(key), float(priority[0]))
         done = 0
         while not done:
-            done, stopped = inserting.insert(self.items, key, row, window.reshape(-1), priority, pins)
+            done, stopped = inserting.insert(self.items, key, row, window.reshape(-1), priority)
             try:
                 self._remove_obstacle(stopped)
             except StoreFull:

@@ -166,7 +166,6 @@ class ItemRing:
         rows: NDArray[np.int64],
         windows: NDArray[np.uint32],
         priorities: NDArray[np.float64],
-        pins: int = 0,
     ) -> None:
         """Insert items; the remover takes others for them where there are too many.
 
@@ -175,12 +174,9 @@ class ItemRing:
             rows: int64[M].
             windows: uint32[M, 3], or uint32[1, 3] for all.
             priorities: float64[M], or float64[1] for all.
-            pins: references that each item still has to take on its page: 0, or 1 for items of one row.
         """
         while True:
-            done, stopped = inserting.insert(
-                self.items, first_key, rows, windows.reshape(-1), priorities, pins
-            )
+            done, stopped = inserting.insert(self.items, first_key, rows, windows.reshape(-1), priorities)
             if stopped == DONE:
                 return
             first_key += done
@@ -189,36 +185,24 @@ class ItemRing:
             priorities = priorities[done:] if len(priorities) > 1 else priorities
             self._remove_obstacle(stopped)
 
-    def append_step(self, block: LaneBlock, first_key: int, priority: float) -> None:
-        """Commit a block's step and insert an item of each of its rows."""
-        done, stopped = inserting.append_step(self.items, block.kernel, first_key, priority)
-        if stopped != DONE:
-            rows, priorities = block.newest_rows, np.array([priority])
-            self._insert_rest(stopped, done, first_key, rows, ONE_ROW, priorities, 1)
-
-    def append_and_cut(self, block: LaneBlock, cutter: Cutter, first_key: int) -> None:
+    def append(self, block: LaneBlock, seam: Seam | None, cutter: Cutter, first_key: int) -> None:
         """Commit a block's step and insert the items that it completes.
 
         Args:
             block: of the step.
+            seam: which lanes hold nothing and which episodes end; None for a transition of every lane.
             cutter: cuts them; its `total` tells how many were completed.
             first_key: of the first item.
         """
-        done, stopped = appending.append_and_cut(self.items, block.kernel, cutter, first_key)
+        if seam is None:
+            done, stopped = appending.append(self.items, block.kernel, cutter, first_key)
+        else:
+            done, stopped = appending.append_ends(self.items, block.kernel, cutter, first_key, *seam)
         if stopped != DONE:
             rows, shapes = cutter.windows()
-            self._insert_rest(stopped, done, first_key, rows, shapes[:1], cutter.priorities)
-
-    def append_seam_and_cut(self, block: LaneBlock, seam: Seam, cutter: Cutter, first_key: int) -> None:
-        """Does the same as `append_and_cut`, where some lanes hold nothing and the episodes of some end."""
-        done, stopped = appending.append_seam_and_cut(
-            self.items, block.kernel, cutter, first_key, block.no_lanes, *seam
-        )
-        if stopped != DONE:
-            rows, shapes = cutter.windows()
-            if not len(seam.ended):
-                shapes = shapes[:1]
-            self._insert_rest(stopped, done, first_key, rows, shapes, cutter.priorities)
+            self._insert_rest(
+                stopped, done, first_key, rows, shapes if seam else shapes[:1], cutter.priorities
+            )
 
     def _insert_rest(
         self,
@@ -228,25 +212,23 @@ class ItemRing:
         rows: NDArray[np.int64],
         windows: NDArray[np.uint32],
         priorities: NDArray[np.float64],
-        pins: int = 0,
     ) -> None:
         """Go on where a kernel stopped that had committed a step and inserted `done` of its items; see `insert`."""
         rest, of_rest = rows[done:], windows[done:] if len(windows) > 1 else windows
         before = self.items.inserted - done
         try:
             self._remove_obstacle(stopped)
-            ItemRing.insert(self, first_key + done, rest, of_rest, priorities, pins)
+            ItemRing.insert(self, first_key + done, rest, of_rest, priorities)
         except StoreFull as error:
             inserted = self.items.inserted - before
             missing = windows[inserted:] if len(windows) > 1 else windows
-            raise self._items_refused(error, rows[inserted:], missing, pins) from error.__cause__
+            raise self._items_refused(error, rows[inserted:], missing) from error.__cause__
 
     def _items_refused(
-        self, error: StoreFull, rows: NDArray[np.int64], windows: NDArray[np.uint32], pins: int
+        self, error: StoreFull, rows: NDArray[np.int64], windows: NDArray[np.uint32]
     ) -> StoreFull:
         """The error of a step that is stored, of which these items are not."""
-        if not pins:
-            unpin_items(self._store.pins, rows, windows)
+        unpin_items(self._store.pins, rows, windows)
         return stored_without_items(error, len(rows))
 
     def _remove_obstacle(self, stopped: int) -> None:

@@ -28,7 +28,7 @@ from headrace.tables.distribution import SkippedKeys, distribution_of
 from headrace.tables.item_ring import FusedBatch, ItemRing
 from headrace.tables.item_state import ItemState
 from headrace.tables.items.changing import unpin_items
-from headrace.tables.items.layout import INVENTED, LOOKAHEAD, ONE_ROW, STREAM
+from headrace.tables.items.layout import INVENTED, LOOKAHEAD, STREAM
 from headrace.tables.pending import NewItems, Pending, PendingQueue
 from headrace.tables.table_state import COUNTS, TableState
 from headrace.tables.windows.cutting import Cutter
@@ -159,39 +159,11 @@ class LiveTable:
             return False
         return self._never_blocks or self.limiter.insertable(*self._counts) >= n
 
-    def append_step(self, block: LaneBlock, first_key: int, priority: float) -> None:
-        """Commit a block's step and insert an item of each of its rows; the gate is known to be open."""
-        self.ring.append_step(block, first_key, priority)
-        if self._waiting:
-            self._changed.notify_all()
-
-    def append_and_cut(self, block: LaneBlock, cutter: Cutter, first_key: int) -> None:
-        """Commit a block's step and insert the items that it completes. The gate is known to be open."""
-        self.ring.append_and_cut(block, cutter, first_key)
+    def append(self, block: LaneBlock, seam: Seam | None, cutter: Cutter, first_key: int) -> None:
+        """Commit a block's step and insert the items that it completes; see `ItemRing.append`. The gate is open."""
+        self.ring.append(block, seam, cutter, first_key)
         if self._waiting and cutter.total:
             self._changed.notify_all()
-
-    def append_seam_and_cut(self, block: LaneBlock, seam: Seam, cutter: Cutter, first_key: int) -> None:
-        """Does the same as `append_and_cut`, where some lanes hold nothing and the episodes of some end."""
-        self.ring.append_seam_and_cut(block, seam, cutter, first_key)
-        if self._waiting and cutter.total:
-            self._changed.notify_all()
-
-    def offer_rows(
-        self, first_key: int, rows: NDArray[np.int64], priorities: NDArray[np.float64], writer: Pending
-    ) -> None:
-        """Does the same as `offer`, for items of one row each, whose pages are not pinned yet: the way of most steps.
-
-        Args:
-            rows: the caller's own, used again afterwards.
-        """
-        if not self.is_custom and self.takes_at_once(len(rows)):
-            self.ring.insert(first_key, rows, ONE_ROW, priorities, 1)
-            if self._waiting:
-                self._changed.notify_all()
-            return
-        self._store.pins.pin_pages(rows // self._store.arrays.page_rows, 1)
-        self.offer(NewItems(first_key, rows.copy(), ONE_ROW, priorities, writer))
 
     def offer(self, new: NewItems) -> None:
         """Insert items now, or as soon as the gate lets them in, behind those that wait already.
@@ -223,7 +195,7 @@ class LiveTable:
         self.settle()
 
     def _apply(self, new: NewItems) -> None:
-        self.ring.insert(new.first_key, new.rows, new.windows, new.priorities, 0)
+        self.ring.insert(new.first_key, new.rows, new.windows, new.priorities)
 
     def _failed(self) -> None:
         """A change ended with an error half way, or Ctrl-C came: apply what it lets in.

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.ends import EndOfEpisode
-from headrace.replay.chosen import Chosen
+from headrace.replay.intake.chosen import Chosen
 from headrace.tables.description.rules import ChosenWindows, ItemRule, Rule, WholeEpisodes
 from headrace.trajectories.chosen_rows import ChosenRows
 from headrace.trajectories.windows import regular_windows, rows_in_no_window, windows

@@ -12,8 +12,8 @@ from headrace.trajectories.observer import AFTER, Observer, checked_priority
 from headrace.trajectories.observer_frames import FIRST, Columns
 
 if TYPE_CHECKING:
+    from headrace.replay.intake.row_writer import RowWriter
     from headrace.replay.public import Replay
-    from headrace.replay.writer import RowWriter
 
 
 class AddEpisodeObserver(Observer):

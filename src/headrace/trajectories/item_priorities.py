@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from headrace.checks import shown
 from headrace.ends import EndOfEpisode
-from headrace.replay.chosen import Chosen
+from headrace.replay.intake.chosen import Chosen
 from headrace.spec import Signature
 from headrace.tables.description.rules import ChosenWindows, ItemRule, Rule, WholeEpisodes, check_priority
 from headrace.trajectories.windows import regular_windows, windows

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import DeadlineExceeded
 
 if TYPE_CHECKING:
-    from headrace.replay.writer import RowWriter
+    from headrace.replay.intake.row_writer import RowWriter
 
 # Items of one step writer that may wait for the rate limiters of its tables, before a call waits too (replay I4).
 MAX_PENDING = 1000

@@ -26,8 +26,8 @@ from headrace.trajectories.observer_frames import FIRST, LAST, MID, Columns, Fra
 from headrace.trajectories.replay_interface import check_replay
 
 if TYPE_CHECKING:
+    from headrace.replay.intake.row_writer import RowWriter
     from headrace.replay.public import Replay
-    from headrace.replay.writer import RowWriter
 
 # Items of one observer that may wait for the rate limiters of its tables, before a call waits too (replay I4).
 MAX_PENDING = 1000

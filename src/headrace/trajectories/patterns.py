@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import SpecError
-from headrace.replay.chosen import Chosen
+from headrace.replay.intake.chosen import Chosen
 from headrace.spec import Signature
 from headrace.trajectories.conditions import Moment
 from headrace.trajectories.pattern_rule import PatternRule

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.replay.chosen import Chosen
+from headrace.replay.intake.chosen import Chosen
 from headrace.tables.description.rules import Rule
 from headrace.trajectories.dropped_rows import DroppedRows
 from headrace.trajectories.final_observations import read_final_observations
@@ -21,8 +21,8 @@ from headrace.trajectories.step_columns import Columns, StepColumns
 from headrace.trajectories.step_rules import StepRule
 
 if TYPE_CHECKING:
+    from headrace.replay.intake.row_writer import RowWriter
     from headrace.replay.replay import ReplayCore
-    from headrace.replay.writer import RowWriter
     from headrace.spec import Signature
 
 _NO_LANES = np.zeros(0, np.int64)

@@ -28,8 +28,8 @@ from headrace.trajectories.step_rules import StepRule, advice, checked_step_rule
 from headrace.trajectories.step_taker import StepTaker
 
 if TYPE_CHECKING:
+    from headrace.replay.intake.row_writer import RowWriter
     from headrace.replay.public import Replay
-    from headrace.replay.writer import RowWriter
 
 # A writer of rows that never waits by itself: a step writer waits when it has taken the step (trajectories O10).
 _NEVER_WAITS = 1 << 62

@@ -14,9 +14,9 @@ from headrace.trajectories.observer_frames import FIRST, Columns
 from headrace.trajectories.windows import closing_windows, rows_in_no_window
 
 if TYPE_CHECKING:
-    from headrace.replay.item_maker import Made
+    from headrace.replay.intake.item_builder import Made
+    from headrace.replay.intake.row_writer import RowWriter
     from headrace.replay.public import Replay
-    from headrace.replay.writer import RowWriter
 
 
 class AddTrajectoryObserver(Observer):

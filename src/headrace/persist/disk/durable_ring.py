@@ -24,7 +24,7 @@ from headrace.tables.description.table import Table, kernel_selectors
 from headrace.tables.item_memory import ItemMemory, ItemShape, new_items, with_selectors
 from headrace.tables.item_ring import FusedBatch, ItemRing
 from headrace.tables.items import compaction, journal
-from headrace.tables.items.appending import commit_seam_and_cut
+from headrace.tables.items.appending import commit_ends
 from headrace.tables.items.layout import (
     ACTIVE,
     DELETES,
@@ -33,7 +33,6 @@ from headrace.tables.items.layout import (
     INSERTED,
     INSERTS,
     LIVE,
-    ONE_ROW,
     PRIORITY_OF_ALL,
     SAMPLED,
     SAMPLES,
@@ -173,32 +172,24 @@ class DurableRing(ItemRing):
         rows: NDArray[np.int64],
         windows: NDArray[np.uint32],
         priorities: NDArray[np.float64],
-        pins: int = 0,
     ) -> None:
         """See `ItemRing.insert`."""
-        insert = partial(super().insert, first_key, rows, windows, priorities, pins)
+        insert = partial(super().insert, first_key, rows, windows, priorities)
         self._insertion(len(rows), windows, priorities, insert)
 
-    def append_step(self, block: LaneBlock, first_key: int, priority: float) -> None:
-        """See `ItemRing.append_step`."""
-        append = partial(super().append_step, block, first_key, priority)
-        self._insertion(block.lanes, ONE_ROW, np.array([priority]), append)
-
-    def append_and_cut(self, block: LaneBlock, cutter: Cutter, first_key: int) -> None:
-        """See `ItemRing.append_and_cut`."""
-        windows = np.array([[cutter.length, 0, cutter.lookahead]], np.uint32)
-        append = partial(super().append_and_cut, block, cutter, first_key)
-        self._insertion(block.lanes, windows, cutter.priorities, append)
-
-    def append_seam_and_cut(self, block: LaneBlock, seam: Seam, cutter: Cutter, first_key: int) -> None:
-        """See `ItemRing.append_seam_and_cut`."""
+    def append(self, block: LaneBlock, seam: Seam | None, cutter: Cutter, first_key: int) -> None:
+        """See `ItemRing.append`."""
+        if seam is None:
+            append = partial(super().append, block, seam, cutter, first_key)
+            self._insertion(block.lanes, cutter.step_shape, cutter.priorities, append)
+            return
         # How many windows there are and of which shapes is known when they are cut.
-        commit_seam_and_cut(block.kernel, cutter, block.no_lanes, *seam)
+        commit_ends(block.kernel, cutter, *seam)
         rows, windows = cutter.windows()
         try:
             self.insert(first_key, rows, windows, cutter.priorities)
         except StoreFull as error:
-            raise self._items_refused(error, rows, windows, 0) from error.__cause__
+            raise self._items_refused(error, rows, windows) from error.__cause__
 
     def _insertion(
         self,

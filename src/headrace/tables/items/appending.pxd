@@ -4,7 +4,7 @@ from headrace.tables.windows.cutting cimport Cutter
 from headrace.tables.items.inserting cimport insert_rows
 from headrace.tables.items.items cimport Items
 
-cpdef void commit_seam_and_cut(
+cpdef void commit_ends(
     Lanes lanes, Cutter cutter, GivenBytes final, GivenBytes idle, GivenLongs ended, Int first_final,
 ) except *
 cdef (Int, Int) _insert_windows(Items items, Cutter cutter, Int first_key, Int num_shapes) noexcept nogil

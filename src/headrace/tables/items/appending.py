@@ -12,7 +12,7 @@ if not cython.compiled:
     from headrace.tables.windows.cutting import Cutter
 
 
-def append_and_cut(items: Items, lanes: Lanes, cutter: Cutter, first_key: Int) -> tuple[int, int]:
+def append(items: Items, lanes: Lanes, cutter: Cutter, first_key: Int) -> tuple[int, int]:
     """Commit one transition of every lane, cut it, and insert the items.
 
     Args:
@@ -26,12 +26,12 @@ def append_and_cut(items: Items, lanes: Lanes, cutter: Cutter, first_key: Int) -
     """
     cutter.begin(lanes.count, 0)
     lanes.take_step()
-    cutter.cut_block(lanes.window.page_of(lanes.last), 1)
+    cutter.cut_step(lanes.window.page_of(lanes.last), lanes.last)
     # No episode ends here, so all windows have the shape of the first.
     return _insert_windows(items, cutter, first_key, 1)
 
 
-def append_seam_and_cut(
+def append_ends(
     items: Items,
     lanes: Lanes,
     cutter: Cutter,
@@ -41,22 +41,12 @@ def append_seam_and_cut(
     ended: GivenLongs,
     first_final: Int,
 ) -> tuple[int, int]:
-    """Does the same as `append_and_cut`, where some lanes hold nothing and some write the final row of their episode.
-
-    Args:
-        items, lanes, cutter, first_key: as there.
-        final, idle, ended, first_final: see `commit_seam_and_cut`.
-
-    Returns:
-        As `inserting.insert`; the cutter's `total` is how many were to go in.
-    """
-    commit_seam_and_cut(lanes, cutter, final, idle, ended, first_final)
-    # Where no episode ends, all windows have the shape of the first.
-    num_shapes = cutter.total if ended.shape[0] else 1
-    return _insert_windows(items, cutter, first_key, num_shapes)
+    """Does the same as `append`, where episodes end or lanes hold nothing; see `EpisodeBoundary`."""
+    commit_ends(lanes, cutter, final, idle, ended, first_final)
+    return _insert_windows(items, cutter, first_key, 1 if cutter.is_every_row else cutter.total)
 
 
-def commit_seam_and_cut(
+def commit_ends(
     lanes: Lanes,
     cutter: Cutter,
     final: GivenBytes,
@@ -64,14 +54,11 @@ def commit_seam_and_cut(
     ended: GivenLongs,
     first_final: Int,
 ) -> None:
-    """The part of `append_seam_and_cut` that leaves the items as they are.
-
-    Args:
-        lanes, cutter: as there.
-        final, idle: see `Lanes.commit_marked`.
-        ended, first_final: see `Lanes.commit_finals`.
-    """
-    cutter.begin(lanes.count, ended.shape[0])
+    """The part of `append_ends` that leaves the items as they are."""
+    ends: Int = ended.shape[0]
+    for lane in range(final.shape[0]):
+        ends += cython.cast(Int, final[lane] != 0)
+    cutter.begin(lanes.count, ends)
     lanes.take_marked(final, idle, True)
     cutter.cut_block(lanes.window.page_of(lanes.last), 1)
     lanes.commit_finals(ended, first_final)
@@ -90,5 +77,4 @@ def _insert_windows(items: Items, cutter: Cutter, first_key: Int, num_shapes: In
         items.uniforms,
         0,
         cutter.priority,
-        0,
     )

@@ -1,6 +1,4 @@
 from headrace.kernels.kinds cimport *
-from headrace.store.commit cimport Lanes
-from headrace.store.layout cimport REFERENCES
 from headrace.tables.items.drawing cimport choose_one
 from headrace.tables.items.items cimport Items
 from headrace.tables.items.layout cimport *
@@ -9,11 +7,11 @@ from headrace.tables.items.layout cimport *
 # all have `priority`, or each its own.
 cdef (Int, Int) insert_rows(
     Items items, Int first_key, Longs rows, Int count, UInts shapes, Int num_shapes, Doubles priorities, Int num_priorities,
-    double priority, Int pins,
+    double priority,
 ) noexcept nogil
 cdef (Int, Int) _insert_each(
     Items items, Int first_key, Longs rows, Int count, UInts shapes, Int num_shapes, Doubles priorities, Int num_priorities,
-    double priority, Int pins,
+    double priority,
 ) noexcept nogil
 cdef void _let_leave(Items items, Int place) noexcept nogil
 cdef Int _obstacle(Items items, UInts shapes, Int shape, double priority) noexcept nogil
@@ -21,8 +19,5 @@ cdef bint _is_run(
     Items items, Int count, UInts shapes, Int num_shapes, Int num_priorities, double priority, Int leaving,
 ) noexcept nogil
 cdef void _let_run_leave(Items items, Int leaving) noexcept nogil
-cdef void _append_run(Items items, Int first_key, Longs rows, Int count, Int pins) noexcept nogil
+cdef void _append_run(Items items, Int first_key, Longs rows, Int count) noexcept nogil
 cdef Int _append(Items items, Int key, Int row, UInts shapes, Int shape, double priority) noexcept nogil
-
-# The window of items that are one row; never written.
-cdef UInts _ONE_ROW

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import cython
-import numpy as np
 
 if not cython.compiled:
     from headrace.kernels.kinds import Bool, Doubles, Float, Int, Longs, UInts
-    from headrace.store.commit import Lanes
-    from headrace.store.layout import REFERENCES
     from headrace.tables.items.drawing import choose_one
     from headrace.tables.items.items import Items
     from headrace.tables.items.layout import (
@@ -38,12 +35,8 @@ if not cython.compiled:
         WINDOW_WORDS,
     )
 
-_ONE_ROW = np.array([1, 0, 0], np.uint32)
 
-
-def insert(
-    items: Items, first_key: Int, rows: Longs, shapes: UInts, priorities: Doubles, pins: Int
-) -> tuple[int, int]:
+def insert(items: Items, first_key: Int, rows: Longs, shapes: UInts, priorities: Doubles) -> tuple[int, int]:
     """Insert items; whenever there are too many the remover takes a victim.
 
     Args:
@@ -52,7 +45,6 @@ def insert(
         rows: int64[M], first rows of the windows.
         shapes: uint32[3 * M], or uint32[3] for all: the windows.
         priorities: float64[M], or float64[1] for all.
-        pins: references that each item still has to take on its page: 0, or 1 for items of one row.
 
     Returns:
         How many went in, and why it stopped: DONE, or what another call needs to go on.
@@ -67,27 +59,9 @@ def insert(
     priority = priorities[0] if num_priorities else 0.0
     with cython.nogil:
         stopped = insert_rows(
-            items, first_key, rows, count, shapes, num_shapes, priorities, num_priorities, priority, pins
+            items, first_key, rows, count, shapes, num_shapes, priorities, num_priorities, priority
         )
     return stopped
-
-
-def append_step(items: Items, lanes: Lanes, first_key: Int, priority: Float) -> tuple[int, int]:
-    """Commit a block's vector step, and insert an item of each of its rows: the way of most steps, in one call.
-
-    Args:
-        items: of the table.
-        lanes: of the block.
-        first_key: of the first item; the others follow.
-        priority: of all.
-
-    Returns:
-        See `insert`.
-    """
-    lanes.take_step()
-    return insert_rows(
-        items, first_key, lanes.newest, lanes.count, _ONE_ROW, 1, items.uniforms, 0, priority, 1
-    )
 
 
 def insert_rows(
@@ -100,7 +74,6 @@ def insert_rows(
     priorities: Doubles,
     num_priorities: Int,
     priority: Float,
-    pins: Int,
 ) -> tuple[Int, Int]:
     """`insert` of the first `count` rows.
 
@@ -112,11 +85,11 @@ def insert_rows(
     leaving = max(0, items.ring[LIVE] + count - items.told[MAX_SIZE])
     if _is_run(items, count, shapes, num_shapes, num_priorities, priority, leaving):
         _let_run_leave(items, leaving)
-        _append_run(items, first_key, rows, count, pins)
+        _append_run(items, first_key, rows, count)
         items.told[INSERTED] += count
         return count, DONE
     return _insert_each(
-        items, first_key, rows, count, shapes, num_shapes, priorities, num_priorities, priority, pins
+        items, first_key, rows, count, shapes, num_shapes, priorities, num_priorities, priority
     )
 
 
@@ -133,7 +106,6 @@ def _insert_each(
     priorities: Doubles,
     num_priorities: Int,
     priority: Float,
-    pins: Int,
 ) -> tuple[Int, Int]:
     changes: Int = 0
     done: Int = 0
@@ -159,8 +131,6 @@ def _insert_each(
         if stopped != DONE:
             break
         slot = _append(items, first_key + done, rows[done], shapes, shape, priority)
-        if pins:
-            items.window.pages[items.window.page_of(rows[done]), REFERENCES] += pins
         items.changed[changes] = slot
         if items.remover.kind == PRIORITIZED:
             items.remover.refresh(items.changed, changes, 1)
@@ -283,23 +253,14 @@ def _let_run_leave(items: Items, leaving: Int) -> None:
     items.ring[SPAN] -= leaving
 
 
-def _append_run(items: Items, first_key: Int, rows: Longs, count: Int, pins: Int) -> None:
+def _append_run(items: Items, first_key: Int, rows: Longs, count: Int) -> None:
     """New items go in behind the newest."""
-    page_rows = items.window.page_rows
-    page: Int = 0
-    first: Int = 0
-    stop: Int = 0
     slot: Int = items.slot_at(items.ring[SPAN])
     for number in range(count):
         row = rows[number]
         items.keys[2 * slot] = first_key + number
         items.records[RECORD_WORDS * slot + RECORD_ROW] = row
         items.records[RECORD_WORDS * slot + RECORD_TIMES] = 0
-        if pins:
-            if not first <= row < stop:
-                page = items.window.page_of(row)
-                first, stop = page * page_rows, (page + 1) * page_rows
-            items.window.pages[page, REFERENCES] += pins
         slot = slot + 1 if slot + 1 < items.capacity else 0
     items.ring[SPAN] += count
     items.ring[LIVE] = items.ring[SPAN]

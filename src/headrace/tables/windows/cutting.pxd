@@ -15,7 +15,9 @@ cdef class Cutter:
     cdef readonly Int stride
     cdef readonly Int end
     cdef readonly Int lookahead
+    cdef readonly bint is_every_row
     cdef Int kept
+    cdef readonly object step_shape
     cdef readonly object priorities
     cdef readonly double priority
     # Of the windows: int64[capacity] first rows, uint32[3 * capacity] shapes; how many; the same arrays for Python.
@@ -34,6 +36,8 @@ cdef class Cutter:
     cdef int _make_room(self, Int capacity) except -1
     cdef void cut_block(self, Int page, Int steps) noexcept nogil
     cdef void cut_final(self, Int row) noexcept nogil
+    cdef void cut_step(self, Int page, Int first) noexcept nogil
+    cdef void _cut_transitions(self, Int page, Int first, Int count) noexcept nogil
     cdef void _cut_linked(self, Int first, Int lanes) noexcept nogil
     cdef void _extend(self, Int lane, Int row, Int word) noexcept nogil
     cdef void _write_stream(self, Int row) noexcept nogil
@@ -45,5 +49,6 @@ cdef class Cutter:
     cdef void _emit_regular(self, Int row, Int start, Int last) noexcept nogil
     cdef void _emit(self, Int row, Int offset, Int real, Int invented, Int kept) noexcept nogil
     cdef void _write(self, Int start, Int real, Int invented) noexcept nogil
+    cdef void _write_shape(self, Int place, Int real, Int invented) noexcept nogil
 
 cdef Int _word_after(Int word) noexcept nogil

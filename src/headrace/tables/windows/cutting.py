@@ -23,6 +23,7 @@ if not cython.compiled:
     from headrace.store.pinning import Pins
     from headrace.store.window import step_after
     from headrace.tables.items.layout import (
+        CHOSEN,
         CONTINUE,
         DROP,
         INVENTED,
@@ -42,7 +43,7 @@ class Windows(NamedTuple):
 
     Attributes:
         rows: int64[M], first rows.
-        shapes: uint32[M, 3]: real rows, invented rows, lookahead.
+        shapes: uint32[M, 3], or uint32[1, 3] for all: real rows, invented rows, lookahead.
     """
 
     rows: NDArray[np.int64]
@@ -62,6 +63,8 @@ class Cutter:
 
     Attributes:
         length, stride, end, lookahead: see `Cut`.
+        is_every_row: whether each transition is a window by itself, at once.
+        step_shape: uint32[1, 3], of all windows that are complete before their episode ends.
         priorities: as above.
         priority: the same, as a number.
         rows: int64[capacity], the first rows of the windows of the last call.
@@ -73,11 +76,19 @@ class Cutter:
         self.pins = pins
         self.window = pins.window
         self.length, self.stride, self.end, self.lookahead = cut
+        if self.end == CONTINUE and self.length == self.stride == 1:
+            self.end = DROP  # Each transition, whatever episode it is in.
+        self.is_every_row = (
+            self.length == self.stride == 1
+            and self.lookahead == 0
+            and self.end not in (CONTINUE, WHOLE, CHOSEN)
+        )
         self.priorities = priorities
         self.priority = priorities[0]
         self.total = 0
         # What the word LOOKAHEAD of a window says.
         self.kept = STREAM if self.end == CONTINUE else self.lookahead
+        self.step_shape = np.array([[self.length, 0, self.kept]], np.uint32)
         lanes, length = (lanes, self.length) if self.end == CONTINUE else (0, 0)
         self.stream_rows = np.zeros((length, lanes), np.int64)
         self.stream_counts = np.zeros(lanes, np.int64)
@@ -95,6 +106,8 @@ class Cutter:
         """Upper bound of the number of windows in `rows` rows with `ends` episode ends."""
         if self.end == WHOLE:
             return ends
+        if self.is_every_row:
+            return rows
         # Windows begin at rows that are stored, each at another.
         of_an_end: Int = min(self.length + self.lookahead, self.window.steps.shape[0]) + 2
         return 2 * rows + ends * of_an_end
@@ -108,6 +121,8 @@ class Cutter:
     def windows(self) -> Windows:
         """Copies of the windows of the last call: those that wait for a rate limiter outlive the next."""
         count = self.total
+        if self.is_every_row:
+            return Windows(self._rows[:count].copy(), self.step_shape)
         shapes = self._shapes[: WINDOW_WORDS * count].reshape(count, WINDOW_WORDS)
         return Windows(self._rows[:count].copy(), shapes.copy())
 
@@ -141,6 +156,9 @@ class Cutter:
         lanes: Int = self.window.pages[page, LANES]
         used: Int = self.window.pages[page, USED]
         first = page * self.window.page_rows
+        if self.is_every_row:
+            self._cut_transitions(page, first + (used - steps) * lanes, steps * lanes)
+            return
         for step in range(used - steps, used):
             linked: Int = 0
             for lane in range(lanes):
@@ -159,6 +177,30 @@ class Cutter:
             if linked:
                 self._cut_linked(first + step * lanes, lanes)
 
+    def cut_step(self, page: Int, first: Int) -> None:
+        """The windows that the last step of a page completes, a transition of every lane from row `first` on."""
+        if not self.is_every_row:
+            self.cut_block(page, 1)
+            return
+        lanes: Int = self.window.pages[page, LANES]
+        for lane in range(lanes):
+            self.rows[lane] = first + lane
+        self.pins.pin_page(page, lanes)
+        self._write_shape(0, 1, 0)
+        self.total = lanes
+
+    def _cut_transitions(self, page: Int, first: Int, count: Int) -> None:
+        """Each of these rows that holds a transition."""
+        total: Int = 0
+        for row in range(first, first + count):
+            self.rows[total] = row
+            # A conditional step of the place, not a jump.
+            total += cython.cast(Int, (self.window.word(row) & (PADDING | FINAL)) == 0)
+        if total:
+            self.pins.pin_page(page, total)
+            self._write_shape(0, 1, 0)
+        self.total = total
+
     def _cut_linked(self, first: Int, lanes: Int) -> None:
         """The windows that the final rows complete which stand beside the lanes of one step."""
         for row in range(first, first + lanes):
@@ -167,6 +209,8 @@ class Cutter:
 
     def cut_final(self, row: Int) -> None:
         """The windows that the end of one episode completes, whose last row in its lane is `row`; see `cut_finals`."""
+        if self.is_every_row:
+            return
         word = self.window.word(row)
         if word & LINKED:
             if self.end == CONTINUE:
@@ -297,13 +341,15 @@ class Cutter:
         self._write(start, real, invented)
 
     def _write(self, start: Int, real: Int, invented: Int) -> None:
-        place = self.total
+        self.rows[self.total] = start
+        self._write_shape(self.total, real, invented)
+        self.total += 1
+
+    def _write_shape(self, place: Int, real: Int, invented: Int) -> None:
         word = WINDOW_WORDS * place
-        self.rows[place] = start
         self.shapes[word + REAL] = real
         self.shapes[word + INVENTED] = invented
         self.shapes[word + LOOKAHEAD] = self.kept
-        self.total = place + 1
 
 
 def _word_after(word: Int) -> Int:

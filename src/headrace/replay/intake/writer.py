@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Self
 
-from headrace.replay.writer import RowWriter
+from headrace.replay.intake.row_writer import RowWriter
 
 
 class Writer:

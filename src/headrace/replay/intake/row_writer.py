@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from headrace.checks import check_count
 from headrace.ends import EndOfEpisode
 from headrace.errors import Closed, StoreFull
-from headrace.replay.chosen import Chosen
-from headrace.replay.item_maker import ItemMaker, Made
-from headrace.replay.lane_rows import LaneRows
+from headrace.replay.intake.chosen import Chosen
+from headrace.replay.intake.item_builder import ItemBuilder, Made
+from headrace.replay.intake.lane_appender import LaneAppender, cleared
+from headrace.store.block import Seam
 from headrace.store.room import stored_without_items
 from headrace.tables.description.rules import Rule, check_priority, checked_rules
 from headrace.tables.pending import NewItems, Pending
@@ -22,6 +23,8 @@ from headrace.waits import Wait
 
 if TYPE_CHECKING:
     from headrace.replay.replay import ReplayCore
+
+_NO_LANES = np.zeros(0, np.int64)
 
 
 class RowWriter:
@@ -53,8 +56,8 @@ class RowWriter:
         self._max_pending = max_pending
         self._timeout = timeout
         self._pending = Pending(replay.lock)
-        self._items = ItemMaker(replay, items, self._pending)
-        self._rows = LaneRows(replay, lanes, self._history, self._items)
+        self._builder = ItemBuilder(replay, items, self._pending)
+        self._rows = LaneAppender(replay, lanes, self._history, self._builder)
         self._write = self._rows.write
         self._blocks = self._rows.blocks
         self._only = self._blocks[0] if len(self._blocks) == 1 else None
@@ -70,7 +73,7 @@ class RowWriter:
             self._wait_to_append()
         block = self._only
         if block is None:
-            self._rows.append(step)
+            self._rows.append_checked(self._rows.checked(step))
             self._tell_refused()
             return
         lanes, arena = self._only_lanes, self._arena
@@ -85,8 +88,8 @@ class RowWriter:
                 self._write(row, step)
             if lanes.row != row:
                 lanes.refuse()
-            self._items.commit_and_make(block)
-        if self._items.refused is not None:
+            self._builder.commit(block)
+        if self._builder.refused is not None:
             self._tell_refused()
 
     def append_checked(self, step: Mapping[str, Any]) -> None:
@@ -114,8 +117,8 @@ class RowWriter:
             if arena.moved != moved:
                 # See `append` (test_a_checked_step_written_while_the_rows_move_is_whole).
                 self._rows.write_checked(lanes.row, step)
-            self._items.commit_and_make(block)
-        if self._items.refused is not None:
+            self._builder.commit(block)
+        if self._builder.refused is not None:
             self._tell_refused()
 
     @property
@@ -153,7 +156,8 @@ class RowWriter:
         if self._closed or self._replay.is_closed or self._pending.count >= self._max_pending:
             self._wait_for_room()
         self._replay.note_given(given)
-        self._rows.append_marked(step, final, idle, given)
+        values = cleared(self._rows.checked(step), final, given)
+        self._rows.append_ends(values, Seam(final, idle, _NO_LANES, -1), {}, self._rows.spans)
         self._tell_refused()
 
     def append_seam(
@@ -178,7 +182,8 @@ class RowWriter:
         self._check_open()
         if finals:
             self._replay.note_given(finals)
-        self._rows.append_seam(step, idle, ended, finals)
+        spans = [(block, lanes) for block, lanes in self._rows.spans if not idle[lanes].all()]
+        self._rows.append_ends(step, Seam(np.zeros_like(idle), idle, ended, -1), finals, spans)
         self._tell_refused()
 
     def end_episode(self, final: Any = None, lane: int | None = None) -> None:
@@ -262,7 +267,7 @@ class RowWriter:
 
     def record_items(self) -> None:
         """From now on `take_made` tells which items calls made, and `raise_refused` which were not made."""
-        self._items.made = []
+        self._builder.made = []
 
     def give_priorities(self, priorities: Mapping[int, NDArray[np.float64]]) -> None:
         """The items that the next call makes have these priorities, in place of those of their rules.
@@ -270,33 +275,33 @@ class RowWriter:
         Args:
             priorities: rule's number to float64[m], in the order in which its m items are made.
         """
-        self._items.give_priorities(priorities)
+        self._builder.give_priorities(priorities)
 
     def choose_windows(self, chosen: Chosen) -> None:
         """The next call that stores rows makes these items of the rules whose windows are chosen (`ChosenWindows`)."""
-        self._items.choose(chosen)
+        self._builder.choose(chosen)
 
     def take_made(self) -> list[Made]:
         """The items that were made since the last call of this (or of `record_items`), in order."""
-        made = self._items.made
+        made = self._builder.made
         if not made:
             return []
-        self._items.made = []
+        self._builder.made = []
         return made
 
     def raise_refused(self) -> None:
         """Raise what kept items out of their tables since the last call of this. The rows themselves are stored."""
-        error, self._items.refused = self._items.refused, None
+        error, self._builder.refused = self._builder.refused, None
         if error is not None:
             raise error
 
     def note_refused(self, error: StoreFull) -> None:
         """An item found no room; `raise_refused` tells it, when whoever writes has noted what is stored."""
-        self._items.refused = self._items.refused or stored_without_items(error, 1)
+        self._builder.refused = self._builder.refused or stored_without_items(error, 1)
 
     def _tell_refused(self) -> None:
         # Who is told of items looks for this too, when it has noted that the rows are stored.
-        if self._items.made is None:
+        if self._builder.made is None:
             self.raise_refused()
 
     # ---- waiting and closing ---------------------------------------------------------------------------------------
@@ -382,7 +387,7 @@ class RowWriter:
     def _wait_to_append(self) -> None:
         self._check_open()
         steps = np.concatenate([block.lane_steps for block in self._blocks]).astype(np.int64)
-        if self._items.makes_items_of_the_next_step(steps):
+        if self._builder.makes_items_of_the_next_step(steps):
             self._wait_for_room()
 
     def _wait_while(self, condition: Any, timeout: float | None) -> None:
@@ -422,7 +427,7 @@ class RowWriter:
             self._store.drop(self._rows.release(), self._rows.extra_pages)
 
     def __repr__(self) -> str:
-        rules = ", ".join(repr(rule) for rule in self._items.rules)
+        rules = ", ".join(repr(rule) for rule in self._builder.rules)
         state = "closed" if self._closed else "open"
         return f"<Writer of {self._lanes} lanes, {state}, items: [{rules}]>"
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from headrace.checks import check_count
 from headrace.ends import EndOfEpisode
-from headrace.replay.final_columns import FinalColumns
-from headrace.replay.item_maker import ItemMaker
+from headrace.replay.intake.final_columns import FinalColumns
+from headrace.replay.intake.item_builder import ItemBuilder
 from headrace.spec import ArraySpec, check_array
 from headrace.store.block import LaneBlock, Seam
 from headrace.store.columns import LaneColumns, RowColumns
@@ -24,35 +24,36 @@ if TYPE_CHECKING:
     from headrace.replay.replay import ReplayCore
 
 
-class LaneRows:
+class LaneAppender:
     """Writes rows and commits them. What does not fit, or finds no room, leaves everything as it was.
 
     Args:
         replay: whose store.
         lanes: how many.
         history: rows that each keeps in reach.
-        items: makes the items.
+        builder: makes the items.
 
     Attributes:
         blocks: the lanes, in as few blocks as pages have room for.
+        spans: each block with its lanes.
         staged: see `Writer.staged`.
         extra_pages: how many pages the lanes may take beyond what the capacity needs (`Store.allow`).
     """
 
-    def __init__(self, replay: ReplayCore, lanes: int, history: int, items: ItemMaker) -> None:
+    def __init__(self, replay: ReplayCore, lanes: int, history: int, builder: ItemBuilder) -> None:
         self._replay = replay
         self._store = replay.store
         self._lock = replay.lock
         self._lanes = lanes
-        self._items = items
+        self._builder = builder
         signature, columns = self._store.signature, self._store.columns
         self._specs = signature.columns
         self._finals = FinalColumns(signature)
-        across = max((rule.reach for rule in items.rules if rule.cut.end == CONTINUE), default=0)
+        across = max((rule.reach for rule in builder.rules if rule.cut.end == CONTINUE), default=0)
         stages = _sizes_and_stages(self._store, lanes)
         self.blocks = [LaneBlock(self._store, size, history, across, stage) for size, stage in stages]
-        self._spans = _spans(self.blocks)
-        items.note_blocks({block: span.start for block, span in self._spans})
+        self.spans = _spans(self.blocks)
+        builder.note_blocks({block: span.start for block, span in self.spans})
         # Each block beside the first fills pages of its own, and may have ended in the middle of others.
         self.extra_pages = 2 * (len(self.blocks) - 1)
         self._store.allow(self.extra_pages)
@@ -90,135 +91,84 @@ class LaneRows:
         for name, column in self._columns:
             column[row] = values[name]
 
-    def append(self, step: Any) -> None:
-        """One transition of every lane, in any number of blocks."""
-        self.append_checked(self._checked(step))
-
     def append_checked(self, values: Mapping[str, Any]) -> None:
-        """Does the same as `append`, of columns that are known to fit."""
+        """One transition of every lane, in any number of blocks; `values` are known to fit."""
         for block in self.blocks:
             block.make_room()
-        items = self._items
         with self._lock:
             self._replay.check_open()
-            self._store_blocks(
-                self._spans,
-                values,
-                lambda block, _: items.commit_and_make(block),
-                lambda block, _: items.commit_then_make(block),
-            )
+            self._store_blocks(self.spans, values)
 
-    def append_marked(
-        self, step: Any, final: NDArray[np.bool_], idle: NDArray[np.bool_], given: Sequence[str]
-    ) -> None:
-        """See `Writer.append_marked`."""
-        values = _cleared(self._checked(step), final, given)
-        for block in self.blocks:
-            block.make_room()
-
-        def commit(block: LaneBlock, lanes: slice) -> None:
-            block.commit_marked(final[lanes], idle[lanes])
-            self._items.make_marked(block, has_finals=bool(final[lanes].any()))
-
-        with self._lock:
-            self._replay.check_open()
-            self._store_blocks(self._spans, values, commit, commit)
-
-    def append_seam(
+    def append_ends(
         self,
-        step: Mapping[str, Any],
-        idle: NDArray[np.bool_],
-        ended: NDArray[np.int64],
+        values: Mapping[str, Any],
+        ends: Seam,
         finals: Mapping[str, NDArray[Any]],
+        spans: Sequence[tuple[LaneBlock, slice]],
     ) -> None:
-        """See `Writer.append_seam`."""
-        if len(self.blocks) > 1:
-            self._append_seam_to_blocks(step, idle, ended, finals)
-            return
-        block, waiting, done = self.blocks[0], np.count_nonzero(idle), 0
-        if waiting < block.lanes:
+        """A step in which episodes end or lanes hold nothing: all of it is stored, or nothing.
+
+        Args:
+            values: of all lanes, known to fit.
+            ends: of all lanes; `first` is not read.
+            finals: column to array `[m, ...]`: what the final rows of the lanes `ended` hold beside zeros.
+            spans: the blocks that take the step, with their lanes.
+        """
+        for block, _ in spans:
             block.make_room()
+        ended, done = ends.ended, 0
         with self._lock:
-            if self._replay.is_closed:
-                self._replay.check_open()
+            self._replay.check_open()
             if len(ended):
                 self._require_finals(ended, 1)
-            if waiting < block.lanes:
-                self._fill(block, step, slice(0, block.lanes))
-                if 0 < len(ended) < block.lanes:
-                    first, room = block.make_room_for_finals()
-                    done = min(room, len(ended))
-                    self._fill_finals(first, done, finals, 0)
-                    self._items.commit_and_make_seam(block, Seam(idle, ended[:done], first))
-                elif waiting:
-                    self._items.commit_and_make_seam(block, block.no_seam._replace(idle=idle))
-                else:
-                    self._items.commit_and_make(block)
+            if len(self.blocks) == len(spans) == 1 and 0 < len(ended) < self._lanes:
+                # As many of their final rows as fit into the page for these go in with the step.
+                block = self.blocks[0]
+                first, room = block.make_room_for_finals()
+                done = min(room, len(ended))
+                self._fill_finals(first, done, finals, 0)
+                ends = ends._replace(first=first)
+            self._store_blocks(spans, values, ends._replace(ended=ended[:done]))
             if done < len(ended):
                 self._end(ended[done:], {name: value[done:] for name, value in finals.items()})
 
-    def _append_seam_to_blocks(
-        self,
-        step: Mapping[str, Any],
-        idle: NDArray[np.bool_],
-        ended: NDArray[np.int64],
-        finals: Mapping[str, NDArray[Any]],
-    ) -> None:
-        items = self._items
-
-        def commit(block: LaneBlock, lanes: slice) -> None:
-            if np.count_nonzero(idle[lanes]):
-                items.commit_and_make_seam(block, block.no_seam._replace(idle=idle[lanes]))
-            else:
-                items.commit_and_make(block)
-
-        def commit_rest(block: LaneBlock, lanes: slice) -> None:
-            block.commit_idle(idle[lanes])
-            items.make_marked(block, has_finals=False)
-
-        written = [(block, lanes) for block, lanes in self._spans if not idle[lanes].all()]
-        for block, _ in written:
-            block.make_room()
-        with self._lock:
-            self._replay.check_open()
-            self._require_finals(ended, 1)
-            self._store_blocks(written, step, commit, commit_rest)
-            if len(ended):
-                self._end(ended, finals)
-
     def _store_blocks(
         self,
-        blocks: Sequence[tuple[LaneBlock, slice]],
+        spans: Sequence[tuple[LaneBlock, slice]],
         values: Mapping[str, NDArray[Any]],
-        commit: Callable[[LaneBlock, slice], None],
-        commit_rest: Callable[[LaneBlock, slice], None],
+        ends: Seam | None = None,
     ) -> None:
         """Write a step block by block. Once one block is stored all are: a step that is sent again would double lanes.
 
         Args:
-            blocks: with their lanes.
+            spans: blocks with their lanes.
             values: of all lanes, known to fit.
-            commit: takes in the step of a block and makes its items; raises if there is no room for these.
-            commit_rest: as `commit`, after an error; items for which there is no room are refused (`raise_refused`).
+            ends: of all lanes.
         """
-        for number, (block, lanes) in enumerate(blocks):
+        builder = self._builder
+        for number, (block, lanes) in enumerate(spans):
             row = block.row
             try:
                 self._fill(block, values, lanes)
-                commit(block, lanes)
+                builder.commit(block, _of_lanes(ends, lanes))
             except BaseException as error:
                 is_stored = block.row != row
                 if number == 0 and not is_stored:
                     raise
-                for other, its_lanes in blocks[number + is_stored :]:
+                for other, its_lanes in spans[number + is_stored :]:
                     self._fill(other, values, its_lanes)
-                    commit_rest(other, its_lanes)
+                    builder.commit_anyway(other, _of_lanes(ends, its_lanes))
                 # Items that were without room are told as refused; Ctrl-C goes on.
                 if is_stored or not isinstance(error, Exception):
                     raise
                 return
 
-    def _checked(self, step: Any) -> dict[str, NDArray[Any]]:
+    def checked(self, step: Any) -> dict[str, NDArray[Any]]:
+        """The columns of a step of every lane, checked.
+
+        Raises:
+            SpecError: the step does not fit.
+        """
         specs = self._specs
         if isinstance(step, dict) and step.keys() == specs.keys():
             return {name: check_array(step[name], spec, name, (self._lanes,)) for name, spec in specs.items()}
@@ -283,7 +233,7 @@ class LaneRows:
             if len(lanes):
                 yield self.blocks[0], lanes, slice(None)
             return
-        for block, span in self._spans:
+        for block, span in self.spans:
             here = (lanes >= span.start) & (lanes < span.stop)
             if here.any():
                 yield block, lanes[here] - span.start, here
@@ -293,7 +243,7 @@ class LaneRows:
         block.make_room()
         self._fill_finals(block.row, block.lanes, values, 0)
         block.commit_final()
-        self._items.make_marked(block, has_finals=True)
+        self._builder.make_of_finals(block)
 
     def _end_beside(
         self, block: LaneBlock, lanes: NDArray[np.int64], values: Mapping[str, NDArray[Any]]
@@ -305,7 +255,7 @@ class LaneRows:
             some = lanes[done : done + room]
             self._fill_finals(first, len(some), values, done)
             block.commit_finals(some, first)
-            self._items.make_last(block, block.last + some, some)
+            self._builder.make_last(block, block.last + some, some)
             done += len(some)
 
     def _fill_finals(self, row: int, count: int, values: Mapping[str, NDArray[Any]], start: int) -> None:
@@ -324,33 +274,27 @@ class LaneRows:
             self._replay.check_open()
             for block, inner, _ in self._by_block(lanes):
                 rows = block.last + inner
-                self._end_without_finals(block, inner)
-                self._items.make_last(block, rows, inner, None if end is None else END_NUMBERS[end])
+                block.end_without_final(inner)
+                self._builder.make_last(block, rows, inner, None if end is None else END_NUMBERS[end])
 
     def drop_lanes(self, lanes: NDArray[np.int64]) -> None:
         """The episodes of these lanes end, and nothing more is made of them."""
         with self._lock:
             self._replay.check_open()
             for block, inner, _ in self._by_block(lanes):
-                for lane in inner.tolist():
-                    block.drop(lane)
+                block.drop(inner)
 
     def end_streams(self, lanes: NDArray[np.int64]) -> None:
         """Starts a new stream in these lanes: no window crosses this point."""
         with self._lock:
             self._replay.check_open()
             for block, inner, _ in self._by_block(lanes):
-                self._items.end_streams(block, inner)
+                self._builder.end_streams(block, inner)
 
     @property
     def open_lanes(self) -> NDArray[np.int64]:
         """Lanes with an episode under way."""
         return np.flatnonzero(np.concatenate([block.lane_steps for block in self.blocks]))
-
-    @staticmethod
-    def _end_without_finals(block: LaneBlock, lanes: NDArray[np.int64]) -> None:
-        for lane in lanes.tolist():
-            block.end_without_final(lane)
 
     def _open_steps(self, lane: int) -> int:
         block, inner = self.block_of(lane)
@@ -394,7 +338,17 @@ def _put(
     ).put
 
 
-def _cleared(
+def _of_lanes(ends: Seam | None, lanes: slice) -> Seam | None:
+    """The part of `ends` of the lanes of a block; None where each of them holds a transition."""
+    if ends is None:
+        return None
+    final, idle = ends.final[lanes], ends.idle[lanes]
+    if not len(ends.ended) and not np.count_nonzero(final) and not np.count_nonzero(idle):
+        return None
+    return ends._replace(final=final, idle=idle)
+
+
+def cleared(
     values: Mapping[str, NDArray[Any]], final: NDArray[np.bool_], given: Sequence[str]
 ) -> Mapping[str, NDArray[Any]]:
     """Values of lanes, of which those that are final have zeros in all columns but those given."""
