@@ -153,6 +153,13 @@ def none_of(lanes):
 
 
 FINAL = {"observation": np.zeros(1)}
+
+
+def mapped(place):
+    """The bytes of the files that a store maps."""
+    return [(place / name).read_bytes() for name in ("rows", "index")]
+
+
 CALLS = {
     "append": lambda writer, lanes: writer.append(step_of(lanes, 7)),
     "append_checked": lambda writer, lanes: rows_of(writer).append_checked(step_of(lanes, 7)),
@@ -189,7 +196,7 @@ def test_a_writer_that_is_overtaken_is_refused(replay, take_over, place, moment,
     def overtake():
         if not files:
             take_over()
-            files.append((place / "rows").read_bytes())
+            files.append(mapped(place))
 
     if moment == "before a row is written":
         block = rows_of(writer)._rows.blocks[0]
@@ -198,7 +205,7 @@ def test_a_writer_that_is_overtaken_is_refused(replay, take_over, place, moment,
         holder._lock = Before(overtake, holder._lock)
     with pytest.raises(hr.Closed):
         CALLS[call](writer, lanes)
-    assert (place / "rows").read_bytes() == files[0]
+    assert mapped(place) == files[0]
     assert rewards(take_over.replay) == {2.0}
 
 
@@ -206,10 +213,10 @@ def test_a_page_is_not_taken_from_the_next_owner(replay, take_over, place):
     writer = replay.writer(lanes=3)
     rows_of(writer)._rows.blocks[0]._store = store = rows_of(writer)._store
     take_over()
-    content = (place / "rows").read_bytes()
+    content = mapped(place)
     with pytest.raises(hr.Closed):
         store.acquire(3)
-    assert (place / "rows").read_bytes() == content
+    assert mapped(place) == content
 
 
 def test_episodes_of_the_next_owner_are_not_given(replay, take_over):

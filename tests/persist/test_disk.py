@@ -224,7 +224,7 @@ def test_d3_durable_syncs_every_file_and_holds_up_nobody(place, monkeypatch):
         monkeypatch.setattr(os, "fsync", noted)
         writer.flush(durable=True)
         # Items are copied: their own file changes in place afterwards. A copy counts once it is on the disk.
-        assert synced == ["rows", "header", "durable.partial", "store"]
+        assert synced == ["rows", "index", "header", "durable.partial", "store"]
         # From now on nothing else is synced: tests/persist/test_power_loss.py shows what that survives.
         del synced[:], flushing[:]
         replay.reset("t")
@@ -468,17 +468,17 @@ def test_d8_words_of_pages_that_cannot_be(damaged, word, value):
             .ring.arrays.rows[core_of(replay).live_table("t").ring._live_slots()]
         )
         rows, page_rows = starts.astype(int), core_of(replay).store.arrays.page_rows
-        offset = core_of(replay).store.layout.places["pages"][0]
+        offset = core_of(replay).store.index_layout.places["pages"][0]
         # One over whose end a window goes.
         page = next(row // page_rows for row in rows[-12:] if row // page_rows != (row + 2) // page_rows)
-    with open(damaged / "rows", "r+b") as file:
+    with open(damaged / "index", "r+b") as file:
         file.seek(offset + 8 * (PAGE_WORDS * int(page) + word))
         file.write(np.int64(value).tobytes())
     with pytest.raises(hr.CheckpointError, match=r"items-0-\d, byte \d+"):
         reopen(damaged)
 
 
-@pytest.mark.parametrize("name", ["rows", "header", "items", "closed.json", "manifest.json"])
+@pytest.mark.parametrize("name", ["rows", "index", "header", "items", "closed.json", "manifest.json"])
 @pytest.mark.parametrize("change", ["cut", "grown", "empty", "missing"])
 def test_d8_files_of_another_size_or_missing(damaged, name, change):
     (path,) = damaged.glob(f"{name}*")

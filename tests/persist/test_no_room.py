@@ -141,7 +141,7 @@ def test_final_rows_that_find_no_room_leave_the_step_out(replay, monkeypatch, en
     finals = {"y": np.full(len(lanes), -1, np.float32)}
     # One page more, for the step itself: of the first block a page holds one.
     stop, fallocate = store.rows_in_pages // store.arrays.page_rows + 1, os.posix_fallocate
-    first = store.layout.places["steps"][0] + 4 * stop * store.arrays.page_rows
+    first = store.index_layout.places["steps"][0] + 4 * stop * store.arrays.page_rows
 
     def only_one_page(descriptor, offset, nbytes):
         if offset == first:

@@ -1,4 +1,4 @@
-"""The size of the file of rows: an orderly close cuts it, an opening lets it grow again (replay D1, D7, D8)."""
+"""The sizes of the files of rows and index: a close cuts them, an opening lets them grow (replay D1, D7, D8)."""
 
 import json
 import os
@@ -54,8 +54,8 @@ def kept(replay):
     return found
 
 
-def size(place):
-    return (place / "rows").stat().st_size
+def size(place, name="rows"):
+    return (place / name).stat().st_size
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_the_file_has_grown_on_the_disk_before_the_record_of_the_close_goes(clos
         replay = opened(closed, FRAMES)
     whole = core_of(replay).store.layout.nbytes
     replay.close()
-    assert seen == [("rows", whole, True), ("store", whole, False)]
+    assert seen == [("rows", whole, True), ("index", whole, True), ("store", whole, False)]
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -203,21 +203,38 @@ def test_looking_at_a_store_that_was_cut_changes_nothing(closed):
     assert (closed / "rows").read_bytes() == before
 
 
-@pytest.mark.parametrize("change", [-1, 1, 4096, -(1 << 20)])
+@pytest.mark.parametrize("change", [-1, 1, 4096, -8192])
 @pytest.mark.parametrize("is_recorded", [True, False])
-def test_d8_a_size_that_no_close_leaves_is_named_and_left(closed, change, is_recorded):
-    expected = size(closed)
+@pytest.mark.parametrize("name", ["rows", "index"])
+def test_d8_a_size_that_no_close_leaves_is_named_and_left(closed, name, change, is_recorded):
+    expected = size(closed, name)
     if not is_recorded:
         (closed / "closed.json").unlink()
-    os.truncate(closed / "rows", expected + change)
+    os.truncate(closed / name, expected + change)
     for _ in range(2):
         for look in (lambda: opened(closed, FRAMES), lambda: StoredReplay(closed)):
-            with pytest.raises(hr.CheckpointError, match=rf"rows: expected \d+ bytes, or {expected} as"):
+            with pytest.raises(hr.CheckpointError, match=rf"{name}: expected \d+ bytes, or {expected} as"):
                 look()
-    assert size(closed) == expected + change
-    os.truncate(closed / "rows", 100)
-    with pytest.raises(hr.CheckpointError, match=r"rows: expected \d+ bytes, got 100"):
+    assert size(closed, name) == expected + change
+    os.truncate(closed / name, 100)
+    with pytest.raises(hr.CheckpointError, match=rf"{name}: expected \d+ bytes, .*got 100"):
         opened(closed, FRAMES)
+
+
+@pytest.mark.parametrize("cut", [["rows"], ["index"], []])
+def test_each_file_may_be_whole_or_cut(closed, cut):
+    """A close that is interrupted between its two cuts, or an opening between the two growths, leaves them so."""
+    with opened(closed, FRAMES) as replay:
+        store = core_of(replay).store
+        whole = {"rows": store.layout.nbytes, "index": store.index_layout.nbytes}
+    for name, nbytes in whole.items():
+        assert size(closed, name) < nbytes
+        if name not in cut:
+            os.truncate(closed / name, nbytes)
+    with StoredReplay(closed) as stored:
+        assert stored.verify_rows()[0] > 0
+    with opened(closed, FRAMES) as replay:
+        assert kept(replay) == list(range(300))
 
 
 def test_wide_columns_stand_in_the_order_of_their_width_and_no_other(closed):
@@ -231,3 +248,14 @@ def test_wide_columns_stand_in_the_order_of_their_width_and_no_other(closed):
     write_checked_json(closed / "manifest.json", manifest, disk._STORE_FORMAT, disk._VERSION)
     with opened(closed, FRAMES) as replay:
         assert kept(replay) == list(range(300))
+
+
+def test_a_store_of_an_earlier_format_is_refused_and_left(closed):
+    """Version 1 had the page table in the file of rows."""
+    manifest = disk.read_store_manifest(closed)
+    write_checked_json(closed / "manifest.json", manifest, disk._STORE_FORMAT, 1)
+    before = {path.name: path.read_bytes() for path in closed.iterdir()}
+    for look in (lambda: opened(closed, FRAMES), lambda: StoredReplay(closed)):
+        with pytest.raises(hr.CheckpointError, match="expected version 2 of the format, got version 1"):
+            look()
+    assert {path.name: path.read_bytes() for path in closed.iterdir()} == before

@@ -140,7 +140,7 @@ def test_a_store_in_use_is_refused_and_left_alone(tmp_path):
             hr.Replay(hr.Signature.like(STEP), tables(), path=tmp_path / "store")
 
 
-@pytest.mark.parametrize("name", ["rows", "header", "items", "manifest.json"])
+@pytest.mark.parametrize("name", ["rows", "index", "header", "items", "manifest.json"])
 def test_a_damaged_store_is_named_and_can_be_looked_at_again(tmp_path, name):
     filled(tmp_path / "store").close()
     [path] = [each for each in (tmp_path / "store").iterdir() if each.name.startswith(name)][:1]

@@ -1,6 +1,7 @@
 """Private memory that becomes shared: the same bytes at the same addresses, at every moment."""
 
 import os
+import subprocess
 import sys
 import threading
 
@@ -14,7 +15,7 @@ from headrace.store import arena as arena_module
 from headrace.store.arena import Arena
 from headrace.store.block import LaneBlock
 from headrace.store.store import Store
-from headrace.tables.description.selectors import Fifo
+from headrace.tables.description.selectors import Fifo, Uniform
 from headrace.testing.forks import in_forked_child
 
 LARGE = 64 << 20
@@ -204,6 +205,48 @@ def test_a_store_is_read_and_written_while_it_becomes_shared(monkeypatch):
         assert (column[steps] == np.arange(len(steps))[:, None]).all()
     attached.close()
     store.close()
+
+
+def test_a_peer_that_overwrites_all_that_it_maps_changes_only_values():
+    """The page table, step words, links, episodes and versions lie in memory that no peer has."""
+    signature = hr.Signature.like({"x": np.zeros(40, np.float32), "reward": np.float32(0)})
+    table = hr.Table("t", sampler=Uniform(), remover=Fifo(), max_size=150)
+    with hr.Replay(signature, [table], capacity=400, seed=0) as replay:
+        store = core_of(replay).store
+        writer = replay.writer(lanes=2, items=[hr.ItemRule("t", 3)])
+
+        def fill(episodes):
+            for _ in range(episodes):
+                for _ in range(7):
+                    writer.append({"x": np.ones((2, 40), np.float32), "reward": np.ones(2, np.float32)})
+                writer.end_episode()
+
+        fill(20)
+        descriptor = os.dup(store.share())
+        before = {name: array.copy() for name, array in store.index_layout.arrays(store.index).items()}
+        statistics = store.statistics(), replay.table("t").distribution()
+        peer = (
+            "import mmap, os, sys\n"
+            "number = int(sys.argv[1])\n"
+            "nbytes = os.fstat(number).st_size\n"
+            "memory = mmap.mmap(number, nbytes)\n"
+            "for begin in range(0, nbytes, 1 << 16):\n"
+            "    memory[begin : begin + (1 << 16)] = b'\\xab' * min(1 << 16, nbytes - begin)\n"
+        )
+        subprocess.run(
+            [sys.executable, "-c", peer, str(descriptor)], check=True, pass_fds=[descriptor], timeout=60
+        )
+        os.close(descriptor)
+        assert (store.records.view(np.uint8) == 0xAB).all()
+        for name, array in store.index_layout.arrays(store.index).items():
+            np.testing.assert_array_equal(array, before[name], name)
+        assert (store.statistics(), replay.table("t").distribution()) == statistics
+        sample = replay.sample("t", 32)
+        assert sample.data["x"].shape == (32, 3, 40)
+        fill(60)
+        assert replay.sample("t", 32).data["x"].shape == (32, 3, 40)
+        writer.close()
+        assert replay.statistics().tables["t"].size == 150
 
 
 def test_a_worker_process_writes_into_a_loaded_replay(tmp_path):

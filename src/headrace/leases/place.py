@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from headrace.spec import Signature
 from headrace.store.arena import Arena
-from headrace.store.layout import columns, plan
+from headrace.store.layout import columns, plan_rows
 
 if TYPE_CHECKING:
     from headrace.store.store import Store
@@ -46,5 +46,5 @@ class RowsPlace:
     def columns(self, descriptor: int) -> dict[str, NDArray[Any]]:
         """Maps the arena, whose descriptor is taken over; returns each column's array, `dtype[rows, ...]`."""
         arena = Arena.attach(descriptor, self.nbytes)
-        arrays = plan(self.signature, self.num_pages, self.page_rows).arrays(arena)
+        arrays = plan_rows(self.signature, self.num_pages, self.page_rows).arrays(arena)
         return columns(arrays, self.signature)

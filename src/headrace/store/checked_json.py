@@ -75,7 +75,7 @@ def checked_content(
     if head.version != version:
         raise CheckpointError(
             f"{path}: expected version {version} of the format, got version {head.version}; read it with the release "
-            "of headrace that wrote it, or a later one"
+            "of headrace that wrote it"
         )
     expected = _Head(format_name, version, xxhash.xxh3_128_hexdigest(body))
     if not has_body or line != msgspec.json.encode(expected):

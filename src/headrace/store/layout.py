@@ -1,6 +1,9 @@
-"""Where everything lies in a store: the words of a page, the bits of a step, the arrays of the arena.
+"""Where everything lies in a store: the words of a page, the bits of a step, the arrays of its two arenas.
 
-The arena is cut into pages of `page_rows` rows. A page belongs to one writer of `lanes` environments and is filled as
+One arena holds the values of rows, and another process may map it. The other, the index, holds all that the store
+relies on: page table, free list, step words, links, episodes, versions. No other process ever maps the index.
+
+Both are cut into pages of `page_rows` rows. A page belongs to one writer of `lanes` environments and is filled as
 a block `[steps, lanes]`, time first: the next step of a lane is `lanes` rows on, and the N rows of one vector step are
 one slice. Pages of one writer are linked, so a lane goes on from page to page.
 
@@ -71,9 +74,6 @@ MAX_ROWS = 0xFFFFFFF0
 # Reserved beyond what the capacity needs.
 _SPARE_PAGES = 64
 
-METADATA_ARRAYS = frozenset({"pages", "freed", "steps", "links", "start_rows", "start_ids", "versions"})
-"""The arrays of `plan` that tell about rows; the others hold their values."""
-
 
 class StoreArrays(NamedTuple):
     """The arrays of a store that kernels see (see the module's text for the words and bits)."""
@@ -109,8 +109,8 @@ class LaneArrays(NamedTuple):
         return cls(np.zeros(lanes, np.uint32), np.full(lanes, -1, np.int64), np.empty(lanes, np.int64), words)
 
 
-def plan(signature: Signature, num_pages: int, page_rows: int) -> ArenaLayout:
-    """The arrays of a store of this size, in their order."""
+def plan_index(num_pages: int, page_rows: int) -> ArenaLayout:
+    """Plans the arrays that tell about the rows of a store of this size."""
     rows = num_pages * page_rows
     layout = ArenaLayout()
     layout.add("pages", (num_pages, PAGE_WORDS), np.int64)
@@ -120,27 +120,38 @@ def plan(signature: Signature, num_pages: int, page_rows: int) -> ArenaLayout:
     layout.add("start_rows", (rows,), np.uint32)
     layout.add("start_ids", (rows,), np.int64)
     layout.add("versions", (rows,), np.int32)
+    return layout
+
+
+def plan_rows(signature: Signature, num_pages: int, page_rows: int) -> ArenaLayout:
+    """Plans the arrays that hold the values of the rows of a store of this size."""
+    rows = num_pages * page_rows
+    layout = ArenaLayout()
     records = record_layout(signature)
     layout.add("records", (rows, records.nbytes), np.uint8)
     wide = [(name, spec) for name, spec in signature.columns.items() if name not in records.offsets]
-    # The widest last: a file ends with the last page that was taken of the last array (`written_spans`).
+    # The widest last: a file ends with the last page that was taken of the last array (`page_spans`).
     for name, spec in sorted(wide, key=lambda each: each[1].nbytes):
         layout.add(f"column:{name}", (rows, *spec.shape), spec.dtype)
     return layout
 
 
-def entries_of_page(layout: ArenaLayout) -> dict[int, int]:
-    """Maps the length of an array of a plan to its entries per page; `freed` is not an array by page."""
-    (num_pages, _), (rows,) = layout.places["pages"][1], layout.places["steps"][1]
-    return {num_pages: 1, rows: rows // num_pages}
+def page_spans(layout: ArenaLayout, num_pages: int, page: int, pages: int = 1) -> NDArray[np.int64]:
+    """Finds the bytes of pages `page:page + pages` in each array that is cut into pages.
 
+    Args:
+        layout: of the index or of the rows.
+        num_pages: of the store.
+        page, pages: the first page, and their number.
 
-def written_spans(layout: ArenaLayout, pages: int) -> NDArray[np.int64]:
-    """Returns int64[arrays, 2]: the bytes of each array that may have been written when `pages` pages were taken."""
-    by_page, spans = entries_of_page(layout), []
-    for offset, shape, dtype in layout.places.values():
-        entries = min(shape[0], pages * by_page.get(shape[0], shape[0]))
-        spans.append((offset, offset + entries * math.prod(shape[1:]) * dtype.itemsize))
+    Returns:
+        int64[arrays, 2]: where they begin and end.
+    """
+    spans = []
+    for name, (offset, shape, dtype) in layout.places.items():
+        if name != "freed":  # The only array that is not by page.
+            nbytes = shape[0] // num_pages * math.prod(shape[1:]) * dtype.itemsize
+            spans.append((offset + page * nbytes, offset + (page + pages) * nbytes))
     return np.array(spans, np.int64)
 
 

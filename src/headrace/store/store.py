@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 import weakref
 from collections import deque
@@ -22,7 +21,6 @@ from headrace.store.commit import Lanes
 from headrace.store.layout import (
     LANES,
     MAX_ROWS,
-    METADATA_ARRAYS,
     NEXT,
     PREVIOUS,
     REFERENCES,
@@ -31,11 +29,11 @@ from headrace.store.layout import (
     LaneArrays,
     StoreArrays,
     columns,
-    entries_of_page,
-    plan,
+    page_spans,
+    plan_index,
+    plan_rows,
     reserved_pages,
     rows_of_a_page,
-    written_spans,
 )
 from headrace.store.pinning import Pins
 from headrace.store.records import stored_nbytes
@@ -59,8 +57,9 @@ class Store:
         signature: the columns of one step.
         capacity: number of rows that can be stored at least; None grows as rows need it, up to what the
             machine's memory could hold.
-        make_arena: where the rows live, called with the number of bytes: `Arena.private_sparse` (until `share`),
-            `Arena.shared` (other processes of this machine can write and read in place), or a file's.
+        make_arena: where the values of rows live, called with the number of bytes: `Arena.private_sparse` (until
+            `share`), `Arena.shared` (other processes of this machine can write and read in place), or a file's.
+        make_index: where the index lives, called with the number of bytes. No other process may map it.
         page_rows: rows of one page; by default about 1 MiB of them.
         num_pages: how many pages to reserve; by default what the capacity needs.
 
@@ -69,8 +68,9 @@ class Store:
         records: uint8[...], those records as bytes.
         lock: held while pages or references change.
         is_on_disk: whether rows live in a file, which another process may open when this one has closed it.
-        layout: where the arrays lie in the arena.
-        row_arrays: the arrays of the arena that hold the values of rows, whole: what is saved of a row beside its word.
+        arena, layout: the values of rows, and where their arrays lie. `share` gives away this arena alone.
+        index, index_layout: the arrays that tell about rows (`store.layout`), and where they lie.
+        row_arrays: the arrays of `arena`, whole: what is saved of a row beside its word.
         window: finds the rows that follow one another.
         pins: counts the references to pages.
         who_holds: tells what holds the rows, for the message of a full store.
@@ -91,6 +91,7 @@ class Store:
         capacity: int | None = None,
         *,
         make_arena: Callable[[int], Arena] = Arena.private_sparse,
+        make_index: Callable[[int], Arena] = Arena.private_sparse,
         page_rows: int | None = None,
         num_pages: int | None = None,
     ) -> None:
@@ -104,42 +105,40 @@ class Store:
         num_pages = num_pages or reserved_pages(capacity, signature.nbytes, page_rows)
         if num_pages > MAX_ROWS // page_rows:
             raise ValueError(f"expected at most {MAX_ROWS} rows, got {num_pages} pages of {page_rows} rows")
-        layout = plan(signature, num_pages, page_rows)
+        self.layout = plan_rows(signature, num_pages, page_rows)
+        self.index_layout = plan_index(num_pages, page_rows)
         try:
-            self.arena = make_arena(layout.nbytes)
+            self.arena = make_arena(self.layout.nbytes)
+            self.index = make_index(self.index_layout.nbytes)
         except OSError as error:
-            raise no_room(
-                f"{layout.nbytes} bytes, reserved for {num_pages * page_rows} rows", error
-            ) from error
-        self.layout = layout
-        self._map(layout.arrays(self.arena), page_rows)
-        self._memory: NDArray[np.uint8] = self.arena.array(0, (layout.nbytes,), np.uint8)  # type: ignore[assignment]
-        # Those that tell about rows come first.
-        self._row_spans = layout.spans()[len(METADATA_ARRAYS) :]
+            nbytes = self.layout.nbytes + self.index_layout.nbytes
+            raise no_room(f"{nbytes} bytes, reserved for {num_pages * page_rows} rows", error) from error
+        self._map(page_rows)
         self.num_pages = num_pages
         self.is_on_disk = self.arena.is_on_disk
         self.is_closed = False
         try:
-            self.arena.reserve(layout.places["freed"][0], self.arrays.freed.nbytes)
+            self.index.reserve(self.index_layout.places["freed"][0], self.arrays.freed.nbytes)
         except OSError as error:
-            self.arena.close()
+            self._close_arenas()
             raise no_room(f"{self.arrays.freed.nbytes} bytes on the disk to begin with", error) from error
-        for name, array in {"steps": self.arrays.steps, **self.row_arrays}.items():
-            # What else is told of rows is written here and there: large pages would take memory that is never used.
-            self.arena.advise_large_pages(layout.places[name][0], array.nbytes)
+        # What else is told of rows is written here and there: large pages would take memory that is never used.
+        self.index.advise_large_pages(self.index_layout.places["steps"][0], self.arrays.steps.nbytes)
+        for name, array in self.row_arrays.items():
+            self.arena.advise_large_pages(self.layout.places[name][0], array.nbytes)
         self._begin_empty()
 
-    def _map(self, arrays: dict[str, NDArray[Any]], page_rows: int) -> None:
-        names = [name for name in StoreArrays._fields if name != "page_rows"]
-        self.arrays = StoreArrays(**{name: arrays[name] for name in names}, page_rows=page_rows)
+    def _map(self, page_rows: int) -> None:
+        index: dict[str, NDArray[Any]] = self.index_layout.arrays(self.index)
+        self.versions: NDArray[np.int32] = index.pop("versions")
+        self.arrays = StoreArrays(**index, page_rows=page_rows)
         self.window = Window(self.arrays)
         self.pins = Pins(self.window)
-        self.versions: NDArray[np.int32] = arrays["versions"]
-        self.columns: dict[str, NDArray[Any]] = columns(arrays, self.signature)
-        self.records: NDArray[np.uint8] = arrays["records"].reshape(-1)
-        self.row_arrays: dict[str, NDArray[Any]] = {
-            name: array for name, array in arrays.items() if name not in METADATA_ARRAYS
-        }
+        self.row_arrays: dict[str, NDArray[Any]] = self.layout.arrays(self.arena)
+        self.columns: dict[str, NDArray[Any]] = columns(self.row_arrays, self.signature)
+        self.records: NDArray[np.uint8] = self.row_arrays["records"].reshape(-1).view(np.uint8)
+        self._memory: NDArray[Any] = self.arena.array(0, (self.layout.nbytes,), np.uint8)
+        self._row_spans = self.layout.spans()
 
     def _begin_empty(self) -> None:
         # A page is at most 1/32 of the capacity. The oldest page of what is held may be part free and the newest part
@@ -170,7 +169,7 @@ class Store:
         )
 
     def adopt(self, held: NDArray[np.bool_]) -> None:
-        """Go on with pages that came from a file and were mended (`store.mending`); no page may be in use yet.
+        """Go on with pages that came from a file and were mended (`store.recovery`); no page may be in use yet.
 
         Args:
             held: bool[n], of the first n pages; nothing was ever stored in those after them.
@@ -342,13 +341,12 @@ class Store:
 
     def _reserve(self, page: int) -> None:
         """Take the room of a page on the disk; the other places have nothing to do."""
-        if not self.arena.is_on_disk:
+        if not self.is_on_disk:
             return
-        entries = entries_of_page(self.layout)
         try:
-            for offset, shape, dtype in self.layout.places.values():
-                nbytes = entries.get(shape[0], 0) * math.prod(shape[1:]) * dtype.itemsize
-                self.arena.reserve(offset + page * nbytes, nbytes)
+            for arena, layout in ((self.index, self.index_layout), (self.arena, self.layout)):
+                for begin, end in page_spans(layout, self.num_pages, page).tolist():
+                    arena.reserve(begin, end - begin)
         except OSError as error:
             raise no_room(f"another page of {self.arrays.page_rows} rows on the disk", error) from error
 
@@ -486,7 +484,10 @@ class Store:
     # ---- other processes -------------------------------------------------------------------------------------------
 
     def share(self) -> int:
-        """The descriptor of the arena, for processes that map the rows; private memory becomes shared memory for it.
+        """The descriptor of the values of rows, for processes that map them; they become shared memory for it.
+
+        A process that has it can change the values of all rows, and nothing else of the store. `plan_rows` tells it
+        where they lie.
 
         What a thread writes meanwhile without the lock may be lost: it looks, with the lock, whether `arena.moved` is
         what it was before it began (test_a_step_written_while_the_rows_move_is_whole).
@@ -502,7 +503,12 @@ class Store:
 
     def _written(self) -> NDArray[np.int64]:
         """int64[arrays, 2]: where in the arena something may have been written."""
-        return written_spans(self.layout, self._never_used)
+        return page_spans(self.layout, self.num_pages, 0, self._never_used)
+
+    def make_private(self) -> None:
+        """Makes what is written from here on stay in this process: it reaches neither files nor other processes."""
+        for arena in (self.arena, self.index):
+            arena.make_private()
 
     def before_fork(self) -> None:
         """Copy what tells of pages: the parent may change it before the child has memory of its own. Needs the lock."""
@@ -515,7 +521,7 @@ class Store:
 
     def after_fork_in_child(self) -> None:
         """Stand on memory of this process's own, as it was at the fork. Rows are copied when they are written."""
-        self.arena.make_private()
+        self.make_private()
         if self._at_fork is not None:
             pages, freed = self._at_fork
             self.arrays.pages[: len(pages)] = pages
@@ -562,7 +568,11 @@ class Store:
         From here on nothing is written any more: a file on disk may have another owner.
         """
         self.is_closed = True
-        self.arena.close()
+        self._close_arenas()
+
+    def _close_arenas(self) -> None:
+        for arena in (self.arena, self.index):
+            arena.close()
 
 
 class Reader:

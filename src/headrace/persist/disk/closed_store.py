@@ -132,7 +132,7 @@ def refuse_damage(
     now, then = _checksums_now(store, header, files), record.checksums
     differ = {
         folder / "header": now.header != then.header or header.opened,
-        folder / "rows": now.pages != then.pages,
+        folder / "index": now.pages != then.pages,
         folder / HASHES: now.page_hashes != then.page_hashes,
         **{each.path: now.tables[name] != then.tables.get(name) for name, each in files.items()},
     }

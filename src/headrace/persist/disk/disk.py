@@ -1,8 +1,9 @@
 """A store on disk: the files of a replay in one folder, owned by one process.
 
     manifest.json     what is stored: signature, sizes, names of tables. Written last: without it there is no store
-    rows              the arena of the store, mapped. It is locked by its owner, and by the workers that write in it.
-                      Sparse; an orderly close cuts it (`rows_file.py`)
+    rows              the values of rows, mapped. It is locked by its owner, and by the workers that write in it
+    index             the page table and all else that tells about rows, mapped by the owner alone. Both files are
+                      sparse; an orderly close cuts them (`rows_file.py`)
     header            counters that must never go back, and which generation of items counts; mapped
     items-T-G         the items of table T, generation G; mapped
     hashes            the hash of each page of rows that was not taken since; mapped
@@ -19,7 +20,7 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -42,14 +43,14 @@ from headrace.persist.disk.durable_ring import DurableRing
 from headrace.persist.disk.generations import Generations
 from headrace.persist.disk.header import DiskHeader
 from headrace.persist.disk.rollback import restore_rows, restored_items
-from headrace.persist.disk.rows_file import ROWS, cut, open_rows
+from headrace.persist.disk.rows_file import INDEX, ROWS, check_sizes, cut, open_grown
 from headrace.persist.generator import generator_record, generator_state
 from headrace.persist.recovery import recover
 from headrace.spec import Signature
 from headrace.store.arena import Arena
 from headrace.store.boot import boot_id
 from headrace.store.checked_json import read_checked_json, write_checked_json
-from headrace.store.layout import plan
+from headrace.store.layout import plan_index, plan_rows
 from headrace.store.store import Store
 from headrace.system import lock, need_linux, sync_folder, unlock
 from headrace.tables.description.table import Table
@@ -61,11 +62,21 @@ _LOGGER = logging.getLogger(__name__)
 HEADER = "header"
 _MANIFEST = "manifest.json"
 _PADDINGS = "paddings.json"
-_STORE_FORMAT, _VERSION = "headrace store", 1
+# Version 2 keeps what tells about rows in a file of its own.
+_STORE_FORMAT, _VERSION = "headrace store", 2
+_PADDINGS_VERSION = 1
 _PADDINGS_FORMAT = "headrace paddings"
 # Files that are written beside those they replace.
 _REPLACED = (_MANIFEST, _PADDINGS, CLOSED, DURABLE)
-_OWN_FILES = (ROWS, HEADER, HASHES, RELEASED, *(f"{name}.partial" for name in _REPLACED), *_REPLACED[1:])
+_OWN_FILES = (
+    ROWS,
+    INDEX,
+    HEADER,
+    HASHES,
+    RELEASED,
+    *(f"{name}.partial" for name in _REPLACED),
+    *_REPLACED[1:],
+)
 # Keys are skipped where some may have been used that are not known of: more than any store uses between two flushes.
 _UNKNOWN_KEYS = 1 << 40
 
@@ -217,30 +228,27 @@ class Disk:
     def _open_store(self, descriptor: int, signature: Signature, capacity: int | None) -> Store:
         manifest = self._manifest
 
-        def make_arena(nbytes: int) -> Arena:
-            if manifest is None:
-                return Arena.on_disk(os.dup(descriptor), nbytes)
-            layout = plan(signature, manifest.num_pages, manifest.page_rows)
-            return open_rows(self.folder / ROWS, os.dup(descriptor), layout)
-
+        index = self.folder / INDEX
         if manifest is None:
-            return Store(signature, capacity, make_arena=make_arena)
-        try:
-            store = Store(
+            return Store(
                 signature,
                 capacity,
-                make_arena=make_arena,
-                page_rows=manifest.page_rows,
-                num_pages=manifest.num_pages,
+                make_arena=lambda nbytes: Arena.on_disk(os.dup(descriptor), nbytes),
+                make_index=lambda nbytes: Arena.file(index, nbytes),
             )
-        except ValueError as error:
-            raise CheckpointError(f"{self.folder / _MANIFEST}: {error}") from error
-        check_arrays(self.folder, manifest, store)
-        return store
+        return stored_store(
+            self.folder,
+            manifest,
+            signature,
+            lambda nbytes: open_grown(os.dup(descriptor), nbytes),
+            lambda nbytes: open_grown(os.open(index, os.O_RDWR), nbytes),
+        )
 
     def note_paddings(self, paddings: dict[str, dict[str, object]]) -> None:
         """Write down what invented rows hold."""
-        write_checked_json(self.folder / _PADDINGS, _PaddingsRecord(paddings), _PADDINGS_FORMAT, _VERSION)
+        write_checked_json(
+            self.folder / _PADDINGS, _PaddingsRecord(paddings), _PADDINGS_FORMAT, _PADDINGS_VERSION
+        )
 
     def read_paddings(self) -> dict[str, dict[str, object]]:
         """What was written down last.
@@ -251,7 +259,7 @@ class Disk:
         path = self.folder / _PADDINGS
         if not path.exists():
             return {}
-        return read_checked_json(path, _PaddingsRecord, _PADDINGS_FORMAT, _VERSION).paddings
+        return read_checked_json(path, _PaddingsRecord, _PADDINGS_FORMAT, _PADDINGS_VERSION).paddings
 
     def _point_to_return_to(self) -> DurablePoint | None:
         """The durable point, if the machine may have failed since the store was used; its counters are the header's.
@@ -343,7 +351,7 @@ class Disk:
         self.header.begin()
         self.header.boot = boot_id()
         # Without the record of its close the store counts as killed.
-        self._remove(keep={_MANIFEST, ROWS, HEADER, _PADDINGS, HASHES, DURABLE, RELEASED, *current})
+        self._remove(keep={_MANIFEST, ROWS, INDEX, HEADER, _PADDINGS, HASHES, DURABLE, RELEASED, *current})
         if self._closed is not None:
             # It must not come back when the machine fails: the items of then are gone.
             sync_folder(self.folder)
@@ -383,7 +391,7 @@ class Disk:
             rooms = {name: ring.room_for_copy() for name, ring in self._rings.items()}
             with self.store.lock:
                 point = self._points.take(self._rings, rooms, self.header)
-            for arena in (self.store.arena, self.header.arena):
+            for arena in (self.store.arena, self.store.index, self.header.arena):
                 arena.sync()
             self._points.write(point)
             with self.store.lock:
@@ -420,7 +428,7 @@ class Disk:
                     # Before the lock goes: whoever copies rows looks at this afterwards.
                     self.store.is_closed = True
                     # A writer that is overtaken may be writing a row: from here on that reaches no file.
-                    self.store.arena.make_private()
+                    self.store.make_private()
             finally:
                 self.store.close()
 
@@ -457,17 +465,43 @@ def read_store_manifest(folder: Path) -> StoreManifest:
     return read_checked_json(folder / _MANIFEST, StoreManifest, _STORE_FORMAT, _VERSION)
 
 
-def check_arrays(folder: Path, manifest: StoreManifest, store: Store) -> None:
-    """Refuses rows that lie otherwise than those of this release.
+def stored_store(
+    folder: Path,
+    manifest: StoreManifest,
+    signature: Signature,
+    make_arena: Callable[[int], Arena],
+    make_index: Callable[[int], Arena],
+) -> Store:
+    """Maps the rows of the store in a folder.
+
+    Args:
+        folder, manifest, signature: of the store.
+        make_arena, make_index: see `Store`.
 
     Raises:
-        CheckpointError: they do.
+        CheckpointError: they have another size than a store leaves, or lie otherwise than those of this release.
     """
+    num_pages, page_rows = manifest.num_pages, manifest.page_rows
+    try:
+        check_sizes(
+            folder, num_pages, plan_index(num_pages, page_rows), plan_rows(signature, num_pages, page_rows)
+        )
+        store = Store(
+            signature,
+            manifest.capacity,
+            make_arena=make_arena,
+            make_index=make_index,
+            page_rows=page_rows,
+            num_pages=num_pages,
+        )
+    except ValueError as error:
+        raise CheckpointError(f"{folder / _MANIFEST}: {error}") from error
     if manifest.arrays != _arrays_of(store):
         raise CheckpointError(
             f"{folder}: the rows lie as another release of headrace has written them: expected "
             f"{_arrays_of(store)}, got {manifest.arrays}; load a checkpoint instead"
         )
+    return store
 
 
 def _is_own(name: str) -> bool:

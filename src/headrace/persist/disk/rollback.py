@@ -55,14 +55,14 @@ def restore_rows(store: Store, point: DurablePoint) -> Pins:
 
 def _clear_versions_from(store: Store, page: int) -> None:
     """Versions of pages that were never used, as far as is known, are zeros."""
-    offset, _, _ = store.layout.places["versions"]
+    offset, _, _ = store.index_layout.places["versions"]
     begin, end = offset + 4 * page * store.arrays.page_rows, offset + store.versions.nbytes
     while begin < end:
         try:
-            begin = os.lseek(store.arena.descriptor, begin, os.SEEK_DATA)
+            begin = os.lseek(store.index.descriptor, begin, os.SEEK_DATA)
         except OSError:
             return
-        hole = min(os.lseek(store.arena.descriptor, begin, os.SEEK_HOLE), end)
+        hole = min(os.lseek(store.index.descriptor, begin, os.SEEK_HOLE), end)
         versions = store.versions[(begin - offset) // 4 : (hole - offset) // 4]
         # Only where there are some: a hole would be filled.
         versions[np.flatnonzero(versions)] = 0

@@ -14,24 +14,16 @@ from numpy.typing import NDArray
 from headrace.errors import CheckpointError, Closed
 from headrace.persist.disk.checksums import hash_of_page, pages_in_use
 from headrace.persist.disk.closed_store import HASHES, is_as_closed, read_closed, refuse_damage
-from headrace.persist.disk.disk import (
-    HEADER,
-    StoreManifest,
-    check_arrays,
-    is_store,
-    need_disk,
-    read_store_manifest,
-)
+from headrace.persist.disk.disk import HEADER, is_store, need_disk, read_store_manifest, stored_store
 from headrace.persist.disk.durable_point import DURABLE
 from headrace.persist.disk.generations import Generations
 from headrace.persist.disk.header import DiskHeader
-from headrace.persist.disk.rows_file import ROWS, check_size
+from headrace.persist.disk.rows_file import INDEX, ROWS
 from headrace.persist.recovery import recover
 from headrace.spec import Signature
 from headrace.store.arena import Arena
 from headrace.store.boot import boot_id
-from headrace.store.layout import REFERENCES, plan
-from headrace.store.store import Store
+from headrace.store.layout import REFERENCES
 from headrace.system import lock
 from headrace.tables.items.layout import LIVE
 
@@ -64,14 +56,13 @@ class StoredReplay:
         self._descriptor = _shared_lock(folder)
         try:
             self.signature = Signature.from_json(manifest.signature)
-            self.store = Store(
+            self.store = stored_store(
+                folder,
+                manifest,
                 self.signature,
-                manifest.capacity,
-                make_arena=lambda _: _rows(folder, self.signature, manifest),
-                page_rows=manifest.page_rows,
-                num_pages=manifest.num_pages,
+                lambda nbytes: Arena.copy_on_write(folder / ROWS, nbytes),
+                lambda nbytes: Arena.copy_on_write(folder / INDEX, nbytes),
             )
-            check_arrays(folder, manifest, self.store)
             self.lock = self.store.lock
             header = DiskHeader(
                 folder / HEADER,
@@ -133,8 +124,9 @@ class StoredReplay:
                 first = page * store.arrays.page_rows
                 last = first + store.arrays.page_rows - 1
                 raise CheckpointError(
-                    f"{self._folder / ROWS}: expected rows {first} to {last} (page {page}) as they were when the store "
-                    "was closed, got others; the file is damaged. Load a checkpoint that is whole"
+                    f"{self._folder / ROWS} or {self._folder / INDEX}: expected rows {first} to {last} (page {page}) "
+                    "as they were when the store was closed, got others; the file is damaged. Load a checkpoint that "
+                    "is whole"
                 )
         return int((held & (hashes != 0)).sum()), int((held & (hashes == 0)).sum())
 
@@ -177,12 +169,6 @@ def _shared_lock(folder: Path) -> int:
             f"{folder}: the store is in use by another process, or by this one; close it there first"
         )
     return descriptor
-
-
-def _rows(folder: Path, signature: Signature, manifest: StoreManifest) -> Arena:
-    layout = plan(signature, manifest.num_pages, manifest.page_rows)
-    check_size(folder / ROWS, layout)
-    return Arena.copy_on_write(folder / ROWS, layout.nbytes)
 
 
 def _hashes(folder: Path, num_pages: int) -> NDArray[np.uint64]:
