@@ -15,6 +15,7 @@ from bench import (
     frames,
     hindsight,
     import_time,
+    leases,
     loaders,
     machine,
     observers,
@@ -45,6 +46,7 @@ _TOPICS = (
     threads,
     loaders,
     collect,
+    leases,
     checkpoints,
     others,
 )

@@ -297,6 +297,23 @@ def test_other_rules(make_replay, kind, take):
 
 
 @pytest.mark.parametrize("kind", [hr.Collector, hr.AsyncCollector])
+def test_windows_over_the_ends_of_episodes(make_replay, kind, take):
+    # A10: also over the pages that a worker fills. Rows of a stream: transitions and final rows, as they were written.
+    replay = make_replay(SIGNATURE, once(), capacity=400)  # A page has 12 rows.
+    items = [hr.ItemRule("t", 4, end=hr.EndOfEpisode.CONTINUE)]
+    with kind(
+        lambda: CounterEnv(5), frames_per_batch=10, replay_buffer=replay, items=items, total_frames=40
+    ) as collector:
+        if kind is hr.Collector:
+            take(collector, 4)
+        else:
+            run_to_end(collector)
+    seen = all_items(replay)["observation"][..., 1:]
+    rows = [(episode, step) for episode in range(8) for step in range(6)]
+    assert seen.tolist() == [[list(row) for row in rows[n : n + 4]] for n in range(len(rows) - 3)]
+
+
+@pytest.mark.parametrize("kind", [hr.Collector, hr.AsyncCollector])
 def test_extras_are_zero_while_actions_are_random(make_replay, kind, take):
     # CR4, CF1; and a replay need not hold the extras.
     def policy(observation):

@@ -37,8 +37,8 @@ class FinalRows:
     >>> finals = FinalRows(4)
     >>> finals.add(7), finals.add(2)
     (None, None)
-    >>> finals.take(3).tolist(), finals.take(2).tolist(), finals.report().tolist(), finals.free
-    ([28, 29, 30], [31, 8], [28, 29, 30, 31, 8], 3)
+    >>> finals.take(3), finals.take(2).tolist(), finals.report().tolist(), finals.free
+    (slice(28, 31, None), [31, 8], [28, 29, 30, 31, 8], 3)
     """
 
     def __init__(self, page_rows: int) -> None:
@@ -56,10 +56,15 @@ class FinalRows:
         """The number of rows that can be taken."""
         return len(self._pages) * self._page_rows - self._taken
 
-    def take(self, count: int) -> Lanes:
-        """int64[count]: the next rows, as rows of the store."""
+    def take(self, count: int) -> Lanes | slice:
+        """The next rows, as rows of the store: an index into columns."""
+        begin = self._taken
         self._taken += count
-        return self._rows(self._taken - count)
+        page, row = divmod(begin, self._page_rows)
+        if row + count > self._page_rows:
+            return self._rows(begin)
+        first = self._pages[page] * self._page_rows + row
+        return slice(first, first + count)
 
     def report(self) -> Lanes:
         """int64[m]: the rows taken since the last report."""
@@ -186,7 +191,7 @@ class PageWriter:
         if ended.size and last is not None:
             self._write_finals(ended, last)
             self._ended.append(self._numbers(step, ended))
-            self._closed = np.union1d(resets, ended)
+            self._closed = np.union1d(resets, ended) if resets.size else ended
         self._step = step + 1
 
     def cut(self) -> None:
@@ -206,8 +211,6 @@ class PageWriter:
         rows = self._finals.take(len(lanes))
         for name in self._observed:
             self._columns[name][rows] = observations[name][lanes]
-        for name in self._others:
-            self._columns[name][rows] = 0
 
     # ---- pages -----------------------------------------------------------------------------------------------------
 
@@ -258,6 +261,9 @@ class PageWriter:
     def report(self) -> Commit:
         """The steps written since the last report; `turn` follows before the next step is written."""
         self.sequence += 1
+        final_rows = self._finals.report()
+        for name in self._others:
+            self._columns[name][final_rows] = 0
         message = Commit(
             writer=self._writer,
             sequence=self.sequence,
@@ -267,7 +273,7 @@ class PageWriter:
             final=_joined(self._final),
             ended=_joined(self._ended),
             cut=packed(self._cut),
-            final_rows=packed(self._finals.report()),
+            final_rows=packed(final_rows),
         )
         self._begin_report()
         return message
