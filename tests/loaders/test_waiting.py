@@ -286,3 +286,29 @@ def test_the_program_ends():
     command = [sys.executable, "-c", PROGRAM]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=PROGRAM_SECONDS)
     assert (done.returncode, done.stdout, done.stderr) == (0, "0 9 3\n", "")
+
+
+@pytest.mark.parametrize("asked", ["batch", "state"])
+def test_a_draw_in_the_caller_wakes_a_thread_that_waits_for_its_end(scripted, monkeypatch, asked):
+    """LW1: at once, and not by a look of its own."""
+    monkeypatch.setattr("headrace.waits._LONGEST_TURN", 1000.0)
+    monkeypatch.setattr("headrace.clock._LONGEST_SLEEP", 1000.0)
+    begun = threading.Event()
+
+    def until_the_other_sleeps():
+        begun.set()
+        while not loader._stream._sleepers:
+            os.sched_yield()
+
+    replay = scripted(script={1: until_the_other_sleeps})
+    with Loader(replay, "t", 1, prefetch=0) as loader:
+        first, drawing = in_thread(lambda: int(next(loader).data["n"][0]))
+        begun.wait()
+        if asked == "batch":
+            second, waiting = in_thread(lambda: int(next(loader).data["n"][0]))
+        else:
+            second, waiting = in_thread(lambda: loader.state_dict()["delivered"])
+        for thread in (drawing, waiting):
+            thread.join(10)
+            assert not thread.is_alive()
+    assert (first, second) == ([1], [2 if asked == "batch" else 1])

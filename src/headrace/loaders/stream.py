@@ -214,6 +214,20 @@ class Stream:
             self._changed.notify_all()
         return batch
 
+    def _hand_over_alone(self, batch: Any) -> Any:
+        """Does the same as `_hand_over` without a prefetching thread, and takes the lock only to wake another thread.
+
+        The lock would be 0.15 of the 0.9 us that a batch costs here. Each thread that waits for the end of this draw
+        has registered (`_takers`, `_holds`) before it looks for the drawer. So it sees that there is none, or it is
+        seen here (test_a_draw_in_the_caller_wakes_a_thread_that_waits_for_its_end).
+        """
+        self.delivered += 1
+        self._drawer = None
+        if self._takers or self._holds:
+            with self._lock:
+                self._tell()
+        return batch
+
     def _convert_first(self, conversion: Conversion) -> Any:
         """Converts the first batch that is ready. One that cannot be converted is dropped; Ctrl-C drops nothing."""
         sample, converted = self._ready[0]
@@ -351,6 +365,8 @@ class Stream:
         except Exception as error:
             self._settle_error(error, begin, turn)
         else:
+            if self._is_direct and not (self._prefetch or self._closed):
+                return self._hand_over_alone(sample)
             with self._lock:
                 self._drawer = None
                 if self._is_direct and not self._closed:
