@@ -190,7 +190,7 @@ class _PendingItems(Pending):
     """Items that wait; tells when the last of them is in its table, under the replay's lock."""
 
     def __init__(self, replay: ReplayCore, all_applied: Callable[[], None]) -> None:
-        super().__init__(replay.lock)
+        super().__init__(replay.clock.monotonic)
         self._all_applied = all_applied
 
     def left(self) -> None:

@@ -102,7 +102,7 @@ class ReplayCore:
         self.lock: threading.RLock = self.store.lock
         self.clock = clock
         self._random = random
-        self.sampling = Sampling(store, random, frozenset() if disk is None else disk.header.given)
+        self.sampling = Sampling(store, random, clock, frozenset() if disk is None else disk.header.given)
         self._disk = disk
         self.next_key = 1 if disk is None else disk.header.next_key
         # A store on disk has written down that keys up to here may have been used.
@@ -119,7 +119,7 @@ class ReplayCore:
 
     def _use(self, tables: Iterable[tuple[Table, ItemRing, Mapping[str, int] | None]]) -> None:
         self._tables = {
-            table.name: LiveTable(table, self.store, ring, self.lock, self.clock, counts)
+            table.name: LiveTable(table, self.store, ring, self.clock.monotonic, counts)
             for table, ring, counts in tables
         }
         REPLAYS.add(self)
@@ -427,7 +427,7 @@ class ReplayCore:
         if self._disk is not None:
             self._disk.after_fork_in_child()
         for live in self._tables.values():
-            live.forget_waiting()
+            live.forget_tickets()
             live.ring.memory.arena.make_private()
         # Their pools have locks, too.
         self.sampling.forget_plans()

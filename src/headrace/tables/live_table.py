@@ -1,15 +1,13 @@
-"""A table at work: items behind a gate, with those that wait before it.
+"""A table at work: items behind a gate, and the queues of inserts and of samples that the gate does not let through.
 
-Only a table waits. Everything here runs under the replay's lock; a wait releases it. Inserts that the gate refuses
-queue as pending and are applied, in order, by whoever opens the gate; samples that it refuses wait in order too.
+Everything here runs under the replay's lock and returns at once. An insert that the gate refuses is pending: the call
+that opens the gate applies it, in order. A sample that it refuses is a ticket, which that call calls (`ticket.py`).
 """
 
 from __future__ import annotations
 
 import logging
-import threading
-from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.clock import Clock
 from headrace.errors import Closed, StoreFull
 from headrace.statistics import TableDistribution, TableStatistics
 from headrace.store.block import LaneBlock, Seam
@@ -31,8 +28,8 @@ from headrace.tables.items.changing import unpin_items
 from headrace.tables.items.layout import INVENTED, LOOKAHEAD, STREAM
 from headrace.tables.pending import NewItems, Pending, PendingQueue
 from headrace.tables.table_state import COUNTS, TableState
+from headrace.tables.ticket import Ticket, TicketQueue
 from headrace.tables.windows.cutting import Cutter
-from headrace.waits import Wait
 
 if TYPE_CHECKING:
     from headrace.store.store import Store
@@ -60,17 +57,6 @@ class Draw:
     has_sequences: bool
 
 
-@dataclass(eq=False)
-class _Waiting:
-    """Somebody who waits to sample.
-
-    Attributes:
-        since: when it began to wait.
-    """
-
-    since: float
-
-
 class LiveTable:
     """The state of one table of a replay.
 
@@ -78,8 +64,7 @@ class LiveTable:
         table: its description.
         store: where the steps are.
         ring: its items.
-        lock: the replay's.
-        clock: for deadlines.
+        now: tells the time in seconds.
         counts: what it has counted, by the names `COUNTS`; None for nothing.
     """
 
@@ -88,8 +73,7 @@ class LiveTable:
         table: Table,
         store: Store,
         ring: ItemRing,
-        lock: threading.RLock,
-        clock: Clock,
+        now: Callable[[], float],
         counts: Mapping[str, int] | None = None,
     ) -> None:
         self._table = table
@@ -102,7 +86,7 @@ class LiveTable:
             table.remover, CustomSelector
         )
         self._store = store
-        self._clock = clock
+        self._now = now
         self.ring = ring
         counts = {**dict.fromkeys(COUNTS, 0), **(counts or {})}
         self.updates = counts["updates"]
@@ -111,10 +95,8 @@ class LiveTable:
         # Together with what went into the ring, and was drawn from it, these are `inserts` and `samples`.
         self._inserts_before = counts["inserts"] - ring.items.inserted
         self._samples_before = counts["samples"] - ring.items.sampled
-        self._seconds_samples = 0.0
-        self._pending = PendingQueue(self.name, clock)
-        self._waiting: deque[_Waiting] = deque()
-        self._changed = threading.Condition(lock)
+        self._pending = PendingQueue(self.name, now)
+        self._tickets = TicketQueue(now)
         self.failure: BaseException | None = None
         # Whether it was said that samples showed rows of which nothing is known ahead.
         self.has_warned_of_newest = False
@@ -162,8 +144,8 @@ class LiveTable:
     def append(self, block: LaneBlock, seam: Seam | None, cutter: Cutter, first_key: int) -> None:
         """Commit a block's step and insert the items that it completes; see `ItemRing.append`. The gate is open."""
         self.ring.append(block, seam, cutter, first_key)
-        if self._waiting and cutter.total:
-            self._changed.notify_all()
+        if self._tickets and cutter.total:
+            self._call_tickets()
 
     def offer(self, new: NewItems) -> None:
         """Insert items now, or as soon as the gate lets them in, behind those that wait already.
@@ -188,8 +170,8 @@ class LiveTable:
                 rest = new.split(self.inserts - before)[1]
                 unpin_items(self._store.pins, rest.rows, rest.windows)
                 raise
-            if self._waiting:
-                self._changed.notify_all()
+            if self._tickets:
+                self._call_tickets()
             return
         self._pending.append(new)
         self.settle()
@@ -226,8 +208,8 @@ class LiveTable:
                     "table %r: %d pending items cannot go in: %r", self.name, self._pending.count, error
                 )
                 self._tell(error)
-        if self._waiting:
-            self._changed.notify_all()
+        if self._tickets:
+            self._call_tickets()
 
     def _apply_pending(self) -> None:
         pending, ring = self._pending, self.ring
@@ -276,7 +258,7 @@ class LiveTable:
     def can_sample(self, n: int) -> bool:
         """Whether a batch of n would be served now, behind those that wait."""
         # Rules: replay L7
-        return not self._waiting and self._admits(n)
+        return not self._tickets and self._admits(n)
 
     def _admits(self, n: int) -> bool:
         """Whether the gate is open for a batch of n and the items suffice."""
@@ -291,48 +273,86 @@ class LiveTable:
         # Every item allows at least one sample, so only a table smaller than the batch has to be looked through.
         return not self.max_times or size >= n or self.ring.supply(self.max_times) >= n
 
-    def wait_to_sample(self, n: int, timeout: float | None) -> None:
-        """Return when a batch of n can be served and no earlier one waits for its own.
+    def ask(self, n: int, call: Callable[[Ticket], None], deadline: float | None = None) -> Ticket:
+        """Makes a ticket for a batch of n, behind those that wait already.
+
+        Args:
+            n: samples of one batch.
+            call: see `Ticket.call`. Called before this returns if the batch can be served now or never. It may draw in
+                the call, and then leaves (`leave`).
+            deadline: see `expire_tickets`.
+        """
+        # Rules: replay L10, L11
+        ticket = self._tickets.append(n, call, deadline)
+        self._call_tickets()
+        if not ticket.is_called and ticket.failure is None:
+            failure = self._failure_of(ticket)
+            if failure is not None:
+                self._tickets.fail(failure, ticket)
+        return ticket
+
+    def is_turn_of(self, ticket: Ticket) -> bool:
+        """Returns whether the ticket's batch can be drawn now; it waits on if the gate has closed since the call.
 
         Raises:
-            ValueError: no insert could ever admit such a batch.
-            DeadlineExceeded: not within `timeout` seconds, or never (`Wait.turn`); nothing was taken.
-            Closed: the replay was closed.
+            Exception: the ticket's failure.
         """
-        # Rules: replay L10
-        if self.can_sample(n):
-            return
-        wait = Wait(self._clock, timeout, lambda seconds: self._waiting_message(n, seconds))
-        begin = self._clock.monotonic()
-        ticket = _Waiting(begin)
-        self._waiting.append(ticket)
-        try:
-            while not (self._waiting[0] is ticket and self._admits(n)) or isinstance(self.failure, Closed):
-                self._raise_failure()
-                self._refuse_impossible(n)
-                wait.turn(self._changed)
-        finally:
-            self._waiting.remove(ticket)
-            self._seconds_samples += self._clock.monotonic() - begin
-            if self._waiting:
-                self._changed.notify_all()
+        if ticket.failure is None:
+            ticket.is_called = self._tickets.is_first(ticket) and self._admits(ticket.wanted)
+            if ticket.is_called:
+                return True
+        failure = ticket.failure or self._failure_of(ticket)
+        if failure is not None:
+            raise failure
+        return False
 
-    def forget_waiting(self) -> None:
-        """In a forked child: the threads that wait are not here, so nobody has to wait behind them."""
-        self._waiting.clear()
+    def leave(self, ticket: Ticket) -> None:
+        """Takes back a ticket, whose batch was drawn or is no longer wanted."""
+        self._tickets.leave(ticket)
+        if self._tickets:
+            self._call_tickets()
+
+    def expire_tickets(self) -> float | None:
+        """Ends the tickets whose deadline has come with `DeadlineExceeded`; returns the next deadline."""
+        next_deadline = self._tickets.expire(
+            lambda ticket, seconds: self.waiting_message(ticket.wanted, seconds)
+        )
+        self._call_tickets()
+        return next_deadline
+
+    def _call_tickets(self) -> None:
+        self._tickets.call_in_order(self._may_go)
+
+    def _may_go(self, n: int) -> bool:
+        self.ring.check()
+        if self._admits(n):
+            return True
+        # A batch that could be served when it was asked for, before earlier ones were drawn.
+        self._refuse_impossible(n)
+        return False
+
+    def forget_tickets(self) -> None:
+        """In a forked child: the threads that wait are not here, so nothing has to wait behind them."""
+        self._tickets.clear()
 
     def fail(self, failure: BaseException) -> None:
-        """End every wait to sample with this error, now and later."""
+        """End every wait to sample with this error, now and later; with another than `Closed`, what can be drawn is."""
         self.failure = failure
-        self._changed.notify_all()
+        is_closed = isinstance(failure, Closed)
+        self._tickets.fail_all(
+            lambda ticket: self._failure_of(ticket) if is_closed or not ticket.is_called else None
+        )
 
-    def _raise_failure(self) -> None:
-        self.ring.check()
-        if self.failure is None:
-            return
+    def _failure_of(self, ticket: Ticket) -> BaseException | None:
+        """Returns why the ticket cannot be served, now and later."""
+        try:
+            self.ring.check()
+            self._refuse_impossible(ticket.wanted)
+        except Exception as error:
+            return error
         if isinstance(self.failure, Closed):
-            raise Closed(str(self.failure))
-        raise self.failure
+            return Closed(str(self.failure))
+        return self.failure
 
     def _refuse_impossible(self, n: int) -> None:
         largest = self.limiter.largest_batch()
@@ -345,7 +365,8 @@ class LiveTable:
                 f"at once ({self.limiter}, max_size={size}, max_times_sampled={self.max_times})"
             )
 
-    def _waiting_message(self, n: int, seconds: float) -> str:
+    def waiting_message(self, n: int, seconds: float) -> str:
+        """Returns the message of a wait for n samples that has lasted so long."""
         return (
             f"table {self.name!r}: a sample of {n} waited {seconds:.3g} s: size {len(self.ring)}, "
             f"inserts {self.inserts}, samples {self.samples}, deletes {self.deletes}, "
@@ -353,7 +374,7 @@ class LiveTable:
         )
 
     def draw(self, n: int) -> Draw:
-        """Draw a batch that `wait_to_sample` has admitted."""
+        """Draw a batch that can be served now (`can_sample`, `is_turn_of`)."""
         try:
             return self._draw(n)
         except BaseException:
@@ -371,7 +392,7 @@ class LiveTable:
         )
         draw = ring.draw_distinct if self._without_replacement else ring.draw
         drawn.windows = draw(drawn.keys, drawn.integers, drawn.floats, self.max_times)
-        if self._pending or self._waiting:
+        if self._pending or self._tickets:
             # What goes in now may bring another window for all; these items keep theirs.
             drawn.windows = drawn.windows.copy()
             self.settle()
@@ -390,10 +411,10 @@ class LiveTable:
         )
 
     def draw_fused(self, batch: FusedBatch) -> tuple[NDArray[np.uint8], int] | None:
-        """Draw a batch that `wait_to_sample` has admitted, and copy its records; see `FusedBatch.sample`."""
+        """As `draw`, and copy the records of the batch; see `FusedBatch.sample`."""
         try:
             drawn = self.ring.draw_fused(batch)
-            if drawn is not None and (self._pending or self._waiting):
+            if drawn is not None and (self._pending or self._tickets):
                 self.settle()
             return drawn
         except BaseException:
@@ -402,8 +423,8 @@ class LiveTable:
 
     @property
     def has_waiting(self) -> bool:
-        """Whether somebody waits to sample."""
-        return bool(self._waiting)
+        """Whether a sample waits."""
+        return len(self._tickets) > 0
 
     @property
     def gives_room(self) -> bool:
@@ -452,6 +473,9 @@ class LiveTable:
         try:
             self.ring.shrink_to(max_size)
             self._use_limiter(limiter)
+            self._tickets.fail_all(
+                lambda ticket: None if self._admits(ticket.wanted) else self._failure_of(ticket)
+            )
             self.settle()
         except BaseException:
             self._failed()
@@ -503,13 +527,11 @@ class LiveTable:
             ignored_updates=self.ignored_updates,
             ignored_deletes=self.ignored_deletes,
             pending_inserts=self._pending.count,
-            waiting_samples=len(self._waiting),
+            waiting_samples=len(self._tickets),
             seconds_waiting_inserts=self._pending.seconds,
-            seconds_waiting_samples=self._seconds_samples,
-            longest_waiting_insert=self._waited_since(self._pending.head.since)
-            if self._pending.count
-            else 0.0,
-            longest_waiting_sample=self._waited_since(self._waiting[0].since) if self._waiting else 0.0,
+            seconds_waiting_samples=self._tickets.seconds,
+            longest_waiting_insert=self._pending.longest,
+            longest_waiting_sample=self._tickets.longest,
             samples_per_insert=self.limiter.samples_per_insert,
             samples_per_insert_so_far=self.samples / self.inserts if self.inserts else 0.0,
             min_size=self.limiter.min_size,
@@ -517,9 +539,6 @@ class LiveTable:
             max_diff=self.limiter.max_diff,
             bytes=self.ring.nbytes,
         )
-
-    def _waited_since(self, begin: float) -> float:
-        return self._clock.monotonic() - begin
 
     def distribution(self, next_key: int, skipped: SkippedKeys) -> TableDistribution:
         """Returns the distribution of the items now; see `distribution_of`."""

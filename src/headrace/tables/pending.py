@@ -2,44 +2,94 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.clock import Clock
+from headrace.tables.ticket import Ticket, TicketQueue
 
 
 class Pending:
-    """How many items a writer has waiting in all tables, and where it waits for room or for the last of them."""
+    """The items that a writer has waiting in all tables, and the tickets of calls that wait for them.
 
-    def __init__(self, lock: threading.RLock) -> None:
+    Args:
+        now: tells the time in seconds.
+
+    Attributes:
+        count: how many items wait.
+        by_table: how many wait for each table.
+        refused: how many will never go in, since the replay was closed.
+        failures: by table, what a selector or rate limiter of the user's own raised when the items were to go in.
+    """
+
+    def __init__(self, now: Callable[[], float]) -> None:
         self.count = 0
         self.by_table: dict[str, int] = {}
         self.refused = 0
-        # By table: what a selector or rate limiter of the user's own raised when the items were to go in.
         self.failures: dict[str, BaseException] = {}
-        self.changed = threading.Condition(lock)
+        self._tickets = TicketQueue(now)
+
+    def ask(self, most: int, call: Callable[[Ticket], None], deadline: float | None = None) -> Ticket:
+        """Makes a ticket that waits until at most `most` items are pending; see `LiveTable.ask`."""
+        ticket = self._tickets.append(most, call, deadline)
+        if self.failures and self.count > most:
+            self._tickets.fail_all(lambda each: self.failure if each is ticket else None)
+        self.left()
+        return ticket
+
+    def is_turn_of(self, ticket: Ticket) -> bool:
+        """Returns whether so few items are pending now.
+
+        Raises:
+            RuntimeError: a table failed when items were to go in.
+        """
+        ticket.is_called = self.count <= ticket.wanted
+        if not ticket.is_called and ticket.failure is not None:
+            raise ticket.failure
+        return ticket.is_called
+
+    def leave(self, ticket: Ticket) -> None:
+        """Takes back a ticket that is no longer wanted."""
+        self._tickets.leave(ticket)
+
+    def waiting_message(self, _most: int, seconds: float) -> str:
+        """Returns the message of a wait for these items that has lasted so long."""
+        waiting = ", ".join(f"{count} for table {name!r}" for name, count in self.by_table.items() if count)
+        return (
+            f"{self.count} items of this writer are still pending after {seconds:.3g} s: {waiting}. They stay "
+            "queued; sample from the table, raise its rate limiter's bound, or wait longer"
+        )
 
     def left(self) -> None:
-        """Tell whoever waits that items of the writer wait no longer."""
-        self.changed.notify_all()
+        """Calls the tickets that wait for no fewer items than are pending now."""
+        if self._tickets:
+            self._tickets.call_all(lambda most: self.count <= most)
 
     def fail(self, table: str, failure: BaseException) -> None:
-        """Tell whoever waits that the items cannot go in as things are."""
+        """Notes that the items cannot go in as things are, and ends the tickets."""
         self.failures[table] = failure
-        self.changed.notify_all()
+        self._tickets.fail_all(lambda _: self.failure)
+
+    @property
+    def failure(self) -> RuntimeError | None:
+        """The error of a table that failed when items were to go in; None: there is none."""
+        for table, failure in self.failures.items():
+            error = RuntimeError(
+                f"table {table!r} failed while it took in items of this writer, {self.by_table.get(table, 0)} of which "
+                f"are still pending: {failure!r}. `reset` empties the table and lets them in"
+            )
+            error.__cause__ = failure
+            return error
+        return None
 
     def raise_failure(self) -> None:
         """Raise `RuntimeError` if a table failed when items were to go in."""
-        for table, failure in self.failures.items():
-            raise RuntimeError(
-                f"table {table!r} failed while it took in items of this writer, {self.by_table.get(table, 0)} of which "
-                f"are still pending: {failure!r}. `reset` empties the table and lets them in"
-            ) from failure
+        failure = self.failure
+        if failure is not None:
+            raise failure
 
 
 @dataclass
@@ -94,7 +144,7 @@ class PendingQueue:
 
     Args:
         table: its name.
-        clock: tells how long they waited.
+        now: tells the time in seconds.
 
     Attributes:
         count: how many items wait.
@@ -102,9 +152,9 @@ class PendingQueue:
         untold: the writer that is still to be told that items of it are in; None: there is none.
     """
 
-    def __init__(self, table: str, clock: Clock) -> None:
+    def __init__(self, table: str, now: Callable[[], float]) -> None:
         self._table = table
-        self._clock = clock
+        self._now = now
         self._queue: deque[NewItems] = deque()
         self.count = 0
         self.seconds = 0.0
@@ -121,13 +171,18 @@ class PendingQueue:
         """The items that go in next."""
         return self._queue[0]
 
+    @property
+    def longest(self) -> float:
+        """Seconds for which the first has waited; 0 if there is none."""
+        return self._now() - self.head.since if self.count else 0.0
+
     def writers(self) -> Iterator[Pending]:
         """The writers of the items."""
         return (new.writer for new in self._queue)
 
     def append(self, new: NewItems) -> None:
         """Let these items wait behind the others."""
-        new.since = self._clock.monotonic()
+        new.since = self._now()
         count, writer, table = len(new.rows), new.writer, self._table
         waiting = writer.by_table.get(table, 0)
         # No call from here on but the last, after which Ctrl-C could come.
@@ -154,7 +209,7 @@ class PendingQueue:
 
     def _take_off(self, head: NewItems, done: int) -> None:
         rest, writer, table = head.split(done)[1], head.writer, self._table
-        seconds, left = self._clock.monotonic() - head.since, len(rest.rows)
+        seconds, left = self._now() - head.since, len(rest.rows)
         # No call from here on but the last, after which Ctrl-C could come.
         self.count -= done
         self.seconds += done * seconds

@@ -15,11 +15,11 @@ from headrace.errors import Closed, StoreFull
 from headrace.replay.intake.chosen import Chosen
 from headrace.replay.intake.item_builder import ItemBuilder, Made
 from headrace.replay.intake.lane_appender import LaneAppender, cleared
+from headrace.replay.waiter import turn
 from headrace.store.block import Seam
 from headrace.store.room import stored_without_items
 from headrace.tables.description.rules import Rule, check_priority, checked_rules
 from headrace.tables.pending import NewItems, Pending
-from headrace.waits import Wait
 
 if TYPE_CHECKING:
     from headrace.replay.replay import ReplayCore
@@ -55,7 +55,7 @@ class RowWriter:
         self._history = _history(history, items, lanes, self._store.capacity)
         self._max_pending = max_pending
         self._timeout = timeout
-        self._pending = Pending(replay.lock)
+        self._pending = Pending(replay.clock.monotonic)
         self._builder = ItemBuilder(replay, items, self._pending)
         self._rows = LaneAppender(replay, lanes, self._history, self._builder)
         self._write = self._rows.write
@@ -338,7 +338,7 @@ class RowWriter:
     def _flush(self, timeout: float | None) -> None:
         if self._replay.is_inherited:
             self._replay.check_open()
-        self._wait_while(lambda: self._pending.count > 0, timeout)
+        self._wait_for_pending(0, timeout)
         self._pending.raise_failure()
         if self._pending.refused:
             raise Closed(f"the replay was closed: {self._pending.refused} items of this writer were refused")
@@ -351,7 +351,7 @@ class RowWriter:
             Closed: the replay was closed.
         """
         if self._pending.count > most:
-            self._wait_while(lambda: self._pending.count > most, timeout)
+            self._wait_for_pending(most, timeout)
             self._check_open()
 
     def close(self, timeout: float | None = None) -> None:
@@ -381,7 +381,7 @@ class RowWriter:
 
     def _wait_for_room(self) -> None:
         self._check_open()
-        self._wait_while(lambda: self._pending.count >= self._max_pending, self._timeout)
+        self._wait_for_pending(self._max_pending - 1, self._timeout)
         self._check_open()
 
     def _wait_to_append(self) -> None:
@@ -390,21 +390,19 @@ class RowWriter:
         if self._builder.makes_items_of_the_next_step(steps):
             self._wait_for_room()
 
-    def _wait_while(self, condition: Any, timeout: float | None) -> None:
+    def _wait_for_pending(self, most: int, timeout: float | None) -> None:
+        pending, clock = self._pending, self._replay.clock
         with self._lock:
-            wait = Wait(self._replay.clock, timeout, self._pending_message, lambda: self._pending.count)
-            while condition():
-                self._pending.raise_failure()
-                wait.turn(self._pending.changed)
-
-    def _pending_message(self, seconds: float) -> str:
-        waiting = ", ".join(
-            f"{count} for table {name!r}" for name, count in self._pending.by_table.items() if count
-        )
-        return (
-            f"{self._pending.count} items of this writer are still pending after {seconds:.3g} s: {waiting}. They stay "
-            "queued; sample from the table, raise its rate limiter's bound, or wait longer"
-        )
+            if pending.count > most:
+                with turn(
+                    pending,
+                    most,
+                    lock=self._lock,
+                    clock=clock,
+                    timeout=timeout,
+                    pending=lambda: pending.count,
+                ):
+                    pass
 
     def abandon(self) -> None:
         """Closes without waiting, and warns of the items that are pending."""

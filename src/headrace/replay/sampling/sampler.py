@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.clock import Clock
 from headrace.errors import Closed
 from headrace.replay.padding import fill_padding
 from headrace.replay.sampling.fused import FusedBatches, may_be_small
 from headrace.replay.sampling.packing import BatchLayout
 from headrace.replay.sampling.replay_sample import ReplaySample, SampleInfo
+from headrace.replay.waiter import turn
 from headrace.store.gather import Pool
 from headrace.store.layout import MAX_ROWS
 from headrace.store.store import Store
@@ -37,6 +40,7 @@ from headrace.views.view import View
 # What `FusedBatches.sample` has drawn: whose batch it is, its stretch of memory, at how many places nothing is known.
 _Drawn: TypeAlias = tuple[FusedBatches, NDArray[np.uint8], int]
 
+_AT_ONCE = nullcontext()
 _KEPT_PLANS = 100
 _KEPT_QUICK = 64
 
@@ -47,6 +51,7 @@ class Sampling:
     Args:
         store: of the rows.
         random: the replay's generator, for views that draw.
+        clock: for deadlines.
         given: see below.
 
     Attributes:
@@ -54,11 +59,14 @@ class Sampling:
         paddings: table to what its invented rows hold, column by column.
     """
 
-    def __init__(self, store: Store, random: np.random.Generator, given: frozenset[str]) -> None:
+    def __init__(
+        self, store: Store, random: np.random.Generator, clock: Clock, given: frozenset[str]
+    ) -> None:
         self.random = random
         self.given = given
         self.paddings: dict[str, dict[str, NDArray[Any]]] = {}
         self._store = store
+        self._clock = clock
         self.forget_plans()
 
     def know_given(self, given: frozenset[str]) -> None:
@@ -86,23 +94,23 @@ class Sampling:
             with store.lock:
                 if store.is_closed:
                     raise Closed("the replay is closed")
-                live.wait_to_sample(batch_size, timeout)
-                if plan.given_at_the_end is not self.given:
-                    # The first final row came in between, and with it what is known before acting.
-                    plan = self.plan(views)
-                if plan.is_copied_later:
-                    reader = store.begin_reading()
-                fused = self._draw_fused(plan, live, batch_size)
-                if fused is None:
-                    if reader is None:
+                with self._turn(live, batch_size, timeout):
+                    if plan.given_at_the_end is not self.given:
+                        # The first final row came in between, and with it what is known before acting.
+                        plan = self.plan(views)
+                    if plan.is_copied_later:
                         reader = store.begin_reading()
-                    drawn = live.draw(batch_size)
-                    located, mask = self._locate(plan, drawn)
-                    padding = self.paddings.get(live.name)
-                    if plan.ahead.rows and knows_too_little(located):
-                        newest = self._count_newest(live, plan, located.rows)
-                elif fused[2] and fused[0].ahead:
-                    newest = self._count_newest(live, plan, fused[0].rows(fused[1]))
+                    fused = self._draw_fused(plan, live, batch_size)
+                    if fused is None:
+                        if reader is None:
+                            reader = store.begin_reading()
+                        drawn = live.draw(batch_size)
+                        located, mask = self._locate(plan, drawn)
+                        padding = self.paddings.get(live.name)
+                        if plan.ahead.rows and knows_too_little(located):
+                            newest = self._count_newest(live, plan, located.rows)
+                    elif fused[2] and fused[0].ahead:
+                        newest = self._count_newest(live, plan, fused[0].rows(fused[1]))
             if fused is not None:
                 batches, out, missing = fused
                 batch = batches.present(out, missing)
@@ -127,6 +135,12 @@ class Sampling:
             _warn_of_newest(live, plan, newest, int(np.count_nonzero(located.rows >= 0)))
         length = located.rows.shape[1] if located.rows.ndim > 1 else None
         return ReplaySample(data, _info_of(drawn), mask, BatchLayout(length, plan.every))
+
+    def _turn(self, live: LiveTable, batch_size: int, timeout: float | None) -> AbstractContextManager[None]:
+        """Waits until the batch can be drawn, which happens inside. The lock must be held."""
+        if live.can_sample(batch_size):
+            return _AT_ONCE
+        return turn(live, batch_size, lock=self._store.lock, clock=self._clock, timeout=timeout)
 
     def _count_newest(self, live: LiveTable, plan: SamplingPlan, rows: NDArray[np.int64]) -> int:
         """Counts the rows of a batch that are the newest of their lanes, until a warning was given. Needs the lock."""

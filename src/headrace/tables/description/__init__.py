@@ -1,1 +1,1 @@
-"""Descriptions of a table: selectors, rate limiters, rules. They load no kernel, so a remote client needs no more."""
+"""Descriptions of tables: selectors, rate limiters, rules. They load no kernel: a remote client needs nothing else."""

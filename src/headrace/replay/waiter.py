@@ -1,0 +1,63 @@
+"""Threads of this process that block on a ticket: the one place where the callers of a replay wait."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from headrace.clock import Clock
+from headrace.tables.ticket import Ticket
+from headrace.waits import Wait
+
+
+class Waitable(Protocol):
+    """A `LiveTable`, whose batches are waited for, or the `Pending` items of a writer."""
+
+    def ask(self, wanted: int, call: Callable[[Ticket], None]) -> Ticket:
+        """Makes a ticket."""
+
+    def is_turn_of(self, ticket: Ticket) -> bool:
+        """Returns whether the ticket can be served now; raises its failure."""
+
+    def leave(self, ticket: Ticket) -> None:
+        """Takes a ticket back."""
+
+    def waiting_message(self, wanted: int, seconds: float) -> str:
+        """Returns who waits for what and what could end it."""
+
+
+@contextmanager
+def turn(
+    of: Waitable,
+    wanted: int,
+    *,
+    lock: threading.RLock,
+    clock: Clock,
+    timeout: float | None,
+    pending: Callable[[], int] = lambda: 0,
+) -> Iterator[None]:
+    """Sleeps until the caller's turn has come; it takes what it waited for inside. The lock is held, once.
+
+    Args:
+        of: what is waited for.
+        wanted: see `Ticket.wanted`.
+        lock: the replay's.
+        clock: tells the time.
+        timeout: in seconds; None waits for ever, 0 and less not at all.
+        pending: see `Wait`.
+
+    Raises:
+        DeadlineExceeded: not within `timeout` seconds, or never (`Wait.turn`); nothing was taken.
+        Exception: the failure of the ticket.
+    """
+    condition = threading.Condition(lock)
+    wait = Wait(clock, timeout, lambda seconds: of.waiting_message(wanted, seconds), pending)
+    ticket = of.ask(wanted, lambda _: condition.notify())
+    try:
+        while not of.is_turn_of(ticket):
+            wait.turn(condition)
+        yield
+    finally:
+        of.leave(ticket)
