@@ -11,6 +11,7 @@ from headrace.store.pinning import Pins
 from headrace.store.window import Window
 from headrace.tables.description.selectors import Fifo, MaxHeap, MinHeap, Prioritized, Uniform
 from headrace.tables.item_memory import found_items, new_items, shape_for, with_selectors
+from headrace.tables.item_ring import NO_KEYS
 from headrace.tables.items import changing, compaction, drawing, inserting, journal
 from headrace.tables.items.counting import count_rows
 from headrace.tables.items.items import Items, weight
@@ -215,7 +216,7 @@ def test_the_journal_gives_back_slots_that_are_filled_again(with_windows):
     rows, window = np.array([5, 6, 7]), np.array([1, 0, 0], np.uint32)
     for row in rows:
         ring.pins.pin_rows(row, 1, 0, 1)
-    assert inserting.insert(items, 50, rows, window, np.full(1, arrays.common[PRIORITY_OF_ALL])) == (
+    assert inserting.insert(items, 50, NO_KEYS, rows, window, np.full(1, arrays.common[PRIORITY_OF_ALL])) == (
         3,
         DONE,
     )
@@ -235,7 +236,7 @@ def test_more_items_than_the_scratch_has_room_for_go_in_at_once(selectors):
     window = np.array([1, 0, 0], np.uint32)
     for row in rows:
         ring.pins.pin_rows(row, 1, 0, 1)
-    assert inserting.insert(ring.items, 100, rows, window, priorities) == (1500, DONE)
+    assert inserting.insert(ring.items, 100, NO_KEYS, rows, window, priorities) == (1500, DONE)
     ring.model += [
         [100 + number, int(rows[number]), float(priorities[number]), 1 + number] for number in range(1500)
     ]

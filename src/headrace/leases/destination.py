@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from headrace.replay.intake.item_builder import ItemBuilder
 from headrace.replay.replay import ReplayCore
+from headrace.replay.waiter import turn
 from headrace.store.block import LaneBlock, WrittenSteps
 from headrace.store.store import Store
 from headrace.tables.description.rules import ItemRule, checked_rules
 from headrace.tables.items.layout import CONTINUE
 from headrace.tables.pending import Pending
-from headrace.waits import Wait
 
 
 class Destination(Protocol):
@@ -107,7 +107,7 @@ class ReplayItems:
         self.store = replay.store
         self._replay = replay
         self._rules = checked_rules(rules)
-        self.pending = _PendingItems(replay, all_applied)
+        self.pending = _PendingItems(replay, self.describe_pending, all_applied)
         self._items = ItemBuilder(replay, self._rules, self.pending)
 
     def new_block(self, lanes: int) -> LaneBlock:
@@ -162,15 +162,11 @@ class ReplayItems:
             RuntimeError: a table failed when they were to go in.
             Closed: the replay was closed.
         """
-        with self._replay.lock:
-            wait = Wait(
-                self._replay.clock,
-                None,
-                lambda seconds: f"waited {seconds:.3g} s for items to go in: {self.describe_pending()}",
-            )
-            while self.pending.count >= most:
-                self.pending.raise_failure()
-                wait.turn(self.pending.changed)
+        lock = self._replay.lock
+        with lock:
+            if self.pending.count >= most:
+                with turn(self.pending, most - 1, lock=lock, clock=self._replay.clock, timeout=None):
+                    pass
 
     def describe_pending(self) -> str:
         """Which items wait for which rate limiters; empty where none do."""
@@ -189,9 +185,16 @@ class ReplayItems:
 class _PendingItems(Pending):
     """Items that wait; tells when the last of them is in its table, under the replay's lock."""
 
-    def __init__(self, replay: ReplayCore, all_applied: Callable[[], None]) -> None:
+    def __init__(
+        self, replay: ReplayCore, describe: Callable[[], str], all_applied: Callable[[], None]
+    ) -> None:
         super().__init__(replay.clock.monotonic)
+        self._describe = describe
         self._all_applied = all_applied
+
+    def waiting_message(self, _most: int, seconds: float) -> str:
+        """See `Pending.waiting_message`."""
+        return f"waited {seconds:.3g} s for items to go in: {self._describe()}"
 
     def left(self) -> None:
         """See `Pending.left`."""

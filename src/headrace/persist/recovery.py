@@ -143,7 +143,7 @@ def _wrong_items(found: FoundItems) -> _Wrong:
     problem, slot, live = first_wrong(items, found.next_key, found.max_times)
     if problem != NO_PROBLEM:
         array, expected = {
-            KEY_FALLS: ("keys", "expected keys that rise"),
+            KEY_FALLS: ("keys", "expected keys that rise, or each once where they were given out ahead"),
             KEY_UNUSED: ("keys", f"expected a key below {found.next_key}"),
             SPENT: ("times", f"expected fewer than {found.max_times} samples"),
             BAD_PRIORITY: ("priorities", "expected a finite number >= 0"),

@@ -17,7 +17,7 @@ from headrace.store.store import Store
 from headrace.tables.custom_index import CheckedIndex
 from headrace.tables.description.selectors import AnySelector, CustomSelector, Selector
 from headrace.tables.item_memory import ItemMemory
-from headrace.tables.item_ring import ItemRing
+from headrace.tables.item_ring import NO_KEYS, ItemRing
 from headrace.tables.items import changing, drawing, inserting
 from headrace.tables.items.layout import CUSTOM, LIVE, MAX_SIZE, PRIORITY, PROBABILITY, SLOT, TIMES
 
@@ -82,14 +82,18 @@ class CustomRing(ItemRing):
         rows: NDArray[np.int64],
         windows: NDArray[np.uint32],
         priorities: NDArray[np.float64],
+        keys: NDArray[np.uint64] = NO_KEYS,
     ) -> None:
         """See `ItemRing.insert`; the remover takes its victim after each item."""
         self.check()
+        if len(keys):
+            self._expect_keys(keys)
         self._shrink()
         for number in range(len(rows)):
             window = windows[number : number + 1] if len(windows) > 1 else windows
             priority = priorities[number : number + 1] if len(priorities) > 1 else priorities
-            self._put(first_key + number, rows[number : number + 1], window, priority)
+            key = int(keys[number]) if len(keys) else first_key + number
+            self._put(key, rows[number : number + 1], window, priority)
             self._shrink()
 
     def _put(
@@ -104,7 +108,7 @@ class CustomRing(ItemRing):
             index.insert(int(key), float(priority[0]))
         done = 0
         while not done:
-            done, stopped = inserting.insert(self.items, key, row, window.reshape(-1), priority)
+            done, stopped = inserting.insert(self.items, key, NO_KEYS, row, window.reshape(-1), priority)
             try:
                 self._remove_obstacle(stopped)
             except StoreFull:

@@ -23,6 +23,8 @@ from headrace.tables.items.layout import (
     DEAD,
     DONE,
     FIRST,
+    FLAGS,
+    HAS_KEY_INDEX,
     HAS_SEQUENCES,
     LIVE,
     MAX_SIZE,
@@ -41,6 +43,7 @@ from headrace.tables.windows.cutting import Cutter
 
 _LOGGER = logging.getLogger(__name__)
 _SMALLEST = 1024
+NO_KEYS = np.zeros(0, np.uint64)
 
 
 class FusedBatch(Protocol):
@@ -134,7 +137,7 @@ class ItemRing:
     @property
     def has_sequences(self) -> bool:
         """Whether some item was more than one row since the last reset."""
-        return bool(self.arrays.ring[HAS_SEQUENCES])
+        return bool(self.arrays.ring[FLAGS] & HAS_SEQUENCES)
 
     @property
     def has_windows(self) -> bool:
@@ -166,24 +169,42 @@ class ItemRing:
         rows: NDArray[np.int64],
         windows: NDArray[np.uint32],
         priorities: NDArray[np.float64],
+        keys: NDArray[np.uint64] = NO_KEYS,
     ) -> None:
         """Insert items; the remover takes others for them where there are too many.
 
         Args:
-            first_key: of the first; the others follow.
+            first_key: of the first; the others follow. Above all keys that were inserted before.
+            keys: uint64[M], of items whose keys were given out ahead, in place of `first_key`; in any order.
             rows: int64[M].
             windows: uint32[M, 3], or uint32[1, 3] for all.
             priorities: float64[M], or float64[1] for all.
+
+        Raises:
+            ValueError: an item has one of these keys, or two of them are the same; nothing has changed.
         """
+        if len(keys):
+            self._expect_keys(keys)
         while True:
-            done, stopped = inserting.insert(self.items, first_key, rows, windows.reshape(-1), priorities)
+            done, stopped = inserting.insert(
+                self.items, first_key, keys, rows, windows.reshape(-1), priorities
+            )
             if stopped == DONE:
                 return
             first_key += done
+            keys = keys[done:]
             rows = rows[done:]
             windows = windows[done:] if len(windows) > 1 else windows
             priorities = priorities[done:] if len(priorities) > 1 else priorities
             self._remove_obstacle(stopped)
+
+    def _expect_keys(self, keys: NDArray[np.uint64]) -> None:
+        """Makes a key index if these keys do not rise beyond those that are there."""
+        rises = keys[0] > self.items.newest_key() and bool((keys[1:] > keys[:-1]).all())
+        if not rises and not self.arrays.ring[FLAGS] & HAS_KEY_INDEX:
+            self.items.use_key_index()
+        if not rises and (len(self._found_slots(keys)) or len(np.unique(keys)) < len(keys)):
+            raise ValueError(f"keys: expected keys of no item, each once, got {keys}")
 
     def append(self, block: LaneBlock, seam: Seam | None, cutter: Cutter, first_key: int) -> None:
         """Commit a block's step and insert the items that it completes.
@@ -265,7 +286,8 @@ class ItemRing:
     def clear(self) -> None:
         """Remove all items, and forget which were sampled and that any had several rows."""
         changing.remove(self.items, self._live_slots())
-        self.arrays.ring[UNIQUE] = self.arrays.ring[HAS_SEQUENCES] = 0
+        self.items.forget_keys()
+        self.arrays.ring[UNIQUE] = self.arrays.ring[FLAGS] = 0
 
     def update(self, keys: NDArray[np.uint64], priorities: NDArray[np.float64]) -> int:
         """Set priorities; returns how many entries named an item that is there."""

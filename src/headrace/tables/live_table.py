@@ -177,7 +177,7 @@ class LiveTable:
         self.settle()
 
     def _apply(self, new: NewItems) -> None:
-        self.ring.insert(new.first_key, new.rows, new.windows, new.priorities)
+        self.ring.insert(new.first_key, new.rows, new.windows, new.priorities, new.keys)
 
     def _failed(self) -> None:
         """A change ended with an error half way, or Ctrl-C came: apply what it lets in.

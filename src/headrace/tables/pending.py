@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.tables.item_ring import NO_KEYS
 from headrace.tables.ticket import Ticket, TicketQueue
 
 
@@ -98,6 +99,7 @@ class NewItems:
 
     Attributes:
         first_key: of the first; the others follow.
+        keys: uint64[M], of items whose keys were given out ahead, in place of `first_key`; otherwise empty.
         rows: int64[M], first rows of the windows.
         windows: uint32[M, 3], or uint32[1, 3] for all.
         priorities: float64[M], or float64[1] for all.
@@ -111,6 +113,7 @@ class NewItems:
     priorities: NDArray[np.float64]
     writer: Pending
     since: float = 0.0
+    keys: NDArray[np.uint64] = field(default_factory=lambda: NO_KEYS)
 
     def split(self, count: int) -> tuple[NewItems, NewItems]:
         """The first `count` items, and the others."""
@@ -124,6 +127,7 @@ class NewItems:
                 self.priorities[:count] if per_item else self.priorities,
                 self.writer,
                 self.since,
+                self.keys[:count],
             ),
             NewItems(
                 self.first_key + count,
@@ -132,6 +136,7 @@ class NewItems:
                 self.priorities[count:] if per_item else self.priorities,
                 self.writer,
                 self.since,
+                self.keys[count:],
             ),
         )
 

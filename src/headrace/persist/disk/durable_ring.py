@@ -22,7 +22,7 @@ from headrace.store.block import LaneBlock, Seam
 from headrace.store.store import Store
 from headrace.tables.description.table import Table, kernel_selectors
 from headrace.tables.item_memory import ItemMemory, ItemShape, new_items, with_selectors
-from headrace.tables.item_ring import FusedBatch, ItemRing
+from headrace.tables.item_ring import NO_KEYS, FusedBatch, ItemRing
 from headrace.tables.items import compaction, journal
 from headrace.tables.items.appending import commit_ends
 from headrace.tables.items.layout import (
@@ -172,9 +172,10 @@ class DurableRing(ItemRing):
         rows: NDArray[np.int64],
         windows: NDArray[np.uint32],
         priorities: NDArray[np.float64],
+        keys: NDArray[np.uint64] = NO_KEYS,
     ) -> None:
         """See `ItemRing.insert`."""
-        insert = partial(super().insert, first_key, rows, windows, priorities)
+        insert = partial(super().insert, first_key, rows, windows, priorities, keys)
         self._insertion(len(rows), windows, priorities, insert)
 
     def append(self, block: LaneBlock, seam: Seam | None, cutter: Cutter, first_key: int) -> None:

@@ -10,6 +10,8 @@ if not cython.compiled:
     from headrace.tables.items.layout import (
         DEAD,
         FIRST,
+        FLAGS,
+        HAS_KEY_INDEX,
         LIVE,
         PRIORITY_OF_ALL,
         RECORD_ROW,
@@ -32,6 +34,8 @@ def move_items(old: Items, new: Items) -> None:
         _copy_ring(old, new, _copy_items(old, new))
         new.fill(new.sampler)
         new.fill(new.remover)
+    if new.ring[FLAGS] & HAS_KEY_INDEX:
+        new.use_key_index()
 
 
 def _copy_items(old: Items, new: Items) -> Int:

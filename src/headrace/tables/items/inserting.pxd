@@ -10,7 +10,7 @@ cdef (Int, Int) insert_rows(
     double priority,
 ) noexcept nogil
 cdef (Int, Int) _insert_each(
-    Items items, Int first_key, Longs rows, Int count, UInts shapes, Int num_shapes, Doubles priorities, Int num_priorities,
+    Items items, Int first_key, ULongs keys, Longs rows, Int count, UInts shapes, Int num_shapes, Doubles priorities, Int num_priorities,
     double priority,
 ) noexcept nogil
 cdef void _let_leave(Items items, Int place) noexcept nogil

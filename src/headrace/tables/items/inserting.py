@@ -5,7 +5,7 @@ from __future__ import annotations
 import cython
 
 if not cython.compiled:
-    from headrace.kernels.kinds import Bool, Doubles, Float, Int, Longs, UInts
+    from headrace.kernels.kinds import Bool, Doubles, Float, Int, Longs, UInts, ULongs
     from headrace.tables.items.drawing import choose_one
     from headrace.tables.items.items import Items
     from headrace.tables.items.layout import (
@@ -13,6 +13,7 @@ if not cython.compiled:
         DONE,
         FIFO,
         FIRST,
+        FLAGS,
         HAS_SEQUENCES,
         INSERTED,
         INVENTED,
@@ -36,12 +37,15 @@ if not cython.compiled:
     )
 
 
-def insert(items: Items, first_key: Int, rows: Longs, shapes: UInts, priorities: Doubles) -> tuple[int, int]:
+def insert(
+    items: Items, first_key: Int, keys: ULongs, rows: Longs, shapes: UInts, priorities: Doubles
+) -> tuple[int, int]:
     """Insert items; whenever there are too many the remover takes a victim.
 
     Args:
         items: of the table.
-        first_key: of the first; the others follow.
+        first_key: of the first; the others follow. Above all that were inserted before.
+        keys: uint64[M], in place of that; none of them is there. They rise, too, unless `items` have a key index.
         rows: int64[M], first rows of the windows.
         shapes: uint32[3 * M], or uint32[3] for all: the windows.
         priorities: float64[M], or float64[1] for all.
@@ -56,11 +60,18 @@ def insert(items: Items, first_key: Int, rows: Longs, shapes: UInts, priorities:
         raise ValueError(
             f"expected 1 or {count} windows and priorities, got {num_shapes} and {num_priorities}"
         )
+    if keys.shape[0] not in (0, count):
+        raise ValueError(f"expected {count} keys, got {keys.shape[0]}")
     priority = priorities[0] if num_priorities else 0.0
     with cython.nogil:
-        stopped = insert_rows(
-            items, first_key, rows, count, shapes, num_shapes, priorities, num_priorities, priority
-        )
+        if keys.shape[0]:
+            stopped = _insert_each(
+                items, 0, keys, rows, count, shapes, num_shapes, priorities, num_priorities, priority
+            )
+        else:
+            stopped = insert_rows(
+                items, first_key, rows, count, shapes, num_shapes, priorities, num_priorities, priority
+            )
     return stopped
 
 
@@ -89,7 +100,16 @@ def insert_rows(
         items.told[INSERTED] += count
         return count, DONE
     return _insert_each(
-        items, first_key, rows, count, shapes, num_shapes, priorities, num_priorities, priority
+        items,
+        first_key,
+        items.keys[:0],
+        rows,
+        count,
+        shapes,
+        num_shapes,
+        priorities,
+        num_priorities,
+        priority,
     )
 
 
@@ -99,6 +119,7 @@ def insert_rows(
 def _insert_each(
     items: Items,
     first_key: Int,
+    keys: ULongs,
     rows: Longs,
     count: Int,
     shapes: UInts,
@@ -130,7 +151,8 @@ def _insert_each(
             stopped = _obstacle(items, shapes, shape, priority)
         if stopped != DONE:
             break
-        slot = _append(items, first_key + done, rows[done], shapes, shape, priority)
+        key = cython.cast(Int, keys[done]) if keys.shape[0] else first_key + done
+        slot = _append(items, key, rows[done], shapes, shape, priority)
         items.changed[changes] = slot
         if items.remover.kind == PRIORITIZED:
             items.remover.refresh(items.changed, changes, 1)
@@ -153,7 +175,7 @@ def _obstacle(items: Items, shapes: UInts, shape: Int, priority: Float) -> Int:
     """Finds what the arrays lack for the next item: DONE if nothing."""
     begin = WINDOW_WORDS * shape
     if cython.cast(Int, shapes[begin + REAL]) + cython.cast(Int, shapes[begin + INVENTED]) != 1:
-        items.ring[HAS_SEQUENCES] = 1
+        items.ring[FLAGS] |= HAS_SEQUENCES
     if items.windows.shape[0] == 0:
         if items.ring[LIVE] == 0:
             for word in range(WINDOW_WORDS):
@@ -185,6 +207,8 @@ def _append(items: Items, key: Int, row: Int, shapes: UInts, shape: Int, priorit
     if items.touches.shape[0]:
         items.touches[slot] = items.ring[TOUCHES]
         items.ring[TOUCHES] += 1
+    if items.key_index.is_used():
+        items.key_index.insert(slot)
     items.sampler.insert(slot, priority)
     items.remover.insert(slot, priority)
     return slot
@@ -212,6 +236,7 @@ def _is_run(
         and items.remover.kind == FIFO
         and (kind == UNIFORM or kind == FIFO or kind == LIFO)
         and items.journal.shape[0] == 0
+        and not items.key_index.is_used()
         and items.ring[SPAN] == live
         and leaving <= live
         and live - leaving + count <= items.capacity

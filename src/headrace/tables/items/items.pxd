@@ -6,6 +6,7 @@ from headrace.kernels.numbers cimport Numbers
 from headrace.store.pinning cimport Pins
 from headrace.store.window cimport Window
 from headrace.tables.indexes.heap cimport Heap
+from headrace.tables.indexes.key_index cimport KeyIndex
 from headrace.tables.items.layout cimport *
 from headrace.tables.indexes.sum_tree cimport SumTree
 
@@ -42,6 +43,9 @@ cdef class Items:
     cdef readonly Index sampler
     cdef readonly Index remover
     cdef readonly Int capacity
+    # Not used while keys rise along the ring.
+    cdef readonly KeyIndex key_index
+    cdef readonly bint keys_differ
     # Room to work in.
     cdef Longs changed
     cdef Doubles uniforms
@@ -53,6 +57,8 @@ cdef class Items:
     cdef Int window_of(self, Int slot, Int word) noexcept nogil
     cdef void ask_for(self, Int slot) noexcept nogil
     cdef Int find_slot(self, ULong key) noexcept nogil
+    cdef Int _find_rising(self, ULong key) noexcept nogil
+    cdef bint _index_keys(self) noexcept nogil
     cdef void remember(self, Int slot) noexcept nogil
     cdef void remove_slot(self, Int slot) noexcept nogil
     cdef void close_ends(self) noexcept nogil

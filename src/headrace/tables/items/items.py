@@ -2,8 +2,10 @@
 
 Items lie in a ring. A new one goes in at the end; one that leaves is marked, and the ends move over marked slots. So
 the order of insertion needs no list, the newest and the oldest are at hand, and a uniform draw is a random slot that is
-drawn again if it is marked (`ItemRing` keeps at least half of the slots live). Keys rise along the ring, so a
-key is found by interpolation, without an index.
+drawn again if it is marked (`ItemRing` keeps at least half of the slots live). The place of an item in the ring is its
+sequence; its key is a name that others know. Keys that are given out when items go in rise along the ring, so a key is
+found by interpolation, without an index. Keys that were given out ahead may come in any order: the first that does not
+rise makes an index of them (`KeyIndex`), which stays until the next reset.
 
 What most tables do not need costs them nothing: priorities and windows have arrays only once two items differ, touches
 only if a heap asks for them.
@@ -23,6 +25,7 @@ if not cython.compiled:
     from headrace.kernels.numbers import Numbers
     from headrace.store.pinning import Pins
     from headrace.tables.indexes.heap import Heap
+    from headrace.tables.indexes.key_index import KeyIndex
     from headrace.tables.indexes.sum_tree import SumTree
     from headrace.tables.items.layout import (
         COUNT,
@@ -37,6 +40,8 @@ if not cython.compiled:
         ENTRY_WINDOW,
         ENTRY_WORDS,
         FIRST,
+        FLAGS,
+        HAS_KEY_INDEX,
         HEAP,
         INSERTED,
         LIVE,
@@ -136,12 +141,54 @@ class Items:
         self.capacity = len(arrays.records)
         self.changed = np.empty(_SCRATCH, np.int64)
         self.uniforms = np.empty(_SCRATCH, np.float64)
+        self.key_index = KeyIndex(self.keys, np.empty(0, np.int64), 0)
+        self.keys_differ = True
+        if self.ring[FLAGS] & HAS_KEY_INDEX:
+            self.use_key_index()
 
     def make_room(self, changes: int) -> None:
         """See to it that one call of a kernel can change or draw so many items."""
         if changes > self.changed.shape[0]:
             self.uniforms = np.empty(2 * changes, np.float64)
             self.changed = np.empty(2 * changes, np.int64)
+
+    def use_key_index(self) -> None:
+        """Finds keys by an index from now on; `keys_differ` tells whether each key is there once."""
+        bits: Int = 1
+        size: Int = 2
+        while size < 2 * self.capacity:
+            bits += 1
+            size *= 2
+        self.key_index = KeyIndex(self.keys, np.full(size, -1, np.int64), bits)
+        self.ring[FLAGS] |= HAS_KEY_INDEX
+        self.keys_differ = self._index_keys()
+
+    def forget_keys(self) -> None:
+        """Finds keys without an index, in a ring that is empty."""
+        self.key_index = KeyIndex(self.keys, np.empty(0, np.int64), 0)
+        self.ring[FLAGS] &= ~HAS_KEY_INDEX
+
+    def _index_keys(self) -> Bool:
+        """Adds every item to an empty index; returns whether their keys differ."""
+        differ: Bool = True
+        # Words that were found in a file, which are not checked yet.
+        if not (0 <= self.ring[FIRST] < self.capacity and 0 <= self.ring[SPAN] <= self.capacity):
+            return False
+        for place in range(self.ring[SPAN]):
+            slot: Int = self.slot_at(place)
+            if self.is_dead(slot):
+                continue
+            if self.key_index.find(self.key_of(slot)) >= 0:
+                differ = False
+            else:
+                self.key_index.insert(slot)
+        return differ
+
+    def newest_key(self) -> int:
+        """Returns the key at the end of the ring; 0, which no item has, if the ring is empty."""
+        if self.ring[SPAN] == 0:
+            return 0
+        return self.key_of(self.slot_at(self.ring[SPAN] - 1))
 
     @property
     def live(self) -> int:
@@ -194,6 +241,12 @@ class Items:
         prefetch(self.priorities, slot)
 
     def find_slot(self, key: ULong) -> Int:
+        """The slot of a key, or -1."""
+        if self.key_index.is_used():
+            return self.key_index.find(key)
+        return self._find_rising(key)
+
+    def _find_rising(self, key: ULong) -> Int:
         """The slot of a key, or -1.
 
         Keys rise along the ring, evenly when one table gets them all: the first guess of an interpolation is right, and
@@ -250,6 +303,8 @@ class Items:
         self.remover.remove(slot)
         self.pins.pin_rows(self.row_of(slot), self.window_of(slot, REAL), self.window_of(slot, LOOKAHEAD), -1)
         self.remember(slot)
+        if self.key_index.is_used():
+            self.key_index.remove(slot)
         self.records[RECORD_WORDS * slot + RECORD_ROW] = DEAD
         self.ring[LIVE] -= 1
         self.close_ends()

@@ -9,7 +9,9 @@ cdef enum:
     UNIQUE = 4
     SAMPLER_KIND = 5
     REMOVER_KIND = 6
-    HAS_SEQUENCES = 7
+    FLAGS = 7
+    HAS_SEQUENCES = 1
+    HAS_KEY_INDEX = 2
     DELETES = 10
     RING_WORDS = 14
     PRIORITY_OF_ALL = 0

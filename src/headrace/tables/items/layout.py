@@ -34,10 +34,14 @@ TOUCHES = 3  # counts insertions and updates
 UNIQUE = 4  # items that were sampled at least once
 SAMPLER_KIND = 5
 REMOVER_KIND = 6
-HAS_SEQUENCES = 7  # whether some item was more than one row since the last reset
+FLAGS = 7
 # What the table has counted; kept here only where the items are in a file (`durable_ring.py`).
 INSERTS, SAMPLES, DELETES, UPDATES, IGNORED_UPDATES, IGNORED_DELETES = range(8, 14)
 RING_WORDS = 14
+
+# The bits of FLAGS.
+HAS_SEQUENCES = 1  # some item was more than one row since the last reset
+HAS_KEY_INDEX = 2  # keys do not rise along the ring: `Items.key_index` finds them
 
 # The words of `common`.
 PRIORITY_OF_ALL = 0  # the priority of every item while `priorities` is empty
@@ -81,7 +85,7 @@ class ItemArrays(NamedTuple):
 
     Attributes:
         records: uint32[capacity, RECORD_WORDS]: key, row and times of each item side by side.
-        keys: uint64, of `records`, rising along the ring.
+        keys: uint64, of `records`, rising along the ring but where HAS_KEY_INDEX is set.
         rows: uint32, of `records`: the first row of the window, or DEAD.
         times: uint32, of `records`: how often it was sampled.
         priorities: float64; empty while every item has priority `common[PRIORITY_OF_ALL]`.

@@ -8,6 +8,7 @@ cdef Int _BLOCK
 cdef double _LARGEST
 
 cdef (Int, Int, Int) _first_wrong(Items items, ULong next_key, Int max_times) noexcept nogil
+cdef bint _should_rise(Items items) noexcept nogil
 cdef bint _has_more(Items items, Int max_times) noexcept nogil
 cdef Int _problem(Items items, Int slot, Int max_times) noexcept nogil
 cdef bint _is_priority(double priority) noexcept nogil

@@ -15,6 +15,8 @@ if not cython.compiled:
         DEAD,
         DELETES,
         FIRST,
+        FLAGS,
+        HAS_KEY_INDEX,
         INVENTED,
         KEY_FALLS,
         KEY_UNUSED,
@@ -54,19 +56,22 @@ def first_wrong(items: Items, next_key: ULong, max_times: Int) -> tuple[int, int
     """
     with cython.nogil:
         found = _first_wrong(items, next_key, max_times)
+    if found[0] == NO_PROBLEM and not items.keys_differ:
+        return KEY_FALLS, found[1], found[2]
     return found
 
 
 def _first_wrong(items: Items, next_key: ULong, max_times: Int) -> tuple[Int, Int, Int]:
     has_priorities: Bool = items.priorities.shape[0] > 0
     has_more = _has_more(items, max_times)
+    rise: Bool = _should_rise(items)
     live: Int = 0
     least: ULong = 0
     slot: Int = items.ring[FIRST] - 1
     for _ in range(items.ring[SPAN]):
         slot = slot + 1 if slot + 1 < items.capacity else 0
         key: ULong = items.keys[2 * slot]
-        if key < least:
+        if rise and key < least:
             return KEY_FALLS, slot, live
         if key >= next_key:
             return KEY_UNUSED, slot, live
@@ -81,6 +86,11 @@ def _first_wrong(items: Items, next_key: ULong, max_times: Int) -> tuple[Int, In
             if problem != NO_PROBLEM:
                 return problem, slot, live
     return NO_PROBLEM, slot, live
+
+
+def _should_rise(items: Items) -> Bool:
+    rise: Bool = items.ring[FLAGS] & HAS_KEY_INDEX == 0
+    return rise
 
 
 def _has_more(items: Items, max_times: Int) -> Bool:
@@ -124,13 +134,15 @@ def pin_found(items: Items, padded: GivenBytes, next_key: ULong, max_times: Int)
         The slot of the first item that is not right, or whose rows are not all there; or -1, and how many items there
         are.
     """
+    if not items.keys_differ:
+        return items.ring[FIRST], 0
     with cython.nogil:
         found = _pin_found(items, padded, next_key, max_times)
     return found
 
 
 def _pin_found(items: Items, padded: GivenBytes, next_key: ULong, max_times: Int) -> tuple[Int, Int]:
-    is_plain = not items.windows.shape[0] and not _has_more(items, max_times)
+    is_plain = not items.windows.shape[0] and not _has_more(items, max_times) and _should_rise(items)
     span: Int = items.ring[SPAN]
     least: ULong = 0
     live: Int = 0
@@ -215,6 +227,7 @@ def _pin_each(
     """Pin the items of the slots `start:stop`, one after the other; returns as `pin_found`."""
     has_priorities: Bool = items.priorities.shape[0] > 0
     has_more = _has_more(items, max_times)
+    rise: Bool = _should_rise(items)
     live: Int = 0
     real: Int = items.common_window[REAL]
     lookahead: Int = items.common_window[LOOKAHEAD]
@@ -227,7 +240,7 @@ def _pin_each(
     held: Int = 0
     for slot in range(start, stop):
         key: ULong = items.keys[2 * slot]
-        if key < least or key >= next_key:
+        if (rise and key < least) or key >= next_key:
             return slot, live
         least = key + 1
         row = cython.cast(Int, items.records[RECORD_WORDS * slot + RECORD_ROW])
@@ -305,6 +318,8 @@ def _remove_broken(items: Items) -> Int:
             real = items.windows[WINDOW_WORDS * slot + REAL]
             lookahead = items.windows[WINDOW_WORDS * slot + LOOKAHEAD]
         if not _is_whole(items.pins, row, real, lookahead):
+            if items.key_index.is_used():
+                items.key_index.remove(slot)
             items.records[RECORD_WORDS * slot + RECORD_ROW] = DEAD
             removed += 1
     items.ring[LIVE] -= removed
