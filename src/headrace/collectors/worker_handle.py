@@ -541,6 +541,8 @@ class WorkerHandle:
         except StoreFull as error:
             self._failure = self._failure or error
         finally:
+            # The mapping of a private store goes with the last array over it.
+            self._rows = None
             rows.close()
 
     def _report(self, in_order: bool, raise_on_error: bool) -> None:
