@@ -24,7 +24,7 @@ class RowsPlace:
 
     Attributes:
         signature: of one step.
-        nbytes: of the arena.
+        nbytes: of that memory, which holds the values of rows and nothing else.
         num_pages, page_rows: of the store.
     """
 

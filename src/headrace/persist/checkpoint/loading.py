@@ -48,7 +48,6 @@ from headrace.tables.item_memory import ItemMemory
 from headrace.tables.item_state import (
     PER_ITEM,
     RECORDS,
-    ItemState,
     arrays_by_name,
     empty_memory,
     finish_items,
@@ -189,7 +188,7 @@ class _Checkpoint:
         found = []
         for table, entry, state in zip(saved, self._manifest.tables, states, strict=True):
             items = state.items.arrays
-            finish_items(items, _head_of(entry), self._names_in(entry))
+            finish_items(items, entry.state({}), self._names_in(entry))
             counts = (entry.counts["inserts"], entry.counts["samples"], entry.counts["deletes"])
             next_key = self._manifest.next_key
             found.append(FoundItems(items, counts, table.max_times_sampled, next_key, self._where(entry)))
@@ -371,12 +370,6 @@ class _Checkpoint:
             return f"{self._folder / MANIFEST}, table {entry.table.name!r}, {name}"
 
         return where
-
-
-def _head_of(entry: TableEntry) -> ItemState:
-    """What the manifest says of a table's items."""
-    ring, window = np.array(entry.ring, np.int64), np.array(entry.window, np.uint32)
-    return ItemState(entry.capacity, ring, entry.priority, window, {})
 
 
 def _chosen(folder: Path, saved: Sequence[Table], tables: Sequence[Table] | None) -> dict[str, Table]:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from headrace.persist.generator import GeneratorRecord
+from headrace.persist.items_record import ItemsRecord
 from headrace.store.checked_json import checked_json, read_checked_json
 from headrace.tables.description.table_json import TableJson
 
@@ -38,15 +39,11 @@ class FileRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 SCRATCH = 256
 
 
-class TableEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One table; its items are in `file` (see `replay.item_state.ItemState`)."""
+class TableEntry(ItemsRecord, frozen=True, forbid_unknown_fields=True):
+    """One table; the arrays of its items are in `file`."""
 
     table: TableJson
     counts: dict[str, int]
-    capacity: int
-    ring: tuple[int, ...]
-    priority: float
-    window: tuple[int, int, int]
     scratch: int
     file: str
 

@@ -21,6 +21,7 @@ from headrace.persist.checkpoint.files import HashedWriter, crew, record_of_arra
 from headrace.persist.checkpoint.folders import new_folder, publish, remove_older
 from headrace.persist.checkpoint.manifest import SCRATCH, FileRecord, Manifest, TableEntry, write_manifest
 from headrace.persist.generator import generator_record
+from headrace.persist.items_record import record_fields
 from headrace.persist.states import ReplayState, Saveable
 from headrace.store.held_pages import HeldPages
 from headrace.store.layout import (
@@ -287,15 +288,4 @@ def _items_of(table: TableState[ItemState], renumber: _Renumbering) -> dict[str,
 
 
 def _entry_of(table: TableState[ItemState], file: str) -> TableEntry:
-    items = table.items
-    real, invented, lookahead = items.window.tolist()
-    return TableEntry(
-        table_to_json(table.table),
-        table.counts,
-        items.capacity,
-        tuple(items.ring.tolist()),
-        items.priority,
-        (real, invented, lookahead),
-        SCRATCH,
-        file,
-    )
+    return TableEntry(*record_fields(table.items), table_to_json(table.table), table.counts, SCRATCH, file)

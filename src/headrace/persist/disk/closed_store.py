@@ -13,12 +13,12 @@ from headrace.errors import CheckpointError
 from headrace.persist.disk.checksums import Checksums, checksums_of, hash_of_page, pages_in_use
 from headrace.persist.disk.generations import Generations
 from headrace.persist.disk.header import DiskHeader
+from headrace.persist.disk.mapped_file import mapped_file
 from headrace.persist.generator import GeneratorRecord, generator_state
 from headrace.persist.recovery import check_items, pin_tables
 from headrace.store.arena import Arena
 from headrace.store.checked_json import read_checked_json, write_checked_json
 from headrace.store.layout import LANES
-from headrace.store.room import no_room
 from headrace.store.store import Store
 from headrace.tables.item_memory import ItemMemory
 
@@ -80,12 +80,7 @@ def open_hashes(folder: Path, store: Store) -> Arena:
     Raises:
         StoreFull: no room on the disk.
     """
-    path, nbytes = folder / HASHES, 8 * store.num_pages
-    try:
-        arena = Arena.file(path, nbytes)
-        arena.reserve(0, nbytes)
-    except OSError as error:
-        raise no_room(f"{nbytes} bytes for {path}", error) from error
+    arena = mapped_file(folder / HASHES, 8 * store.num_pages)
     store.page_hashes = arena.array(0, (store.num_pages,), np.uint64)  # type: ignore[assignment]
     return arena
 

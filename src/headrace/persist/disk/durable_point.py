@@ -9,7 +9,7 @@ such a state:
     released     for each page, the number of the latest point that has lost it
 
 Rows stay where they are. They are safe because a page of the point is not used again before there is a later point
-(`store.retained`), and committed rows never change but in two flags and their links (`recovery.restore_rows`). Where
+(`store.retained`), and committed rows never change but in two flags and their links (`rollback.restore_rows`). Where
 room is short, pages that no item holds any more are given up: that stands in `released`, on the disk, before one of
 them is written.
 """
@@ -28,12 +28,13 @@ from numpy.typing import NDArray
 from headrace.errors import CheckpointError
 from headrace.persist.disk.durable_ring import DurableRing
 from headrace.persist.disk.header import DiskHeader
+from headrace.persist.disk.mapped_file import mapped_file
+from headrace.persist.items_record import ItemsRecord, record_fields
 from headrace.store.arena import Arena
 from headrace.store.checked_arrays import read_checked_arrays, write_checked_arrays
 from headrace.store.layout import LANES, LINKED, LINKED_ROWS, USED
 from headrace.store.ranges import flagged_rows, used_ranges
 from headrace.store.retained import RetainedPages
-from headrace.store.room import no_room
 from headrace.store.store import Store
 from headrace.tables.item_state import PER_ITEM, ItemState
 from headrace.tables.items.layout import RING_WORDS
@@ -42,12 +43,8 @@ DURABLE, RELEASED = "durable", "released"
 _FORMAT, _VERSION = "headrace durable point", 1
 
 
-class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Table(ItemsRecord, frozen=True, forbid_unknown_fields=True):
     name: str
-    capacity: int
-    ring: tuple[int, ...]
-    priority: float
-    window: tuple[int, int, int]
 
 
 class _Point(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -144,12 +141,8 @@ class DurablePoints:
             self._store.retained = retained
 
     def _open_released(self) -> NDArray[np.int64]:
-        nbytes = 8 * self._store.num_pages
-        try:
-            self._arena = self._arena or Arena.file(self._released_path, nbytes)
-            self._arena.reserve(0, nbytes)
-        except OSError as error:
-            raise no_room(f"{nbytes} bytes for {self._released_path}", error) from error
+        if self._arena is None:
+            self._arena = mapped_file(self._released_path, 8 * self._store.num_pages)
         released: NDArray[np.int64] = self._arena.array(0, (self._store.num_pages,), np.int64)  # type: ignore[assignment]
         return released
 
@@ -186,16 +179,7 @@ class DurablePoints:
 
     def write(self, point: DurablePoint) -> None:
         """Put a point on the disk, whose rows are there already; needs no lock."""
-        tables = tuple(
-            _Table(
-                name,
-                state.capacity,
-                tuple(state.ring.tolist()),
-                state.priority,
-                tuple(state.window.tolist()),
-            )
-            for name, state in point.tables.items()
-        )
+        tables = tuple(_Table(*record_fields(state), name) for name, state in point.tables.items())
         given = tuple(sorted(point.given))
         record = _Point(point.number, point.next_key, point.next_episode, given, tables)
         arrays = {"pages": point.pages, "words": point.words, "links": _links_of(self._store, point)}
@@ -212,12 +196,8 @@ class DurablePoints:
 def _items_of(table: _Table, number: int, arrays: Mapping[str, NDArray[Any]]) -> ItemState:
     if len(table.ring) != RING_WORDS:
         raise CheckpointError(f"expected {RING_WORDS} words of table {table.name!r}, got {len(table.ring)}")
-    return ItemState(
-        table.capacity,
-        np.array(table.ring, np.int64),
-        table.priority,
-        np.array(table.window, np.uint32),
-        {name: arrays[f"{number}:{name}"] for name in PER_ITEM if f"{number}:{name}" in arrays},
+    return table.state(
+        {name: arrays[f"{number}:{name}"] for name in PER_ITEM if f"{number}:{name}" in arrays}
     )
 
 

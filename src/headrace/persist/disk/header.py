@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import CheckpointError
+from headrace.persist.disk.mapped_file import mapped_file
 from headrace.store.arena import Arena, ArenaLayout
-from headrace.store.room import no_room
 
 # The words; the generations of the tables follow them.
 _MAGIC, _VERSION, _NEXT_KEY, _NEXT_EPISODE, _IS_GIVEN, _IS_BEGUN, _GENERATIONS = 0, 1, 2, 3, 4, 5, 16
@@ -56,11 +56,7 @@ class DiskHeader:
             path.unlink(missing_ok=True)
         elif not path.exists() or path.stat().st_size != layout.nbytes:
             raise CheckpointError(f"{path}: expected {layout.nbytes} bytes; the file is missing or damaged")
-        try:
-            self.arena = open_arena(path, layout.nbytes)
-            self.arena.reserve(0, layout.nbytes)
-        except OSError as error:
-            raise no_room(f"{layout.nbytes} bytes for {path}", error) from error
+        self.arena = mapped_file(path, layout.nbytes, open_arena)
         arrays = layout.arrays(self.arena)
         self._words: NDArray[np.int64] = arrays["words"]  # type: ignore[assignment]
         self._given: NDArray[np.uint8] = arrays["given"]  # type: ignore[assignment]

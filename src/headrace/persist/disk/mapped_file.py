@@ -1,0 +1,32 @@
+"""A mapped file of a store whose space on the disk is taken at once: writing to it never ends the process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from headrace.store.arena import Arena
+from headrace.store.room import no_room
+
+
+def mapped_file(path: Path, nbytes: int, open_arena: Callable[[Path, int], Arena] = Arena.file) -> Arena:
+    """Maps a file, made where there is none, and takes its space on the disk.
+
+    Args:
+        path: of the file.
+        nbytes: its size.
+        open_arena: how it is mapped.
+
+    Raises:
+        StoreFull: no room on the disk.
+    """
+    try:
+        arena = open_arena(path, nbytes)
+        try:
+            arena.reserve(0, nbytes)
+        except BaseException:
+            arena.close()
+            raise
+    except OSError as error:
+        raise no_room(f"{nbytes} bytes for {path}", error) from error
+    return arena
