@@ -169,8 +169,8 @@ ATTRIBUTES = {
     hr.EpisodeWriter: STEP_WRITER,
     hr.FunctionalPolicy: "load_state_dict state_dict",
     hr.Replay: (
-        "can_insert can_sample close delete final_columns is_closed load reset sample save signature statistics table "
-        "table_names update_priorities writer"
+        "can_insert can_sample check_open close delete final_columns is_closed load reset row_writer sample save "
+        "signature statistics table table_names update_priorities writer"
     ),
     hr.SequenceWriter: STEP_WRITER,
     hr.Signature: "columns flatten from_json is_flat like nbytes of_space to_json tree unflatten validate zeros",

@@ -169,7 +169,7 @@ CALLS = {
         none_of(lanes),
         ["observation"],
     ),
-    "append_seam": lambda writer, lanes: rows_of(writer).append_seam(
+    "append_ends": lambda writer, lanes: rows_of(writer).append_ends(
         {name: np.full(lanes, 7, spec.dtype) for name, spec in SIGNATURE.columns.items()},
         none_of(lanes),
         np.array([0]),

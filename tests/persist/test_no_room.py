@@ -50,7 +50,7 @@ APPENDS = {
     "append": lambda writer, t: writer.append(step(t)),
     "append_checked": lambda writer, t: rows_of(writer).append_checked(step(t)),
     "append_marked": lambda writer, t: rows_of(writer).append_marked(step(t), none(), none(), ["y"]),
-    "append_seam": lambda writer, t: rows_of(writer).append_seam(step(t), none(), np.zeros(0, np.int64), {}),
+    "append_ends": lambda writer, t: rows_of(writer).append_ends(step(t), none(), np.zeros(0, np.int64), {}),
 }
 
 
@@ -151,9 +151,9 @@ def test_final_rows_that_find_no_room_leave_the_step_out(replay, monkeypatch, en
     with monkeypatch.context() as patched:
         patched.setattr(os, "posix_fallocate", only_one_page)
         with pytest.raises(hr.StoreFull, match="No space"):
-            rows_of(writer).append_seam(step(1), none(), lanes, finals)
+            rows_of(writer).append_ends(step(1), none(), lanes, finals)
     assert rows_of_lanes(replay, writer) == [(1, 0)] * LANES
-    rows_of(writer).append_seam(step(1), none(), lanes, finals)
+    rows_of(writer).append_ends(step(1), none(), lanes, finals)
     expected = [0 if lane in set(ended) else 2 for lane in range(LANES)]
     assert [steps for steps, _ in rows_of_lanes(replay, writer)] == expected
     writer.close()

@@ -12,9 +12,9 @@ from typing import Any
 from headrace.envs import environment_seeds
 from headrace.envs.columns import check_info_columns
 from headrace.envs.make import check_num_envs
+from headrace.replay.interface import TO_WRITE, check_replay
 from headrace.spec import ArraySpec
 from headrace.tables.description.rules import ItemRule, checked_rules
-from headrace.trajectories.replay_interface import check_replay
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class CollectorOptions:
         if self.seed is not None:
             environment_seeds(self.seed, self.num_envs)
         if self.replay_buffer is not None:
-            check_replay("replay_buffer", self.replay_buffer)
+            check_replay("replay_buffer", self.replay_buffer, TO_WRITE)
         self._check_items()
 
     def _check_total(self) -> None:

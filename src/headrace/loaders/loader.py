@@ -23,7 +23,7 @@ from headrace.loaders.workers import (
     place_among_workers,
     replay_of_this_process,
 )
-from headrace.replay import Replay
+from headrace.replay.interface import TO_SAMPLE, check_replay
 
 
 class Loader:
@@ -35,7 +35,7 @@ class Loader:
     With `to="torch"` the loader is also a `torch.utils.data.IterableDataset`.
 
     Args:
-        replay: anything with the `Replay` interface; only its `sample` is called.
+        replay: a `Replay`, or an object with its interface (`ReplayLike`); only its `sample` is called.
         table: its name.
         batch_size: items in a batch.
         views: what to present, as for `sample`.
@@ -49,7 +49,8 @@ class Loader:
         clock: tells the time to deadlines; tests give one that they move.
 
     Raises:
-        KeyError: a replay of this process has no such table; any other replay says so with the first batch.
+        KeyError: no such table; a wrapper that does not tell its tables says so with the first batch.
+        TypeError: an object without `sample`.
         ValueError: batch_size < 1, prefetch < 0, timeout < 0, an unknown `to`, a device that is not there or not for
             NumPy.
         ImportError: the framework is not installed.
@@ -95,8 +96,10 @@ class Loader:
     ) -> None:
         if timeout is not None and not timeout >= 0:
             raise ValueError(f"timeout: expected None or seconds >= 0, got {timeout}")
-        if isinstance(replay, Replay) and table not in replay.table_names:
-            raise KeyError(f"no table {table!r}; there are {', '.join(map(repr, replay.table_names))}")
+        check_replay("replay", replay, TO_SAMPLE)
+        names = getattr(replay, "table_names", None)  # A wrapper may have nothing but `sample`.
+        if names is not None and table not in names:
+            raise KeyError(f"no table {table!r}; there are {', '.join(map(repr, names))}")
         self._replay = replay
         self._arguments = (table, check_count("batch_size", batch_size, 1))
         self._options = {

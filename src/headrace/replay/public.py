@@ -11,11 +11,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from headrace.checks import check_count
+from headrace.checks import check_count, shown
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.persist.checkpoint import load as load_checkpoint
 from headrace.persist.checkpoint import save as save_checkpoint
 from headrace.replay.intake.writer import Writer
+from headrace.replay.intake.writer_like import WriterLike
 from headrace.replay.replay import STAYS_HERE, ReplayCore, checked_tables
 from headrace.replay.sampling.replay_sample import ReplaySample
 from headrace.replay.table_handle import TableHandle
@@ -104,7 +105,18 @@ class Replay:
             KeyError: a rule names a table that is not there.
             ValueError: a number is too small.
         """
-        return Writer(self._core.writer(lanes, items, history, max_pending, timeout))
+        return Writer(self.row_writer(lanes, items, history, max_pending, timeout))
+
+    def row_writer(
+        self,
+        lanes: int = 1,
+        items: Sequence[Rule] = (),
+        history: int | None = None,
+        max_pending: int = 1000,
+        timeout: float | None = None,
+    ) -> WriterLike:
+        """A writer for code that checks steps itself and ends episodes lane by lane; see `writer`."""
+        return self._core.writer(lanes, items, history, max_pending, timeout)
 
     # ---- sampling ----------------------------------------------------------------------------------------------------
 
@@ -288,6 +300,15 @@ class Replay:
         """Whether the replay was closed, or belongs to another process."""
         return self._core.is_closed
 
+    def check_open(self) -> None:
+        """Raise if the replay cannot be used here.
+
+        Raises:
+            Closed: it is closed.
+            RuntimeError: this process was forked from the one that made it.
+        """
+        self._core.check_open()
+
     def close(self) -> None:
         """End every wait with `Closed`, refuse pending inserts, give the memory back. A second call does nothing.
 
@@ -312,7 +333,16 @@ class Replay:
 
 
 def core_of(replay: Replay) -> ReplayCore:
-    """The inner state of a replay, for the parts of Headrace that work on it."""
+    """The inner state of a replay, for the parts of Headrace that work on its store in place.
+
+    Raises:
+        TypeError: the replay is a client's or a wrapper, which has no store here.
+    """
+    if not isinstance(replay, Replay):
+        raise TypeError(
+            "expected a Replay of this process, whose store can be reached, got "
+            f"{type(replay).__name__}: {shown(replay)}"
+        )
     return replay._core
 
 

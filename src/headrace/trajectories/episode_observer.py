@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from headrace.checks import check_count
 from headrace.errors import StoreFull
+from headrace.store.room import stored_without_items
 from headrace.trajectories.observer import AFTER, Observer, checked_priority
 from headrace.trajectories.observer_frames import FIRST, Columns
 
 if TYPE_CHECKING:
-    from headrace.replay.intake.row_writer import RowWriter
-    from headrace.replay.public import Replay
+    from headrace.replay.interface import ReplayLike, WriterLike
 
 
 class AddEpisodeObserver(Observer):
@@ -23,7 +23,8 @@ class AddEpisodeObserver(Observer):
     unfinished episode are written as one item.
 
     Args:
-        py_client: a `Replay`, or what has its interface; its signature is that of one frame, a `Trajectory`.
+        py_client: a `Replay`, or an object with its interface (`ReplayLike`); its signature is that of one frame, a
+            `Trajectory`.
         table_name: one name, or several: every item is made in each of them.
         max_sequence_length: the most frames of an episode. One of T transitions has T + 1.
         priority: of every item; `update_priority` changes it for later ones.
@@ -53,7 +54,7 @@ class AddEpisodeObserver(Observer):
 
     def __init__(
         self,
-        py_client: Replay,
+        py_client: ReplayLike,
         table_name: str | Sequence[str],
         max_sequence_length: int,
         priority: float = 1,
@@ -81,10 +82,10 @@ class AddEpisodeObserver(Observer):
         """
         self._priority = checked_priority(priority)
 
-    def _new_writer(self) -> RowWriter:
+    def _new_writer(self) -> WriterLike:
         return self._writer_of(history=self._most)
 
-    def _take(self, writer: RowWriter, columns: Columns, next_step_type: int) -> None:
+    def _take(self, writer: WriterLike, columns: Columns, next_step_type: int) -> None:
         is_boundary = next_step_type == FIRST
         if self._ignores or self._cached == self._most:
             self._frames.check(columns)
@@ -101,7 +102,7 @@ class AddEpisodeObserver(Observer):
         if is_boundary:
             self._end_run(writer)
 
-    def _give_up(self, writer: RowWriter, next_step_type: int) -> None:
+    def _give_up(self, writer: WriterLike, next_step_type: int) -> None:
         """The frame that was given is one too many: write nothing of this episode."""
         # Rules: trajectories E2
         self._drop_run(writer)
@@ -116,7 +117,7 @@ class AddEpisodeObserver(Observer):
             raise ValueError(message)
         warnings.warn(message, stacklevel=4)
 
-    def _end_run(self, writer: RowWriter) -> str:
+    def _end_run(self, writer: WriterLike) -> str:
         self._ignores = False
         if self._cached:
             for table in self._tables:
@@ -124,18 +125,18 @@ class AddEpisodeObserver(Observer):
                     self._made([writer.create_item(table, self._cached, self._priority)])
                 except StoreFull as error:
                     # The frames are stored and the run is over all the same.
-                    writer.note_refused(error)
+                    self._refused = self._refused or stored_without_items(error, 1)
             writer.drop_open_lanes()
             self._run_ended(0)
         return ""
 
-    def _drop_run(self, writer: RowWriter) -> None:
+    def _drop_run(self, writer: WriterLike) -> None:
         self._ignores = False
         if self._cached:
             writer.drop_open_lanes()
             self._run_ended(self._cached)
 
-    def _interrupt_run(self, writer: RowWriter) -> str:
+    def _interrupt_run(self, writer: WriterLike) -> str:
         if not self._bypasses:
             return self._end_run(writer)
         self._drop_run(writer)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import DeadlineExceeded
 
 if TYPE_CHECKING:
-    from headrace.replay.intake.row_writer import RowWriter
+    from headrace.replay.interface import WriterLike
 
 # Items of one step writer that may wait for the rate limiters of its tables, before a call waits too (replay I4).
 MAX_PENDING = 1000
@@ -24,13 +24,13 @@ class MadeItems:
         self.count = 0
         self._keys: list[int] = []
 
-    def note(self, writer: RowWriter) -> None:
+    def note(self, writer: WriterLike) -> None:
         """Take what the writer made."""
         for _, keys in writer.take_made():
             self.count += len(keys)
             self._keys += keys
 
-    def tell(self, writer: RowWriter, pending: int, timeout: float | None) -> list[int]:
+    def tell(self, writer: WriterLike, pending: int, timeout: float | None) -> list[int]:
         """Waits if too many items are pending; returns the keys that the caller has not been given yet.
 
         Args:

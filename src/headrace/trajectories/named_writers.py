@@ -12,7 +12,7 @@ from headrace.trajectories.step_writer import StepWriter
 from headrace.views.view import View
 
 if TYPE_CHECKING:
-    from headrace.replay.public import Replay
+    from headrace.replay.interface import ReplayLike
 
 
 class TransitionWriter(StepWriter):
@@ -46,7 +46,7 @@ class TransitionWriter(StepWriter):
 
     def __init__(
         self,
-        replay: Replay,
+        replay: ReplayLike,
         table: str,
         n_step: int = 1,
         gamma: float = 0.99,
@@ -95,7 +95,7 @@ class SequenceWriter(StepWriter):
 
     def __init__(
         self,
-        replay: Replay,
+        replay: ReplayLike,
         table: str,
         length: int,
         period: int,
@@ -137,7 +137,7 @@ class EpisodeWriter(StepWriter):
 
     def __init__(
         self,
-        replay: Replay,
+        replay: ReplayLike,
         table: str,
         max_length: int,
         *,

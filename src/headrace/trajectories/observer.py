@@ -16,18 +16,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace.checks import check_timeout, shown
-from headrace.errors import Closed, DeadlineExceeded, SpecError
-from headrace.replay.public import core_of
+from headrace.errors import Closed, DeadlineExceeded, SpecError, StoreFull
+from headrace.forking import HomeProcess
+from headrace.replay.interface import TO_WRITE, check_replay
 from headrace.statistics import StepStatistics
 from headrace.tables.description.rules import check_priority
 from headrace.trajectories.frames import StepType
 from headrace.trajectories.leaving import note_failure
 from headrace.trajectories.observer_frames import FIRST, LAST, MID, Columns, FrameReader
-from headrace.trajectories.replay_interface import check_replay
 
 if TYPE_CHECKING:
-    from headrace.replay.intake.row_writer import RowWriter
-    from headrace.replay.public import Replay
+    from headrace.replay.interface import ReplayLike, WriterLike
 
 # Items of one observer that may wait for the rate limiters of its tables, before a call waits too (replay I4).
 MAX_PENDING = 1000
@@ -44,40 +43,43 @@ class Observer(ABC):
     """One environment's frames on their way into tables; see the classes derived from it.
 
     Args:
-        py_client: a `Replay`, or what has its interface.
+        py_client: a `Replay`, or an object with its interface (`ReplayLike`).
         table_name: one name, or several: every item is made in each, of the same rows.
         priority: of every item.
         timeout: seconds that a call may wait for a full table.
     """
 
     def __init__(
-        self, py_client: Replay, table_name: str | Sequence[str], priority: float, timeout: float | None
+        self, py_client: ReplayLike, table_name: str | Sequence[str], priority: float, timeout: float | None
     ) -> None:
-        self._writer: RowWriter | None = None
+        self._writer: WriterLike | None = None
         self._cached = 0
-        check_replay("py_client", py_client)
+        check_replay("py_client", py_client, TO_WRITE)
         self._tables = _checked_tables(py_client, table_name)
         self._priority = checked_priority(priority)
         self._timeout = check_timeout(timeout)
         self._frames = FrameReader(py_client.signature)
-        self._replay = core_of(py_client)
+        self._replay = py_client
+        self._home = HomeProcess("this observer", "")
         self._in_use = threading.Lock()
         self._expected = _NO_RUN
         self._keys: list[int] = []
+        # Kept the item of a run out of its table.
+        self._refused: StoreFull | None = None
         self._steps_written = self._items_written = self._steps_dropped = self._episodes = 0
 
     # ---- what the observers differ in ------------------------------------------------------------------------------
 
     @abstractmethod
-    def _new_writer(self) -> RowWriter:
+    def _new_writer(self) -> WriterLike:
         """A writer for the items of this observer."""
 
     @abstractmethod
-    def _take(self, writer: RowWriter, columns: Columns, next_step_type: int) -> None:
+    def _take(self, writer: WriterLike, columns: Columns, next_step_type: int) -> None:
         """Take one frame into the current run, and end the run if it is the boundary."""
 
     @abstractmethod
-    def _end_run(self, writer: RowWriter) -> str:
+    def _end_run(self, writer: WriterLike) -> str:
         """End the current run here and make the items that are still to be made of it.
 
         Returns:
@@ -85,10 +87,10 @@ class Observer(ABC):
         """
 
     @abstractmethod
-    def _drop_run(self, writer: RowWriter) -> None:
+    def _drop_run(self, writer: WriterLike) -> None:
         """End the current run and make no further item of it."""
 
-    def _interrupt_run(self, writer: RowWriter) -> str:
+    def _interrupt_run(self, writer: WriterLike) -> str:
         """Another episode begins in the middle of the current run: end it, as `_end_run` does."""
         return self._end_run(writer)
 
@@ -134,7 +136,7 @@ class Observer(ABC):
             except SpecError as error:
                 raise self._frames.explained(error, columns) from None
             self._expected = AFTER[next_step_type]
-            writer.raise_refused()
+            self._raise_refused(writer)
             if pending >= MAX_PENDING:
                 self._wait_for_room(writer, pending)
             keys, self._keys = self._keys, []
@@ -142,7 +144,7 @@ class Observer(ABC):
         finally:
             self._in_use.release()
 
-    def _restart(self, writer: RowWriter, columns: Columns, step_type: int) -> None:
+    def _restart(self, writer: WriterLike, columns: Columns, step_type: int) -> None:
         """A frame that does not continue the run: the first of another, or a mistake."""
         # Rules: trajectories O6
         if step_type != FIRST:
@@ -182,7 +184,7 @@ class Observer(ABC):
                 self._drop_run(writer)
             self._expected = _NO_RUN
             _warn(warning, 3)
-            writer.raise_refused()
+            self._raise_refused(writer)
             self._wait_for_room(writer, pending)
             keys, self._keys = self._keys, []
             return keys
@@ -206,6 +208,7 @@ class Observer(ABC):
         """Make a closed observer usable again, with an empty run; does nothing on an open one."""
         with self._alone():
             if self._writer is None:
+                self._refused = None
                 self._writer = self._new_writer()
 
     def close(self) -> None:
@@ -233,7 +236,7 @@ class Observer(ABC):
                 self._forget_writer()
                 raise
             self._forget_writer()
-            writer.raise_refused()
+            self._raise_refused(writer)
 
     def _forget_writer(self) -> None:
         self._writer = None
@@ -270,7 +273,7 @@ class Observer(ABC):
         if is_finalizing():
             return  # Nothing here works any more, numbers and messages included.
         # An observer that was never built has no run.
-        if not getattr(self, "_cached", 0) or self._replay.is_inherited:
+        if not getattr(self, "_cached", 0) or self._home.is_elsewhere:
             return
         if unwritten := self._unwritten():
             warnings.warn(
@@ -309,7 +312,7 @@ class Observer(ABC):
         finally:
             self._in_use.release()
 
-    def _open_writer(self) -> RowWriter:
+    def _open_writer(self) -> WriterLike:
         if self._writer is None:
             raise _closed()
         self._check_home()
@@ -317,19 +320,26 @@ class Observer(ABC):
 
     def _check_home(self) -> None:
         """Raise `RuntimeError` in a process that was forked from the one of the replay."""
-        if self._replay.is_inherited:
+        if self._home.is_elsewhere:
             self._replay.check_open()
 
     def _check_replay(self) -> None:
         if self._replay.is_closed:
             raise Closed(f"the replay is closed; {self._cached} frames of this observer's run are lost")
 
-    def _writer_of(self, **settings: Any) -> RowWriter:
+    def _writer_of(self, **settings: Any) -> WriterLike:
         """A new writer of the replay, whose invented rows are boundary frames."""
-        writer = self._replay.writer(**settings, max_pending=_NEVER_WAITS)
+        writer = self._replay.row_writer(**settings, max_pending=_NEVER_WAITS)
         for table in self._tables:
-            self._replay.note_padding(table, _PADDING)
+            writer.declare_padding(table, _PADDING)
         return writer
+
+    def _raise_refused(self, writer: WriterLike) -> None:
+        """Raise what kept items out of their tables, once; their frames are stored."""
+        error, self._refused = self._refused, None
+        if error is not None:
+            raise error
+        writer.raise_refused()
 
     def _run_ended(self, dropped: int) -> None:
         self._episodes += 1
@@ -340,7 +350,7 @@ class Observer(ABC):
         self._items_written += len(keys)
         self._keys += keys
 
-    def _wait_for_room(self, writer: RowWriter, pending: int) -> None:
+    def _wait_for_room(self, writer: WriterLike, pending: int) -> None:
         """Wait until there was room for what this call made, which found so many items pending."""
         # Rules: replay I4
         new = writer.pending - pending
@@ -380,7 +390,7 @@ def checked_priority(priority: float) -> float:
     return float(priority)
 
 
-def _checked_tables(py_client: Replay, table_name: str | Sequence[str]) -> tuple[str, ...]:
+def _checked_tables(py_client: ReplayLike, table_name: str | Sequence[str]) -> tuple[str, ...]:
     names = (table_name,) if isinstance(table_name, str) else table_name
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise TypeError(f"table_name: expected a name or a list of names, got {table_name!r}")

@@ -21,8 +21,7 @@ from headrace.trajectories.step_columns import Columns, StepColumns
 from headrace.trajectories.step_rules import StepRule
 
 if TYPE_CHECKING:
-    from headrace.replay.intake.row_writer import RowWriter
-    from headrace.replay.replay import ReplayCore
+    from headrace.replay.interface import WriterLike
     from headrace.spec import Signature
 
 _NO_LANES = np.zeros(0, np.int64)
@@ -33,7 +32,7 @@ class StepTaker:
     """Takes the steps of lanes and hands them on to a writer of rows.
 
     Args:
-        replay: what the writer writes to.
+        signature: of the replay.
         rules: what becomes items.
         made_of: the same rules as the writer knows them.
         lanes: the axis that every array has in front; None for none.
@@ -48,27 +47,26 @@ class StepTaker:
 
     def __init__(
         self,
-        replay: ReplayCore,
+        signature: Signature,
         rules: Sequence[StepRule],
         made_of: Sequence[Rule],
         lanes: int | None,
         mode: str,
     ) -> None:
-        self._replay = replay
         self._lanes = lanes
         count = lanes or 1
-        self.columns = StepColumns(replay.signature, lanes)
+        self.columns = StepColumns(signature, lanes)
         self.states = LaneStates(count, mode)
         self._dropped = DroppedRows(made_of, count)
         functions = {number: rule.priority for number, rule in enumerate(rules) if callable(rule.priority)}
-        self._priorities = ItemPriorities(replay.signature, made_of, functions, count) if functions else None
-        self._patterns = self._new_patterns(replay.signature, rules)
+        self._priorities = ItemPriorities(signature, made_of, functions, count) if functions else None
+        self._patterns = self._new_patterns(signature, rules)
         self._held: HeldColumns
         self.with_observation: tuple[str, ...] | None = None
         self.steps_written = self.steps_dropped = self.episodes = 0
 
     def hold_in(self, staged: Mapping[str, NDArray[Any]]) -> None:
-        """Keep what comes in these arrays of the writer (`RowWriter.staged`); called once, before anything comes."""
+        """Keep what comes in these arrays of the writer (`WriterLike.staged`); called once, before anything comes."""
         self._held = HeldColumns(self.columns, self._lanes, staged)
 
     def _new_patterns(self, signature: Signature, rules: Sequence[StepRule]) -> Patterns | None:
@@ -80,7 +78,7 @@ class StepTaker:
 
     # ---- beginnings ------------------------------------------------------------------------------------------------
 
-    def open(self, observation: Any, extras: Any, mask: NDArray[np.bool_] | None) -> None:
+    def open(self, writer: WriterLike, observation: Any, extras: Any, mask: NDArray[np.bool_] | None) -> None:
         """Open the episodes of some lanes with these observations; see `StepWriter.add_first`."""
         states, columns = self.states, self.columns
         lanes = states.lanes_to_open(mask)
@@ -91,16 +89,16 @@ class StepTaker:
             values = columns.observation.read_rows(observation, len(states.open), rows)
         found = dict(zip(columns.observation.names, values, strict=True))
         found |= columns.read_extras(extras, self.with_observation, rows)
-        self._settle(found)
+        self._settle(writer, found)
         self._held.put(found, rows)
         states.start(lanes)
 
-    def _settle(self, found: Columns) -> None:
+    def _settle(self, writer: WriterLike, found: Columns) -> None:
         """The first call says which columns every row has, final rows too."""
         if self.with_observation is None:
             if self._patterns is not None:
                 self._patterns.check_ends(found)
-            self._replay.note_given(found)
+            writer.declare_final_columns(found)
             self.with_observation = tuple(name for name in found if name in self.columns.extras)
 
     # ---- steps -----------------------------------------------------------------------------------------------------
@@ -126,7 +124,7 @@ class StepTaker:
                 (following if name in kept else row)[name] = value
         return following
 
-    def take(self, writer: RowWriter, following: Columns, final_observation: Any) -> bool:
+    def take(self, writer: WriterLike, following: Columns, final_observation: Any) -> bool:
         """Write the step that was read; returns whether episodes may have ended or begun.
 
         Raises:
@@ -146,7 +144,7 @@ class StepTaker:
         self._held.keep(following)
         return True
 
-    def _take_plain(self, writer: RowWriter, row: Columns) -> None:
+    def _take_plain(self, writer: WriterLike, row: Columns) -> None:
         """A step in the middle of every lane's episode."""
         states = self.states
         chosen = None if self._patterns is None else self._choose(writer, row, self._patterns)
@@ -157,7 +155,9 @@ class StepTaker:
         states.calls += 1
         self.steps_written += len(states.open)
 
-    def _take_seam(self, writer: RowWriter, row: Columns, following: Columns, final_observation: Any) -> None:
+    def _take_seam(
+        self, writer: WriterLike, row: Columns, following: Columns, final_observation: Any
+    ) -> None:
         """A step in which some lanes end, are reset, or whose items' priorities are asked for."""
         states, columns = self.states, self.columns
         step = columns.with_lanes(row)
@@ -174,7 +174,7 @@ class StepTaker:
             taken = {name: np.array(value) for name, value in step.items()}
             lanes = np.flatnonzero(~idle)
             self._give_priorities(writer, self._priorities, taken, lanes, ended, finals, chosen)
-        writer.append_seam(step, idle, ended, finals)
+        writer.append_ends(step, idle, ended, finals)
         if self._patterns is not None:
             self._dropped.chose(chosen, index)
         self.steps_written += len(idle) - int(np.count_nonzero(idle)) + len(ended)
@@ -185,7 +185,7 @@ class StepTaker:
         if self._priorities is not None:
             self._priorities.took_step()
 
-    def _choose(self, writer: RowWriter, row: Columns, patterns: Patterns) -> Chosen:
+    def _choose(self, writer: WriterLike, row: Columns, patterns: Patterns) -> Chosen:
         """The items of patterns that a step makes in which no lane ends or is reset."""
         states = self.states
         step = self.columns.with_lanes({name: row[name] for name in patterns.reads})
@@ -218,7 +218,7 @@ class StepTaker:
 
     def _give_priorities(
         self,
-        writer: RowWriter,
+        writer: WriterLike,
         priorities: ItemPriorities,
         step: Mapping[str, NDArray[Any]],
         lanes: NDArray[np.int64],
@@ -235,7 +235,7 @@ class StepTaker:
 
     # ---- ends ------------------------------------------------------------------------------------------------------
 
-    def cut(self, writer: RowWriter, lanes: NDArray[np.int64]) -> int:
+    def cut(self, writer: WriterLike, lanes: NDArray[np.int64]) -> int:
         """End the episodes of these lanes here, as cut, and their streams; returns how many rows are in no item."""
         states = self.states
         unfinished = self._unfinished(lanes)
@@ -254,7 +254,7 @@ class StepTaker:
         dropped = self._dropped.end_all(unfinished, states.rows(unfinished))
         return self._close(writer, lanes, unfinished, dropped)
 
-    def drop(self, writer: RowWriter, lanes: NDArray[np.int64]) -> int:
+    def drop(self, writer: WriterLike, lanes: NDArray[np.int64]) -> int:
         """End the episodes of these lanes and drop what no item needs; returns how many rows are in no item."""
         unfinished = self._unfinished(lanes)
         if len(unfinished):
@@ -270,7 +270,7 @@ class StepTaker:
         return opened[states.rows(opened) > 0]
 
     def _close(
-        self, writer: RowWriter, lanes: NDArray[np.int64], unfinished: NDArray[np.int64], dropped: int
+        self, writer: WriterLike, lanes: NDArray[np.int64], unfinished: NDArray[np.int64], dropped: int
     ) -> int:
         writer.end_streams(lanes)
         if self._priorities is not None:

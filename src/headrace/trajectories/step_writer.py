@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from headrace.checks import check_count, check_timeout
 from headrace.errors import Closed
-from headrace.replay.public import core_of
+from headrace.forking import HomeProcess
+from headrace.replay.interface import TO_WRITE, check_replay
 from headrace.statistics import StepStatistics
 from headrace.trajectories.episode import Episode
 from headrace.trajectories.episode_limits import EpisodeLimits
@@ -23,13 +24,11 @@ from headrace.trajectories.episode_steps import EpisodeSteps
 from headrace.trajectories.lane_states import autoreset_mode, checked_mask
 from headrace.trajectories.leaving import note_failure
 from headrace.trajectories.made_items import MadeItems
-from headrace.trajectories.replay_interface import check_replay
 from headrace.trajectories.step_rules import StepRule, advice, checked_step_rules, writer_rule
 from headrace.trajectories.step_taker import StepTaker
 
 if TYPE_CHECKING:
-    from headrace.replay.intake.row_writer import RowWriter
-    from headrace.replay.public import Replay
+    from headrace.replay.interface import ReplayLike, WriterLike
 
 # A writer of rows that never waits by itself: a step writer waits when it has taken the step (trajectories O10).
 _NEVER_WAITS = 1 << 62
@@ -43,8 +42,8 @@ class StepWriter:
     were cut there.
 
     Args:
-        replay: a `Replay`, or what has its interface. Its signature is a mapping with `observation`, `action`,
-            `reward`, `terminated`, `truncated` and, if they are used, `extras`.
+        replay: a `Replay`, or an object with its interface (`ReplayLike`). Its signature is a mapping with
+            `observation`, `action`, `reward`, `terminated`, `truncated` and, if they are used, `extras`.
         rules: what becomes items: `ItemRule` (windows), `NStepRule` (transitions), `EpisodeRule` (whole episodes),
             `PatternRule` (columns at offsets, under conditions).
         lanes: copies side by side: every leaf then has a leading axis of this size. None: one, without such an axis.
@@ -75,27 +74,27 @@ class StepWriter:
 
     def __init__(
         self,
-        replay: Replay,
+        replay: ReplayLike,
         rules: Sequence[StepRule],
         *,
         lanes: int | None = None,
         autoreset: Any = None,
         timeout: float | None = None,
     ) -> None:
-        self._writer: RowWriter | None = None
-        check_replay("replay", replay)
-        core = core_of(replay)
+        self._writer: WriterLike | None = None
+        check_replay("replay", replay, TO_WRITE)
         self.rules = checked_step_rules(rules)
         self._lanes = None if lanes is None else check_count("lanes", lanes, 1)
         mode = autoreset_mode(autoreset, self._lanes)
         self._timeout = check_timeout(timeout)
-        self._replay = core
+        self._replay = replay
+        self._home = HomeProcess("this writer", "")
         made_of = [writer_rule(rule) for rule in self.rules]
-        self._taker = StepTaker(core, self.rules, made_of, self._lanes, mode)
+        self._taker = StepTaker(replay.signature, self.rules, made_of, self._lanes, mode)
         self._limits = EpisodeLimits(self.rules, self._taker.states, self._lanes)
         self._in_use = threading.Lock()
         self._made = MadeItems()
-        self._writer = core.writer(self._lanes or 1, items=made_of, max_pending=_NEVER_WAITS)
+        self._writer = replay.row_writer(self._lanes or 1, items=made_of, max_pending=_NEVER_WAITS)
         self._taker.hold_in(self._writer.staged)
         self._writer.record_items()
 
@@ -115,8 +114,8 @@ class StepWriter:
             Closed: the writer is closed.
         """
         with self._alone():
-            self._open_writer()
-            self._taker.open(observation, extras, checked_mask(mask, self._lanes))
+            writer = self._open_writer()
+            self._taker.open(writer, observation, extras, checked_mask(mask, self._lanes))
             self._limits.watch()
 
     def add(
@@ -223,7 +222,7 @@ class StepWriter:
             warning = self._end(writer, bool(write_cached_steps), chosen)
             return self._done(writer, pending, warning)
 
-    def _end(self, writer: RowWriter, writes: bool = True, mask: NDArray[np.bool_] | None = None) -> str:
+    def _end(self, writer: WriterLike, writes: bool = True, mask: NDArray[np.bool_] | None = None) -> str:
         """End the episodes of some lanes, None is all, and their streams; returns what there is to warn of."""
         taker = self._taker
         lanes = np.arange(self._lanes or 1) if mask is None else np.flatnonzero(mask)
@@ -307,7 +306,7 @@ class StepWriter:
         if is_finalizing():
             return  # Nothing here works any more, numbers and messages included.
         # A writer that was never built has no steps.
-        if getattr(self, "_writer", None) is None or self._replay.is_inherited:
+        if getattr(self, "_writer", None) is None or self._home.is_elsewhere:
             return
         if cached := self._taker.states.cached:
             warnings.warn(
@@ -348,7 +347,7 @@ class StepWriter:
         finally:
             self._in_use.release()
 
-    def _open_writer(self) -> RowWriter:
+    def _open_writer(self) -> WriterLike:
         if self._writer is None:
             raise _closed()
         self._check_home()
@@ -356,10 +355,10 @@ class StepWriter:
 
     def _check_home(self) -> None:
         """Raise `RuntimeError` in a process that was forked from the one of the replay."""
-        if self._replay.is_inherited:
+        if self._home.is_elsewhere:
             self._replay.check_open()
 
-    def _done(self, writer: RowWriter, pending: int, warning: str) -> list[int]:
+    def _done(self, writer: WriterLike, pending: int, warning: str) -> list[int]:
         """Count, warn and wait if there is reason to; returns the keys that were not told yet."""
         self._made.note(writer)
         if warning:

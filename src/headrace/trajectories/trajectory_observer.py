@@ -14,9 +14,8 @@ from headrace.trajectories.observer_frames import FIRST, Columns
 from headrace.trajectories.windows import closing_windows, rows_in_no_window
 
 if TYPE_CHECKING:
-    from headrace.replay.intake.item_builder import Made
-    from headrace.replay.intake.row_writer import RowWriter
-    from headrace.replay.public import Replay
+    from headrace.replay.intake.writer_like import Made
+    from headrace.replay.interface import ReplayLike, WriterLike
 
 
 class AddTrajectoryObserver(Observer):
@@ -34,7 +33,8 @@ class AddTrajectoryObserver(Observer):
     | True | False | as DROP, but an episode shorter than a window becomes one that is filled up |
 
     Args:
-        py_client: a `Replay`, or what has its interface; its signature is that of one frame, a `Trajectory`.
+        py_client: a `Replay`, or an object with its interface (`ReplayLike`); its signature is that of one frame, a
+            `Trajectory`.
         table_name: one name, or several: every item is made in each of them.
         sequence_length: frames of a window, its invented ones included.
         stride_length: frames from the start of one window to that of the next.
@@ -65,7 +65,7 @@ class AddTrajectoryObserver(Observer):
 
     def __init__(
         self,
-        py_client: Replay,
+        py_client: ReplayLike,
         table_name: str | Sequence[str],
         sequence_length: int,
         stride_length: int = 1,
@@ -81,7 +81,7 @@ class AddTrajectoryObserver(Observer):
         self._end, self._pads_short = _mode(pad_end_of_episodes, tile_end_of_episodes)
         self._writer = self._new_writer()
 
-    def _new_writer(self) -> RowWriter:
+    def _new_writer(self) -> WriterLike:
         rules = [
             ItemRule(table, self._length, self._stride, self._end, self._priority) for table in self._tables
         ]
@@ -89,7 +89,7 @@ class AddTrajectoryObserver(Observer):
         writer.record_items()
         return writer
 
-    def _take(self, writer: RowWriter, columns: Columns, next_step_type: int) -> None:
+    def _take(self, writer: WriterLike, columns: Columns, next_step_type: int) -> None:
         writer.append(columns)
         self._steps_written += 1
         self._cached += 1
@@ -103,7 +103,7 @@ class AddTrajectoryObserver(Observer):
             else:
                 self._made(_keys(made, len(self._tables)))
 
-    def _end_run(self, writer: RowWriter) -> str:
+    def _end_run(self, writer: WriterLike) -> str:
         if not self._cached:
             return ""
         pads = self._pads_short and self._cached < self._length
@@ -117,7 +117,7 @@ class AddTrajectoryObserver(Observer):
             f"{dropped} of {cached} frames of an unfinished episode are in no item; dropped. {self._advice()}"
         )
 
-    def _drop_run(self, writer: RowWriter) -> None:
+    def _drop_run(self, writer: WriterLike) -> None:
         if self._cached:
             writer.drop_open_lanes()
             self._run_ended(self._rows_in_no_window(EndOfEpisode.DROP))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import StoreFull
 from headrace.replay.intake.chosen import Chosen
+from headrace.replay.intake.writer_like import Made
 from headrace.store.block import LaneBlock, Seam, WrittenSteps
 from headrace.store.layout import LINKED
 from headrace.store.room import stored_without_items
@@ -22,10 +23,6 @@ from headrace.tables.windows.cutting import Cutter, pin_before
 
 if TYPE_CHECKING:
     from headrace.replay.replay import ReplayCore
-
-
-Made: TypeAlias = tuple[int, range]
-"""Items that one rule made in one call: the number of the rule, and their keys in order."""
 
 
 @dataclass(eq=False, slots=True)

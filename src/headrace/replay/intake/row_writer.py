@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from headrace.checks import check_count
 from headrace.ends import EndOfEpisode
-from headrace.errors import Closed, StoreFull
+from headrace.errors import Closed
 from headrace.replay.intake.chosen import Chosen
-from headrace.replay.intake.item_builder import ItemBuilder, Made
+from headrace.replay.intake.item_builder import ItemBuilder
 from headrace.replay.intake.lane_appender import LaneAppender, cleared
+from headrace.replay.intake.writer_like import Made
 from headrace.replay.waiter import turn
 from headrace.store.block import Seam
-from headrace.store.room import stored_without_items
 from headrace.tables.description.rules import Rule, check_priority, checked_rules
 from headrace.tables.pending import NewItems, Pending
 
@@ -28,7 +28,7 @@ _NO_LANES = np.zeros(0, np.int64)
 
 
 class RowWriter:
-    """Writes rows and makes items of them: what a `Writer`, observers, step writers and collectors work with.
+    """Writes rows into the pages of a replay of this process, and makes items of them: see `WriterLike`.
 
     Args: as `Replay.writer`.
     """
@@ -65,10 +65,20 @@ class RowWriter:
         self._closed = False
         replay.writer_opened(self)
 
+    # ---- declarations ----------------------------------------------------------------------------------------------
+
+    def declare_final_columns(self, columns: Iterable[str]) -> None:
+        """See `WriterLike.declare_final_columns`."""
+        self._replay.note_given(columns)
+
+    def declare_padding(self, table: str, values: Mapping[str, Any]) -> None:
+        """See `WriterLike.declare_padding`."""
+        self._replay.note_padding(table, values)
+
     # ---- steps -----------------------------------------------------------------------------------------------------
 
     def append(self, step: Any) -> None:
-        """See `Writer.append`."""
+        """See `WriterLike.append`."""
         if self._closed or self._replay.is_closed or self._pending.count >= self._max_pending:
             self._wait_to_append()
         block = self._only
@@ -93,14 +103,7 @@ class RowWriter:
             self._tell_refused()
 
     def append_checked(self, step: Mapping[str, Any]) -> None:
-        """Does the same as `append`, of columns that are known to fit. It never waits for pending items.
-
-        Args:
-            step: column to array `[lanes, ...]`; those of one lane have no axis of lanes.
-
-        Raises:
-            StoreFull, Closed: as `append`.
-        """
+        """See `WriterLike.append_checked`."""
         if self._closed or self._replay.is_closed:
             self._check_open()
         block = self._only
@@ -123,21 +126,11 @@ class RowWriter:
 
     @property
     def staged(self) -> Mapping[str, NDArray[Any]]:
-        """Arrays `[lanes, ...]` for columns of the step that is appended next.
-
-        A caller that gives one of these to `append_checked` or `append_seam` has its numbers there already: they are
-        not copied. Every other way to append a step writes into them. There are some for small columns of several
-        lanes only.
-        """
+        """See `WriterLike.staged`."""
         return self._rows.staged
 
     def make_room(self) -> None:
-        """See to it that one more step of every lane fits, for calls that change something else before they append it.
-
-        Raises:
-            StoreFull: no free page; nothing changed.
-            Closed: the writer or the replay is closed.
-        """
+        """See `WriterLike.make_room`."""
         self._check_open()
         for block in self._blocks:
             block.make_room()
@@ -160,25 +153,14 @@ class RowWriter:
         self._rows.append_ends(values, Seam(final, idle, _NO_LANES, -1), {}, self._rows.spans)
         self._tell_refused()
 
-    def append_seam(
+    def append_ends(
         self,
         step: Mapping[str, Any],
         idle: NDArray[np.bool_],
         ended: NDArray[np.int64],
         finals: Mapping[str, NDArray[Any]],
     ) -> None:
-        """`append` and `end_lanes` in one: both happen, or neither. It never waits for pending items.
-
-        Args:
-            step: column to array `[lanes, ...]`, which is known to fit.
-            idle: bool[lanes]: nothing is stored of the lane, which is reset in this step; its episode has ended with a
-                final row.
-            ended: int64[m], rising: the lanes whose episodes this step ends.
-            finals: column to array `[m, ...]`: what the final rows hold beside zeros.
-
-        Raises:
-            StoreFull, Closed: as `append`.
-        """
+        """See `WriterLike.append_ends`."""
         self._check_open()
         if finals:
             self._replay.note_given(finals)
@@ -187,31 +169,19 @@ class RowWriter:
         self._tell_refused()
 
     def end_episode(self, final: Any = None, lane: int | None = None) -> None:
-        """See `Writer.end_episode`."""
+        """See `WriterLike.end_episode`."""
         self._check_open()
         self._rows.end_episode(final, lane)
         self._tell_refused()
 
     def end_lanes(self, lanes: NDArray[np.int64], values: Mapping[str, NDArray[Any]] | None) -> None:
-        """End the episodes of these lanes, whose last step was the last transition.
-
-        Args:
-            lanes: int64[m], rising.
-            values: column to array [m, ...]: what the final rows hold beside zeros; None makes no final rows.
-
-        Raises:
-            StoreFull: no free page for the final rows; nothing changed.
-        """
+        """See `WriterLike.end_lanes`."""
         self._check_open()
         self._rows.end_lanes(lanes, values)
         self._tell_refused()
 
     def cut_open_lanes(self, end: EndOfEpisode | None = None) -> None:
-        """End the episodes that are under way, without a final row: what comes next has nothing to do with them.
-
-        Args:
-            end: what becomes of the rows that fill no window, in place of what the rules say.
-        """
+        """See `WriterLike.cut_open_lanes`."""
         self._check_open()
         lanes = self._rows.open_lanes
         self._rows.cut_lanes(lanes, end)
@@ -219,29 +189,21 @@ class RowWriter:
         self._tell_refused()
 
     def drop_open_lanes(self, lanes: NDArray[np.int64] | None = None) -> None:
-        """As `cut_open_lanes`, and no further item is made of these episodes.
-
-        Args:
-            lanes: int64[m], rising; None is all.
-        """
+        """See `WriterLike.drop_open_lanes`."""
         self._check_open()
         open_lanes = self._rows.open_lanes
         self._rows.drop_lanes(open_lanes if lanes is None else np.intersect1d(lanes, open_lanes))
         self.end_streams(lanes)
 
     def end_streams(self, lanes: NDArray[np.int64] | None = None) -> None:
-        """Starts a new stream in these lanes: no window crosses this point.
-
-        Args:
-            lanes: int64[m], rising; None is all.
-        """
+        """See `WriterLike.end_streams`."""
         self._check_open()
         self._rows.end_streams(np.arange(self._lanes) if lanes is None else lanes)
 
     # ---- items -----------------------------------------------------------------------------------------------------
 
     def create_item(self, table: str, length: int, priority: float = 1.0, lane: int = 0) -> int:
-        """See `Writer.create_item`."""
+        """See `WriterLike.create_item`."""
         self._check_open()
         live = self._replay.live_table(table)
         check_priority(priority)
@@ -266,23 +228,19 @@ class RowWriter:
         return key
 
     def record_items(self) -> None:
-        """From now on `take_made` tells which items calls made, and `raise_refused` which were not made."""
+        """See `WriterLike.record_items`."""
         self._builder.made = []
 
     def give_priorities(self, priorities: Mapping[int, NDArray[np.float64]]) -> None:
-        """The items that the next call makes have these priorities, in place of those of their rules.
-
-        Args:
-            priorities: rule's number to float64[m], in the order in which its m items are made.
-        """
+        """See `WriterLike.give_priorities`."""
         self._builder.give_priorities(priorities)
 
     def choose_windows(self, chosen: Chosen) -> None:
-        """The next call that stores rows makes these items of the rules whose windows are chosen (`ChosenWindows`)."""
+        """See `WriterLike.choose_windows`."""
         self._builder.choose(chosen)
 
     def take_made(self) -> list[Made]:
-        """The items that were made since the last call of this (or of `record_items`), in order."""
+        """See `WriterLike.take_made`."""
         made = self._builder.made
         if not made:
             return []
@@ -290,14 +248,10 @@ class RowWriter:
         return made
 
     def raise_refused(self) -> None:
-        """Raise what kept items out of their tables since the last call of this. The rows themselves are stored."""
+        """See `WriterLike.raise_refused`."""
         error, self._builder.refused = self._builder.refused, None
         if error is not None:
             raise error
-
-    def note_refused(self, error: StoreFull) -> None:
-        """An item found no room; `raise_refused` tells it, when whoever writes has noted what is stored."""
-        self._builder.refused = self._builder.refused or stored_without_items(error, 1)
 
     def _tell_refused(self) -> None:
         # Who is told of items looks for this too, when it has noted that the rows are stored.
@@ -308,12 +262,12 @@ class RowWriter:
 
     @property
     def lanes(self) -> int:
-        """How many lanes it appends to."""
+        """See `WriterLike.lanes`."""
         return self._lanes
 
     @property
     def policy_version(self) -> int:
-        """The version stored with each step from now on."""
+        """See `WriterLike.policy_version`."""
         return self._blocks[0].kernel.version
 
     @policy_version.setter
@@ -323,11 +277,11 @@ class RowWriter:
 
     @property
     def pending(self) -> int:
-        """How many items wait for a rate limiter."""
+        """See `WriterLike.pending`."""
         return self._pending.count
 
     def flush(self, timeout: float | None = None, durable: bool = False) -> None:
-        """See `Writer.flush`."""
+        """See `WriterLike.flush`."""
         if durable and not self._replay.is_on_disk:
             raise ValueError("durable=True: this replay lives in memory, which does not survive the machine")
         self._flush(timeout)
@@ -344,18 +298,13 @@ class RowWriter:
             raise Closed(f"the replay was closed: {self._pending.refused} items of this writer were refused")
 
     def wait_pending(self, most: int, timeout: float | None) -> None:
-        """Return when no more than `most` items are pending.
-
-        Raises:
-            DeadlineExceeded: not within `timeout` seconds; they stay pending.
-            Closed: the replay was closed.
-        """
+        """See `WriterLike.wait_pending`."""
         if self._pending.count > most:
             self._wait_for_pending(most, timeout)
             self._check_open()
 
     def close(self, timeout: float | None = None) -> None:
-        """See `Writer.close`."""
+        """See `WriterLike.close`."""
         if self._closed:
             return
         try:
@@ -405,7 +354,7 @@ class RowWriter:
                     pass
 
     def abandon(self) -> None:
-        """Closes without waiting, and warns of the items that are pending."""
+        """See `WriterLike.abandon`."""
         if not self._closed:
             self._release()
             self._warn_pending()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any, Self
 
-from headrace.replay.intake.row_writer import RowWriter
+from headrace.replay.intake.writer_like import WriterLike
 
 
 class Writer:
@@ -24,7 +24,7 @@ class Writer:
     1
     """
 
-    def __init__(self, rows: RowWriter) -> None:
+    def __init__(self, rows: WriterLike) -> None:
         self._rows = rows
         # The method itself: a call between would cost 3 % of a step.
         self.append = rows.append  # type: ignore[method-assign]
@@ -130,6 +130,6 @@ class Writer:
         return repr(self._rows)
 
 
-def rows_of(writer: Writer) -> RowWriter:
+def rows_of(writer: Writer) -> WriterLike:
     """The inside of a writer, for the parts of Headrace that work on it."""
     return writer._rows
