@@ -1,7 +1,7 @@
 """Headrace brings reinforcement-learning experience from environments to learners.
 
-Public names are flat: `import headrace as hr; hr.Replay(...)`. What needs more than NumPy is imported when its name is
-first used, so that `import headrace` stays quick and loads no torch, JAX, gymnasium or Ray.
+Public names are flat: `import headrace as hr; hr.Replay(...)`. Modules that need more than NumPy are imported when
+their name is first used, so that `import headrace` stays quick and loads no torch, JAX, gymnasium or Ray.
 """
 
 from __future__ import annotations
@@ -125,11 +125,11 @@ __all__ = [
 __all__ += list(_LAZY_NAMES)
 __all__ += list(_LAZY_MODULES)
 
-# A stored signature of frames gives `Trajectory` back even where nothing has imported it yet.
+# A stored signature of frames restores `Trajectory`, even if nothing has imported it yet.
 _register_container_name("Trajectory", "headrace.trajectories")
 
 
-# Hidden from type checkers, to which every name would exist.
+# Hidden from type checkers: with this function every name would exist for them.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:

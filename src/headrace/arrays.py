@@ -1,7 +1,7 @@
-"""One array: what it must look like, and which values may be stored in it.
+"""One array: its spec, and the casts with which values may be stored in it.
 
-The table of casts is here and nowhere else. It judges kinds, not values: 2.0 does not go into an integer leaf, because
-2.9 would not.
+The table of casts is only in this file. It depends on kinds, not on values: 2.0 is refused for an integer leaf, because
+2.9 would be.
 """
 
 # Rules: accumulator A20
@@ -18,9 +18,9 @@ from numpy.typing import DTypeLike, NDArray
 
 from headrace.errors import SpecError
 
-# Kinds in the order of A20: a value goes to its own kind or to a later one, never back.
+# Kinds in the order of accumulator A20: a value is cast to its own kind or to a later one.
 _RANK = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
-# What np.asarray reads without looking at devices.
+# Types that np.asarray reads without looking at devices.
 _PLAIN = (bool, int, float, complex, str, bytes, list, tuple, np.generic, np.ndarray)
 
 
@@ -30,10 +30,11 @@ class ArraySpec:
 
     Args:
         shape: an int (one axis), or the sizes of the axes.
-        dtype: boolean, integer, float or complex; anything `numpy.dtype` takes. Kept in the machine's byte order.
+        dtype: boolean, integer, float or complex; anything that `numpy.dtype` takes. Stored in the machine's byte
+            order.
 
     Raises:
-        SpecError: a negative or non-integer size; strings, objects, dates and records as dtype.
+        SpecError: a size is negative or not an integer; the dtype is a string, object, date or record.
 
     >>> ArraySpec((84, 84), "uint8")
     uint8[84, 84]
@@ -63,21 +64,21 @@ class ArraySpec:
 def check_array(value: Any, spec: ArraySpec, path: str, leading: tuple[int, ...] = ()) -> NDArray[Any]:
     """Returns `value` as an array of `spec.dtype` and shape `leading + spec.shape`, or refuses it.
 
-    bool is cast to integer, float and complex, integer to float and complex, float to complex, never the other way.
-    Integers go into another integer dtype if every value fits. A narrower float or complex dtype takes values that do
-    not become infinite. Nothing is broadcast.
+    Casts go from bool to integer, float and complex, from integer to float and complex, and from float to complex.
+    Integers are cast to another integer dtype if every value fits. A narrower float or complex dtype accepts values
+    that do not become infinite. Nothing is broadcast.
 
     Args:
         value: an array, a scalar, nested lists of numbers, or a torch or JAX array on the CPU.
-        spec: what one array must look like.
-        path: where the value stands in its tree; it opens the message of an error.
+        spec: shape and dtype of one array.
+        path: path of the value in its tree; an error message begins with it.
         leading: axes before those of `spec`, such as `(lanes,)`.
 
     Returns:
-        The input itself where nothing is to be done, else a new array.
+        The input itself if it fits already, else a new array.
 
     Raises:
-        SpecError: with the path, what was expected and what came.
+        SpecError: the value does not fit; the message has the path, the expected and the given form.
 
     >>> check_array(7, ArraySpec((), "uint8"), "action")
     array(7, dtype=uint8)
@@ -102,7 +103,7 @@ def check_array(value: Any, spec: ArraySpec, path: str, leading: tuple[int, ...]
 
 
 def as_array(value: Any, path: str) -> NDArray[Any]:
-    """Returns `value` as a boolean or numeric array without guessing.
+    """Returns `value` as a boolean or numeric array.
 
     Raises:
         SpecError: strings, objects, dates, ragged lists, and arrays that are not on the CPU.
@@ -128,7 +129,7 @@ def as_array(value: Any, path: str) -> NDArray[Any]:
 
 
 def _larger_than_64_bits(array: NDArray[Any]) -> int | None:
-    """The first integer of an array of objects, if these are numbers that no dtype holds."""
+    """Returns the first integer that no dtype holds, if all objects of the array are numbers; else None."""
     values = array.reshape(-1).tolist() if array.dtype.kind == "O" else []
     if not all(isinstance(value, int | float) for value in values):
         return None
@@ -167,7 +168,7 @@ def _refuse_other_device(value: Any, path: str) -> None:
     platforms = {kind} if isinstance(kind, str) else set()
     devices = getattr(value, "devices", None)
     if callable(devices):
-        # np.asarray would fetch a JAX array from any device in silence, one wait for the device a step.
+        # np.asarray would silently fetch a JAX array from any device, with a wait for the device at each step.
         platforms |= {getattr(each, "platform", "cpu") for each in devices()}
     if platforms - {"cpu"}:
         where = ", ".join(sorted(platforms - {"cpu"}))
@@ -203,8 +204,8 @@ def _as_dtype(dtype: DTypeLike | None) -> np.dtype[Any]:
         found = np.dtype(dtype)
     except (TypeError, ValueError) as error:
         raise SpecError(f"dtype: expected a NumPy dtype, got {dtype!r}") from error
-    # np.dtype(None) is float64: a forgotten dtype would go unseen.
+    # np.dtype(None) is float64: a forgotten dtype would not be noticed.
     if dtype is None or found.kind not in _RANK:
         raise SpecError(f"dtype: expected bool, integer, float or complex, got {dtype!r}")
-    # The shared object of the dtype in the machine's order: it can be told by `is`, and that is quick.
+    # The shared dtype object in the machine's byte order: `is` compares it, which is quick.
     return np.dtype(found.type)

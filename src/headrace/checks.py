@@ -1,4 +1,4 @@
-"""Numbers from users, checked once and named in the error."""
+"""Checks of numbers given by users; errors name the argument."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 
 def shown(value: Any) -> str:
-    """Returns a value as a message shows it: numbers of NumPy as plain ones.
+    """Returns a value as a message shows it, with NumPy numbers as Python numbers.
 
     >>> shown(np.int64(4)), shown([np.float64(0.5)]), shown("4")
     ('4', '[0.5]', "'4'")
@@ -29,11 +29,11 @@ def _plain(value: Any) -> Any:
 
 
 def check_count(name: str, value: Any, least: int) -> int:
-    """An integer of at least `least`, as a Python int.
+    """Returns an integer of at least `least` as a Python int.
 
     Raises:
-        TypeError: no integer (a bool is none).
-        ValueError: too small.
+        TypeError: not an integer (a bool is refused).
+        ValueError: below `least`.
 
     >>> check_count("lanes", 3, 1)
     3
@@ -49,10 +49,10 @@ def check_count(name: str, value: Any, least: int) -> int:
 
 
 def check_timeout(timeout: Any) -> float | None:
-    """How long a call may wait, as a Python float; None stays None and means for ever.
+    """Returns the seconds that a call may wait as a Python float; None means without limit and stays None.
 
     Raises:
-        TypeError: no number (a bool is none).
+        TypeError: not a number (a bool is refused).
         ValueError: negative.
 
     >>> check_timeout(2)
@@ -68,7 +68,7 @@ def check_seconds(timeout: Any) -> float | None:
     """Checks a number of seconds like `check_timeout`; a negative number means not to wait.
 
     Raises:
-        TypeError: no number (a bool is none).
+        TypeError: not a number (a bool is refused).
         ValueError: nan.
 
     >>> check_seconds(-1)

@@ -1,4 +1,4 @@
-"""Time is given in, never taken: whatever waits takes a clock, so that tests move time by hand."""
+"""Clocks: everything that waits takes a clock as an argument, so that tests control the time."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Clock(Protocol):
 
         Args:
             condition: released while waiting, held again on return.
-            timeout: in seconds; None waits for ever.
+            timeout: in seconds; None waits without limit.
 
         Returns:
-            Whether something was notified. Either way look again at what you wait for, and at the time.
+            Whether the condition was notified. In both cases check again the condition's state, and the time.
         """
 
 
@@ -36,12 +36,12 @@ class SystemClock:
     True
     """
 
-    # Itself, without a function around it: it is asked for each batch.
+    # The function itself, without a wrapper: it is called for each batch.
     monotonic = staticmethod(time.monotonic)
 
     def wait(self, condition: threading.Condition, timeout: float | None) -> bool:
         """Waits on `condition`, at most `timeout` seconds of real time and at most one second at a time."""
-        # In turns of a second: a signal that comes just before the thread sleeps does not wake it.
+        # At most a second at a time, because a signal that comes just before the thread sleeps does not wake it.
         return condition.wait(_LONGEST_SLEEP if timeout is None else min(timeout, _LONGEST_SLEEP))
 
 

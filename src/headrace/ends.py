@@ -1,4 +1,4 @@
-"""What becomes of the rows at the end of an episode: the one name that replay and trajectories share."""
+"""Treatment of the rows at the end of an episode, shared by replay and trajectories."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ class EndOfEpisode(enum.Enum):
     """
 
     DROP = "drop"
-    """Only regular windows; what is left over is dropped and counted."""
+    """Only regular windows; left-over rows are dropped and counted."""
     TRUNCATE = "truncate"
     """The left-over rows make one shorter window."""
     PAD = "pad"
-    """The left-over rows make one window that is filled up with invented rows."""
+    """The left-over rows make one window, padded to full length."""
     TILE = "tile"
-    """A window starts at every stride down to the last row, each filled up with invented rows."""
+    """A window starts at every stride up to the last row, each padded to full length."""
     LAST = "last"
     """One more window of full length that ends on the last row, off stride."""
     CONTINUE = "continue"
-    """Windows run on over the ends of episodes; only the end of the stream drops rows."""
+    """Windows cross the ends of episodes; only the end of the stream drops rows."""

@@ -2,9 +2,9 @@
 
     HeadraceError
      +-- SpecError (ValueError)               data that does not fit its signature
-     +-- DeadlineExceeded (TimeoutError)      a wait that ended by its timeout
-     +-- Closed                               closed by this side; it takes no more calls
-     +-- Disconnected (ConnectionError)       the other side is gone
+     +-- DeadlineExceeded (TimeoutError)      a wait ended by its timeout
+     +-- Closed                               closed by this side; no further call is accepted
+     +-- Disconnected (ConnectionError)       the peer is gone
      +-- AuthenticationError (PermissionError)  not raised yet: nothing connects to another machine
      +-- ItemNotFound (KeyError)              not raised yet: every call that takes keys skips those that are gone
      +-- StoreFull                            no free page for a step
@@ -20,18 +20,18 @@ from __future__ import annotations
 
 
 class HeadraceError(Exception):
-    """The root of the errors above; catch it to catch them all."""
+    """Base class of the errors above."""
 
 
 class SpecError(HeadraceError, ValueError):
-    """Data that does not fit its signature: the message has the path, what was expected, what came."""
+    """Data that does not fit its signature; the message has the path, the expected and the given form."""
 
 
 class DeadlineExceeded(HeadraceError, TimeoutError):
     """A wait ended by its timeout; nothing was taken.
 
     Attributes:
-        pending: how many items are not applied yet (0 where that has no meaning).
+        pending: number of items not applied yet (0 where that has no meaning).
     """
 
     def __init__(self, message: str, *, pending: int = 0) -> None:
@@ -47,7 +47,7 @@ class Disconnected(HeadraceError, ConnectionError):
     """The peer is gone.
 
     Attributes:
-        pending: how many items are not acknowledged.
+        pending: number of items not acknowledged.
     """
 
     def __init__(self, message: str, *, pending: int = 0) -> None:
@@ -67,12 +67,12 @@ class ItemNotFound(HeadraceError, KeyError):
     """
 
     def __str__(self) -> str:
-        # KeyError shows repr(message); ours are sentences.
+        # KeyError shows repr(message), which would quote a sentence.
         return str(self.args[0]) if self.args else ""
 
 
 class StoreFull(HeadraceError):
-    """No free page is left for a step; the message says what holds the pages. Nothing stored was lost."""
+    """No page is free for a step; the message says what holds the pages. Stored data are kept."""
 
 
 class CheckpointError(HeadraceError):
@@ -84,14 +84,14 @@ class DatasetError(HeadraceError, ValueError):
 
 
 class Unsupported(HeadraceError, NotImplementedError):
-    """This operating system lacks what the call needs: the message says what, and what to do instead."""
+    """This operating system lacks a feature that the call needs; the message names it and the alternative."""
 
 
 class WorkerDied(HeadraceError):
-    """A collecting process ended before its time.
+    """A collecting process ended unexpectedly.
 
     Attributes:
-        worker_idx: which worker.
+        worker_idx: index of the worker.
         exitcode: its exit code; negative for a signal; None while unknown.
     """
 

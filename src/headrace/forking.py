@@ -1,11 +1,11 @@
-"""What has locks or threads survives `os.fork`: it is told before, and after on both sides.
+"""Safe `os.fork` for objects with locks or threads: they are notified before the fork, and after it on both sides.
 
-A forked child has the memory of its parent, but only the thread that forked. A lock that another thread held stays held
-for ever, and what that thread was doing stays half done. So those who follow forks bring themselves to rest before, and
-begin anew in the child.
+A forked child has the memory of its parent, but only the thread that forked. A lock held by another thread stays held
+for ever, and the work of that thread stays half done. So followers of forks stop their threads at a safe point before
+the fork, and start again in the child.
 
-What the child inherits is a copy as of the fork. A call on it would look like a success and reach nobody, so objects
-that stand for data or workers of one process refuse every use in another (`HomeProcess`).
+The child inherits a copy of every object as of the fork. A call on the copy would seem to succeed without any effect in
+the parent. So objects that stand for data or workers of one process refuse every use in another (`HomeProcess`).
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from headrace.system import register_at_fork
 
 
 class HomeProcess:
-    """The process that made an object; a child that was forked from it inherits the object and may not use it.
+    """The process that made an object; a forked child inherits the object but may not use it.
 
     Args:
-        name: of the object, as an error begins with it.
-        remedy: what to do instead, as sentences.
+        name: of the object; an error message begins with it.
+        remedy: the alternative, as sentences.
 
     >>> home = HomeProcess("this queue", "Make one in the process that uses it.")
     >>> home.check()
@@ -45,10 +45,10 @@ class HomeProcess:
         return self._forks != forks
 
     def check(self) -> None:
-        """Raise if this process inherited the object.
+        """Raises if this process inherited the object.
 
         Raises:
-            RuntimeError: with the remedy.
+            RuntimeError: this process was forked from the home process; the message has the remedy.
         """
         if self.is_elsewhere:
             raise RuntimeError(
@@ -58,7 +58,7 @@ class HomeProcess:
 
 
 forks = 0
-"""How often this process and its ancestors were forked: another number in every child. Read it from the module."""
+"""Number of forks of this process and its ancestors, different in every child. Read it from the module."""
 
 
 def _count_fork() -> None:
@@ -66,7 +66,7 @@ def _count_fork() -> None:
     forks += 1
 
 
-# Registered first, so that followers of forks know already that they are elsewhere.
+# Registered first, so that the followers' callbacks in the child see the new count.
 register_at_fork(after_in_child=_count_fork)
 
 _copies = threading.local()
@@ -74,7 +74,7 @@ _copies = threading.local()
 
 @contextmanager
 def reading_copies() -> Iterator[None]:
-    """Let this thread draw from the copies of replays that a forked process has inherited."""
+    """Lets this thread draw from the copies of replays that a forked process has inherited."""
     before = may_read_copies()
     _copies.are_read = True
     try:
@@ -89,26 +89,26 @@ def may_read_copies() -> bool:
 
 
 class Forked(Protocol):
-    """What is told of forks; called by the thread that forks."""
+    """Callbacks for forks, called by the thread that forks."""
 
     def before_fork(self) -> None:
-        """Come to rest: no thread may be in the middle of anything until one of the other two is called."""
+        """Brings all threads to a safe point, where they stay until one of the other two methods is called."""
 
     def after_fork_in_parent(self) -> None:
-        """Go on."""
+        """Lets the threads continue."""
 
     def after_fork_in_child(self) -> None:
-        """Go on without the other threads."""
+        """Continues without the other threads."""
 
 
 class ForkFollowers:
-    """Objects that are told of forks as long as they live.
+    """Objects that are notified of forks as long as they live.
 
-    Of two collections the one made last is brought to rest first: it may need the other for that.
+    The collection made last is stopped first, because its objects may need those of an older collection to stop.
     """
 
     def __init__(self) -> None:
-        # A plain dict: copying it and changing it are one step each, so no lock has to be held over a fork.
+        # A plain dict: copying and changing it are atomic, so no lock has to be held across a fork.
         self._followers: dict[int, weakref.ref[Forked]] = {}
         self._forking = threading.local()
         register_at_fork(
@@ -116,7 +116,7 @@ class ForkFollowers:
         )
 
     def add(self, follower: Forked) -> None:
-        """Tell this one from now on, until it is garbage."""
+        """Notifies `follower` from now on, until it is garbage collected."""
         place, followers = id(follower), self._followers
         followers[place] = weakref.ref(follower, lambda _: followers.pop(place, None))
 
@@ -124,7 +124,7 @@ class ForkFollowers:
         alive = [follower for each in tuple(self._followers.values()) if (follower := each()) is not None]
         told: list[Forked] = []
         self._forking.told = told
-        # By age: two threads that fork at the same time take the locks in one order.
+        # In order of age, so that two threads that fork at the same time take the locks in the same order.
         for follower in alive:
             follower.before_fork()
             told.append(follower)

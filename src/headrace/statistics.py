@@ -1,4 +1,4 @@
-"""Frozen records of what fills, what waits and what was done; one source for tests, pages and metrics."""
+"""Frozen records of sizes, waits and counts: one source for tests, pages and metrics."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ class FrozenDict(dict[str, _Value]):
 
 @dataclass(frozen=True)
 class TableStatistics:
-    """One table at one instant (replay, part 9). It costs the same whatever the table holds; see `TableDistribution`.
+    """Counters of one table at one instant, at the same cost for every size; see also `TableDistribution`.
 
     Attributes:
         name, size, max_size, max_times_sampled: of the table now.
-        inserts, samples, deletes: completed, since the beginning or the last reset.
+        inserts, samples, deletes: completed since the table was made or last reset.
         resets: of the table, since the replay was made, loaded or opened.
         unique_samples: items sampled at least once.
-        updates, ignored_updates, ignored_deletes: entries applied, and entries for keys that were gone.
+        updates, ignored_updates, ignored_deletes: entries applied, and entries ignored because the key was gone.
         pending_inserts, waiting_samples: in the queues now.
-        seconds_waiting_inserts, seconds_waiting_samples: summed over all that waited and are done.
-        longest_waiting_insert, longest_waiting_sample: seconds that the head of each queue has waited so far; 0 where
-            none waits.
-        samples_per_insert, min_size, min_diff, max_diff: the limiter's numbers. The first is the target; NaN if a
-            limiter of your own names none.
-        samples_per_insert_so_far: what came of it; 0 before the first insert.
-        bytes: of the items; `TableDistribution.rows_bytes` has those of their steps.
+        seconds_waiting_inserts, seconds_waiting_samples: total seconds of all waits that are over.
+        longest_waiting_insert, longest_waiting_sample: seconds that the head of each queue has waited so far; 0 if the
+            queue is empty.
+        samples_per_insert, min_size, min_diff, max_diff: the limiter's parameters. The first is the target; NaN if a
+            custom limiter names none.
+        samples_per_insert_so_far: the ratio reached; 0 before the first insert.
+        bytes: of the items; `TableDistribution.rows_bytes` has the bytes of their steps.
     """
 
     name: str
@@ -81,18 +81,17 @@ class TableStatistics:
 
 @dataclass(frozen=True)
 class TableDistribution:
-    """Distribution of the items of one table at one instant. Every item is read for it.
+    """Distribution of the items of one table at one instant; reads every item.
 
     Attributes:
         name, size: of the table.
-        rows: steps that its items hold, lookahead included; each counts once, however many items share it.
-        rows_bytes: of these, metadata included. A step that several tables hold counts in each.
-        mean_times_sampled, max_times_sampled_so_far: of the items that are there now.
-        mean_age, oldest_age: an item's age is how many items were made after it, in all tables of the replay, pending
-            ones included. Of a store on disk that was killed, up to 65536 more.
-        effective_sample_size: (sum w)**2 / sum w**2 of the weights by which the sampler draws: how many items count.
-            The size, if all weigh the same; 1, if it always picks the same; None, if the sampler is your own, which
-            does not tell its weights.
+        rows: steps that its items hold, lookahead included; a step shared by several items counts once.
+        rows_bytes: bytes of these steps, metadata included. A step in several tables counts in each.
+        mean_times_sampled, max_times_sampled_so_far: of the present items.
+        mean_age, oldest_age: the age of an item is the number of items made after it, in all tables of the replay,
+            pending ones included. It is up to 65536 too high in a store on disk whose process was killed.
+        effective_sample_size: (sum w)**2 / sum w**2 of the sampler's weights w. It is the size if all weights are
+            equal, and 1 if one item has all the weight. None for a custom sampler, whose weights are unknown.
     """
 
     name: str
@@ -111,7 +110,8 @@ class TableRates:
     """Rates of one table between two records, per second.
 
     Attributes:
-        inserts, samples, deletes, updates: a second. Those before a reset in between are not known, and not counted.
+        inserts, samples, deletes, updates: per second. If the table was reset between the records, only the changes
+            after the reset count.
     """
 
     inserts: float
@@ -130,7 +130,7 @@ class StoreStatistics:
             counts exactly the rows that the items of a table hold.
         capacity: rows that fit, or None.
         pages: pages in use. A page holds about 1 MiB of rows, at most 32768 and at most 1/32 of the capacity.
-        free_pages: pages that were in use and can be used again.
+        free_pages: pages that were in use before and are free now.
         bytes: of `rows`, their metadata included.
         row_bytes: of one row, its metadata included.
     """
@@ -149,9 +149,9 @@ class ReplayStatistics:
 
     Attributes:
         tables: by name.
-        store: of all of them.
-        seconds: when it was taken, by the replay's clock, which tells only how long it is from one record to another;
-            two that differ in it alone are equal.
+        store: the store that they share.
+        seconds: time of the record on the replay's clock; only differences between records have a meaning. Records are
+            compared without it.
     """
 
     tables: Mapping[str, TableStatistics]
@@ -162,7 +162,7 @@ class ReplayStatistics:
         """Rates per second since an earlier record of the same replay, by table.
 
         Raises:
-            ValueError: no time has passed since then, or it has other tables.
+            ValueError: no time has passed since then, or the records have different tables.
         """
         passed = self.seconds - earlier.seconds
         if passed <= 0 or set(self.tables) != set(earlier.tables):
@@ -188,13 +188,13 @@ def _rates(before: TableStatistics, now: TableStatistics, seconds: float) -> Tab
 
 @dataclass(frozen=True)
 class StepStatistics:
-    """Counters of an observer or a step writer, over all times that it was open.
+    """Counters of an observer or a step writer since it was made.
 
     Attributes:
-        steps_written: rows that were stored, final rows and boundary frames included.
-        items_written: items that were made; one in two tables counts as two.
+        steps_written: rows stored, final rows and boundary frames included.
+        items_written: items made; an item in two tables counts as two.
         steps_dropped: rows that ended in no item.
-        episodes: episodes that are over, however they ended.
+        episodes: episodes that have ended.
         steps_cached: rows of the unfinished episodes.
     """
 

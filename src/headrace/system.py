@@ -1,7 +1,7 @@
-"""What this operating system offers: every call that only some systems have is made here, or behind `need_linux`.
+"""Operating systems: calls that only some systems have are made here, or behind `need_linux`.
 
-No module needs such a call when it is imported. What works in one process works on every system. What several processes
-share (memory by its descriptor, mapped files, locks of a store) needs Linux, and says so when it is used.
+No module needs such a call at import. Features of a single process work on every system. Features shared by processes
+(memory by its descriptor, mapped files, locks of a store) need Linux, and raise when they are used elsewhere.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ BINARY: int = getattr(os, "O_BINARY", 0)
 """A flag of `os.open`: without it Windows changes the ends of lines."""
 
 _NAMES = {"darwin": "macOS", "win32": "Windows", "linux": "Linux"}
-# Assumed where the system does not tell how much memory it has.
+# Assumed if the system does not report its memory.
 _UNKNOWN_MEMORY = 4 << 30
-# Where a file has one place at which it is read and written, which its users share.
+# For systems on which all users of an open file share one position.
 _seeking = threading.Lock()
 
 
@@ -39,15 +39,15 @@ def is_linux() -> bool:
 
 
 def need_linux(what: str, needs: str, instead: str) -> None:
-    """Refuse a use that this system cannot serve.
+    """Refuses a feature that this system lacks.
 
     Args:
-        what: the use, as the user wrote it.
-        needs: what it needs.
-        instead: what to do, as a sentence.
+        what: the feature, as the user wrote it.
+        needs: the requirement.
+        instead: the alternative, as a sentence.
 
     Raises:
-        Unsupported: on any other system than Linux.
+        Unsupported: the system is not Linux.
     """
     if not is_linux():
         here = _NAMES.get(sys.platform, sys.platform)
@@ -78,7 +78,7 @@ def has_gil() -> bool:
 
 
 def c_function(name: str) -> Any:
-    """A function of the C library that Python has no name for; None where there is none."""
+    """Returns a function of the C library that Python does not expose; None if the library lacks it."""
     with suppress(OSError, TypeError):  # Windows has no library without a name.
         return getattr(ctypes.CDLL(None, use_errno=True), name, None)
     return None
@@ -88,10 +88,10 @@ def c_function(name: str) -> Any:
 
 
 def private_mapping(nbytes: int) -> mmap.mmap:
-    """Zeroed memory of this process alone.
+    """Returns zeroed memory private to this process.
 
-    Where the system lets a process reserve more than there is, only what is written is taken. Windows counts all of it
-    against the memory and the page file of the machine (`reservable_nbytes`), and takes pages as they are written.
+    On systems with overcommit only written pages take memory. Windows counts all of it against the memory and the page
+    file of the machine (`reservable_nbytes`), and takes pages as they are written.
 
     Raises:
         OSError: the system refuses.
@@ -102,10 +102,10 @@ def private_mapping(nbytes: int) -> mmap.mmap:
 
 
 def reservable_nbytes() -> int:
-    """How many bytes a store without capacity reserves.
+    """Returns the bytes that a store without capacity reserves.
 
-    Twice the memory of the machine where reserving takes nothing: a replay that comes near it is out of memory long
-    before. Windows counts what is reserved, so there it is a quarter of what the system would still grant.
+    This is twice the memory of the machine if a reservation is free: a replay runs out of memory long before. Windows
+    counts reservations, so it is a quarter of the bytes that Windows would still grant.
     """
     if sys.platform == "win32":
         return _grantable_on_windows() // 4
@@ -117,8 +117,8 @@ def reservable_nbytes() -> int:
 
 
 def _grantable_on_windows() -> int:
-    # MEMORYSTATUSEX: its own size and the load in one word; then physical memory, in all and free, and what the system
-    # grants to processes, in all and still.
+    # MEMORYSTATUSEX: its own size and the load in one word; then total and free physical memory, and total and free
+    # memory that the system grants to processes.
     status = (ctypes.c_uint64 * 8)(64)
     with suppress(AttributeError, OSError):
         if getattr(ctypes, "windll").kernel32.GlobalMemoryStatusEx(ctypes.byref(status)):  # noqa: B009 - of Windows alone
@@ -127,11 +127,11 @@ def _grantable_on_windows() -> int:
 
 
 def memory_file(name: str, nbytes: int) -> int:
-    """A descriptor of zeroed memory without a name on the disk: it is gone when the last process closes it."""
+    """Returns a descriptor of zeroed memory without a name on the disk; the last process that closes it frees it."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create(name, os.MFD_CLOEXEC)
     else:
-        # A Python that was built for an old Linux: a temporary file that loses its name at once behaves alike.
+        # A Python built for an old Linux: a temporary file that is unlinked at once behaves the same.
         with tempfile.TemporaryFile() as file:
             descriptor = os.dup(file.fileno())
     try:
@@ -146,10 +146,10 @@ def memory_file(name: str, nbytes: int) -> int:
 
 
 def open_folder(folder: Path) -> int | None:
-    """A descriptor of a folder, to lock it or to sync its names; None on Windows, which opens no folder.
+    """Returns a descriptor of a folder, to lock it or to sync its names; None on Windows, which cannot open folders.
 
     Raises:
-        OSError: it is not there, or is no folder.
+        OSError: it does not exist or is not a folder.
     """
     if sys.platform == "win32":
         return None
@@ -157,7 +157,7 @@ def open_folder(folder: Path) -> int | None:
 
 
 def sync_folder(folder: Path) -> None:
-    """See to it that the names in a folder are on the disk. Windows does that by itself."""
+    """Syncs the names in a folder to the disk. Windows does so by itself."""
     descriptor = open_folder(folder)
     if descriptor is not None:
         try:
@@ -167,8 +167,8 @@ def sync_folder(folder: Path) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """See to it that the content of a file is on the disk."""
-    # Windows syncs only what could have been written to.
+    """Syncs the content of a file to the disk."""
+    # Windows syncs only files that are open for writing.
     descriptor = os.open(path, os.O_RDWR if sys.platform == "win32" else os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -177,16 +177,16 @@ def sync_file(path: Path) -> None:
 
 
 def has_locks() -> bool:
-    """Whether `lock` can lock anything here."""
+    """Whether `lock` works on this system."""
     return _fcntl() is not None
 
 
 def lock(descriptor: int, *, shared: bool = False) -> bool:
-    """Lock what is open there; the lock goes with the last process that has this opening.
+    """Locks an open file or folder; the lock ends with the last process that has this opening.
 
     Args:
         descriptor: of a file or a folder.
-        shared: others may have it shared, too.
+        shared: takes a shared lock, which others may hold too.
 
     Returns:
         Whether the lock is held; False: another opening has it.
@@ -205,7 +205,7 @@ def lock(descriptor: int, *, shared: bool = False) -> bool:
 
 
 def unlock(descriptor: int) -> None:
-    """Give a lock back, whichever process it was inherited by.
+    """Releases a lock, for all processes that inherited it.
 
     Raises:
         OSError: see `lock`.
@@ -224,7 +224,7 @@ def _fcntl() -> Any:
 
 
 def write_at(descriptor: int, parts: Sequence[memoryview], offset: int) -> int:
-    """Write these parts one after another at a place of a file; returns how many bytes were written, at least one."""
+    """Writes the parts one after another at an offset of a file; returns the number of bytes written, at least 1."""
     if hasattr(os, "pwritev"):
         return os.pwritev(descriptor, parts, offset)
     with _seeking:
@@ -233,7 +233,7 @@ def write_at(descriptor: int, parts: Sequence[memoryview], offset: int) -> int:
 
 
 def read_at(descriptor: int, parts: Sequence[memoryview], offset: int) -> int:
-    """Fill these parts one after another from a place of a file; returns how many bytes were read, 0 at its end."""
+    """Fills the parts one after another from an offset of a file; returns the number of bytes read, 0 at its end."""
     if hasattr(os, "preadv"):
         return os.preadv(descriptor, parts, offset)
     with _seeking:

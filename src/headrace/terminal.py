@@ -11,7 +11,7 @@ from typing import TextIO
 
 _DEFAULT_COLUMNS = 80
 _BAR_COLUMNS = 20
-# At most ten drawings a second: more cannot be read, and would slow the work down.
+# At most ten drawings per second: more cannot be read, and would slow the work down.
 _SECONDS_BETWEEN_DRAWINGS = 0.1
 
 
@@ -33,11 +33,11 @@ def columns(stream: TextIO) -> int:
 
 
 class ProgressBar:
-    """One line on a terminal that is drawn again while work goes on, and erased at the end.
+    """One line on a terminal that is redrawn while work goes on, and erased at the end.
 
     Args:
         stream: the terminal.
-        total: how many there will be; None or 0: unknown, so there is no bar and no percentage.
+        total: number of units of work; None or 0 if unknown: then there is no bar and no percentage.
         clock: returns seconds.
 
     >>> import io
@@ -57,8 +57,8 @@ class ProgressBar:
         """Draws the line, unless it was drawn within the last tenth of a second.
 
         Args:
-            done: how many are done; the line is always drawn when they are all.
-            text: printed behind the bar, cut to the width of the terminal.
+            done: number of units done; the line is always drawn when all are done.
+            text: printed after the bar, cut to the width of the terminal.
         """
         now = self._clock()
         if now < self._next and done != self._total:

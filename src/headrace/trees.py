@@ -1,8 +1,10 @@
-"""Containers of a tree: dicts, tuples, lists, named tuples, dataclasses and more, compiled once and then followed.
+"""Containers of a tree: dicts, tuples, lists, named tuples, dataclasses and more, compiled once for all later trees.
 
-A tree is read against a `Branch` that was made from an example or a signature, so that every tree of one signature
-gives its leaves in one order: dict keys sorted, the rest by index or by field. Beside the built-in containers there are
-the classes that the program registered with optree.
+A tree is read with a `Branch` made from an example or a signature. So every tree of one signature gives its leaves in
+one
+order: dict keys sorted, other containers by index or field. Classes that the program registered with optree are
+    containers
+too.
 """
 
 from __future__ import annotations
@@ -19,18 +21,18 @@ from headrace.errors import SpecError
 
 T = TypeVar("T")
 
-# The name of the column of a tree that is one bare leaf.
+# Name of the column of a tree that is a single leaf.
 BARE = "value"
-# Deeper trees come from cycles or from hostile messages.
+# A deeper tree has a cycle, or comes from a hostile message.
 MAX_DEPTH = 64
 
-# Classes that come back as themselves from JSON: by name; a string is the module to import for it.
+# Classes that JSON restores, by name; a string is the module to import for the class.
 _CONTAINERS: dict[str, type | str] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One array: the name of its column and whatever is known of it."""
+    """One array: the name of its column, and a value such as its spec."""
 
     path: str
     value: Any
@@ -42,13 +44,13 @@ class Branch:
 
     Attributes:
         kind: "dict", "tuple", "list", "deque", "namedtuple", "dataclass", "node" (registered with optree) or "none".
-        cls: what it is built as.
-        path: where it stands; "" at the root.
+        cls: class of the container that `build` makes.
+        path: path from the root; "" at the root.
         names: keys or fields, in the order of the columns.
-        children: what stands under each name.
-        order: the names as the container was given (dicts come back in this order).
-        extra: what the container has beside its children: the factory of a `defaultdict`, the longest length of a
-            `deque`, what the flattening of a registered class calls metadata.
+        children: the node under each name.
+        order: the names in the order of the original container (dicts are restored in this order).
+        extra: data of the container besides its children: the factory of a `defaultdict`, the maximum length of a
+            `deque`, the metadata of a registered class.
     """
 
     kind: str
@@ -64,7 +66,7 @@ Node = Leaf | Branch
 
 
 def register_container(cls: type[T]) -> type[T]:
-    """Lets a named tuple or a dataclass come back from `Signature.from_json` as itself; usable as a decorator."""
+    """Lets `Signature.from_json` restore a named tuple or dataclass as its class; usable as a decorator."""
     if kind_of(cls) not in _RECORDS:
         raise TypeError(f"expected a named tuple or a dataclass, got {cls!r}")
     _CONTAINERS[cls.__name__] = cls
@@ -97,7 +99,7 @@ def compile_tree(tree: Any, is_leaf: Callable[[Any], bool], path: str = "", dept
     """Reads the containers of `tree` into nodes.
 
     Raises:
-        SpecError: keys that are not strings, are empty or contain "/" (paths would be ambiguous), and endless trees.
+        SpecError: a key is not a string, is empty or contains "/" (paths would be ambiguous); or the tree is too deep.
     """
     kind = "" if is_leaf(tree) else kind_of(type(tree))
     if not kind:
@@ -112,7 +114,7 @@ def compile_tree(tree: Any, is_leaf: Callable[[Any], bool], path: str = "", dept
 
 
 def entries(tree: Any, kind: str) -> Mapping[str, Any]:
-    """The children of one container by name."""
+    """Returns the children of one container by name."""
     if kind == "dict":
         return cast("Mapping[str, Any]", tree)
     if kind in ("tuple", "list", "deque"):
@@ -128,7 +130,7 @@ def entries(tree: Any, kind: str) -> Mapping[str, Any]:
 
 
 def extra_of(tree: Any, kind: str) -> Any:
-    """Returns what a container has beside its children: see `Branch.extra`."""
+    """Returns the data of a container besides its children: see `Branch.extra`."""
     if type(tree) is defaultdict:
         return tree.default_factory
     if kind == "deque":
@@ -137,10 +139,10 @@ def extra_of(tree: Any, kind: str) -> Any:
 
 
 def at_path(tree: Any, path: str) -> Any:
-    """Returns what stands at a path of a tree, a leaf or a container.
+    """Returns the leaf or container at a path of a tree.
 
     Raises:
-        KeyError: nothing does; names what there is.
+        KeyError: no such path; the message has the known names.
 
     >>> at_path({"observation": {"camera": 1, "arm": (2, 3)}}, "observation/arm/1")
     3
@@ -158,7 +160,7 @@ def at_path(tree: Any, path: str) -> Any:
 
 
 def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
-    """The same containers with `function(leaf)` in place of each leaf.
+    """Returns the same containers with `function(leaf)` in place of each leaf.
 
     >>> map_leaves(abs, {"a": -1, "b": (-2, None)})
     {'a': 1, 'b': (2, None)}
@@ -171,7 +173,7 @@ def map_leaves(function: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def leaves(node: Node) -> Iterator[Leaf]:
-    """The leaves in the order of the columns."""
+    """Yields the leaves in the order of the columns."""
     if isinstance(node, Leaf):
         yield node
         return
@@ -182,10 +184,11 @@ def leaves(node: Node) -> Iterator[Leaf]:
 def collect(node: Node, tree: Any, out: dict[str, Any]) -> None:
     """Puts the leaves of `tree` into `out` under their paths, following `node`.
 
-    A named tuple or dataclass of another class with the same fields is accepted: the class may have crossed a wire.
+    A named tuple or dataclass of another class with the same fields is accepted: the class may come from another
+    process.
 
     Raises:
-        SpecError: another container, or the missing and the extra paths.
+        SpecError: the containers differ; the message has the container, or the missing and the extra paths.
     """
     if isinstance(node, Leaf):
         out[node.path] = tree
@@ -204,7 +207,7 @@ def collect(node: Node, tree: Any, out: dict[str, Any]) -> None:
 
 
 def build(node: Node, columns: Mapping[str, Any]) -> Any:
-    """The tree of `node` with the leaves from `columns`."""
+    """Builds the tree of `node` with the leaves from `columns`."""
     if isinstance(node, Leaf):
         return columns[node.path]
     built = {name: build(child, columns) for name, child in zip(node.names, node.children, strict=True)}
@@ -231,7 +234,7 @@ def no_description(node: Branch) -> str:
 def shape_key(node: Node) -> Any:
     """Returns a key that equal trees share: kinds, names and leaves.
 
-    The class itself is left out, because it may have crossed a wire.
+    The class itself is left out, because it may come from another process.
     """
     if isinstance(node, Leaf):
         return node.value
@@ -252,10 +255,10 @@ def classes_importable(node: Node) -> bool:
 
 
 def record_class(kind: str, name: str, fields: tuple[str, ...]) -> type:
-    """The registered class of this name and these fields, else a new one that only carries them.
+    """Returns the registered class of this name and these fields, else a new class with these fields.
 
     Raises:
-        SpecError: names that Python does not take.
+        SpecError: a name is not a valid Python name.
     """
     known = _CONTAINERS.get(name)
     if isinstance(known, str):
@@ -273,7 +276,7 @@ def record_class(kind: str, name: str, fields: tuple[str, ...]) -> type:
 
 
 def join(path: str, name: str) -> str:
-    """The path of `name` under `path`."""
+    """Returns the path of `name` under `path`."""
     return f"{path}/{name}" if path else name
 
 
@@ -281,14 +284,14 @@ _RECORDS = ("namedtuple", "dataclass")
 
 
 def _built_as(cls: type, kind: str) -> type:
-    """The class that containers of a class come back as: their own, or the built-in one of the kind."""
+    """Returns the class that `build` makes for containers of `cls`: `cls`, or the built-in one of the kind."""
     if kind == "dict":
         return cls if cls in (OrderedDict, defaultdict) else dict
     return {"tuple": tuple, "list": list, "deque": deque}.get(kind, cls)
 
 
 def _container(kind: str, cls: Any, extra: Any, children: dict[str, Any]) -> Any:
-    """A container of these children, in this order."""
+    """Builds a container of these children, in this order."""
     match kind:
         case "dict":
             return cls(extra, children) if cls is defaultdict else cls(children)
@@ -305,7 +308,7 @@ def _container(kind: str, cls: Any, extra: Any, children: dict[str, Any]) -> Any
 
 
 def _optree() -> Any:
-    """optree, if the program uses it: only then are there registered classes. Importing headrace does not load it."""
+    """Returns optree if the program has loaded it, because only then are there registered classes."""
     return sys.modules.get("optree")
 
 
@@ -314,7 +317,7 @@ def _is_registered(cls: type) -> bool:
     if optree is None:
         return False
     entry = optree.register_pytree_node.get(cls)
-    # The entries of named tuples and of structures of the standard library stand for all classes of that sort.
+    # One entry stands for all named tuples, and one for all structures of the standard library.
     return entry is not None and entry.type is cls
 
 

@@ -1,4 +1,4 @@
-"""One wait of a call: its deadline, what the log is told of it when it lasts, and whether anything could end it."""
+"""One wait of a call: its deadline, warnings in the log, and an error for a wait that cannot end."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from headrace.errors import DeadlineExceeded
 _LOGGER = logging.getLogger(__name__)
 
 TOLD_AFTER = 10.0
-"""Seconds after which a wait is logged as a warning."""
+"""Seconds after which a warning of a wait is logged."""
 TOLD_AGAIN = 60.0
 """Seconds between further warnings."""
-# Seconds. A Ctrl-C between Python's last look for signals and the moment the thread sleeps does not wake it.
+# Seconds. A Ctrl-C between Python's last check for signals and the moment the thread sleeps does not wake it.
 _LONGEST_TURN = 0.5
-# Turns in which the caller has to be the only thread before a wait is refused. A thread that C code or `_thread` has
-# just started cannot be seen before it runs for the first time, which it can do while the caller sleeps.
+# Turns in which the caller must be the only thread before a wait is refused. A thread that C code or `_thread` has just
+# started is not visible before it first runs, which may happen while the caller sleeps.
 _TURNS_ALONE = 3
 
 
 def wait_on(condition: threading.Condition, clock: Clock, left: float | None) -> None:
-    """Wait until the condition is notified, `left` seconds are over, or a moment has passed: then look, and wait again.
+    """Waits until the condition is notified, or for `left` seconds, but at most half a second: callers wait in a loop.
 
     Ctrl-C ends it within a second, and the condition's lock, an RLock that is held once, is held again.
     """
@@ -36,7 +36,7 @@ def wait_on(condition: threading.Condition, clock: Clock, left: float | None) ->
 
 @contextlib.contextmanager
 def _held_after_errors(condition: threading.Condition) -> Iterator[None]:
-    """Takes the lock again after Ctrl-C, which may come where the lock was given up and would stay so."""
+    """Takes the lock again after Ctrl-C, which may come while the lock is released and would leave it so."""
     try:
         yield
     except BaseException:
@@ -50,13 +50,13 @@ class Wait:
     """A wait, in turns, for something that another thread brings.
 
     Args:
-        clock: tells the time.
-        timeout: in seconds; None waits for ever, 0 and less not at all.
-        message: who waits for what and what could end it, given the seconds so far: of the error and of warnings.
-        pending: what the error says of items (`DeadlineExceeded.pending`).
+        clock: of the deadline.
+        timeout: in seconds; None waits without limit, 0 or less does not wait.
+        message: text of the error and of warnings for the seconds so far: the caller, the reason, the remedy.
+        pending: number of items for `DeadlineExceeded.pending`.
 
     Attributes:
-        turns: how many there were.
+        turns: number of turns so far.
     """
 
     def __init__(
@@ -77,18 +77,18 @@ class Wait:
 
     @property
     def seconds(self) -> float:
-        """How long it has lasted."""
+        """Seconds that the wait has lasted."""
         return self._clock.monotonic() - self._begin
 
     def turn(self, condition: threading.Condition) -> None:
-        """Wait for one turn for what only another thread of this process can bring.
+        """Waits for one turn for a change that only another thread of this process can make.
 
         Args:
             condition: its lock, an RLock, is held once.
 
         Raises:
-            DeadlineExceeded: the time is over; or there is no timeout, and for a second there has been no other thread
-                in this process that could end the wait.
+            DeadlineExceeded: the time is over; or there is no timeout, and for a second no other thread of this process
+                could have ended the wait.
         """
         if self.look(condition):
             return
@@ -109,19 +109,19 @@ class Wait:
             )
 
     def turn_on(self, condition: threading.Condition) -> None:
-        """Wait for one turn for what may come from anywhere, another process included; without a look at the time."""
+        """Waits for one turn for a change that another process may make, too; does not check the deadline."""
         self.turns += 1
         wait_on(condition, self._clock, None if self._timeout is None else self._timeout - self.seconds)
 
     def look(self, condition: threading.Condition | None) -> bool:
-        """Warns if the wait has lasted long.
+        """Logs a warning if the wait has lasted long.
 
         Args:
-            condition: its lock, an RLock that is held once, is given up meanwhile: a handler of the log has a lock of
-                its own, and a thread that holds that one may wait for this one. None: no lock is given up.
+            condition: its lock, an RLock that is held once, is released meanwhile: a log handler has a lock, and a
+                thread that holds it may wait for this one. None: no lock is released.
 
         Returns:
-            Whether the lock was given up, so that the wait may be over.
+            Whether the lock was released, so that the wait may be over.
 
         Raises:
             DeadlineExceeded: the time is over.
@@ -152,8 +152,7 @@ def _warn(seconds: float, message: str) -> None:
 def _is_alone(clock: Clock) -> bool:
     """Whether no other thread of this process runs Python, and nothing can run in the caller's while it waits.
 
-    A handler of signals runs in the thread that waits, libraries of green threads run others in it, and a clock that is
-    not the system's may do anything.
+    A signal handler runs in the waiting thread, green threads run in it, and a custom clock may do anything.
     """
     return (
         threading.active_count() == 1

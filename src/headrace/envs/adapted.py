@@ -1,4 +1,4 @@
-"""An environment together with what its user says of it."""
+"""An environment with facts that its user states."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class AdaptedEnv:
 
     Attributes:
         env: the environment.
-        autoreset: what it does when a copy ends; None where it says so itself.
+        autoreset: mode of reset at the end of an episode; None if the environment declares it.
     """
 
     env: Any
@@ -27,18 +27,18 @@ class AdaptedEnv:
 
 
 def adapt(env: Any, *, autoreset: str | Enum | None = None) -> AdaptedEnv:
-    """Says of a vector environment what it does when one of its copies ends, where it does not say so itself.
+    """States the autoreset mode of a vector environment that does not declare it.
 
     Args:
-        env: a vector environment, or a single one (which is reset by Headrace, so there is nothing to say).
+        env: a vector environment, or a single one (which Headrace resets, so it needs no mode).
         autoreset: "disabled" (nothing), "same_step" (it returns the first observation of the next episode, the last
             one in `info["final_obs"]`), "next_step" (the next step is the reset, its action is ignored), or the member
             of gymnasium's `AutoresetMode`. None: as the environment declares.
 
     Raises:
-        ValueError: an unknown mode; a mode for a single environment; none at all, or one that contradicts what the
-            environment declares.
-        TypeError: something that is not an environment.
+        ValueError: an unknown mode; a mode for a single environment; no mode at all; or a mode that contradicts the
+            environment's own declaration.
+        TypeError: `env` is not an environment.
 
     >>> from headrace.testing.envs import counter_vector_env
     >>> env = counter_vector_env([3, 4], "next_step")

@@ -1,4 +1,4 @@
-"""Columns of an environment: their signatures, and the way from nested observations to them."""
+"""Columns of an environment: their signatures, and the conversion of nested observations to columns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RESERVED = frozenset(
 ) | {"episode_id", "t", "policy_version"}
 
 
-# In the place of a step's number.
+# Used instead of a step's number.
 AT_RESET = -1
 
 
@@ -27,11 +27,11 @@ class EnvironmentColumns:
     """The signatures of an environment's data, made once from its spaces.
 
     Args:
-        observation_space, action_space: gymnasium spaces of one copy.
-        info_columns: entries of `info` that are kept, and what they look like.
+        observation_space, action_space: gymnasium spaces of one environment.
+        info_columns: entries of `info` to keep, and their specs.
 
     Raises:
-        SpecError: a space without fixed shape; an info column with a name that is taken.
+        SpecError: a space without fixed shape; an info column whose name is used already.
 
     >>> from gymnasium.spaces import Box, Dict, Discrete
     >>> columns = EnvironmentColumns(Dict(arm=Box(-1, 1, (3,)), eye=Box(0, 255, (4, 4), "uint8")), Discrete(2))
@@ -80,11 +80,11 @@ class EnvironmentColumns:
         check_array(truncated, _FLAG, "truncated", leading)
 
     def missing_info(self, name: str, info: Mapping[str, Any], step: int) -> SpecError:
-        """The error for an info column that did not come.
+        """Returns the error for a missing info column.
 
         Args:
             name: of the column.
-            info: what came.
+            info: the info received.
             step: the number of the step; AT_RESET.
         """
         place = "reset" if step == AT_RESET else f"step {step}"
@@ -99,10 +99,10 @@ _FLAG = ArraySpec((), np.bool_)
 
 
 def check_info_columns(info: Mapping[str, ArraySpec]) -> None:
-    """Refuses names that are taken, and what is not a mapping of names to specs.
+    """Refuses names that are used already, and values that are not a mapping of names to specs.
 
     Raises:
-        TypeError, SpecError: with the name.
+        TypeError, SpecError: refused; the message has the name.
     """
     if not isinstance(info, Mapping):
         raise TypeError(

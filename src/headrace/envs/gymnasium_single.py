@@ -29,8 +29,8 @@ class SingleEnvStepper:
         info_columns: entries of `info` to keep as columns.
 
     Raises:
-        ValueError: no copy, or one environment twice.
-        SpecError: copies whose spaces differ, with the index of the first that does.
+        ValueError: no environment, or the same environment twice.
+        SpecError: the spaces differ; the message has the index of the first that differs.
 
     >>> import gymnasium
     >>> from headrace.envs.columns import new_columns
@@ -163,18 +163,18 @@ class SingleEnvStepper:
         return result
 
     def get_attr(self, name: str) -> Any:
-        """The attribute of the first copy, through its wrappers."""
+        """Returns the attribute of the first environment, through its wrappers."""
         return self.environments[0].get_wrapper_attr(name)
 
     def close(self) -> None:
-        """Closes all copies, also where one of them raises; the first error is raised at the end."""
+        """Closes all environments, even if one of them raises; the first error is raised at the end."""
         if self._closed:
             return
         self._closed = True
         close_all(self.environments)
 
     def _split(self, actions: Columns, active: Indices | None) -> Iterable[Any]:
-        """One action for each copy that takes part, as the action space has it."""
+        """Returns one action, an element of the action space, for each environment that takes part."""
         if self._columns.action_is_bare:
             column = actions["action"]
             if column.ndim == 1 and column.dtype.kind == "f":
@@ -199,7 +199,7 @@ class SingleEnvStepper:
             if name not in info:
                 raise SpecError(f"environment {i}: {self._columns.missing_info(name, info, step)}")
             value = info[name]
-            # Infos are small and less reliable than observations: they come and go, so each is checked.
+            # Infos are small and may be missing at some steps, so each one is checked.
             out[name][i] = check_array(value, spec, f"environment {i}: {name}")
 
     def _check_reset(self, i: int, returned: Any) -> None:
@@ -228,7 +228,7 @@ class SingleEnvStepper:
 
 
 def close_all(environments: Iterable[Any]) -> None:
-    """Closes each environment, also where one of them raises; the first error is raised at the end."""
+    """Closes each environment, even if one of them raises; the first error is raised at the end."""
     failed: Exception | None = None
     for i, env in enumerate(environments):
         try:

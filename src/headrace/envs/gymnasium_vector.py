@@ -24,7 +24,7 @@ class VectorEnvStepper:
 
     Args:
         env: the environment.
-        autoreset: what it does at the end of an episode; None takes what it declares in
+        autoreset: its mode of reset at the end of an episode; None takes the mode that it declares in
             `metadata["autoreset_mode"]`.
         info_columns: entries of `info` to keep as columns.
 
@@ -101,8 +101,8 @@ class VectorEnvStepper:
     def step(self, actions: Columns, out: Columns, active: Indices | None = None) -> StepResult:
         """Steps the environment once; see `VectorStepper.step`.
 
-        An environment steps all its copies or none. Those that take no part are stepped too, reset where they ended,
-        and nothing of it is seen.
+        A vector environment can only step all its environments. Inactive ones are stepped too, and reset at their ends;
+        their results are dropped.
 
         Raises:
             RuntimeError: a copy that ended takes part without a reset (DISABLED).
@@ -150,7 +150,7 @@ class VectorEnvStepper:
             self._env.close()
 
     def _before_step(self, active: Indices | None) -> Indices:
-        """Sees to the copies that ended before this step. Returns those for which it is the reset."""
+        """Handles the environments that ended before this step. Returns those for which this step is the reset."""
         if active is not None and self.autoreset is not Autoreset.DISABLED:
             raise ValueError(
                 "active: expected None for an environment that resets itself; it steps all copies"

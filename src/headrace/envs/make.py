@@ -1,4 +1,4 @@
-"""From what a user gives as `create_env_fn` to a `VectorStepper`."""
+"""Makes a `VectorStepper` from a user's `create_env_fn`."""
 
 # Rules: collectors CE1, CE2
 
@@ -23,19 +23,19 @@ def make_stepper(
     num_envs: int = 1,
     info_columns: Mapping[str, ArraySpec] | None = None,
 ) -> VectorStepper:
-    """Builds the environments in this process and puts them under a stepper.
+    """Builds the environments in this process and makes their stepper.
 
     Args:
-        create_env_fn: a callable that gives an environment, called exactly once a copy; a ready environment (also from
-            `adapt`); or the id of a registered gymnasium environment.
+        create_env_fn: a callable that returns an environment, called exactly once per environment; a ready environment
+            (also from `adapt`); or the id of a registered gymnasium environment.
         create_env_kwargs: keyword arguments of the callable, or of `gymnasium.make`.
         num_envs: copies of a single environment. With a vector environment 1 or its own number.
         info_columns: entries of `info` to keep as columns.
 
     Raises:
-        ValueError: `create_env_kwargs` with a ready environment; `num_envs` that is not positive, or does not go with
-            the environment; a vector environment that does not say its mode of autoreset.
-        TypeError: something that is neither an environment nor makes one; `create_env_kwargs` that is not a dict.
+        ValueError: `create_env_kwargs` with a ready environment; `num_envs` is not positive or does not fit the
+            environment; a vector environment does not declare its autoreset mode.
+        TypeError: `create_env_fn` is neither an environment nor makes one; `create_env_kwargs` is not a dict.
 
     >>> stepper = make_stepper("CartPole-v1", num_envs=2)
     >>> stepper.num_envs, stepper.observation_signature
@@ -61,10 +61,10 @@ def make_stepper(
 
 
 def environment_factory(create_env_fn: Any, create_env_kwargs: Mapping[str, Any] | None = None) -> EnvFactory:
-    """A callable without arguments that gives one new environment. Nothing is built by asking for it.
+    """Returns a callable without arguments that builds one new environment. Builds none itself.
 
     Raises:
-        TypeError: a ready environment (it cannot be built again), or something that cannot be called; keyword
+        TypeError: a ready environment (it cannot be built again); an object that cannot be called; or keyword
             arguments that are not a dict.
 
     >>> environment_factory("CartPole-v1")().spec.id
@@ -92,7 +92,7 @@ def worker_factories(
     num_workers: int | None = None,
     create_env_kwargs: Mapping[str, Any] | None = None,
 ) -> list[EnvFactory]:
-    """One factory for each worker of a collector with workers.
+    """Returns one factory for each worker of a collector.
 
     Args:
         create_env_fn: a list with one callable or id for each worker, or one for all of them.
@@ -100,8 +100,8 @@ def worker_factories(
         create_env_kwargs: keyword arguments of each callable.
 
     Raises:
-        ValueError: a list of another length than `num_workers`, an empty one, or a number that is not positive.
-        TypeError: a ready environment, or something that cannot be called.
+        ValueError: an empty list; a list whose length is not `num_workers`; or a number that is not positive.
+        TypeError: a ready environment, or an object that cannot be called.
 
     >>> len(worker_factories("CartPole-v1", num_workers=3))
     3
@@ -120,12 +120,12 @@ def worker_factories(
 
 
 def check_num_envs(num_envs: int) -> None:
-    """Raises ValueError where `num_envs` is not a positive int."""
+    """Raises ValueError if `num_envs` is not a positive int."""
     _check_positive("num_envs", num_envs)
 
 
 def is_environment(value: Any) -> bool:
-    """Whether this is a ready environment (and not something that makes one)."""
+    """Whether this is a ready environment, and not a callable that makes one."""
     return isinstance(value, AdaptedEnv) or _is_a(value, "gymnasium", "Env") or is_vector_environment(value)
 
 
@@ -175,7 +175,7 @@ def _build(factory: EnvFactory) -> Any:
 
 
 def _registered_here(env_id: str) -> Any:
-    """What the id stands for in this process: another one may not have registered it. The id itself where unknown."""
+    """Returns the spec registered for an id in this process, for processes that lack it; else the id itself."""
     # Where gymnasium is not loaded nothing of the user's can be registered.
     gymnasium = sys.modules.get("gymnasium")
     return env_id if gymnasium is None else gymnasium.registry.get(env_id, env_id)
@@ -188,7 +188,7 @@ def _make_registered(env_id: Any, kwargs: Mapping[str, Any]) -> Any:
 
 
 def _checked_kwargs(create_env_kwargs: Any) -> dict[str, Any]:
-    """A copy of the keyword arguments, which are the same for all copies."""
+    """Returns a copy of the keyword arguments, which are the same for all environments."""
     kwargs = {} if create_env_kwargs is None else create_env_kwargs
     if not isinstance(kwargs, Mapping):
         raise TypeError(

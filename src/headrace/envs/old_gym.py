@@ -1,4 +1,4 @@
-"""Tells environments of the old gym interface from those of gymnasium, by what they return."""
+"""Recognizes environments of the old gym interface by the values that they return."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _NOTHING = "; is a `return` missing?"
 
 
 def reset_values(returned: Any) -> tuple[Any, Any]:
-    """The observation and the info that `reset` returned.
+    """Returns the observation and the info from the result of `reset`.
 
     Raises:
-        SpecError: it returned something else, such as the observation alone.
+        SpecError: the result is not this pair, for example the observation alone.
     """
     if isinstance(returned, tuple | list) and len(returned) == 2:
         observation, info = returned
@@ -27,10 +27,10 @@ def reset_values(returned: Any) -> tuple[Any, Any]:
 
 
 def step_values(returned: Any) -> tuple[Any, Any, Any, Any, Any]:
-    """The observation, the reward, the two flags and the info that `step` returned.
+    """Returns the observation, the reward, the two flags and the info from the result of `step`.
 
     Raises:
-        SpecError: it returned something else, such as the four values of the old interface.
+        SpecError: the result is not these five values, for example the four of the old interface.
     """
     count = len(returned) if isinstance(returned, tuple | list) else 0
     if count == 5:

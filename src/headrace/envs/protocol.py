@@ -1,7 +1,7 @@
-"""What a collecting loop drives: `VectorStepper`, n environments stepped as one.
+"""`VectorStepper`: the interface of n environments stepped together by a collecting loop.
 
-Observations are written where the caller wants them, as columns `[n, ...]`: the next row of a store, for example. So
-nothing is copied twice. The loop around a stepper is:
+Observations are written into the caller's arrays, columns `[n, ...]` such as the next row of a store, so they are
+copied only once. The loop around a stepper is:
 
     stepper.reset(row, seeds=seeds)
     while collecting:
@@ -13,8 +13,8 @@ nothing is copied twice. The loop around a stepper is:
                 stepper.reset(next_row, copies=step.ended)
         row = next_row
 
-Copies that Headrace builds itself are `Autoreset.DISABLED`. Resetting is a call of its own, so that a limit on the
-length of a trajectory is handled by the same lines: mark the rows truncated, keep `next_row`, call `reset`.
+Environments that Headrace builds itself are `Autoreset.DISABLED`. Resetting is a separate call, so the same lines
+handle a limit on the length of a trajectory: mark the rows truncated, keep `next_row`, call `reset`.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class Autoreset(StrEnum):
 
     @classmethod
     def parse(cls, mode: str | Enum) -> Autoreset:
-        """The mode for its name, or for a member of gymnasium's `AutoresetMode` or its value ("NextStep").
+        """Returns the mode for its name, or for a member of gymnasium's `AutoresetMode` or its value ("NextStep").
 
         Raises:
-            ValueError: anything else.
+            ValueError: not an autoreset mode.
         """
         name = mode.value if isinstance(mode, Enum) else mode
         for member in cls:
@@ -66,7 +66,7 @@ class Autoreset(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class StepResult:
-    """The outcome of one step of n copies. The next step uses the arrays again: copy what must last.
+    """The outcome of one step of n environments. The next step overwrites the arrays: copy values that must last.
 
     Attributes:
         reward: float32[n]; 0 for copies that took no transition.
@@ -89,7 +89,7 @@ class StepResult:
 
     @classmethod
     def empty(cls, num_envs: int) -> StepResult:
-        """A result in which nothing happened."""
+        """Returns a result without transitions."""
         flags = np.zeros((2, num_envs), np.bool_)
         return cls(np.zeros(num_envs, np.float32), flags[0], flags[1], NO_COPIES, {}, NO_COPIES)
 
@@ -128,7 +128,7 @@ class VectorStepper(Protocol):
 
     @property
     def autoreset(self) -> Autoreset:
-        """DISABLED where `reset` is to be called for the copies that ended."""
+        """The mode; with DISABLED the caller must call `reset` for the environments that ended."""
         ...
 
     @property
@@ -170,10 +170,10 @@ class VectorStepper(Protocol):
         ...
 
     def get_attr(self, name: str) -> Any:
-        """The attribute of the first copy, looked for through its wrappers.
+        """Returns the attribute of the first environment, searched through its wrappers.
 
         Raises:
-            AttributeError: it has none of this name.
+            AttributeError: there is no such attribute.
         """
         ...
 

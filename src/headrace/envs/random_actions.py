@@ -1,8 +1,8 @@
 """Random actions for n copies of an environment.
 
-Each copy has a generator of its own, seeded with the copy's seed, and draws many actions at once. So a copy's actions
-depend on its seed and on how many transitions it took, and on nothing else: not on how many copies there are, and not
-on which worker steps them.
+Each environment has its own generator, seeded with its seed, and draws many actions at once. So its actions depend only
+on its seed and its number of transitions. They do not depend on the number of environments, or on the worker that steps
+them.
 """
 
 # Rules: collectors CS4, CS5
@@ -28,16 +28,16 @@ _STREAM = 0x6163746E
 
 
 class RandomActions:
-    """Uniform random actions as `space.sample` draws them, for n copies, from one generator a copy.
+    """Uniform random actions as `space.sample` draws them, for n environments, with one generator each.
 
     Args:
-        space: Discrete, Box, MultiDiscrete, MultiBinary, Dict or Tuple. Where a Box has no bound on one side the
-            coordinate is exponential from the other, without bounds it is normal, as gymnasium has it.
+        space: Discrete, Box, MultiDiscrete, MultiBinary, Dict or Tuple. As in gymnasium, a coordinate of a Box with one
+            bound is exponential from that bound, and without bounds it is normal.
         num_envs: n.
-        seeds: one a copy; None: from the operating system.
+        seeds: one per environment; None takes them from the operating system.
 
     Raises:
-        SpecError: another space, with its path.
+        SpecError: another space; the message has its path.
 
     >>> actions = RandomActions(spaces.Discrete(5), 3, seeds=[1, 2, 3])
     >>> first = actions.draw()["action"]
@@ -57,7 +57,7 @@ class RandomActions:
         self.seed(seeds)
 
     def seed(self, seeds: Sequence[int] | None) -> None:
-        """Starts all streams anew, from one seed a copy."""
+        """Restarts all generators, from one seed per environment."""
         if seeds is not None and len(seeds) != self._num_envs:
             raise ValueError(f"seeds: expected {self._num_envs}, one a copy, got {len(seeds)}")
         sequences = (
@@ -72,14 +72,14 @@ class RandomActions:
         self._buffers: dict[str, NDArray[Any]] = {}
 
     def draw(self, active: Indices | None = None) -> dict[str, NDArray[Any]]:
-        """The next action of each copy, as columns `[n, ...]` named "action" or "action/...".
+        """Returns the next action of each environment, as columns `[n, ...]` named "action" or "action/...".
 
         Args:
-            active: the copies that will act, as indices; the others do not use up an action (what stands in their rows
-                is valid and will come again). None: all.
+            active: indices of the environments that will act; None for all. The others use up no action: their rows
+                hold a valid action that will come again.
 
         Returns:
-            Arrays that are not written to again.
+            Arrays that are never overwritten.
         """
         if active is None and self._cursors is None:
             if self._cursor == self._block:
@@ -150,7 +150,7 @@ def _integers(low: Any, high: Any, shape: tuple[int, ...], dtype: Any) -> Draw:
 
 
 def _box(space: Any) -> Draw:
-    """Each coordinate by the form of its interval (the rule of gymnasium's `Box.sample`)."""
+    """Returns a draw of each coordinate by the form of its interval, as in gymnasium's `Box.sample`."""
     integer = space.dtype.kind != "f"
     low, high = space.low.astype(np.float64), space.high.astype(np.float64) + integer
     below, above = space.bounded_below, space.bounded_above

@@ -8,7 +8,7 @@ import gymnasium
 
 
 def is_atari(env_id: str) -> bool:
-    """Whether the id is one of the Arcade Learning Environment.
+    """Whether the id belongs to the Arcade Learning Environment.
 
     >>> is_atari("ALE/Pong-v5"), is_atari("CartPole-v1")
     (True, False)
@@ -17,7 +17,7 @@ def is_atari(env_id: str) -> bool:
 
 
 def register_atari(env_id: str) -> None:
-    """Registers the games of the Arcade Learning Environment, if the id is one of them; gymnasium needs that first.
+    """Registers the games of the Arcade Learning Environment with gymnasium, if the id is one of them.
 
     Raises:
         ImportError: ale-py is not installed.

@@ -1,4 +1,4 @@
-"""Which seed each environment gets."""
+"""Seeds of environments."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ def environment_seeds(seed: int, count: int, *, first: int = 0, static_seed: boo
     """Returns the seeds of `count` environments, numbered from `first`.
 
     Args:
-        seed: not negative.
-        count: how many.
-        first: how many environments stand before these, in other workers.
+        seed: >= 0.
+        count: number of environments.
+        first: number of environments before these, in other workers.
         static_seed: the same seed for all.
 
     Raises:
-        ValueError: a negative seed.
-        TypeError: a seed that is not an integer.
+        ValueError: the seed is negative.
+        TypeError: the seed is not an integer.
 
     >>> environment_seeds(1, 3, first=3)
     [4, 5, 6]

@@ -1,4 +1,4 @@
-"""From a sample, which is NumPy, to the arrays that the learner wants."""
+"""Conversion of a NumPy sample to the learner's arrays."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ KINDS = ("numpy", "torch", "jax")
 
 
 class Conversion(Protocol):
-    """Two steps, so that a copy to a device is under way while the learner still works on the batch before."""
+    """Conversion in two steps, so that a copy to a device runs while the learner still uses the batch before."""
 
     def convert(self, sample: Any) -> Any:
-        """Begin, in whatever thread draws. The sample belongs to the conversion from here on."""
+        """Starts the conversion in the thread that draws. The sample belongs to the conversion from here on."""
 
     def deliver(self, converted: Any) -> Any:
-        """Finish, in the learner's thread: what it may use at once."""
+        """Finishes the conversion in the learner's thread and returns a batch that is ready to use."""
 
 
 def conversion_to(kind: str, device: Any) -> Conversion | None:
     """Returns the conversion for `Loader(to=kind, device=device)`, None for NumPy; imports the framework.
 
     Raises:
-        ValueError: an unknown kind, a device for NumPy or one that is not there.
-        ImportError: the framework is not installed; names the extra.
+        ValueError: an unknown kind, a device for NumPy, or a device that does not exist.
+        ImportError: the framework is not installed; the message names the extra.
     """
     match kind:
         case "numpy":

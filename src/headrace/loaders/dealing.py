@@ -1,7 +1,7 @@
-"""Dealing one stream out to workers that are forked copies.
+"""Splitting one stream among forked workers.
 
-Every worker draws the whole stream, from its own copy of the replay, and keeps its share. So all workers see the same
-draws, whatever the sampler, and together they deliver each batch once.
+Every worker draws the whole stream from its own copy of the replay, and keeps its share. So all workers see the same
+draws with every sampler, and together they deliver each batch once.
 """
 
 # Rules: loaders LP4, LP5
@@ -14,14 +14,14 @@ from typing import Any
 from headrace.forking import reading_copies
 from headrace.loaders.stream import Drawn, Stream
 
-# Seconds that a fork waits for the draw in progress. A turn ends sooner, unless `sample` does not heed its timeout.
+# Seconds that a fork waits for the draw in progress. A turn ends sooner, unless `sample` ignores its timeout.
 _LONGEST_DRAW = 10.0
 
 
 class DealtStream(Stream):
-    """A stream whose forked copies can be told to deliver only a share.
+    """A stream whose forked copies can deliver only a share of it.
 
-    What is drawn and not ready yet would be missing in the copy, so a fork waits for the draw in progress.
+    A fork waits for the draw in progress, because its batch would be missing in the copy.
     """
 
     _worker, _workers = 0, 1
@@ -29,7 +29,7 @@ class DealtStream(Stream):
     _unfinished = _torn = False
 
     def deal(self, worker: int, workers: int) -> None:
-        """From here on deliver only batches worker, worker + workers, ... of the stream; of what is ready, too."""
+        """Delivers only batches worker, worker + workers, ... from here on, including those that are ready."""
         self._worker, self._workers, self._next = worker, workers, 0
         self._is_direct = False
         ready, self._ready = self._ready, deque()
@@ -46,21 +46,21 @@ class DealtStream(Stream):
         self._next += 1
 
     def before_fork(self) -> None:
-        """Wait for the draw in progress, and begin none."""
+        """Waits for the draw in progress, and starts no other."""
         self._unfinished = not self.hold(_LONGEST_DRAW)
 
     def after_fork_in_parent(self) -> None:
-        """Draw on."""
+        """Continues drawing."""
         self.release()
 
     def after_fork_in_child(self) -> None:
-        """Begin anew, without the thread."""
+        """Starts again, without the thread."""
         super().after_fork_in_child()
         self._torn = self._torn or self._unfinished
         self._replay = _Copy(self._replay)
 
     def take(self, timeout: float | None) -> Any:
-        """The next batch of this worker.
+        """Returns the next batch of this worker.
 
         Raises:
             RuntimeError: the process was forked in the middle of a draw.
@@ -74,12 +74,12 @@ class DealtStream(Stream):
 
 
 class _Copy:
-    """A replay as a forked child has it: a copy, from which nothing else is taken than this stream."""
+    """A forked child's copy of a replay, which serves only this stream."""
 
     def __init__(self, replay: Any) -> None:
         self._replay = replay
 
     def sample(self, *args: Any, **kwargs: Any) -> Any:
-        """As that of the replay."""
+        """Calls the replay's `sample`, which is allowed for this stream."""
         with reading_copies():
             return self._replay.sample(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""The end of the program: prefetching threads end before the interpreter does, and do not hold it up."""
+"""Clean-up at exit: prefetching threads end before the interpreter does, and do not delay it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import weakref
 
 from headrace.loaders.stream import Stream
 
-# Seconds for all threads together; one that is still inside somebody's `sample` then is left behind, as a daemon.
+# Seconds for all threads together; a thread still inside a user's `sample` after that is abandoned, as a daemon.
 _LONGEST_FAREWELL = 1.0
 
 _streams: weakref.WeakSet[Stream] = weakref.WeakSet()
 
 
 def end_at_exit(stream: Stream) -> None:
-    """Close this stream when the program ends, if it is still there."""
+    """Closes the stream when the program ends, unless it was garbage collected before."""
     _streams.add(stream)
 
 

@@ -23,7 +23,7 @@ class JaxBatch(ColumnsByName):
 
     Attributes:
         data: the sample's tree, of arrays `[B, ...]` or `[B, L, ...]`.
-        info: what is known of the items, in NumPy.
+        info: keys, priorities and so on of the items, in NumPy.
         mask: bool[B, L], or None.
     """
 
@@ -32,17 +32,17 @@ class JaxBatch(ColumnsByName):
     mask: Any = None
 
     def to(self, device: Any) -> JaxBatch:
-        """The batch on another device: a `jax.Device`, or a platform's name."""
+        """Returns the batch on another device: a `jax.Device`, or a platform's name."""
         wanted = jax_device(device)
         data, mask = map_leaves(lambda array: jax.device_put(array, wanted), (self.data, self.mask))
         return JaxBatch(data, self.info, mask)
 
 
 class ToJax:
-    """JAX arrays on a device; 64-bit columns follow JAX's own setting.
+    """Conversion to JAX arrays on a device; 64-bit columns follow JAX's own setting.
 
     Raises:
-        ValueError: a device that is not there.
+        ValueError: the device does not exist.
     """
 
     # Rules: loaders LD5
@@ -51,10 +51,10 @@ class ToJax:
         self._device = None if device is None else jax_device(device)
 
     def convert(self, sample: Any) -> JaxBatch:
-        """Begins the copies.
+        """Starts the copies.
 
         Raises:
-            OverflowError: an integer that does not fit the type that JAX narrows it to.
+            OverflowError: an integer does not fit the type to which JAX narrows it.
         """
         arrays: list[NDArray[Any]] = []
 
@@ -64,21 +64,21 @@ class ToJax:
             arrays.append(array)
 
         map_leaves(take, (sample.data, sample.mask))
-        # One call for all: each has a cost of its own. JAX may read the sample's memory in place, and keeps it alive.
+        # One call for all arrays, because each call has overhead. JAX may use the sample's memory, and keeps it alive.
         placed = iter(jax.device_put(arrays, self._device))
         data, mask = map_leaves(lambda _: next(placed), (sample.data, sample.mask))
         return JaxBatch(data, sample.info, mask)
 
     def deliver(self, converted: JaxBatch) -> JaxBatch:
-        """Nothing to do: JAX waits where it must."""
+        """Returns the batch as it is: JAX waits for its copies by itself."""
         return converted
 
 
 def jax_device(device: Any) -> Any:
-    """A `jax.Device` from itself or from the name of its platform.
+    """Returns a `jax.Device`, given itself or the name of its platform.
 
     Raises:
-        ValueError: a platform that is not there.
+        ValueError: the platform does not exist.
     """
     if not isinstance(device, str):
         if isinstance(device, jax.Device):
@@ -91,10 +91,10 @@ def jax_device(device: Any) -> Any:
 
 
 def check_fits(array: NDArray[Any], narrowed: np.dtype[Any]) -> None:
-    """Refuses integers that would be wrapped.
+    """Refuses integers that would overflow.
 
     Raises:
-        OverflowError: with the values' range.
+        OverflowError: values do not fit; the message has their range.
     """
     if array.dtype.kind not in "iu" or narrowed.itemsize >= array.dtype.itemsize or not array.size:
         return

@@ -27,32 +27,32 @@ from headrace.replay.interface import TO_SAMPLE, check_replay
 
 
 class Loader:
-    """One stream of batches without an end, drawn ahead in the background, as the learner's arrays.
+    """An endless stream of batches, sampled ahead in the background and converted to the learner's arrays.
 
-    A batch is `replay.sample(table, batch_size)` with its arrays converted: `.data`, `.info`, `.mask`. What is drawn
-    ahead counts as sampled, and was drawn with the priorities of that time; `prefetch=0` draws when asked.
+    A batch is `replay.sample(table, batch_size)` with its arrays converted: `.data`, `.info`, `.mask`. Batches drawn
+    ahead count as sampled, and use the priorities of the time of the draw; `prefetch=0` draws on request.
 
     With `to="torch"` the loader is also a `torch.utils.data.IterableDataset`.
 
     Args:
         replay: a `Replay`, or an object with its interface (`ReplayLike`); only its `sample` is called.
-        table: its name.
+        table: name of the table.
         batch_size: items in a batch.
-        views: what to present, as for `sample`.
-        prefetch: number of batches that a thread keeps ready, once the first is asked for; 0 draws in the caller.
+        views: the views, as for `sample`.
+        prefetch: number of batches that a thread keeps ready after the first request; 0 draws in the caller.
         to: "numpy", "torch" or "jax"; `info` stays NumPy.
-        device: where the arrays go: any torch device, a `jax.Device` or a platform's name; None for the CPU, or JAX's
+        device: device of the arrays: any torch device, a `jax.Device` or a platform's name; None for the CPU, or JAX's
             default.
-        timeout: seconds that `next` waits for a batch; None waits for ever.
-        snapshot: for a replay of this process whose data does not change while it is read: forked workers of a
-            `DataLoader` each deliver a share of the one stream, from their copies of the replay.
-        clock: tells the time to deadlines; tests give one that they move.
+        timeout: seconds that `next` waits for a batch; None waits without limit.
+        snapshot: for a replay of this process that does not change while it is read: forked workers of a
+            `DataLoader` each deliver a share of the stream, from their copies of the replay.
+        clock: time for deadlines; tests pass a clock that they control.
 
     Raises:
-        KeyError: no such table; a wrapper that does not tell its tables says so with the first batch.
-        TypeError: an object without `sample`.
-        ValueError: batch_size < 1, prefetch < 0, timeout < 0, an unknown `to`, a device that is not there or not for
-            NumPy.
+        KeyError: no such table; a wrapper that does not list its tables raises it with the first batch.
+        TypeError: `replay` has no `sample`.
+        ValueError: batch_size < 1, prefetch < 0, timeout < 0, an unknown `to`, or a device that does not exist or is
+            given for NumPy.
         ImportError: the framework is not installed.
 
     >>> import headrace as hr
@@ -73,7 +73,7 @@ class Loader:
     __signature__: ClassVar[inspect.Signature]
 
     def __new__(cls, *args: Any, to: str = "numpy", **kwargs: Any) -> Self:  # noqa: ARG004 - those of __init__
-        """The class for torch is another one, in a module that may import it."""
+        """Returns the subclass for torch if `to` is "torch"; its module may import torch."""
         if cls is Loader and to == "torch":
             from headrace.loaders.torch_loader import TorchLoader
 
@@ -115,7 +115,7 @@ class Loader:
         self._begin(DealtStream if snapshot else Stream)
 
     def _begin(self, stream_class: type[Stream]) -> None:
-        """A stream of this process. Its thread knows the stream, not the loader, so that the loader can be dropped."""
+        """Makes the stream. Its thread refers to the stream only, so that the loader can be garbage collected."""
         options = self._options
         conversion = conversion_to(options["to"], options["device"])
         query = Query(*self._arguments, options["views"])
@@ -127,7 +127,7 @@ class Loader:
         self._closes.atexit = False
 
     def _stream_here(self) -> Stream:
-        """The stream of this process: in a forked child another one than the parent's."""
+        """Returns the stream of this process: a forked child has its own."""
         if self._forks == forking.forks:
             return self._stream
         if isinstance(self._stream, DealtStream):
@@ -142,21 +142,21 @@ class Loader:
     # ---- batches ---------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Self:
-        """The stream, which goes on where it stands.
+        """Returns the loader itself: a new loop continues the stream.
 
         Raises:
             Closed: the loader is closed.
-            RuntimeError: in a worker process, and the replay lives in another.
+            RuntimeError: this is a worker process, and the replay is in another process.
         """
         if self._stream_here().is_closed:
             raise Closed("the loader is closed")
         return self
 
     def __next__(self) -> Any:
-        """The next batch; whatever `sample` raises comes from here, after the batches drawn before.
+        """Returns the next batch. Errors of `sample` are raised here, after the batches drawn before them.
 
         Raises:
-            DeadlineExceeded: nothing came within `timeout`; nothing was taken, and the next call waits again.
+            DeadlineExceeded: no batch within `timeout`; nothing was taken, and the next call waits again.
             StopIteration: the loader or the replay was closed.
         """
         stream = self._stream if self._forks == forking.forks else self._stream_here()
@@ -165,10 +165,10 @@ class Loader:
     # ---- state -----------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """How many batches were delivered, and those drawn beyond them, in NumPy; a plain dict that can be pickled.
+        """Returns the number of delivered batches, and the batches drawn beyond them, as a picklable dict of NumPy.
 
-        Waits for the draw in progress. Nothing more is drawn until the next batch is asked for, so what
-        `replay.save(directory)` writes right after this goes with it.
+        Waits for the draw in progress. Nothing more is drawn until the next request, so a `replay.save(directory)`
+        right after this call fits the state.
         """
         stream = self._stream_here()
         stream.hold()
@@ -178,11 +178,11 @@ class Loader:
             stream.release()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Begin with the batches of a state, then draw.
+        """Delivers the batches of a state first, and then draws.
 
         Raises:
-            RuntimeError: the first batch was already asked for.
-            ValueError: no state, or one of another table.
+            RuntimeError: a batch was already requested.
+            ValueError: not a state of a loader, or a state of another table.
             Closed: the loader is closed.
         """
         stream = self._stream_here()
@@ -193,7 +193,7 @@ class Loader:
     # ---- closing ---------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End the loops over this loader and its thread. From any thread; a second call does nothing.
+        """Ends the loops over this loader and its thread. Any thread may call it; a second call does nothing.
 
         Batches that are ready stay in `state_dict`.
         """
@@ -219,7 +219,7 @@ class Loader:
         return f"<Loader of {batch_size} from {table!r} to {kind}: {delivered} delivered, {state}>"
 
 
-# That of `__new__` tells nothing.
+# The signature of `__new__` has no useful arguments.
 _signature = inspect.signature(Loader.__init__)
 Loader.__signature__ = _signature.replace(parameters=list(_signature.parameters.values())[1:])
 

@@ -12,15 +12,15 @@ _KEYS = ("table", "delivered", "batches")
 
 
 def state_of(table: str, delivered: int, samples: list[Any]) -> dict[str, Any]:
-    """The state, of a number of batches delivered and the samples drawn beyond them."""
+    """Returns the state: the number of batches delivered, and the samples drawn beyond them."""
     return {"table": table, "delivered": delivered, "batches": samples}
 
 
 def read_state(state: Any, table: str) -> tuple[int, list[Any]]:
-    """The number of batches delivered, and copies of those that were not: the learner may write into what it is given.
+    """Returns the number of batches delivered, and copies of the others: the learner may write into its batches.
 
     Raises:
-        ValueError: no state of a loader, or that of another table.
+        ValueError: not a state of a loader, or a state of another table.
     """
     if not isinstance(state, Mapping) or any(key not in state for key in _KEYS):
         raise ValueError(

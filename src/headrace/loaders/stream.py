@@ -1,12 +1,12 @@
-"""The one stream of batches behind a loader: who draws, what is ready, who waits.
+"""The stream of batches behind a loader: draws, ready batches and waiting learners.
 
-One draw is under way at a time, by the prefetching thread or, without prefetching, by whoever asks for a batch; so the
+One draw runs at a time, in the prefetching thread or, without prefetching, in the thread that requests a batch. So the
 order of the stream is the order of the draws. The lock is never held while `sample` runs.
 
 Handing a batch from one thread to another takes several times as long as drawing a small one. So a learner that comes
-back at once, and finds nothing ready, draws for itself, and the thread waits until the learner is away for longer
-(`_Pace`; bench/README.md, loaders/prefetched, has the figures).
-What the rate limiter said when a turn of drawing ended without a batch is kept for the learner whose own time is up.
+back at once and finds no batch ready draws for itself. The thread waits until the learner is away for longer (`_Pace`;
+bench/README.md, loaders/prefetched, has the figures).
+A turn of drawing may end without a batch. The rate limiter's reason is kept for a learner whose own time is over.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Query:
     """The arguments of each call of `sample`.
 
     Attributes:
-        table: its name.
+        table: name of the table.
         batch_size: items in a batch.
         views: as for `sample`.
     """
@@ -43,64 +43,64 @@ class Query:
 
 
 Drawn: TypeAlias = tuple[Any, Any]
-"""A sample, and the batch that it was converted to, or None."""
+"""A sample, and its converted batch or None."""
 
 # Seconds of one turn of drawing. A draw that waits for data waits in short turns, because nothing but its timeout ends
 # a wait in `sample`; closing, saving a state and forking wait for the end of the turn. A turn that ends takes nothing.
 TURN = 0.25
-# Seconds that a learner whose time is up still waits for the draw in progress, to tell the table's reason.
+# Seconds that a learner whose time is over still waits for the draw in progress, to report the table's reason.
 _GRACE = 1.0
-# Seconds. A learner that is away for less between two batches gains nothing by a thread that draws meanwhile.
+# Seconds. If a learner is away for less between two batches, a thread that draws meanwhile does not help it.
 _QUICK = 1e-4
 # Seconds that the thread leaves drawing to such a learner, then looks whether it is away.
 _PATIENCE = 2e-3
 
 
 class _Pace:
-    """How quickly the learner comes back. In real time, whatever the clock: it decides who draws, not what is drawn."""
+    """Time between two requests of the learner. It is real time, because it decides which thread draws and no more."""
 
     def __init__(self) -> None:
         self._is_quick = False
         self._left_at = -math.inf
 
     def come(self) -> None:
-        """The learner asks for a batch."""
+        """Records that the learner requests a batch."""
         self._is_quick = time.perf_counter() - self._left_at < _QUICK
 
     def leave(self) -> None:
-        """The learner has got one."""
+        """Records that the learner has received a batch."""
         self._left_at = time.perf_counter()
 
     @property
     def is_quick(self) -> bool:
-        """Whether the learner came back at once the last time, and may do so again."""
+        """Whether the learner came back at once the last time."""
         return self._is_quick and time.perf_counter() - self._left_at < _PATIENCE
 
 
 class _Taker:
-    """Somebody who asks for a batch."""
+    """A call that requests a batch."""
 
     __slots__ = ("deadline", "refusals", "wait")
 
     def __init__(self, deadline: float, refusals: int, wait: Wait) -> None:
         self.deadline = deadline
         self.wait = wait
-        # How many there had been when it asked.
+        # Number of refused turns when the call began.
         self.refusals = refusals
 
 
-# Instead of a batch: nothing is ready, and the caller is to draw, or to wait.
+# Returned instead of a batch: none is ready, and the caller may draw one, or has to wait.
 _YOUR_TURN, _NOTHING = object(), object()
 
 
 class Stream:
-    """Batches in the order of their draws. Thread-safe, and told of forks (`forking.Forked`).
+    """Batches in the order of their draws. Thread-safe, and notified of forks (`forking.Forked`).
 
     Args:
         replay: only its `sample` is called.
-        query: the arguments of that.
+        query: the arguments of `sample`.
         conversion: to the learner's arrays; None delivers samples as they are.
-        prefetch: how many batches are kept ready; 0 draws in the caller.
+        prefetch: number of batches kept ready; 0 draws in the caller.
         clock: for deadlines.
     """
 
@@ -113,7 +113,7 @@ class Stream:
         self._prefetch = prefetch
         self._clock = clock
         self._ready: deque[Drawn] = deque()
-        # Whether a learner that draws for itself gets just what it has drawn. Then nothing is ready before it.
+        # Whether a learner that draws for itself gets its own draw: without conversion, if no batch is ready before it.
         self._is_direct = conversion is None
         self.delivered = 0
         self._pace = _Pace()
@@ -122,8 +122,8 @@ class Stream:
         self._begin_threads()
 
     def _begin_threads(self) -> None:
-        """What has to do with threads that are there; a forked child begins anew."""
-        # The condition's lock, which is quicker to take by itself.
+        """Makes all state that belongs to threads; a forked child makes it again."""
+        # The condition's lock, which is quicker to take directly.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._thread: threading.Thread | None = None
@@ -131,14 +131,14 @@ class Stream:
         self._drawer: int | None = None
         # Whether the thread is to draw: from the first batch on, and not between a state and the next batch.
         self._asked = False
-        # So many threads sleep until they are told of a change.
+        # Number of threads that sleep until they are notified.
         self._sleepers = 0
-        # Whether the thread leaves drawing to a quick learner: it sleeps, and nobody tells it anything.
+        # Whether the thread leaves drawing to a quick learner: it sleeps and is not notified.
         self._leaves = False
-        # Nobody begins to draw while this is above 0.
+        # No draw starts while this is above 0.
         self._holds = 0
         self._takers: set[_Taker] = set()
-        # Turns that ended without a batch: how many, when the latest did, and why.
+        # Turns that ended without a batch: their number, the time of the latest, and its reason.
         self._refusals = 0
         self._refused_at = -math.inf
         self._refusal: DeadlineExceeded | None = None
@@ -146,11 +146,11 @@ class Stream:
     # ---- the learner's side ----------------------------------------------------------------------------------------
 
     def take(self, timeout: float | None) -> Any:
-        """The next batch.
+        """Returns the next batch.
 
         Raises:
-            DeadlineExceeded: nothing came within `timeout` seconds; nothing was taken.
-            StopIteration: the stream was closed, or the replay was, and every batch drawn before is delivered.
+            DeadlineExceeded: no batch within `timeout` seconds; nothing was taken.
+            StopIteration: the stream or the replay was closed, and every batch drawn before is delivered.
         """
         deadline = math.inf if timeout is None else self._clock.monotonic() + timeout
         refusals = self._refusals
@@ -181,7 +181,7 @@ class Stream:
                 self._tell()
 
     def _look(self) -> Any:
-        """A batch that is ready; or that the caller may draw one, or has to wait.
+        """Returns a ready batch, or whether the caller may draw one or has to wait.
 
         Raises:
             StopIteration: the stream is at its end.
@@ -191,7 +191,7 @@ class Stream:
         if self._ready:
             conversion = self._conversion
             batch = self._ready[0][0] if conversion is None else self._convert_first(conversion)
-            # All that can fail came before.
+            # No call after this line can fail.
             self._ready.popleft()
             return self._hand_over(batch)
         if self._failure is not None:
@@ -281,7 +281,7 @@ class Stream:
             self._sleepers -= 1
 
     def _tell(self) -> None:
-        """Wake all who sleep: something has changed."""
+        """Wakes all sleeping threads after a change."""
         if self._sleepers:
             self._changed.notify_all()
 
@@ -319,13 +319,13 @@ class Stream:
         return left + _GRACE
 
     def _was_refused(self, taker: _Taker) -> bool:
-        """Whether a turn of drawing ended without a batch when this one's time was up."""
+        """Whether a turn of drawing ended without a batch since this call began."""
         return self._refusals > taker.refusals and self._refused_at >= taker.deadline
 
     # ---- drawing ---------------------------------------------------------------------------------------------------
 
     def _prefetch_batches(self) -> None:
-        """The thread."""
+        """Runs in the prefetching thread."""
         while self._is_to_draw():
             self._draw_ahead(self._turn())
 
@@ -345,7 +345,7 @@ class Stream:
         return self._asked and self._may_draw() and len(self._ready) < self._prefetch
 
     def _rest(self) -> None:
-        """Sleep until something changes; or, while a quick learner draws for itself, until it may be away."""
+        """Sleeps until a change, or while a quick learner draws for itself, until it may be away."""
         if self._leaves:
             self._changed.wait(_PATIENCE)
             self._leaves = False
@@ -378,7 +378,7 @@ class Stream:
             return self._look()
 
     def _draw_ahead(self, turn: float) -> None:
-        """Draws for up to `turn` seconds in the thread, and converts; every error waits for the learner."""
+        """Draws for up to `turn` seconds in the thread, and converts; errors are kept for the learner."""
         begin = self._clock.monotonic()
         try:
             query = self._query
@@ -413,7 +413,7 @@ class Stream:
             self._tell()
 
     def _turn(self) -> float:
-        """Seconds of the next one: not longer than somebody waits who has no answer yet."""
+        """Returns the seconds of the next turn: at most the remaining time of the waiting calls."""
         with self._lock:
             now = self._clock.monotonic()
             times = [taker.deadline - now for taker in self._takers if not self._was_refused(taker)]
@@ -429,7 +429,7 @@ class Stream:
     # ---- stopping and going on -------------------------------------------------------------------------------------
 
     def hold(self, timeout: float | None = None) -> bool:
-        """Wait for the draw in progress; no other begins until `release`. Returns whether it ended in time."""
+        """Waits for the draw in progress, and starts no other until `release`. Returns whether it ended in time."""
         deadline = None if timeout is None else self._clock.monotonic() + timeout
         with self._lock:
             self._holds += 1
@@ -449,27 +449,28 @@ class Stream:
             return True
 
     def release(self) -> None:
-        """After `hold`: who waits for a batch may have it drawn again."""
+        """Ends a `hold`: waiting calls may draw again."""
         with self._lock:
             self._holds -= 1
             self._tell()
 
     def pending(self) -> tuple[int, list[Any]]:
-        """How many batches were delivered, and copies of the samples drawn beyond them. The stream must be held.
+        """Returns the number of batches delivered, and copies of the samples drawn beyond them. The stream must be
+        held.
 
-        No more are drawn until the next batch is asked for.
+        No further batch is drawn until the next request.
         """
         with self._lock:
-            # Whoever waits for a batch in another thread has asked for it.
+            # A thread that waits for a batch has already requested it.
             self._asked = bool(self._takers)
-            # Copied before anybody can be given one of them, and write into it.
+            # Copied before a learner can receive one of them and write into it.
             return self.delivered, copy.deepcopy([sample for sample, _ in self._ready])
 
     def begin_with(self, delivered: int, samples: list[Any]) -> None:
-        """Go on where another stream stood.
+        """Continues where another stream stopped.
 
         Raises:
-            RuntimeError: batches of this stream have been asked for.
+            RuntimeError: batches of this stream were already requested.
         """
         with self._lock:
             if self._began:
@@ -480,7 +481,7 @@ class Stream:
             self._ready = deque((sample, None) for sample in samples)
 
     def close(self) -> None:
-        """End the loops and the thread. What is ready stays for `pending`, without its copies elsewhere."""
+        """Ends the loops and the thread. Ready batches stay for `pending`; their converted copies are dropped."""
         with self._lock:
             self._closed = True
             self._drop_converted()
@@ -490,7 +491,7 @@ class Stream:
         self._ready = deque((sample, None) for sample, _ in self._ready)
 
     def join(self, timeout: float | None = None) -> None:
-        """Wait until the thread is gone; it ends after `close`, when `sample` returns."""
+        """Waits for the thread, which ends after `close`, when `sample` returns."""
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout)
@@ -503,14 +504,14 @@ class Stream:
     # ---- forks -----------------------------------------------------------------------------------------------------
 
     def before_fork(self) -> None:
-        """Nothing to do: a child draws from elsewhere, or not at all."""
+        """Does nothing: a child draws from another replay, or not at all."""
         # Rules: loaders LP2, LP3
 
     def after_fork_in_parent(self) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
     def after_fork_in_child(self) -> None:
-        """Begin anew, without the thread, with what was ready. An error that was is the parent's."""
+        """Starts again with the ready batches, without the thread. Errors stay with the parent."""
         self._failure = None
         # Copies on a device are of no use here.
         self._drop_converted()

@@ -1,4 +1,4 @@
-"""Batches of torch tensors, on the CPU without a copy, on CUDA through pinned memory and a stream of their own."""
+"""Batches of torch tensors: on the CPU without a copy, on CUDA through pinned memory and a separate stream."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ except ImportError as error:
     raise ImportError('Loader(to="torch") needs torch: pip install "headrace[torch]"') from error
 
 
-# torch pickles tensors of these and cannot unpickle them: they travel as the others, which have the same bits.
+# torch pickles tensors of these dtypes but cannot unpickle them. They are sent as signed integers with the same bits.
 _TRAVEL_AS = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 
 
@@ -30,9 +30,9 @@ class TorchBatch(ColumnsByName):
 
     Attributes:
         data: the sample's tree, of tensors `[B, ...]` or `[B, L, ...]`.
-        info: what is known of the items, in NumPy.
+        info: keys, priorities and so on of the items, in NumPy.
         mask: bool[B, L], or None.
-        layout: what the shapes do not tell, for `pack`.
+        layout: the lengths of the items, for `pack`.
     """
 
     data: Any
@@ -45,15 +45,15 @@ class TorchBatch(ColumnsByName):
         return pack(self)
 
     def to(self, device: str | torch.device, *, non_blocking: bool = False) -> TorchBatch:
-        """The batch on another device; `non_blocking` as for `torch.Tensor.to`."""
+        """Returns the batch on another device; `non_blocking` as for `torch.Tensor.to`."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> TorchBatch:
-        """The batch in page-locked memory; `DataLoader(pin_memory=True)` calls this."""
+        """Returns the batch in page-locked memory; `DataLoader(pin_memory=True)` calls this."""
         return self._map(torch.Tensor.pin_memory)
 
     def tensors(self) -> list[torch.Tensor]:
-        """The tensors of the data, then the mask."""
+        """Returns the tensors of the data, then the mask."""
         found: list[torch.Tensor] = []
         self._map(found.append)
         return found
@@ -71,16 +71,16 @@ class TorchBatch(ColumnsByName):
 def _arrived(
     data: Any, info: SampleInfo, mask: torch.Tensor | None, layout: BatchLayout, dtypes: list[torch.dtype]
 ) -> TorchBatch:
-    """The batch on the other side of a pickle, its tensors as they were."""
+    """Returns a batch from its pickle, with the original dtypes."""
     given = iter(dtypes)
     return TorchBatch(data, info, mask, layout)._map(lambda tensor: tensor.view(next(given)))
 
 
 def torch_conversion(device: Any) -> Conversion:
-    """The way to a device.
+    """Returns the conversion for a device.
 
     Raises:
-        ValueError: a device that torch does not know, or a CUDA device that this machine has not.
+        ValueError: torch does not know the device, or this machine lacks the CUDA device.
     """
     if device is None:
         return ToTorch()
@@ -102,22 +102,22 @@ def torch_conversion(device: Any) -> Conversion:
 
 
 class ToTorch:
-    """Tensors over the sample's own memory."""
+    """Conversion to tensors over the sample's own memory."""
 
     # Rules: loaders LD4
 
     def convert(self, sample: Any) -> TorchBatch:
-        """No copy is made."""
+        """Makes the tensors without a copy."""
         mask = None if sample.mask is None else as_tensor(sample.mask)
         return TorchBatch(map_leaves(as_tensor, sample.data), sample.info, mask, sample.layout)
 
     def deliver(self, converted: TorchBatch) -> TorchBatch:
-        """Nothing to do."""
+        """Does nothing."""
         return converted
 
 
 class ToDevice:
-    """Tensors on a device without streams of its own here."""
+    """Conversion to tensors on a device other than the CPU and CUDA."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -128,21 +128,21 @@ class ToDevice:
         return self._on_cpu.convert(sample).to(self._device)
 
     def deliver(self, converted: TorchBatch) -> TorchBatch:
-        """Nothing to do."""
+        """Does nothing."""
         return converted
 
 
 class ToCuda:
-    """Tensors on a CUDA device, copied on a side stream while the learner's stream computes."""
+    """Conversion to tensors on a CUDA device, copied on a side stream while the learner's stream computes."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._on_cpu = ToTorch()
-        # Made at the first batch: until then the loader may still be forked, and CUDA may not.
+        # Made at the first batch: until then the loader may be forked, and CUDA does not survive a fork.
         self._side: torch.cuda.Stream | None = None
 
     def convert(self, sample: Any) -> tuple[TorchBatch, torch.cuda.Event]:
-        """Begins the copy. The pinned memory is kept by torch until it is done."""
+        """Starts the copy. torch keeps the pinned memory until it is done."""
         if self._side is None:
             self._side = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         pinned = self._on_cpu.convert(sample).pin_memory()
@@ -155,13 +155,13 @@ class ToCuda:
         current = torch.cuda.current_stream(self._device)
         current.wait_event(copied)
         for tensor in batch.tensors():
-            # Its memory came from the side stream, which must not use it again before this stream is done with it.
+            # Its memory came from the side stream, which must not reuse it before this stream is done with it.
             tensor.record_stream(current)
         return batch
 
 
 def as_tensor(array: NDArray[Any]) -> torch.Tensor:
-    """A writable tensor of the same shape and dtype, over the array's memory where torch can."""
+    """Returns a writable tensor of the same shape and dtype, over the array's memory if torch can use it."""
     array = np.asarray(array)
     if not array.flags.writeable or any(stride < 0 for stride in array.strides):
         array = array.copy()

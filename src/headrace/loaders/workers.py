@@ -1,4 +1,4 @@
-"""Where a loader finds itself: in its own process, or in a worker that has a copy of it."""
+"""Processes of a loader: its own process, or a worker that has a copy of it."""
 
 # Rules: loaders LP2, LP3, LP7
 
@@ -13,13 +13,13 @@ import cloudpickle
 from headrace.forking import ForkFollowers
 
 IN_PROCESS = (
-    "this loader's replay lives in another process; a copy of it here would be frozen: what is collected later, and "
+    "this loader's replay is in another process; a copy of it here would be frozen: steps collected later, and "
     "every update of priorities, would be missing. Use num_workers=0: the loader draws ahead in a thread of its own. "
     "For data that does not change while it is read, use Loader(..., snapshot=True) and workers that are forked "
     '(multiprocessing_context="fork")'
 )
 
-# Made after that of replays, which a stream needs to come to rest.
+# Made after the followers of replays, because a stream needs its replay to stop.
 STREAMS = ForkFollowers()
 
 
@@ -34,13 +34,13 @@ def place_among_workers() -> tuple[int, int]:
 
 
 def replay_of_this_process(replay: Any) -> Any:
-    """In a forked child: the same replay through a connection of its own.
+    """Returns the same replay through a new connection, in a forked child.
 
-    A replay that is reached over a connection can be pickled, and opens a new one when it is unpickled; one that lives
-    in a process cannot be pickled, and nor can what wraps it.
+    A replay that is reached over a connection can be pickled, and opens a new connection when it is unpickled. A replay
+    in a process cannot be pickled, and neither can an object that wraps it.
 
     Raises:
-        RuntimeError: the replay lives in the parent.
+        RuntimeError: the replay is in the parent.
     """
     try:
         return cloudpickle.loads(cloudpickle.dumps(replay))
@@ -49,10 +49,10 @@ def replay_of_this_process(replay: Any) -> Any:
 
 
 def check_can_travel(replay: Any, *, snapshot: bool) -> None:
-    """Whether a loader over this replay can be pickled.
+    """Checks that a loader over this replay can be pickled.
 
     Raises:
-        TypeError: it lives in this process, or is to be dealt out, which needs a fork.
+        TypeError: the replay is in this process, or the stream is split among workers, which needs a fork.
     """
     if snapshot:
         raise TypeError(f"a Loader with snapshot=True cannot be pickled, only forked: {IN_PROCESS}")

@@ -1,4 +1,4 @@
-"""What a sample may be, and which dtypes may be written into which."""
+"""Samples given to a memory: accepted arrays, and casts between dtypes."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def empty_value(dtype: torch.dtype) -> float | int | bool:
 
 
 def as_tensor(name: str, value: Any) -> torch.Tensor:
-    """A torch tensor or a NumPy array as a dense tensor without gradient, not copied where that is possible.
+    """Returns a torch tensor or NumPy array as a dense tensor without gradient, without a copy if possible.
 
     Raises:
-        TypeError: anything else, or an array of a dtype that torch lacks.
+        TypeError: the value is neither, or is an array of a dtype that torch lacks.
     """
     if isinstance(value, np.ndarray):
         return _from_numpy(name, value)
@@ -36,13 +36,13 @@ def as_tensor(name: str, value: Any) -> torch.Tensor:
 
 
 def check_cast(name: str, tensor: torch.Tensor, dtype: torch.dtype) -> None:
-    """Refuse to write `tensor` into `dtype` if that would lose what it says.
+    """Refuses to write `tensor` into `dtype` if values would be lost.
 
-    Within a kind or to a wider kind (bool, int, float, complex) everything goes; integers go into a narrower
-    integer or into bool if all of them fit.
+    Casts within a kind or to a wider kind (bool, int, float, complex) are allowed. Integers are cast to a narrower
+    integer or to bool if all of them fit.
 
     Raises:
-        ValueError: with the name and both dtypes.
+        ValueError: the cast is refused; the message has the name and both dtypes.
     """
     if tensor.dtype is dtype:
         return
@@ -101,7 +101,7 @@ def _range(dtype: torch.dtype) -> tuple[int, int]:
 
 
 def _from_numpy(name: str, array: np.ndarray[Any, Any]) -> torch.Tensor:
-    # torch takes no byte-swapped, no read-only (it warns) and no reversed arrays.
+    # torch refuses byte-swapped and reversed arrays, and warns of read-only ones.
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     if not array.flags.writeable or any(stride < 0 for stride in array.strides):

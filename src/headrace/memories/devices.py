@@ -1,4 +1,4 @@
-"""Where the tensors of a memory live."""
+"""Devices of the tensors of a memory."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import torch
 
 
 def parse_device(device: str | torch.device | None) -> torch.device:
-    """The device to use: if none is named, `cuda:0` or the CPU; for an absent one the CPU, with a warning.
+    """Returns the device to use: by default `cuda:0` or the CPU; for an absent device the CPU, with a warning.
 
     Raises:
-        ValueError: a string that names no device.
+        ValueError: the string is not a device.
     """
     if device is None:
         return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")

@@ -1,7 +1,7 @@
-"""Where the next sample goes, as one word that processes can share.
+"""The write head of a memory, as one word that processes can share.
 
-The position and the flag live in one 64-bit word, so a reader in another process never sees the one without
-the other: `word = 2 * flat + filled`, `flat = row * num_envs + env`.
+The position and the flag are one 64-bit word, so a reader in another process always sees both of one instant:
+`word = 2 * flat + filled`, `flat = row * num_envs + env`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Head:
 
     @property
     def cell(self) -> torch.Tensor:
-        """The word as int64[1]; what another process is given to share the head."""
+        """The word as int64[1]; another process receives it to share the head."""
         return self._cell
 
     def get(self) -> tuple[int, bool]:
@@ -29,7 +29,7 @@ class Head:
         return word >> 1, bool(word & 1)
 
     def set(self, flat: int, filled: bool) -> None:
-        """Move the head, in one store."""
+        """Moves the head, in one store."""
         self._word[0] = flat << 1 | filled
 
     def is_shared(self) -> bool:
@@ -37,6 +37,6 @@ class Head:
         return bool(self._cell.is_shared())  # type: ignore[no-untyped-call]
 
     def share(self) -> None:
-        """Move the word into shared memory."""
+        """Moves the word into shared memory."""
         self._cell.share_memory_()  # type: ignore[no-untyped-call]
         self._word = self._cell.numpy()  # the array before points to the freed word

@@ -1,4 +1,4 @@
-"""The memory that agents hold: adding in a circle, reading copies, saving and loading."""
+"""Base class of memories: writes to a circular buffer, reads copies, saves and loads."""
 
 from __future__ import annotations
 
@@ -20,17 +20,16 @@ _logger = logging.getLogger(__name__)
 
 
 class Memory(Readable):
-    """Named tensors `(memory_size, num_envs, *size)`, written in a circle; it does everything but sample.
+    """Circular buffers of named tensors `(memory_size, num_envs, *size)`; subclasses add `sample`.
 
     Derive from it to choose rows in another way: override `sample` and use `sequence_starts`,
-    `sequence_indexes` and `sample_by_index`. The interface is that of skrl's memories, whose agents run
-    on it.
+    `sequence_indexes` and `sample_by_index`. The interface is that of skrl's memories, so skrl's agents run on it.
 
     Args:
         memory_size: rows.
         num_envs: environments, each a column.
-        device: where the tensors live; None is `cuda:0` if there is one, else the CPU.
-        export: save the memory each time that it is full, before anything is overwritten.
+        device: of the tensors; None is `cuda:0` if there is one, else the CPU.
+        export: saves the memory each time that it is full, before a row is overwritten.
         export_format: "pt", "npz" or "csv".
         export_directory: where to save; the working directory if empty.
         episode_ends: tensors that mark the last step of an episode where they are not zero. Sequences do not
@@ -83,7 +82,7 @@ class Memory(Readable):
         return f"{type(self).__name__}({', '.join([*fields, *tensors])})"
 
     def add_samples(self, /, **tensors: Any) -> None:
-        """Write samples at the head and move it on; a call that raises changes nothing.
+        """Writes samples at the head and moves it on; a call that raises changes nothing.
 
         A sample of a tensor has shape `size` (one environment) or `(n, *size)`: n environments, or n steps if
         `num_envs` is 1. Names that are no tensor of this memory, and None, are skipped. A tensor of the
@@ -93,9 +92,9 @@ class Memory(Readable):
             **tensors: a torch tensor or NumPy array for each name.
 
         Raises:
-            TypeError: something else than a tensor or an array.
-            ValueError: nothing to add, shapes or numbers of samples that do not agree, a dtype that does not
-                fit, or more environments than the rest of the row can hold.
+            TypeError: a value is neither a tensor nor an array.
+            ValueError: nothing to add; shapes or numbers of samples differ; a dtype does not fit; or there are more
+                environments than the rest of the row can hold.
         """
         samples, count = self._admitted(tensors)
         flat, filled = self._head.get()
@@ -140,7 +139,7 @@ class Memory(Readable):
         return samples, count
 
     def _as_array(self, slot: Slot, value: Any) -> np.ndarray[Any, Any] | None:
-        """Samples `(n, *size)` that may be written as they are: the most frequent case, told apart quickly."""
+        """Returns samples `(n, *size)` that can be written without a cast, the most frequent case; else None."""
         if slot.array is None or type(value) is not torch.Tensor:
             return None
         if value._base is not None and value.untyped_storage().data_ptr() in self._starts:
@@ -190,31 +189,31 @@ class Memory(Readable):
             self.save(self.export_directory, self.export_format)
 
     def save(self, directory: str | PathLike[str] = "", format: str = "pt") -> Path:  # noqa: A002
-        """Write everything to `<directory>/memories/<time>_memory_<id>.<format>`, whole or not at all.
+        """Writes the memory to `<directory>/memories/<time>_memory_<id>.<format>`; the file is complete or absent.
 
         Args:
             directory: `export_directory` if empty, and the working directory if that is empty too.
-            format: "pt" (a dict of tensors), "npz" (an array for each name) or "csv" (what is stored).
+            format: "pt" (a dict of tensors), "npz" (an array per name) or "csv" (the stored rows).
 
         Returns:
             The path of the file.
 
         Raises:
-            ValueError: another format, or a dtype that the format cannot hold.
+            ValueError: an unknown format, or a dtype that the format cannot hold.
         """
         folder = Path(directory or self.export_directory) / "memories"
         return files.save(folder, format, self.tensors, self._written())
 
     def load(self, path: str | PathLike[str]) -> None:
-        """Read a file that `save` or a memory of skrl wrote; a refused one changes nothing.
+        """Reads a file that `save` or a memory of skrl wrote; a refused file changes nothing.
 
-        The data goes into the tensors that exist; tensors of the file that do not exist are made. Of a file
-        with another number of rows, each environment keeps its newest samples, the oldest of them in row 0.
+        The data are written into existing tensors; other tensors of the file are created. If the file has another
+        number of rows, each environment keeps its newest samples, the oldest of them in row 0.
 
         Raises:
             FileNotFoundError: no such file.
             KeyError: the file lacks a tensor of this memory.
-            ValueError: another kind of file, or environments, sizes or dtypes that do not fit.
+            ValueError: not a file of a memory, or its environments, sizes or dtypes do not fit.
         """
         snapshot = files.load(Path(path), self.num_envs)
         plan = restored(snapshot, self._slots, self.memory_size, self.num_envs)

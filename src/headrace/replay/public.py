@@ -1,4 +1,4 @@
-"""A replay as users see it: a store of steps with its tables, what writers write to and learners sample from."""
+"""The public replay: a store of steps with tables, for writers and learners."""
 
 from __future__ import annotations
 
@@ -30,23 +30,22 @@ from headrace.views.view import View
 class Replay:
     """Steps, each stored once, and tables of items over them. Thread-safe.
 
-    What a call has done when it returns is *queued* (gone with the process), *applied* (kept by a replay with a `path`
-    when the process is killed) or *durable* (kept when the machine fails): see docs/durability.md.
+    When a call returns, its effect is *queued* (lost with the process), *applied* (kept by a replay with a `path` when
+    the process is killed) or *durable* (kept when the machine fails): see docs/durability.md.
 
     Args:
         signature: of one step.
         tables: at least one, with different names.
-        capacity: number of steps that can be stored at least; None grows as they come, bounded by what items and
-            writers hold.
-        path: a folder, where rows and items then live, in files mapped into memory. They survive the process: a folder
-            that holds a store is opened again, with all items that were applied. None keeps them in memory.
-        seed: of the generator that draws; None takes one from the system. A store that was closed goes on as it was.
-        clock: tells the time to deadlines; tests give one that they move.
+        capacity: minimum number of steps that can be stored; None grows with the steps that items and writers hold.
+        path: a folder for rows and items, in memory-mapped files that survive the process. A folder with a store is
+            opened again, with all items that were applied. None keeps rows and items in memory.
+        seed: of the random generator; None takes one from the system. A store that was closed continues its generator.
+        clock: time for deadlines; tests pass a clock that they control.
 
     Raises:
-        ValueError: no table, two of one name, capacity < 1; `path`, and a table with a `CustomSelector`.
-        CheckpointError: `path` is in use, holds something else or another store, or is damaged; it was not changed.
-        Unsupported: `path`, on another system than Linux.
+        ValueError: no table; two tables of one name; capacity < 1; or a `path` with a `CustomSelector`.
+        CheckpointError: `path` is in use, is damaged, or holds another store or other files; it was not changed.
+        Unsupported: `path` on a system other than Linux.
 
     >>> import headrace as hr
     >>> table = hr.Table("t", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=100)
@@ -78,7 +77,7 @@ class Replay:
 
     @property
     def final_columns(self) -> frozenset[str]:
-        """The columns that final rows are given values of, all the same ones; empty before the first final row."""
+        """The columns for which final rows have values; empty before the first final row."""
         return self._core.sampling.given
 
     # ---- writing -----------------------------------------------------------------------------------------------------
@@ -91,18 +90,18 @@ class Replay:
         max_pending: int = 1000,
         timeout: float | None = None,
     ) -> Writer:
-        """A writer for `lanes` environments side by side.
+        """Returns a writer for `lanes` environments.
 
         Args:
-            lanes: steps of N environments are appended together, with a leading axis N, if it is above 1.
+            lanes: number N of environments; above 1 their steps are appended together, with a leading axis N.
             items: rules for the windows that become items of tables automatically.
-            history: how many of its newest rows each lane keeps in reach of `create_item`; by default what the item
-                rules need, else the smaller of 1000 and a quarter of the capacity over the lanes.
-            max_pending: items that may wait for a rate limiter; the next call that makes one waits.
-            timeout: seconds of that wait; None waits for ever.
+            history: number of newest rows that each lane keeps for `create_item`; by default the rows that the item
+                rules need, else the smaller of 1000 and a quarter of the capacity divided by the lanes.
+            max_pending: number of items that may wait for a rate limiter; the next call that makes an item waits.
+            timeout: seconds of that wait; None waits without limit.
 
         Raises:
-            KeyError: a rule names a table that is not there.
+            KeyError: a rule names an unknown table.
             ValueError: a number is too small.
         """
         return Writer(self.row_writer(lanes, items, history, max_pending, timeout))
@@ -128,21 +127,21 @@ class Replay:
         views: Mapping[str, View] | None = None,
         timeout: float | None = None,
     ) -> ReplaySample:
-        """Draw a batch, whole and in one instant, and copy its rows out.
+        """Draws a whole batch at one instant, and copies its rows.
 
-        What the batch counts and removes is applied before it is handed out: a replay with a `path` keeps it when the
-        process is killed.
+        The counts and removals of the batch are applied before it is returned: a replay with a `path` keeps them when
+        the process is killed.
 
         Args:
-            table: its name.
-            batch_size: how many items.
-            views: what to present; None presents the signature's tree as it is stored. A function of
-                `views.hindsight` is called last, outside the lock; what it raises comes from here, after the draw.
-            timeout: seconds to wait for the rate limiter: None for ever, 0 not at all.
+            table: name of the table.
+            batch_size: number of items.
+            views: the views; None presents the signature's tree as it is stored. A function of `views.hindsight` is
+                called last, outside the lock; its errors are raised here, after the draw.
+            timeout: seconds to wait for the rate limiter; None waits without limit, 0 does not wait.
 
         Raises:
-            DeadlineExceeded: the rate limiter did not open in time; nothing was taken or counted.
-            ValueError: a batch_size < 1, or one that no insert could ever admit.
+            DeadlineExceeded: the rate limiter did not allow the batch in time; nothing was taken or counted.
+            ValueError: batch_size < 1, or a batch_size that no insert could ever admit.
             KeyError: no such table.
             Closed: the replay is closed.
         """
@@ -154,18 +153,18 @@ class Replay:
     # ---- items -------------------------------------------------------------------------------------------------------
 
     def update_priorities(self, table: str, keys: ArrayLike, priorities: ArrayLike) -> int:
-        """Set the priorities of items; of two entries for one key the last wins. Applied, when it returns.
+        """Sets the priorities of items; of two entries for one key the last one counts. Applied when it returns.
 
         Args:
-            table: its name.
-            keys: [n]; keys of items that are gone are ignored and counted.
+            table: name of the table.
+            keys: [n]; keys of removed items are ignored and counted.
             priorities: [n], finite and >= 0.
 
         Returns:
-            How many entries named an item that is there.
+            The number of entries whose item exists.
 
         Raises:
-            ValueError: arrays of different lengths, a priority that is negative or not finite; nothing changes.
+            ValueError: arrays of different lengths, or a priority that is negative or not finite; nothing changes.
         """
         core = self._core
         live = core.live_table(table)
@@ -186,7 +185,7 @@ class Replay:
         return applied
 
     def delete(self, table: str, keys: ArrayLike) -> int:
-        """Remove items; keys that are gone are ignored and counted. Returns how many there were; applied by then."""
+        """Removes items and returns their number; keys of removed items are ignored and counted. Applied on return."""
         core = self._core
         live = core.live_table(table)
         wanted = _keys(keys)
@@ -195,9 +194,9 @@ class Replay:
             return live.delete(wanted)
 
     def reset(self, table: str) -> None:
-        """Remove all items of a table and set its counts to 0; pending inserts go in by the fresh counts.
+        """Removes all items of a table and sets its counts to 0; pending inserts continue with the new counts.
 
-        Applied, when it returns.
+        Applied when it returns.
         """
         core = self._core
         live = core.live_table(table)
@@ -206,7 +205,7 @@ class Replay:
             live.reset()
 
     def can_insert(self, table: str, n: int = 1) -> bool:
-        """Whether n more items would be applied now, behind those already pending. Changes nothing."""
+        """Whether n more items would be applied now, after those already pending. Changes nothing."""
         core = self._core
         live = core.live_table(table)
         with core.lock:
@@ -224,13 +223,13 @@ class Replay:
     # ---- tables ------------------------------------------------------------------------------------------------------
 
     def table(self, name: str) -> TableHandle:
-        """A live table: its length, statistics and settings.
+        """Returns a live table: its length, statistics and settings.
 
         Raises:
-            KeyError: no such table, with the names of those there are.
-            Closed: the replay is closed; so is what its tables are asked from then on.
+            KeyError: no such table; the message has the known names.
+            Closed: the replay is closed. Methods of its tables raise it, too.
         """
-        # Not kept: it leads back here, and memory in a circle stays until the collector of garbage comes by.
+        # Not kept: it refers back to this object, and a reference cycle keeps memory until the garbage collector runs.
         return TableHandle(self._core, self._core.live_table(name))
 
     @property
@@ -239,27 +238,28 @@ class Replay:
         return self._core.table_names
 
     def statistics(self) -> ReplayStatistics:
-        """One frozen record of all tables and the store, taken at one instant."""
+        """Returns one frozen record of all tables and the store at one instant."""
         return self._core.statistics()
 
     # ---- checkpoints -------------------------------------------------------------------------------------------------
 
     def save(self, directory: str | os.PathLike[str], *, keep: int | None = None) -> Path:
-        """Write a checkpoint: rows, items, counts and the random generator, as they are at one instant.
+        """Writes a checkpoint: rows, items, counts and the random generator at one instant.
 
-        Writers and samples wait for the copy of the index, not for the disk. What is pending is not saved.
+        Writers and samples wait for the copy of the index, not for the disk. Pending items are not saved.
 
         Args:
-            directory: a new folder is made in it. It is there complete or not at all, whenever the process dies.
-            keep: remove older checkpoints that this function made beyond the newest `keep`; None removes none.
+            directory: parent of the new folder. The folder is complete or absent, even if the process is killed.
+            keep: removes all but the newest `keep` checkpoints that this function made; None removes none.
 
         Returns:
             The new folder. The names sort in the order of making.
 
         Raises:
-            OSError: it could not be written; nothing is left behind and the replay goes on.
+            OSError: it could not be written; nothing is left behind and the replay stays usable.
             ValueError: keep < 1.
-            Closed: the replay is closed; or it has a `path` and was closed meanwhile, then nothing is left behind.
+            Closed: the replay is closed; or it has a `path` and was closed during the save, which leaves nothing
+            behind.
 
         >>> import tempfile, headrace as hr
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -275,17 +275,18 @@ class Replay:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, tables: Iterable[Table] | None = None) -> Self:
-        """The replay of a checkpoint, in memory; the same calls give the same batches as the saved one would have.
+        """Returns the replay of a checkpoint, in memory. It draws the batches that the saved replay would have drawn.
 
-        Writers are not restored. Keys of new items are above all that the saved replay can have used meanwhile.
+        Writers are not restored. Keys of new items are above all keys that the saved replay may have used since.
 
         Args:
-            path: a checkpoint's folder, or a directory of them: then the newest that is whole is taken, with a
-                UserWarning for each newer one that is damaged.
-            tables: tables of the same names, whose settings win over those saved; None takes the saved ones.
+            path: a checkpoint's folder, or a directory of them, of which the newest complete one is loaded, with a
+                UserWarning for each newer damaged one.
+            tables: tables of the same names with new settings; None takes the saved settings.
 
         Raises:
-            CheckpointError: there is none, or it is damaged: names the file; or `tables` has other names.
+            CheckpointError: there is no checkpoint; it is damaged (the message has the file); or `tables` has other
+                names.
         """
         loaded = cls.__new__(cls)
         loaded._core = load_checkpoint(
@@ -310,10 +311,10 @@ class Replay:
         self._core.check_open()
 
     def close(self) -> None:
-        """End every wait with `Closed`, refuse pending inserts, give the memory back. A second call does nothing.
+        """Ends every wait with `Closed`, refuses pending inserts, and releases the memory. A second call does nothing.
 
-        Every later call that asks for what it held or changes it raises `Closed`, those of its tables and writers too.
-        In a forked child, which has a copy of the replay, nothing is to be done.
+        Later calls that read or change the contents raise `Closed`, also those of its tables and writers. In a forked
+        child, which has a copy of the replay, this method does nothing.
         """
         self._core.close()
 
@@ -333,10 +334,10 @@ class Replay:
 
 
 def core_of(replay: Replay) -> ReplayCore:
-    """The inner state of a replay, for the parts of Headrace that work on its store in place.
+    """Returns the inner state of a replay, for the parts of Headrace that work on its store in place.
 
     Raises:
-        TypeError: the replay is a client's or a wrapper, which has no store here.
+        TypeError: the replay is a client or a wrapper, which has no store in this process.
     """
     if not isinstance(replay, Replay):
         raise TypeError(

@@ -1,9 +1,8 @@
-"""Memory for batches that outlives its place in the queue: nothing is written where somebody still looks.
+"""Memory of batches, which is reused only when no array over it is alive.
 
-The arrays that a consumer gets are made over the memory of a `BatchBuffer`, each with an owner of its own.
-NumPy lets every array derived from one of them refer to it, so it dies only with the last of them, and a weak
-reference tells when. Memory whose arrays are all dead may be written again; taking it from a pool spares the
-page faults of a fresh array of some megabytes.
+A consumer gets arrays over the memory of a `BatchBuffer`, each with its own owner object. Every array that NumPy
+derives from them refers to this owner. So the owner dies with the last such array, and a weak reference reports it.
+Then the memory may be written again. Taking it from a pool avoids the page faults of a fresh array of some megabytes.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ class BatchBuffer:
     Attributes:
         columns: arrays `[batch_size, ...]` for the senders to write into.
         places: gives each row once; empty unless the batch is open.
-        done: the rows that are written, in the order in which they were finished; a new list for each batch.
+        done: the rows written so far, in the order in which they were finished; a new list for each batch.
     """
 
     __slots__ = ("_memory", "_rows", "_shapes", "columns", "done", "places")
@@ -60,11 +59,11 @@ class BatchBuffer:
         return len(list(self.places))
 
     def writable(self) -> list[Array]:
-        """New arrays over the whole memory, for a caller who is to own it."""
+        """Returns new arrays over the whole memory, for a caller that will own it."""
         return [self._array(index, memory) for index, memory in enumerate(self._memory)]
 
     def read_only(self) -> list[Array]:
-        """New read-only arrays over the whole memory."""
+        """Returns new read-only arrays over the whole memory."""
         return [self._array(index, memory.toreadonly()) for index, memory in enumerate(self._memory)]
 
     def _array(self, index: int, memory: memoryview) -> Array:
@@ -76,17 +75,17 @@ class BatchBuffers:
     """The buffers that no queue slot uses: makes them, lends them out, takes them back when no array refers to them.
 
     Args:
-        specs: one a leaf.
+        specs: one per leaf.
         batch_size: rows of a batch.
-        keep: how many unused buffers to keep for later.
+        keep: maximum number of unused buffers kept for later.
     """
 
     def __init__(self, specs: Sequence[ArraySpec], batch_size: int, keep: int) -> None:
         self._specs = list(specs)
         self._batch_size = batch_size
         self._keep = keep
-        # A weak reference may call back at any moment, also inside another call of this class on the same
-        # thread: so no lock here, only operations that are atomic.
+        # A weak reference may call back at any moment, even inside another call of this class on the same thread.
+        # So this class uses atomic operations and no lock.
         self._unused: deque[BatchBuffer] = deque()
         self._leases: set[Lease] = set()
 
@@ -96,7 +95,7 @@ class BatchBuffers:
             self._unused.append(BatchBuffer(self._specs, self._batch_size))
 
     def get(self) -> BatchBuffer:
-        """The buffer that came back last; what it holds is arbitrary."""
+        """Returns the buffer that was returned last; its contents are arbitrary."""
         try:
             return self._unused.pop()
         except IndexError:

@@ -1,4 +1,4 @@
-"""Many senders, one stream of fixed batches: each sample is copied once, into its place in a batch."""
+"""A queue from many senders to batches of fixed size: each sample is copied once, into its place in a batch."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _QUEUES = ForkFollowers()
 
 
 class _Fork:
-    """Makes every `send` in a forked child come to where it is refused: a look at each would cost 5 % of it."""
+    """Leads every `send` in a forked child to its refusal, because a check in each `send` would cost 5 % of it."""
 
     def __init__(self, queue: BatchQueue) -> None:
         self._queue = weakref.ref(queue)
@@ -50,16 +50,16 @@ class _Fork:
         """Does nothing."""
 
     def after_fork_in_child(self) -> None:
-        """Leave no places."""
+        """Removes all places, so that `send` takes the slow path, which refuses it."""
         queue = self._queue()
         if queue is not None:
             queue._open = queue._no_batch
 
 
 def _one_at_a_time(store: _Store) -> _Store:
-    """Takes the queue's lock for each sample where threads run Python side by side.
+    """Takes the queue's lock for each sample if this Python has no interpreter lock.
 
-    Without the interpreter's lock a shared iterator may give one place to two senders, or leave one out.
+    Without that lock a shared iterator may give one place to two senders, or skip a place.
     """
     if has_gil():
         return store
@@ -77,14 +77,14 @@ class BatchQueueInfo:
     """A queue at one instant.
 
     Attributes:
-        index: of the batch it came with, from 0; from `statistics`, of the batch that is next.
-        size: samples waiting, those of the partial batch included.
-        samples_received: since the queue was made, from senders here and elsewhere.
+        index: of the batch returned with it, from 0; from `statistics`, of the next batch.
+        size: samples waiting, including those of the partial batch.
+        samples_received: since the queue was made, from all senders.
         samples_delivered: in batches, and in the tail.
         blocked_sends: sends that had to wait for a place.
         senders: open connections.
-        buffers_replaced: batches given out with `copy=False` whose arrays were still alive when their slot
-            was to be used again.
+        buffers_replaced: batches returned with `copy=False` whose arrays were still alive when their slot was needed
+            again.
     """
 
     index: int
@@ -97,17 +97,17 @@ class BatchQueueInfo:
 
 
 class BatchQueue:
-    """First in, first out: many threads send samples, and each is delivered once, in batches of `batch_size`.
+    """First-in, first-out queue of batches: many threads send samples, and each sample is delivered once.
 
-    A batch stacks samples leaf by leaf into `[batch_size, ...]`. A single sender's order is kept; senders are
-    interleaved in any way. All methods may be called from any thread. As a context manager it closes itself; what
-    is in it can still be taken.
+    A batch stacks samples leaf by leaf into `[batch_size, ...]`. The order of each sender is kept; senders are
+    interleaved in any order. Any thread may call any method. Leaving its `with` block closes the queue; full batches
+    can still be taken.
 
     Args:
         example: the tree of one sample, arrays or scalars; its values are not used.
         batch_size: samples in a batch.
-        num_buffers: batches that fit, 2 or more: the queue holds `batch_size * num_buffers` samples.
-        clock: what deadlines are measured with.
+        num_buffers: number of batches that fit, 2 or more: the queue holds `batch_size * num_buffers` samples.
+        clock: time for deadlines.
 
     Raises:
         ValueError: no leaf, `batch_size < 1`, `num_buffers < 2`.
@@ -143,8 +143,8 @@ class BatchQueue:
         self._lock = threading.RLock()
         self._place_free = threading.Condition(self._lock)
         self._batch_full = threading.Condition(self._lock)
-        # Slots in which no batch is. Each gets its memory when a batch is opened in it, by then a consumer may have
-        # dropped an older batch: the fewer buffers go round, the more of them stay in the processor's cache.
+        # Slots without a batch. A slot gets memory when a batch is opened in it, because a consumer may have dropped
+        # an older batch by then: fewer buffers in use stay longer in the processor's cache.
         self._free = self._slots
         # Batches that have places taken, in order; only the last may have places left.
         self._pending: deque[BatchBuffer] = deque()
@@ -164,20 +164,20 @@ class BatchQueue:
         _QUEUES.add(self._fork)
 
     def send(self, sample: Any, timeout: float | None = None) -> None:
-        """Copies a sample into its place; when this returns, the sample is in the queue.
+        """Copies a sample into its place in a batch; on return the sample is in the queue.
 
         Args:
             sample: a tree like the example.
-            timeout: in seconds, for a place to become free; None waits for ever, 0 never waits.
+            timeout: seconds to wait for a free place; None waits without limit, 0 does not wait.
 
         Raises:
-            SpecError: structure, shape, dtype or a value that does not fit, with the path; nothing is stored.
+            SpecError: structure, shape, dtype or a value does not fit; the message has the path. Nothing is stored.
             DeadlineExceeded: the queue was full for all of the timeout; nothing is stored.
             TypeError, ValueError: `timeout` is not a number; nothing is stored.
             Closed: the queue is closed.
-            RuntimeError: this process was forked from the queue's; so for every other call.
+            RuntimeError: this process was forked from the queue's process. Every other method raises it too.
         """
-        # Most calls give none, and asking costs a tenth of a small sample's time.
+        # Most calls give no timeout, and the check costs a tenth of a small sample's time.
         timeout = None if timeout is None else check_seconds(timeout)
         values = self._read(sample)
         if not self._store(values):
@@ -190,16 +190,16 @@ class BatchQueue:
         """Waits for the next full batch.
 
         Args:
-            timeout: in seconds; None waits for ever, 0 never waits.
-            copy: True for arrays that are the caller's own. False for read-only arrays on the queue's memory,
-                whose slot is given back at the next call of `sample`; arrays still alive then keep their
-                data, and the queue goes on with other memory.
+            timeout: in seconds; None waits without limit, 0 does not wait.
+            copy: True returns arrays that belong to the caller. False returns read-only arrays over the queue's memory,
+                whose slot is released at the next call of `sample`. Arrays that are still alive then keep their data,
+                and the queue uses other memory.
 
         Returns:
             The batch, a tree like the example with `[batch_size, ...]` at each leaf, and the queue's state.
 
         Raises:
-            DeadlineExceeded: no batch was full within the timeout; nothing is lost by it.
+            DeadlineExceeded: no batch was full within the timeout; no sample is lost.
             TypeError, ValueError: `timeout` is not a number.
             Closed: the queue is closed and all full batches are taken.
         """
@@ -207,7 +207,7 @@ class BatchQueue:
         self._home.check()
         with self._lock:
             head = self._wait_for_batch(timeout)
-            # All that can fail comes first, then the batch is taken: an error or Ctrl-C loses none.
+            # The batch is taken after every call that can fail, so an error or Ctrl-C loses no batch.
             arrays = head.writable() if copy else head.read_only()
             lease = self._buffers.lend(head, arrays)
             batch = self._tree(arrays)
@@ -218,7 +218,7 @@ class BatchQueue:
             info = self._info(self._batches)
             self._batches += 1
             if copy:
-                # The caller keeps the memory that the senders filled, which is cheaper than a copy of it.
+                # The caller keeps the memory that the senders filled, which is cheaper than copying it.
                 self._buffers.abandon(lease)
                 self._free_slot()
             else:
@@ -229,7 +229,7 @@ class BatchQueue:
         """Iterates over the batches until the queue is closed and no full batch is left.
 
         Args:
-            copy: as for `sample`; with False each batch's slot is given back when the next is asked for.
+            copy: as for `sample`; with False each batch's slot is released when the next batch is requested.
         """
         while True:
             try:
@@ -246,7 +246,7 @@ class BatchQueue:
             return self._info(self._batches)
 
     def close(self) -> None:
-        """Ends the sending: waiting and later `send` calls raise `Closed`; full batches can still be taken."""
+        """Closes the queue for senders: waiting and later `send` calls raise `Closed`. Full batches stay available."""
         if self._home.is_elsewhere:
             return
         with self._lock:
@@ -286,7 +286,7 @@ class BatchQueue:
             return None
 
     def count_senders(self, change: int) -> None:
-        """Adds to the number of open connections that `info.senders` shows; a server's word, not a limit."""
+        """Adds to the number of open connections that `info.senders` shows. It is informative, not a limit."""
         with self._lock:
             self._senders += change
 
@@ -308,7 +308,7 @@ class BatchQueue:
 
     @_one_at_a_time
     def _store(self, values: Sequence[Any]) -> bool:
-        """Takes the next place of the open batch and copies the values there, if one is left; needs no lock."""
+        """Copies the values to the next place of the open batch, if one is left. Needs no lock."""
         buffer, row = self._open, None
         try:
             # Nothing can come between the iterator's step and the row being known here: no other thread, and no
@@ -333,7 +333,7 @@ class BatchQueue:
         return False
 
     def _open_batch(self, wait: Wait) -> None:
-        """Waits until the last pending batch has a place, which others may take first."""
+        """Waits until the last pending batch has a free place, which another sender may still take first."""
         with self._lock:
             while not self._open.places_left:
                 if self._closed:

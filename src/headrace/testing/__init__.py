@@ -1,8 +1,8 @@
-"""What tests of Headrace, and of what is built on it, need: a clock to move by hand,
-environments that count, a selector as a user writes one, and contracts: tests that every selector, rate limiter and
-arena must pass, also yours. The product never imports it.
+"""Tools for tests of Headrace and of programs that use it: a clock controlled by the test, environments that count, an
+example of a custom selector, and contracts. A contract is a suite of tests that every selector, rate limiter or arena
+must pass, also yours. The product never imports this package.
 
-The contracts need pytest and hypothesis, and are loaded when they are asked for.
+The contracts need pytest and hypothesis, and are loaded on first use.
 """
 
 import importlib
@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 
-# Hidden from type checkers, to which every name would exist.
+# Hidden from type checkers: with this function every name would exist for them.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:

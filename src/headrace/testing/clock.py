@@ -14,13 +14,13 @@ class _Waiter:
 
 
 class FakeClock:
-    """A `headrace.clock.Clock` whose time stands still until `advance`.
+    """A `headrace.clock.Clock` whose time changes only by `advance`.
 
-    Waiters whose time is up wake at `advance`, none before. `wait_for_waiters` is the hand-over: it returns when the
-    code under test waits, so no test has to sleep. As with any condition, a waiter may also wake for another's sake.
+    Waiters whose deadline is reached wake at `advance`, and not before. `wait_for_waiters` returns when the code under
+    test waits, so a test never has to sleep. Like any condition, a wait may also end without a reason.
 
     Args:
-        start: what `monotonic` says at first, in seconds.
+        start: the first value of `monotonic`, in seconds.
 
     >>> clock = FakeClock(start=100.0)
     >>> clock.advance(2.5)
@@ -34,13 +34,13 @@ class FakeClock:
         self._changed = threading.Condition()
 
     def monotonic(self) -> float:
-        """The time as the test has set it, in seconds."""
+        """Returns the time set by the test, in seconds."""
         with self._changed:
             return self._now
 
     @property
     def waiters(self) -> int:
-        """How many calls of `wait` have not returned and were not ended by `advance`."""
+        """Number of calls of `wait` that have not returned and were not ended by `advance`."""
         with self._changed:
             return len(self._waiters)
 
@@ -84,8 +84,8 @@ class FakeClock:
         """Returns as soon as at least `n` threads wait on this clock.
 
         Args:
-            n: how many.
-            timeout: seconds of real time after which a test has gone wrong.
+            n: number of threads.
+            timeout: seconds of real time after which the test fails.
 
         Raises:
             TimeoutError: fewer than `n` wait by then.

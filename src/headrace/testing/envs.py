@@ -1,7 +1,7 @@
-"""Counter environments: everything they give can be said in closed form, so every row can be checked.
+"""Counter environments: all their data have a closed form, so every row can be checked.
 
-An observation holds (copy, episode, step). A reward tells which transition and which action it followed:
-`4 * step + action`, where step is that of the observation acted upon.
+An observation holds (copy, episode, step). A reward encodes its transition and action: `4 * step + action`, where step
+belongs to the observation acted upon.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ class CounterEnv(gymnasium.Env[Any, Any]):
     """An environment that counts.
 
     Args:
-        episode_length: transitions an episode; a sequence is gone through again and again.
+        episode_length: transitions per episode; a sequence is repeated cyclically.
         copy: the first number of each observation.
-        ending: which flags the last transition of an episode has.
+        ending: the flags of the last transition of an episode.
         layout: "box": int64[3] (copy, episode, step); "dict": {"count": int64[2] (episode, step), "copy": int64[1]};
             "tuple": (int64[2], int64[1]), the same; "image": uint8[8, 8, 3] whose channel c is full of the c-th
             number modulo 256.
 
     Attributes:
-        seeds: what `reset` was called with, in order.
-        actions: what `step` was called with, in order.
-        closed: how often `close` was called.
+        seeds: seeds passed to `reset`, in order.
+        actions: actions passed to `step`, in order.
+        closed: number of calls of `close`.
 
     >>> env = CounterEnv(2)
     >>> env.reset(seed=3)[0]
@@ -71,14 +71,14 @@ class CounterEnv(gymnasium.Env[Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """The first observation of the next episode."""
+        """Returns the first observation of the next episode."""
         super().reset(seed=seed, options=options)
         self.seeds.append(seed)
         self.episode, self.step_count, self._over = self.episode + 1, 0, False
         return self._observation(), {"count": 0}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """One transition.
+        """Takes one transition.
 
         Raises:
             RuntimeError: the episode is over.
@@ -98,12 +98,12 @@ class CounterEnv(gymnasium.Env[Any, Any]):
         self.closed += 1
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the counters stand."""
+        """Returns the counters."""
         # Rules: collectors CQ3
         return {"episode": self.episode, "step_count": self.step_count, "over": self._over}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from there."""
+        """Restores the counters."""
         self.episode, self.step_count, self._over = state["episode"], state["step_count"], state["over"]
 
     def _observation(self) -> Any:
@@ -129,7 +129,7 @@ def counter_observation(copy: int, episode: int, step: int, layout: Layout = "bo
 def counter_transitions(
     episode_length: int | Sequence[int], count: int
 ) -> dict[str, NDArray[np.int64] | NDArray[np.bool_]]:
-    """The first `count` transitions of one copy in closed form (collectors, section 15).
+    """Returns the first `count` transitions of one environment in closed form.
 
     Returns:
         "episode": int64[count], "step": int64[count] (of the observation acted upon), "last": bool[count].
@@ -152,7 +152,7 @@ def counter_transitions(
 def counter_env_fns(
     episode_lengths: Sequence[int | Sequence[int]], *, ending: Ending = "terminated", layout: Layout = "box"
 ) -> list[partial[CounterEnv]]:
-    """One callable a copy, for `SyncVectorEnv`, `AsyncVectorEnv`, or a collector."""
+    """Returns one callable per environment, for `SyncVectorEnv`, `AsyncVectorEnv`, or a collector."""
     return [
         partial(CounterEnv, length, copy=copy, ending=ending, layout=layout)
         for copy, length in enumerate(episode_lengths)
@@ -160,7 +160,7 @@ def counter_env_fns(
 
 
 def in_turn(env_fns: Iterable[Callable[[], Any]]) -> Callable[[], Any]:
-    """One callable whose first call is the first of these, and so on: copies that differ.
+    """Returns one callable that calls the given ones in turn, for environments that differ.
 
     >>> create = in_turn(counter_env_fns([3, 4]))
     >>> create().reset()[0], create().reset()[0]
@@ -181,7 +181,7 @@ def counter_vector_env(
     ending: Ending = "terminated",
     layout: Layout = "box",
 ) -> SyncVectorEnv:
-    """A vector environment of counters, one copy a length, in one of gymnasium's modes of autoreset.
+    """Returns a vector environment of counters, one per episode length, in one of gymnasium's autoreset modes.
 
     >>> counter_vector_env([3, 4], "same_step").metadata["autoreset_mode"]
     <AutoresetMode.SAME_STEP: 'SameStep'>

@@ -1,4 +1,4 @@
-"""What becomes of things in a forked child."""
+"""Running a function in a forked child."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Result = TypeVar("Result")
 
 
 def in_forked_child(function: Callable[[], Result], timeout: float = 30.0) -> Result:
-    """Forks, calls `function` in the child, and returns what came of it here; the child is gone then.
+    """Forks, calls `function` in the child, and returns its result in the parent, when the child has ended.
 
     Args:
-        function: what it returns is pickled.
+        function: its result is pickled.
         timeout: seconds after which the child is killed.
 
     Raises:
-        RuntimeError: with the traceback of what it raised there.
-        TimeoutError: it hung.
-        Unsupported: on a system that does not fork.
+        RuntimeError: `function` raised an error; the message has its traceback.
+        TimeoutError: the child was killed after `timeout`.
+        Unsupported: the system does not fork.
 
     >>> in_forked_child(lambda: os.getpid() != os.getppid())
     True
@@ -55,7 +55,7 @@ def in_forked_child(function: Callable[[], Result], timeout: float = 30.0) -> Re
 
 
 def _run(function: Callable[[], Any], out: int) -> None:
-    """In the child; does not return."""
+    """Runs in the child; does not return."""
     try:
         try:
             message = pickle.dumps((True, function()))
@@ -64,7 +64,7 @@ def _run(function: Callable[[], Any], out: int) -> None:
         with os.fdopen(out, "wb") as stream:
             stream.write(message)
     finally:
-        # Nothing of the parent's test is to run here.
+        # No code of the parent's test may run here.
         os._exit(0)
 
 

@@ -1,4 +1,4 @@
-"""What every grantor of leases must keep: ours for workers, one behind a socket, and yours."""
+"""Contract of grantors of leases: Headrace's own for workers, one behind a socket, and yours."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Granted(ABC):
 
     @abstractmethod
     def pin(self, pages: Sequence[int]) -> None:
-        """Pin pages for the peer."""
+        """Pins pages for the peer."""
 
 
 class LeaseWriter:
@@ -82,7 +82,7 @@ class LeaseWriter:
         return self.pages[purpose].popleft()
 
     def receive(self) -> Any:
-        """Take in the next message; returns it."""
+        """Receives the next message, applies it, and returns it."""
         message = self._channel.receive().message
         if isinstance(message, Lease):
             self.pages[message.purpose].append(message.page)
@@ -91,7 +91,7 @@ class LeaseWriter:
         return message
 
     def step(self, ended: Sequence[int] = ()) -> None:
-        """Write one vector step; these lanes end their episode with it."""
+        """Writes one vector step, with which the lanes `ended` end their episode."""
         writer, lanes = self.writer, np.asarray(ended, np.int64)
         self._seen[:, 2] += 1
         last = {"observation": self._seen.copy()}
@@ -102,7 +102,7 @@ class LeaseWriter:
         self.frames += len(self._seen)
 
     def commit(self) -> Commit:
-        """Report what was written, and wait for its acknowledgement."""
+        """Reports the rows written, and waits for the acknowledgement."""
         commit = self.writer.report()
         self._channel.send(commit)
         self.wait(commit.sequence)
@@ -110,12 +110,12 @@ class LeaseWriter:
         return commit
 
     def wait(self, sequence: int) -> None:
-        """Wait until a commit is acknowledged."""
+        """Waits until a commit is acknowledged."""
         while self.acked < sequence:
             self.receive()
 
     def run(self, steps: int, length: int = 4) -> None:
-        """Write and commit steps; episodes have `length` transitions in lane 0, one more in each further lane."""
+        """Writes and commits steps; episodes have `length` transitions in lane 0, one more in each further lane."""
         for number in range(steps):
             lengths = length + np.arange(len(self._seen))
             self.step(np.flatnonzero(self._seen[:, 2] + 1 >= lengths).tolist())
@@ -124,11 +124,11 @@ class LeaseWriter:
 
 
 class LeaseContract(ABC):
-    """Tests of a grantor of leases. Derive from it and say how a peer is connected; pytest does the rest.
+    """Tests of a grantor of leases. Derive from it and define how a peer connects; pytest does the rest.
 
-    The grantor relies on nothing that the peer says before it has checked it: what does not continue what was committed
-    before ends the connection, and changes nothing. What was acknowledged is in the replay. Whatever ends a connection,
-    its pages and pins are given back.
+    The grantor checks every message before it relies on it. A message that does not continue the committed rows ends
+    the connection and changes nothing. Acknowledged rows are in the replay. However a connection ends, its pages and
+    pins are returned.
     """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""pytest and hypothesis, or what to install where they are missing."""
+"""Imports pytest and hypothesis; the error names the extra to install."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A selector as a user writes one: the example of docs/replay.md, and what our own tests give to tables."""
+"""A custom selector as an example, used in the tests of tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every rate limiter must keep, ours and yours."""
+"""Contract of rate limiters, Headrace's own and yours."""
 
 # Rules: replay L1 to L10
 
@@ -27,10 +27,10 @@ _NUMBERS = [*range(1, 12), 200]
 
 
 class RateLimiterContract(ABC):
-    """Tests of a rate limiter. Derive from it and say how one is made; pytest does the rest.
+    """Tests of a rate limiter. Derive from it and define `make`; pytest does the rest.
 
-    What is asked of a limiter: its answers are arithmetic on inserts, samples and deletes and on nothing else; what it
-    allows for many it allows for fewer; and a table that obeys it neither stands still nor is sampled while empty.
+    A limiter must compute its answers from inserts, samples and deletes only. If it allows n items, it must allow
+    fewer. A table that obeys it must not stand still, and must not be sampled while empty.
 
     >>> class TestMine(RateLimiterContract):
     ...     def make(self):
@@ -40,7 +40,7 @@ class RateLimiterContract(ABC):
 
     @abstractmethod
     def make(self) -> RateLimiter:
-        """A rate limiter, of a minimum size below 200."""
+        """Returns a rate limiter with a minimum size below 200."""
 
     def test_two_of_one_description_are_equal(self) -> None:
         """A description without state: values."""
@@ -81,7 +81,7 @@ class RateLimiterContract(ABC):
     @given_contract
     @hypothesis.given(_COUNTS)
     def test_the_minimum_size_is_kept(self, counts: tuple[int, int, int]) -> None:
-        """Below it a table takes more and is not sampled (replay, part 5); nor is an empty one."""
+        """Below the minimum size a table accepts items and is not sampled, and neither is an empty table."""
         limiter = self.make()
         assert limiter.min_size >= 0
         size = counts[0] - counts[2]
@@ -163,7 +163,7 @@ def _answers(limiter: RateLimiter, *counts: int) -> tuple[object, ...]:
 def _admitted(
     limiter: RateLimiter, inserts: int, samples: int, deletes: int
 ) -> tuple[list[bool], list[bool]]:
-    """For each of `_NUMBERS` whether so many may be inserted, and sampled."""
+    """Returns for each of `_NUMBERS` whether this number of items may be inserted, and sampled."""
     return (
         [limiter.can_insert(inserts, samples, deletes, n) for n in _NUMBERS],
         [limiter.can_sample(inserts, samples, deletes, n) for n in _NUMBERS],

@@ -1,4 +1,4 @@
-"""What every selector must keep, ours and yours."""
+"""Contract of selectors, Headrace's own and yours."""
 
 # Rules: replay S1 to S10, T1, T5, T6, L5
 
@@ -27,11 +27,11 @@ _UNLIKELY = 5.2
 
 
 class SelectorContract(ABC):
-    """Tests of a selector as sampler and as remover. Derive from it and say how one is made; pytest does the rest.
+    """Tests of a selector as sampler and as remover. Derive from it and define `make`; pytest does the rest.
 
-    What is asked of a selector: it picks items that are there; the probability that it reports of a pick is what
-    happens, and depends on the items, their order and their priorities alone, not on the way there; the description
-    keeps nothing; and all that it draws comes from the replay's generator.
+    A selector must pick present items only. Its reported probabilities must match its picks, and depend on the present
+    items, their order and priorities only. The description must have no state. All random numbers must come from the
+    replay's generator.
 
     >>> class TestRankBased(SelectorContract):
     ...     def make(self):
@@ -245,7 +245,7 @@ def _there(replay: Replay) -> set[int]:
 
 
 def _draw(replay: Replay, batch_size: int, batches: int) -> tuple[dict[int, float], dict[int, int]]:
-    """Draw from items that stay as they are: key to the probability that is told, and to how often it was picked."""
+    """Draws from unchanged items; maps each key to its reported probability, and to its number of picks."""
     chances: dict[int, float] = {}
     counts: dict[int, int] = {}
     for _ in range(batches):
@@ -266,7 +266,7 @@ def _chances_without(selector: AnySelector, gone: NDArray[np.uint64]) -> dict[in
 
 
 def _sample(replay: Replay, live: list[int], most: int) -> list[int]:
-    """Draw two items, or one, and check them against the keys that are there; returns those that are left."""
+    """Draws two items, or one, and checks them against the present keys; returns the keys that are left."""
     info = replay.sample("t", min(2, len(live)), timeout=0).info
     _assert_valid(info)
     for place, key in enumerate(info.keys.tolist()):
@@ -307,14 +307,14 @@ def _assert_valid(info: SampleInfo) -> None:
 def _assert_same_chances(one: dict[int, float], other: dict[int, float]) -> None:
     for key in set(one) | set(other):
         a, b = one.get(key, 0.0), other.get(key, 0.0)
-        # What is rare may have been picked in one and not in the other.
+        # A rare item may have been picked in one role and not in the other.
         assert math.isclose(a, b, rel_tol=1e-9) or (0.0 in (a, b) and max(a, b) < _RARE), (
             f"item {key}: {a}, {b}"
         )
 
 
 def _assert_likely(chances: dict[int, float], counts: dict[int, int]) -> None:
-    """Whether the counts can come of these probabilities, by a chi-square (Wilson and Hilferty, 1931)."""
+    """Asserts that the counts fit these probabilities, by a chi-square test (Wilson and Hilferty, 1931)."""
     total = sum(counts.values())
     assert set(counts) <= set(chances), f"{set(counts) - set(chances)} should be too rare to come"
     cells = [(counts.get(key, 0), total * chance) for key, chance in chances.items() if total * chance >= 5.0]

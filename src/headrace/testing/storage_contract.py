@@ -1,4 +1,4 @@
-"""What every place where rows live must keep: private memory, shared memory, files, and yours."""
+"""Contract of arenas, the memory of rows: private memory, shared memory, files, and yours."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _LITTLE = 64 << 20
 
 
 class StorageContract(ABC):
-    """Tests of a place for `Store(make_arena=...)`. Derive from it and say how an arena is made; pytest does the rest.
+    """Tests of an arena for `Store(make_arena=...)`. Derive from it and define `make`; pytest does the rest.
 
-    An arena begins with zeros. Arrays over it are its bytes, and keep them when it is closed. Reserved bytes that were
-    never written take no memory. If the arena says that it can be shared, every process that maps its descriptor sees
-    the same bytes, until `make_private`.
+    An arena begins with zeros. Arrays over it share its bytes, and keep them when it is closed. Reserved bytes that
+    were never written take no memory. If the arena can be shared, every process that maps its descriptor sees the same
+    bytes, until `make_private`.
 
     >>> class TestShared(StorageContract):
     ...     def make(self, nbytes):
@@ -39,11 +39,11 @@ class StorageContract(ABC):
         """Returns a fresh arena of `nbytes` bytes."""
 
     def attach(self, arena: Arena) -> Arena:
-        """The arena as another process maps it, which has received the descriptor."""
+        """Returns the arena as mapped by another process that has received the descriptor."""
         return Arena.attach(os.dup(arena.descriptor), arena.nbytes)
 
     def test_it_begins_with_zeros(self) -> None:
-        """All of it."""
+        """Every byte of a fresh arena is 0."""
         arena = self.make(_NBYTES)
         assert arena.nbytes == _NBYTES
         assert not arena.array(0, (_NBYTES,), np.uint8).any()
@@ -73,7 +73,7 @@ class StorageContract(ABC):
         arena.close()
 
     def test_arrays_outlive_it(self) -> None:
-        """The memory goes with the last array, whatever becomes of the arena; a second `close` does nothing."""
+        """The memory is freed with the last array, also after `close`; a second `close` does nothing."""
         arena = self.make(_NBYTES)
         part = arena.array(0, (100,), np.int64)[10:20]
         part[:] = 3
@@ -81,7 +81,7 @@ class StorageContract(ABC):
         arena.close()
         del arena
         gc.collect()
-        # What was freed would be given to these.
+        # Freed memory would be reused by these.
         others = [self.make(_NBYTES).array(0, (_NBYTES,), np.uint8) for _ in range(3)]
         for other in others:
             other[:] = 0xFF

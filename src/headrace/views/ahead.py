@@ -1,4 +1,4 @@
-"""Rows that are the newest of their lanes: views that look ahead know nothing of what comes after them."""
+"""Rows that are the newest of their lanes: views that look ahead have no data after them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _NEXT = np.ones(1, np.int64)
 
 
 class Ahead(NamedTuple):
-    """How far some views look ahead.
+    """Look-ahead of some views.
 
     Attributes:
-        rows: how many rows of an episode they show, or use, after the row itself; 0 if they look at none.
-        every: they are presented for rows 0, k, 2k, ... of each item.
+        rows: number of rows after the row itself that they show or use; 0 for none.
+        every: k, if they are presented for rows 0, k, 2k, ... of each item.
     """
 
     rows: int
@@ -31,7 +31,7 @@ class Ahead(NamedTuple):
 
     @classmethod
     def of(cls, views: Iterable[View]) -> Ahead:
-        """Returns that of the view that looks furthest, and the smallest k of those that look ahead."""
+        """Returns the largest look-ahead of the views, and the smallest k of the views that look ahead."""
         looking = [(rows, view.every) for view in views if (rows := _rows_ahead(view)) > 0]
         return cls(max((rows for rows, _ in looking), default=0), min((k for _, k in looking), default=1))
 
@@ -46,7 +46,7 @@ def _rows_ahead(view: View) -> int:
 
 
 def knows_too_little(located: Located) -> bool:
-    """Whether something is missing where views look ahead, be it at the end of an episode or in padding."""
+    """Whether a value is missing where views look ahead, also at the end of an episode or in padding."""
     for sums in located.sums.values():
         if sums.missing:
             return True
@@ -54,11 +54,11 @@ def knows_too_little(located: Located) -> bool:
 
 
 def count_newest(store: Store, rows: NDArray[np.int64]) -> int:
-    """Counts the rows after which their episodes go on, but nothing is stored. The store's lock must be held.
+    """Counts the rows whose episodes continue but whose next row is not stored. The store's lock must be held.
 
     Args:
         store: of the rows.
-        rows: int64[M], -1 where a row is invented.
+        rows: int64[M], -1 for padding.
     """
     rows = rows[rows >= 0]
     is_open = (store.arrays.steps[rows] & np.uint32(FINAL | ENDED | LINKED)) == 0

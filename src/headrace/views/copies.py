@@ -1,4 +1,4 @@
-"""What views copy: views that show the same rows do so together."""
+"""The copies that views make; views that show the same rows share them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Places = Callable[[Located], tuple[NDArray[np.int64], NDArray[np.bool_] | None]]
 
 
 class Target(NamedTuple):
-    """Where the copy of a column goes.
+    """Destination of the copy of a column.
 
     Attributes:
         name: of the view.
-        leaf: its place in the view's tree; "" for a view of one column.
+        leaf: path in the view's tree; "" for a view of one column.
         column: of the store.
-        fill: a row's worth of what stands where there is no value.
+        fill: one row of the fill.
     """
 
     name: str
@@ -36,11 +36,11 @@ class Target(NamedTuple):
 
 
 class Copies:
-    """The copies that a dict of views makes: columns, from sets of rows.
+    """The copies of columns that a dict of views makes, by sets of rows.
 
     Args:
         store, pool: of the columns, and of the buffers for the copies.
-        sources: the views. Metadata and sums of rewards are no copies.
+        sources: the views. Metadata and sums of rewards are not copied from columns.
     """
 
     def __init__(self, store: Store, pool: Pool, sources: Sequence[Source]) -> None:
@@ -54,7 +54,7 @@ class Copies:
         self._copier = Copier(store, pool, list(zip(self._set_of, columns, strict=True)))
 
     def present(self, located: Located, out: dict[str, Any]) -> None:
-        """Write the copies under their views' names; the leaves of a tree into a dict there."""
+        """Writes the copies under their views' names, the leaves of a tree into a dict."""
         if not self._targets:
             return
         found = [places(located) for places in self._places]
@@ -78,7 +78,7 @@ class Copies:
 
 
 def _sets(sources: Sequence[Source]) -> list[tuple[Places, list[Target]]]:
-    """The sets of rows that these views show, and what is copied from each."""
+    """Returns the sets of rows that these views show, and the copies made from each."""
     found: dict[Any, tuple[Places, list[Target]]] = {}
     for source in sources:
         if source.sum_part:
@@ -95,7 +95,7 @@ def _sets(sources: Sequence[Source]) -> list[tuple[Places, list[Target]]]:
 
 
 def _places(source: Source) -> tuple[Any, Places]:
-    """Which set of rows a view shows, and how it is told of a batch."""
+    """Returns a key for the set of rows that a view shows, and the function that finds them in a batch."""
     view = source.view
     if isinstance(view, TransitionView) and view.part == "last":
         sums = (view.n_step, view.gamma)

@@ -1,7 +1,7 @@
 """Views that one kernel can present, as tables for it.
 
-Most batches are some hundred rows: looking for them, and copying them if they are small, takes less time than the calls
-of Python between. Where every view shows one column at offsets of each row, that is one call (`replay.sampling.fused`).
+Most batches are some hundred rows. Finding and copying small rows takes less time than the Python calls in between. So
+if every view shows one column at offsets of each row, one call does all of it (`replay.sampling.fused`).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class FusedView:
 
     Attributes:
         name: of the view.
-        column, spec: what it shows.
-        window: its number among `FusedViews.windows`; or THE_ROWS themselves, or the LAST transitions of a sum.
+        column, spec: the column shown, and its spec.
+        window: index in `FusedViews.windows`; or THE_ROWS themselves, or the LAST transitions of a sum.
         has_window: whether it has an axis for the offsets of its window.
-        covers: its fill stands where no more is known than this.
-        fill: a row's worth of it.
-        is_wide: whether the column is an array of its own, and no part of the records.
+        covers: fill threshold: values known no better than this are replaced by the fill.
+        fill: one row of the fill.
+        is_wide: whether the column is a separate array and not a field of the records.
     """
 
     name: str
@@ -52,10 +52,10 @@ class FusedViews:
     Attributes:
         names: of all views, in their order.
         views: those that are copies of columns.
-        windows: by number; those of records come first.
-        n_step, gamma: of the transitions that are summed up; n_step is 0 without.
-        sums: name of a view to its part of the sums: "reward", "discount" or "n".
-        unflatten: puts the columns together where the batch is a tree; None where it is a dict of them.
+        windows: by index, windows of records first.
+        n_step, gamma: of the n-step sums; n_step is 0 without sums.
+        sums: maps the name of a view to its part of the sums: "reward", "discount" or "n".
+        unflatten: builds the tree of the batch; None if the batch is a dict of columns.
     """
 
     names: list[str]
@@ -68,14 +68,14 @@ class FusedViews:
 
     @property
     def has_wide(self) -> bool:
-        """Whether columns are shown that are no part of the records."""
+        """Whether columns are shown that are not fields of the records."""
         return any(view.is_wide for view in self.views)
 
 
 def fused_views(
     store: Store, sources: Sequence[Source], unflatten: Callable[[dict[str, Any]], Any] | None
 ) -> FusedViews | None:
-    """The tables of these views, or None where one of them is more than a column at offsets."""
+    """Returns the tables of these views, or None if one of them is more than a column at offsets."""
     transitions = [source.view for source in sources if isinstance(source.view, TransitionView)]
     kinds = {(view.n_step, view.gamma) for view in transitions}
     if len(kinds) > 1 or not all(_is_fusable(store, source) for source in sources):

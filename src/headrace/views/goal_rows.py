@@ -1,4 +1,4 @@
-"""The rows that goals of hindsight come from, and those that tell the rewards for them."""
+"""Rows of hindsight goals, and the rows needed for their rewards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class GoalRows:
     Args:
         window: of the store.
         strategy: one of `goals.STRATEGIES`.
-        acting_gives: the column of what was achieved has no value at final rows.
+        acting_gives: whether the column of achieved goals has no value at final rows.
     """
 
     def __init__(self, window: Window, strategy: str, acting_gives: Bool) -> None:
@@ -26,16 +26,16 @@ class GoalRows:
         self.acting_gives = acting_gives
 
     def number_runs(self, rows: LongTable, runs: LongTable) -> int:
-        """Number the runs of rows that share an item and an episode: each has one goal.
+        """Numbers the runs of rows that share an item and an episode: each run has one goal.
 
-        Only items that go on over an end of episode have more than one.
+        Only items that cross the end of an episode have more than one run.
 
         Args:
-            rows: int64[B, L], -1 where a row is invented.
-            runs: int64[B, L], written: the number of each row's run, -1 where a row is invented.
+            rows: int64[B, L], -1 for padding.
+            runs: int64[B, L], written: the number of each row's run, -1 for padding.
 
         Returns:
-            How many there are.
+            The number of runs.
         """
         count: Int = 0
         with cython.nogil:
@@ -52,14 +52,14 @@ class GoalRows:
     def draw(
         self, rows: GivenLongs, runs: GivenLongs, uniforms: GivenDoubles, ratio: Float, goals: Longs
     ) -> None:
-        """Draw the row whose achieved goal each run is given.
+        """Draws for each run the row whose achieved goal it gets.
 
         Args:
-            rows, runs: int64[M], the runs rising.
-            uniforms: float64[2 * R]: whether the goals are replaced (below `ratio`), then by which of the rows that can
-                be drawn, in their order.
+            rows, runs: int64[M], the runs ascending.
+            uniforms: float64[2 * R]: first whether each goal is replaced (below `ratio`), then the choice among the
+                rows that can be drawn, in order.
             ratio: the probability that a goal is replaced.
-            goals: int64[R], written: a row, or -1 for the goal that is stored.
+            goals: int64[R], written: a row, or -1 for the stored goal.
         """
         before: Int = -1
         with cython.nogil:
@@ -76,7 +76,7 @@ class GoalRows:
                     goals[run] = self._goal_row(rows[index], uniforms[goals.shape[0] + run])
 
     def _read_ahead(self, row: Int) -> None:
-        """Ask for the words that `reach` is about to look at: each would be a wait of its own."""
+        """Prefetches the words that `reach` will read: each would be a separate cache miss."""
         lanes: Int = self.window.pages[self.window.page_of(row), LANES]
         prefetch(self.window.steps, row)
         for power in range(7):
@@ -95,11 +95,11 @@ class GoalRows:
         return -1 if count == 0 else self.window.follow(row, cython.cast(Int, uniform * count) - earlier)
 
     def steps(self, rows: GivenLongs, counts: GivenLongs, steps: LongTable) -> None:
-        """The rows of the transitions that are put together from each row on.
+        """Writes the rows of the transitions summed from each row on.
 
         Args:
             rows: int64[M].
-            counts: int64[M], how many.
+            counts: int64[M], the number of transitions.
             steps: int64[M, n], written: -1 where there are fewer than n.
         """
         with cython.nogil:
@@ -108,12 +108,12 @@ class GoalRows:
                     steps[index, step] = self.window.follow(rows[index], step) if step < counts[index] else -1
 
     def find_next(self, acted: Longs, runs: GivenLongs, goals: Longs, reached: Longs) -> None:
-        """The rows that tell what transitions achieved. A run of which one is not there keeps the goal that is stored.
+        """Finds the rows with the achieved goals of transitions. A run that lacks one of them keeps its stored goal.
 
         Args:
             acted: int64[N], the rows whose rewards are shown, or -1; final rows, where no transition begins, become -1.
             runs: int64[N].
-            goals: int64[R], changed to -1 where a reward cannot be told.
+            goals: int64[R], changed to -1 where a reward cannot be computed.
             reached: int64[N], written: the row after each, or -1.
         """
         with cython.nogil:

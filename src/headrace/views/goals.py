@@ -1,4 +1,4 @@
-"""Which goals take the place of the stored ones when a batch is drawn."""
+"""Rules for replacing stored goals when a batch is drawn."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GoalFunction = Callable[[Any, Any, Mapping[str, Any]], Any]
 
 @dataclass(frozen=True)
 class Hindsight:
-    """How an item's goal is replaced; made by `views.hindsight`, which tells what the arguments mean.
+    """Rule for replacing an item's goal; made by `views.hindsight`, which documents the arguments.
 
     Raises:
         ValueError: an unknown strategy, a ratio outside [0, 1].

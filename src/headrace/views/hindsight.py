@@ -1,4 +1,4 @@
-"""Hindsight: goals that were reached later in the episode, put in when a batch is drawn."""
+"""Hindsight: stored goals are replaced, when a batch is drawn, by goals reached later in the episode."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RELABELLED = "relabelled"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RelabelledView(View):
-    """Marks the rows that show a goal of hindsight, bool[B] or bool[B, L]; made by `hindsight`."""
+    """Marks the rows with a replaced goal, bool[B] or bool[B, L]; made by `hindsight`."""
 
 
 def hindsight(
@@ -28,38 +28,38 @@ def hindsight(
     terminated: GoalFunction | None = None,
     info: Sequence[str] = (),
 ) -> dict[str, View]:
-    """The same views with the goals of some items replaced by what was achieved later in their episodes.
+    """Returns the same views with the goals of some items replaced by goals achieved later in their episodes.
 
-    For each item of a batch, with probability `ratio`, one row of its episode is drawn from the replay's own generator,
-    and what was achieved there is the item's goal: wherever these views show the goal column, in stacks and next
-    observations too, they show it, and wherever they show rewards, those for this goal. Stored rows never change, and
-    nothing is stored twice. An n-step return is made of n such rewards. Items of several rows have one goal: their
-    rows are one stretch of behaviour towards it. (Only items that go on over an end of episode have one for each.)
+    For each item of a batch, with probability `ratio`, one row of its episode is drawn with the replay's generator. The
+    goal achieved there becomes the item's goal: these views show it in place of the goal column, in stacks and next
+    observations too, and show the rewards for it. An n-step return is made of n such rewards. Stored rows never change,
+    and no row is stored twice. Items of several rows have one goal, because their rows are behaviour towards one goal.
+    (Only items that cross the end of an episode have one goal per episode.)
 
-    An item keeps its own goal where no goal can be drawn (the newest row of an unfinished episode has nothing after
-    it), or where a reward that the views show cannot be computed anew, for the observation that followed is not
-    stored. `ItemRule(..., lookahead=1)` keeps such items of one row out of a table.
+    An item keeps its own goal when no goal is available (the newest row of an unfinished episode has none after it), or
+    when the next observation needed for a reward is not stored. `ItemRule(..., lookahead=1)` keeps such items of one
+    row out of a table.
 
     Args:
-        views: such as `transition()`; views that are added to the result afterwards show what is stored.
+        views: such as `transition()`; views added to the result afterwards show the stored values.
         goal: the column of goals, or a tree of them, such as "observation/desired_goal".
-        achieved: that of what was achieved, alike in shape and dtype, such as "observation/achieved_goal".
+        achieved: the column of achieved goals, with the same shape and dtype, such as "observation/achieved_goal".
         reward: `reward(achieved_goal, desired_goal, info) -> float[K]` for K transitions at once; `achieved_goal`
-            `[K, ...]` is that of the row after each. It runs outside the replay's lock, and is not called when K is 0.
-        strategy: where the goal is drawn from. "future": the rows after the item's first, the final row included;
-            "final": the last of these; "episode": all rows of the episode. Of an unfinished episode, those stored.
+            `[K, ...]` is from the row after each. It runs outside the replay's lock, and is not called when K is 0.
+        strategy: the rows among which the goal is drawn. "future": rows after the item's first, the final row included;
+            "final": the last of these; "episode": all rows of the episode. Of an unfinished episode, the stored rows.
         ratio: the probability that an item's goal is replaced.
-        terminated: as `reward`, `-> bool[K]`: whether the goal ends the episode there; the discount follows. None
-            leaves `terminated` as it is stored.
-        info: columns that the functions are given as well: `info[column]` is `[K, ...]`, that of each transition's row.
+        terminated: a function like `reward` that returns bool[K]: whether the goal ends the episode there. The discount
+            is computed from it. None keeps the stored `terminated`.
+        info: further columns for the functions: `info[column]` is `[K, ...]`, from each transition's row.
 
     Returns:
-        The views, and a further one "relabelled", which tells the rows whose goal was replaced: bool[B] or bool[B, L].
+        The views, and a view "relabelled" that marks the rows with a replaced goal: bool[B] or bool[B, L].
 
     Raises:
-        ValueError: an unknown strategy, a ratio outside [0, 1], views that have a hindsight already or one named
-            "relabelled", `terminated` together with n_step > 1: where the n steps end would depend on the goal.
-        TypeError: a function that cannot be called, `info` that is one string.
+        ValueError: an unknown strategy; a ratio outside [0, 1]; a view with hindsight already, or named "relabelled";
+            `terminated` together with n_step > 1, because the end of the n steps would depend on the goal.
+        TypeError: a function cannot be called, or `info` is one string.
 
     Source: M. Andrychowicz et al., "Hindsight Experience Replay" (2017).
 
@@ -86,10 +86,10 @@ def hindsight(
 
 
 def check_horizon(views: Mapping[str, View]) -> None:
-    """Refuse n-step transitions whose end would depend on the goal.
+    """Refuses n-step transitions whose end would depend on the goal.
 
     Raises:
-        ValueError: with the view's name.
+        ValueError: there is such a view; the message has its name.
     """
     for name, view in views.items():
         if (
@@ -105,7 +105,7 @@ def check_horizon(views: Mapping[str, View]) -> None:
 
 
 def one_rule(views: Mapping[str, View]) -> Hindsight | None:
-    """The hindsight of these views, which is one for all that have any.
+    """Returns the rule that all hindsight views share, or None.
 
     Raises:
         ValueError: there are several.

@@ -1,4 +1,4 @@
-"""Where the rows of one batch are, found under the store's lock and copied outside it."""
+"""Row numbers of one batch, found under the store's lock and used for copies outside it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 
 class Found(NamedTuple):
-    """Where one window of offsets leads.
+    """Rows found for one window of offsets.
 
     Attributes:
         rows: int64[M, W].
         known: uint8[M, W] (`store.window`).
-        missing: how many places are not KNOWN.
+        missing: number of entries that are not KNOWN.
     """
 
     rows: NDArray[np.int64]
@@ -28,14 +28,14 @@ class Found(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What `transition.add_up` tells of the n-step transitions from the rows, each `[M]`.
+    """Results of `transition.add_up` for the n-step transitions from the rows, each `[M]`.
 
     Attributes:
-        reward, discount: floating; the return and what its bootstrap value is multiplied with.
-        n: int64, how many transitions were put together.
+        reward, discount: floating; the return, and the factor of its bootstrap value.
+        n: int64, the number of transitions summed.
         last: int64, the row of the last of them, or -1.
         following: int64, the row of the next observation.
-        missing: how many of `last` are -1.
+        missing: number of entries -1 in `last`.
     """
 
     reward: NDArray[np.floating]
@@ -50,12 +50,12 @@ class Located(NamedTuple):
     """Row numbers of one batch.
 
     Attributes:
-        rows: int64[B] or int64[B, L]; -1 where a row is invented.
-        padded: whether some are.
-        found: what each window found.
+        rows: int64[B] or int64[B, L]; -1 for padding.
+        padded: whether there is padding.
+        found: result of each window.
         sums: by (n_step, gamma).
         numbers: metadata columns by name and window.
-        relabelled: the goals of hindsight, where the views have one.
+        relabelled: the replaced goals, if the views have hindsight.
     """
 
     rows: NDArray[np.int64]
@@ -67,7 +67,7 @@ class Located(NamedTuple):
 
 
 def shape_of(source: Source, located: Located) -> tuple[int, ...]:
-    """The leading axes of what a view presents: the batch's, thinned out by `every`, then its window."""
+    """Returns the leading axes of a view's array: those of the batch, reduced by `every`, then its window."""
     shape = located.rows.shape
     if source.window.every > 1 and len(shape) > 1:
         shape = (*shape[:-1], -(-shape[-1] // source.window.every))
@@ -75,9 +75,9 @@ def shape_of(source: Source, located: Located) -> tuple[int, ...]:
 
 
 def places_of(source: Source, located: Located) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
-    """The rows that a view presents, and where its fill stands instead of them (None: nowhere).
+    """Returns the rows that a view presents, and a mask of the places with its fill (None: no place).
 
-    The rows can be read everywhere, but for -1, which stands for an invented row.
+    All rows can be read, except -1, which is padding.
     """
     if source.is_plain:
         return located.rows, (located.rows < 0 if located.padded else None)

@@ -1,4 +1,4 @@
-"""Chunks for recurrent learners: rows to warm the state up with, rows to learn from, and the stored state."""
+"""Chunks for recurrent learners: burn-in rows, rows to learn from, and the stored state."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ class StateView(View):
 
     @property
     def is_known_before_acting(self) -> bool:
-        """It is, also under a name that does not begin with "state_in_"."""
+        """Always True, also for a column whose name does not begin with "state_in_"."""
         return True
 
 
 def recurrent(
     length: int, burn_in: int = 0, *, state: str | Sequence[str] = (), columns: Sequence[str] = _COLUMNS
 ) -> dict[str, View]:
-    """The views of a chunk that begins at an item's row: `burn_in` rows before it, `length` rows from it on.
+    """Returns the views of a chunk that begins at an item's row: `burn_in` rows before it, `length` rows from it on.
 
-    Each column is `[B, burn_in + length, ...]`, with a mask `<column>_mask`: True where it has a value. So
-    `data["observation"][:, :burn_in]` warms the state up and `data["observation"][:, burn_in:]` is learned from. Each
-    state is `[B, ...]`: that of the first row that is there, with which the chunk is to begin. Where the mask is False
-    a learner keeps its state as it is; at the start of an episode those rows come first.
+    Each column is `[B, burn_in + length, ...]`, with a mask `<column>_mask`: True where it has a value. A learner runs
+    over `data["observation"][:, :burn_in]` first, and learns from `data["observation"][:, burn_in:]`. Each state is
+    `[B, ...]`, the state of the chunk's first real row. Where the mask is False a learner keeps its state unchanged; at
+    the start of an episode those rows come first.
 
-    The items are rows where chunks begin: `ItemRule(table, 1, stride=length, lookahead=length - 1)`. So each step is
-    learned from, those at the start of an episode too, for which there is nothing to warm up with; and another burn-in
-    needs no new data. Rows before an item are held by the items that they belong to; when those are gone, they are
-    unknown, and the stored state is that of the oldest row left.
+    The items are the rows where chunks begin: `ItemRule(table, 1, stride=length, lookahead=length - 1)`. So each step
+        is
+    learned from, also at the start of an episode, and another burn-in needs no new data. Rows before an item are held
+    by their own items. When these are gone, the rows are unknown, and the stored state is that of the oldest row left.
 
     Args:
-        length: of what is learned from. Add n for n-step targets, which need the observations after it.
-        burn_in: how many rows before that.
+        length: number of rows to learn from. Add n for n-step targets, which need the observations after them.
+        burn_in: number of rows before these.
         state: one column or several of the state with which the policy acted at a row, such as "state_in_h".
-        columns: the others.
+        columns: the other columns.
 
     Raises:
-        ValueError: length < 1, burn_in < 0, a state that is among the columns.
-        TypeError: a number that is not an integer, columns that are one string.
+        ValueError: length < 1, burn_in < 0, or a state that is among the columns.
+        TypeError: a number is not an integer, or `columns` is one string.
 
     Source: S. Kapturowski et al., "Recurrent Experience Replay in Distributed Reinforcement Learning" (2019): stored
-    state and burn-in. There the burn-in is a part of the item, and the first steps of an episode are never learned
+    state and burn-in. In the paper the burn-in belongs to the item, and the first steps of an episode are never learned
     from.
 
     >>> list(recurrent(20, burn_in=10, state="state_in", columns=["observation", "action"]))
@@ -68,6 +68,6 @@ def recurrent(
     shift = f"{-burn_in}:{length - 1}"
     return {
         **{column: View(column, shift=shift, every=length, mask=True) for column in columns},
-        # Before the start of an episode stands nothing: the state is then that of its first row.
+        # There are no rows before the start of an episode: the state is then that of its first row.
         **{column: StateView(column, shift=-burn_in, every=length, fill="edge") for column in states},
     }

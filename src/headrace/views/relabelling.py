@@ -1,6 +1,6 @@
-"""Hindsight in a sampling plan: goals are drawn under the lock, shown outside it, rewarded when the rows are copied.
+"""Hindsight in a sampling plan: goals are drawn under the lock and shown outside it; rewards follow after the copies.
 
-The user's functions see copies, and run after the reading guard was closed: they may take as long as they like.
+The user's functions get copies, and run after the reading guard was closed, so they may take any time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headrace.views.sources import METADATA, Source, source_of
 from headrace.views.transition import TransitionView
 from headrace.views.view import View
 
-# What a goal decides of a transition, or how an episode ended.
+# Columns that a goal decides, or that say how an episode ended.
 _TOLD = {"reward", "terminated", "truncated"}
 _FLAG = ArraySpec((), np.bool_)
 _NO_FLAGS = np.zeros(0, np.bool_)
@@ -37,8 +37,8 @@ class _Shown:
 
     Attributes:
         source: one of them.
-        rewards: those that show the reward itself, or the sum over n steps.
-        terminated, discounts: those that show the flag, and the discount that follows from it.
+        rewards: the views of the reward itself, or of the sum over n steps.
+        terminated, discounts: the views of the flag, and of the discount computed from it.
     """
 
     source: Source
@@ -48,7 +48,7 @@ class _Shown:
 
     @property
     def sums(self) -> tuple[int, float] | None:
-        """(n_step, gamma) of views that put transitions together."""
+        """(n_step, gamma) of views of n-step transitions; else None."""
         view = self.source.view
         return (view.n_step, view.gamma) if isinstance(view, TransitionView) else None
 
@@ -58,13 +58,13 @@ class Relabelled:
     """The goals of one batch.
 
     Attributes:
-        goals: int64[R], the row that each run's goal comes from, or -1.
+        goals: int64[R], the row of each run's goal, or -1.
         runs: int64[M], the run of each row, or -1.
         replaced: bool[M], whether a row's goal is replaced.
         acted: for each `_Shown`, int64[M, W]: the rows whose rewards are shown, or -1.
         acted_runs: int64[M * W], their runs.
         reached: int64[M * W], the rows after those.
-        copies: goals, then of each `_Shown` what was achieved and its infos, by column.
+        copies: the goals, then for each `_Shown` the achieved goals and the infos, by column.
     """
 
     goals: NDArray[np.int64]
@@ -81,13 +81,13 @@ class Relabelling:
 
     Args:
         store, pool: of the columns, and of the buffers for copies.
-        rule: how goals are replaced.
-        sources: the views of the plan; those that have no hindsight are left alone.
+        rule: for replacing goals.
+        sources: the views of the plan; views without hindsight are ignored.
         given_at_the_end: columns for which final rows were given a value.
 
     Raises:
-        SpecError: an unknown column, goals whose shape or dtype differs from what is achieved, a reward that is
-            not a scalar.
+        SpecError: an unknown column; goals and achieved goals of different shape or dtype; a reward that is not a
+            scalar.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Relabelling:
     # ---- under the lock --------------------------------------------------------------------------------------------
 
     def locate(self, rows: NDArray[np.int64], located: Located, random: np.random.Generator) -> Relabelled:
-        """Draw the goals, and find the rows that tell the rewards for them. The store's lock must be held."""
+        """Draws the goals, and finds the rows needed for their rewards. The store's lock must be held."""
         if rows.ndim == 1:
             runs, count = np.arange(len(rows)), len(rows)
         else:
@@ -150,12 +150,12 @@ class Relabelling:
             found.acted.append(acted)
             found.acted_runs.append(acted_runs)
             found.reached.append(reached)
-        # A run of which one reward cannot be told has its own goal again.
+        # A run with a reward that cannot be computed keeps its own goal.
         found.replaced = goals >= 0 if rows.ndim == 1 else (flat >= 0) & (goals[flat] >= 0)
         return found
 
     def _acted(self, shown: _Shown, located: Located) -> NDArray[np.int64]:
-        """The rows of the transitions whose rewards are shown, or -1: int64[M, W]."""
+        """Returns the rows of the transitions whose rewards are shown, or -1: int64[M, W]."""
         if shown.sums is None:
             rows, is_shown = self._places(shown.source, located)
             acted = np.where(is_shown, rows, -1)
@@ -168,12 +168,12 @@ class Relabelling:
 
     @staticmethod
     def _of_source(values: NDArray[Any], source: Source, located: Located) -> NDArray[Any]:
-        """What each row has, `[M]`, for the rows that a view presents."""
+        """Selects from `values`, `[M]`, the entries of the rows that a view presents."""
         every, shape = source.window.every, located.rows.shape
         return values if every == 1 or len(shape) == 1 else values.reshape(shape)[:, ::every].reshape(-1)
 
     def _places(self, source: Source, located: Located) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """The rows that a view shows, and where it does: elsewhere its fill stands."""
+        """Returns the rows that a view shows, and a mask of the places without fill."""
         if not source.is_plain:
             found = located.found[source.window]
             return found.rows, found.known > source.covers
@@ -186,7 +186,7 @@ class Relabelling:
     # ---- outside the lock ------------------------------------------------------------------------------------------
 
     def present(self, located: Located, found: Relabelled, out: dict[str, Any]) -> None:
-        """Show the goals, and copy what the functions are to see. A reading guard must be open."""
+        """Shows the goals, and copies the arguments of the functions. A reading guard must be open."""
         sets = [found.goals]
         for acted, reached in zip(found.acted, found.reached, strict=True):
             sets += [reached, acted.reshape(-1)]
@@ -215,7 +215,7 @@ class Relabelling:
         return places, runs.take(places // width if width > 1 else places)
 
     def finish(self, found: Relabelled, out: dict[str, Any]) -> None:
-        """Show the rewards for the goals: the user's functions tell them. Needs neither lock nor guard."""
+        """Computes the rewards for the goals with the user's functions, and shows them. Needs no lock and no guard."""
         # The places of `acted` where a reward for another goal is shown: those after which a row was looked up, in runs
         # that were not given up later.
         chosen = [
@@ -244,7 +244,7 @@ class Relabelling:
     def _arguments(
         self, found: Relabelled, chosen: list[NDArray[np.int64]]
     ) -> tuple[Any, Any, dict[str, Any]]:
-        """What the functions are given: `[K, ...]` each, the K transitions of all views one after another."""
+        """Returns the arguments of the functions, `[K, ...]` each, for the K transitions of all views in order."""
 
         def together(source: Source, number: int) -> Any:
             leaves = {}
@@ -266,12 +266,12 @@ class Relabelling:
 
 
 def _widened(values: NDArray[Any], width: int) -> NDArray[Any]:
-    """What each row has, for each place of its window."""
+    """Repeats the value of each row for each place of its window."""
     return values if width == 1 else np.repeat(values, width)
 
 
 def _shown(sources: Sequence[Source], rule: Hindsight) -> list[_Shown]:
-    """The views that show rewards, or flags that are told anew, by the transitions that they show them of."""
+    """Groups the views of rewards and recomputed flags by the transitions that they show."""
     found: dict[Any, _Shown] = {}
     for source in sources:
         view, column = source.view, source.columns.get("")
@@ -292,7 +292,7 @@ def _shown(sources: Sequence[Source], rule: Hindsight) -> list[_Shown]:
 
 
 def _reward_spec(signature: Signature, shown: Sequence[_Shown]) -> ArraySpec | None:
-    """What the reward function is to return for one transition; None where no view shows rewards."""
+    """Returns the spec of the reward function's result for one transition; None if no view shows rewards."""
     if not any(each.rewards for each in shown):
         return None
     spec = signature.columns["reward"]
@@ -302,10 +302,10 @@ def _reward_spec(signature: Signature, shown: Sequence[_Shown]) -> ArraySpec | N
 
 
 def _check_columns(goal: Source, *others: Source) -> None:
-    """Refuse what no stored row tells, and goals in the place of what is told of them.
+    """Refuses views that no stored column provides, and goals among the columns that goals decide.
 
     Raises:
-        SpecError: with the name.
+        SpecError: a view is refused; the message has its name.
     """
     for source in (goal, *others):
         if any(column in METADATA for column in source.columns.values()):
@@ -315,7 +315,7 @@ def _check_columns(goal: Source, *others: Source) -> None:
 
 
 def _check_alike(signature: Signature, goal: Source, achieved: Source) -> None:
-    """Refuse what was achieved as a goal if it does not look like one."""
+    """Refuses achieved goals whose shape or dtype differs from that of the goals."""
 
     def specs(source: Source) -> Mapping[str, ArraySpec]:
         return {leaf: signature.columns[column] for leaf, column in source.columns.items()}

@@ -1,4 +1,4 @@
-"""n-step returns of stored rows: discounted sums of rewards, and the rows that they lead to."""
+"""n-step returns of stored rows: discounted sums of rewards, and the rows of the next observations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if not cython.compiled:
     from headrace.store.layout import AHEAD, FINAL, LANES
 
     def number_at(records: GivenBytes, place: Int, kind: Int) -> Float:
-        """A number that stands in some bytes; the twin of what `returns.pxd` has in C."""
+        """Reads a number from bytes; the Python twin of the C function in `returns.pxd`."""
         dtype = np.dtype(KINDS[kind])
         return float(records[place : place + dtype.itemsize].view(dtype)[0])
 
@@ -24,21 +24,21 @@ if not cython.compiled:
 if TYPE_CHECKING:
     from headrace.store.store import Store
 
-# What a longer return needs after these the processor fetches by itself, and most episodes are over before a return of
-# thousands of steps is.
+# Rows to prefetch for one return. The processor fetches the following rows of a longer return by itself, and most
+# episodes end before a return of thousands of steps.
 _ASKED_STEPS = 16
 # Of numbers in records. A bool is read as a byte.
 KINDS = ("f4", "f8", "u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8")
 
 
 def kind_of(spec: ArraySpec) -> int:
-    """Which of `KINDS` the numbers of a column are; -1 where no return can be made of them."""
+    """Returns the index in `KINDS` of a column's dtype; -1 if no return can be computed from it."""
     name = "u1" if spec.dtype == np.bool_ else f"{spec.dtype.kind}{spec.dtype.itemsize}"
     return KINDS.index(name) if name in KINDS else -1
 
 
 def sum_dtype(store: Store) -> np.dtype[Any]:
-    """The dtype of sums of rewards: that of the rewards, if they are floats."""
+    """Returns the dtype of sums of rewards: the dtype of the rewards, if they are floats."""
     dtype = store.signature.columns["reward"].dtype
     return dtype if dtype.kind == "f" else np.dtype(np.float64)
 
@@ -47,8 +47,8 @@ class Returns:
     """The n-step transitions from rows of a store.
 
     Args:
-        store: whose signature `sources.check_transition` has accepted.
-        n_step: the most transitions that are put together.
+        store: its signature was accepted by `sources.check_transition`.
+        n_step: maximum number of transitions summed.
         gamma: the discount of one step.
     """
 
@@ -63,16 +63,16 @@ class Returns:
         self.n_step, self.gamma = n_step, gamma
 
     def add_up(self, rows: Longs, sums: Doubles, counts: Longs, found: Longs) -> int:
-        """The n-step transition from each row.
+        """Computes the n-step transition from each row.
 
         Args:
-            rows: int64[M]; -1 stands for an invented row.
-            sums: float64[2 * M], written: the return of each, then the discount of its bootstrap value.
-            counts: int64[M], written: how many transitions were put together.
-            found: int64[2 * M], written: the row of the last of them, or -1; then the row of the next observation.
+            rows: int64[M]; -1 for padding.
+            sums: float64[2 * M], written: the returns, then the discounts of their bootstrap values.
+            counts: int64[M], written: the number of transitions summed.
+            found: int64[2 * M], written: the row of the last transition, or -1; then the row of the next observation.
 
         Returns:
-            How many counts are 0.
+            The number of counts that are 0.
         """
         with cython.nogil:
             missing = self.add_up_into(rows, rows.shape[0], sums, counts, found, 0)
@@ -81,7 +81,7 @@ class Returns:
     def add_up_into(
         self, rows: Longs, count: Int, sums: Doubles, counts: Longs, found: Longs, last: Int
     ) -> Int:
-        """`add_up` of the first `count` rows, with the rows that it finds in `found[last:]`."""
+        """Does `add_up` for the first `count` rows, and writes the rows that it finds to `found[last:]`."""
         missing: Int = 0
         for index in range(min(AHEAD, count)):
             self._ask_for(rows[index])
@@ -115,7 +115,7 @@ class Returns:
         return missing
 
     def _ask_for(self, row: Int) -> None:
-        """Ask for the words and the records of a transition: each would be a wait of its own."""
+        """Prefetches the words and the records of a transition: each would be a separate cache miss."""
         if row < 0:
             return
         page = cython.cast(cython.uint, row) // cython.cast(cython.uint, self.window.page_rows)

@@ -1,4 +1,4 @@
-"""Views on stored rows: what `Replay.sample` presents.
+"""Views on stored rows, as presented by `Replay.sample`.
 
 A `SamplingPlan` is made once for a dict of views and a store. Sampling has two halves: `locate`, under the store's
 lock, follows lanes and links to row numbers; `present`, outside it, copies.
@@ -30,18 +30,18 @@ from headrace.views.view import View
 
 
 class SamplingPlan:
-    """How to present a dict of views, or every column as it is, from rows of a store.
+    """Plan for presenting a dict of views, or every column as it is, from rows of a store.
 
     Attributes:
-        fused: the same as tables for one kernel, if the views are simple enough.
-        is_copied_later: whether something is copied when the lock was given back, so that a guard is needed.
-        every: names and k of the views, and their masks, that present rows 0, k, 2k, ... of an item only.
+        fused: the plan as tables for one kernel, if the views are simple enough.
+        is_copied_later: whether data are copied after the lock is released, so that a guard is needed.
+        every: names and k of the views, and their masks, that present only rows 0, k, 2k, ... of an item.
         given_at_the_end: the columns with which it was planned.
-        ahead: how far the views look ahead.
+        ahead: look-ahead of the views.
 
     Args:
-        store: where the rows are.
-        views: name to view; None presents the signature's own tree.
+        store: of the rows.
+        views: maps names to views; None presents the signature's own tree.
         given_at_the_end: columns for which final rows were given a value.
 
     Raises:
@@ -112,12 +112,12 @@ class SamplingPlan:
     # ---- under the lock --------------------------------------------------------------------------------------------
 
     def locate(self, rows: NDArray[np.int64], *, padded: bool, random: np.random.Generator) -> Located:
-        """Find every row the views need. The store's lock must be held, and a reading guard open.
+        """Finds every row that the views need. The store's lock must be held, and a reading guard open.
 
         Args:
-            rows: int64[B] or int64[B, L], -1 where a row is invented.
-            padded: whether some are.
-            random: draws the goals of hindsight; of no use without.
+            rows: int64[B] or int64[B, L], -1 for padding.
+            padded: whether there is padding.
+            random: draws hindsight goals; ignored without hindsight.
         """
         located = Located(rows, padded, {}, {}, {})
         for sums, returns in self._returns.items():
@@ -169,7 +169,7 @@ class SamplingPlan:
     # ---- outside the lock ------------------------------------------------------------------------------------------
 
     def present(self, located: Located) -> Any:
-        """The tree of the batch: copies, `[B, ...]` or `[B, L, ...]`, a view's window axis after those.
+        """Returns the tree of the batch: copies `[B, ...]` or `[B, L, ...]`, with a view's window axis after those.
 
         A reading guard must be open.
         """
@@ -197,7 +197,7 @@ class SamplingPlan:
         return out if self._unflatten is None else self._unflatten(out)
 
     def finish(self, located: Located, data: Any) -> None:
-        """Computes what needs no guard: rewards for goals of hindsight, by the user's function."""
+        """Computes the rewards for hindsight goals with the user's function. Needs no guard."""
         if self._relabelling is not None:
             assert located.relabelled is not None
             self._relabelling.finish(located.relabelled, data)
@@ -211,7 +211,7 @@ class SamplingPlan:
 
 
 def _repeated(parts: Sequence[tuple[str, tuple[int, float], str]]) -> list[str]:
-    """The views that show what another shows already: each array of a batch is its own."""
+    """Returns the views that show the same as an earlier view: each array of a batch must be separate."""
     # Rules: replay B4
     seen: set[tuple[tuple[int, float], str]] = set()
     repeated = []

@@ -19,8 +19,8 @@ from headrace.views.view import View, fill_value
 
 # Columns that are known before acting, beside those whose final row was given a value (views V2).
 _PRE = ("observation", "state_in_", "t", "episode_id", "policy_version")
-# What is known of every row. A column of the signature may have such a name too, and then is the one that is meant; the
-# slash, with which no column begins, tells them apart.
+# Metadata of every row. A column of the signature with the same name takes precedence. No column begins with a slash,
+# so the slash tells them apart.
 METADATA = {
     "/t": ArraySpec((), np.int64),
     "/episode_id": ArraySpec((), np.int64),
@@ -29,7 +29,7 @@ METADATA = {
 
 
 class Window(NamedTuple):
-    """Views that look at the same places of rows share one call of the window function."""
+    """Offsets of a window; views with the same offsets share one call of the window function."""
 
     offsets: tuple[int, ...]
     acting_gives: bool
@@ -40,12 +40,12 @@ class Window(NamedTuple):
 
 @dataclass
 class Source:
-    """One view: where its numbers come from.
+    """One view and the source of its values.
 
     Attributes:
-        columns: name under the view ("" for the view itself) to column of the store.
-        fills: the fill of each, a row's shape.
-        build: puts a tree together from its leaves; None for a view of one column.
+        columns: maps a name under the view ("" for the view itself) to a column of the store.
+        fills: fill of each column, one row.
+        build: makes a tree of its leaves; None for a view of one column.
     """
 
     name: str
@@ -57,24 +57,24 @@ class Source:
 
     @property
     def sum_part(self) -> str:
-        """The number of an n-step return that this is: "reward", "discount" or "n"; "" for none."""
+        """The part of an n-step return that it shows: "reward", "discount" or "n"; "" for none."""
         # Rules: views V18
         view = self.view
         return view.part if isinstance(view, TransitionView) and view.part in SUM_PARTS else ""
 
     @property
     def is_last(self) -> bool:
-        """Whether it shows the last of the transitions that an n-step return puts together."""
+        """Whether it shows the last transition of an n-step return."""
         return isinstance(self.view, TransitionView) and self.view.part == "last"
 
     @property
     def covers(self) -> int:
-        """The fill stands where no more is known than this (`store.window`); "edge" shows the nearest value."""
+        """Fill threshold: values known no better than this (`store.window`) are filled; "edge" shows the nearest."""
         return UNKNOWN if isinstance(self.view.fill, str) and self.view.fill == "edge" else EDGE
 
     @property
     def is_plain(self) -> bool:
-        """Whether the row itself is presented, and nothing has to be filled that is not zeros in the store already."""
+        """Whether the row itself is presented, and the store already has zeros at the places to fill."""
         window = self.window
         return (
             window.offsets == (0,)
@@ -87,12 +87,12 @@ class Source:
 
 
 def source_of(signature: Signature, name: str, view: View, given_at_the_end: frozenset[str]) -> Source:
-    """Look up the columns of one view.
+    """Looks up the columns of one view.
 
     Args:
         signature: of the store.
         name: of the view.
-        view: what to present.
+        view: the view.
         given_at_the_end: columns for which final rows were given a value.
 
     Raises:
@@ -128,7 +128,7 @@ def _is_pre(path: str) -> bool:
 
 
 def _check_flags(name: str, view: View, acting_gives: bool) -> None:
-    """Refuse what stored rows cannot show, and a view for acting that looks ahead."""
+    """Refuses views that stored rows cannot show, and a view for acting that looks ahead."""
     # Rules: views V8
     if view.agent is not None:
         raise ValueError(
@@ -141,7 +141,7 @@ def _check_flags(name: str, view: View, acting_gives: bool) -> None:
 
 
 def _check_shift(name: str, view: View) -> None:
-    """Refuse offsets from what an n-step return places by itself."""
+    """Refuses a shift in views whose rows the n-step return determines."""
     # Rules: views V18
     if isinstance(view, TransitionView) and view.part != "next" and (view.has_window or view.offsets != (0,)):
         raise ValueError(
@@ -151,7 +151,7 @@ def _check_shift(name: str, view: View) -> None:
 
 
 def _columns(signature: Signature, name: str, path: str) -> dict[str, str]:
-    """The columns at or under a path: what stands below the path, to the column's name."""
+    """Maps the rest of the path, for each column at or under a path, to the column's name."""
     if path in signature.columns:
         return {"": path}
     below = {column[len(path) + 1 :]: column for column in signature.columns if column.startswith(f"{path}/")}
@@ -172,7 +172,7 @@ def _builder(
 
 
 def leaves_at(signature: Signature, path: str, values: Any) -> dict[str, Any]:
-    """Maps each column at or under a path to its part of `values`, which has the shape of what stands there."""
+    """Maps each column at or under a path to its part of `values`, a tree like the one at the path."""
     columns = _columns(signature, path, path)
     if "" in columns:
         return {columns[""]: values}
@@ -187,7 +187,7 @@ def _subtree(signature: Signature, path: str) -> Signature:
 def _fills(
     signature: Signature, name: str, path: str, fill: Any, specs: dict[str, ArraySpec]
 ) -> dict[str, NDArray[Any]]:
-    """The fill of each column of a view: a tree of them for a tree, or one value for all."""
+    """Returns the fill of each column of a view, given a tree of fills or one value for all."""
     by_leaf: Mapping[str, Any] = dict.fromkeys(specs, fill)
     if "" not in specs and isinstance(fill, Mapping | tuple | list):
         try:
@@ -217,10 +217,10 @@ def _told(shapes: Mapping[str, tuple[int, ...]]) -> str:
 
 
 def check_transition(signature: Signature) -> None:
-    """Refuse a signature without the scalar columns that n-step transitions are made of.
+    """Refuses a signature without the scalar columns that n-step transitions need.
 
     Raises:
-        SpecError: with the column.
+        SpecError: a column is missing or not a scalar; the message has its name.
     """
     for column in ("reward", "terminated", "truncated"):
         spec = signature.columns.get(column)

@@ -19,7 +19,7 @@ class TransitionView(View):
 
     Args:
         part: "reward", "next", "last", "discount" or "n".
-        n_step: the most transitions that are put together.
+        n_step: maximum number of transitions summed.
         gamma: the discount of one step.
 
     >>> transition(3, 0.9)["n"]
@@ -32,18 +32,18 @@ class TransitionView(View):
 
 
 def transition(n_step: int = 1, gamma: float = 0.99, frame_stack: int = 1) -> dict[str, View]:
-    """The views of an n-step transition, for `Replay.sample`.
+    """Returns the views of an n-step transition, for `Replay.sample`.
 
-    With m = the transitions really used (fewer than `n_step` at the end of an episode or of what is known):
+    Let m be the number of transitions summed (fewer than `n_step` at the end of an episode or of the stored rows):
     `observation`, `action` of row t; `reward` the sum of gamma**k * reward[t+k] over k < m; `next_observation` of row
     t + m; `terminated`, `truncated` of row t + m - 1; `discount` gamma**m, 0 after termination; `n` is m. A learner
     uses `reward + discount * value(next_observation)`.
 
-    A row whose next observation is not stored yet gives n = 0 and nothing to learn from: give the items of such a table
-    `ItemRule(..., lookahead=n_step)`, and none is drawn before what it needs is there.
+    A row whose next observation is not stored yet gives n = 0 and no target. With `ItemRule(..., lookahead=n_step)` an
+    item is made only when the steps that it needs are stored.
 
     Args:
-        n_step: the most transitions that are put together.
+        n_step: maximum number of transitions summed.
         gamma: the discount of one step.
         frame_stack: S > 1 presents `[S, ...]`, oldest first, the first observation repeated at the start.
 

@@ -1,4 +1,4 @@
-"""What to present at each step: a column, at one or several time offsets, with a fill where there is no value."""
+"""Views of steps: a column, at one or several time offsets, with a fill where there is no value."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ class View:
     """A declarative window over one column of a trajectory.
 
     Args:
-        data_col: the source column; a path presents one leaf or sub-tree. By default the name the view stands under.
-        space: a gymnasium space or `ArraySpec`: shape and dtype where no data can tell them.
+        data_col: the source column; a path presents one leaf or sub-tree. Default: the view's name.
+        space: a gymnasium space or `ArraySpec`: shape and dtype where there are no data.
         shift: time offsets: an int adds no axis; a sequence or `"from:to[:step]"`, both ends inclusive, adds one.
-        every: only rows 0, k, 2k, ... of what is presented.
-        fill: value of places without data: "zeros", "edge" (the nearest that the row may know), or a value.
-        used_for_compute_actions: None feeds it to the policy when it looks at nothing that is not known when acting;
-            False never; True as None, but a view that looks ahead is an error.
+        every: presents only rows 0, k, 2k, ... of an item.
+        fill: value of places without data: "zeros", a value, or "edge", the nearest value that may be known at the row.
+        used_for_compute_actions: None passes it to the policy if all its data are known before acting. False never
+            does. True does, and a view that looks ahead is an error.
         used_for_training: False leaves it out of training batches.
         mask: adds a bool column `<name>_mask`, True where the value is data.
-        agent: whose trajectory: None is the row's own, else an agent's id or a list of them.
-        hindsight: shows goals that were reached later, and rewards for them; `views.hindsight` sets it.
+        agent: the agent of the trajectory: None for the row's own, else an agent's id or a list of ids.
+        hindsight: shows goals reached later, and their rewards; `views.hindsight` sets it.
 
     Raises:
-        ValueError: an empty list, a range that is none or runs backwards, `every` < 1.
+        ValueError: an empty list; an invalid or descending range; `every` < 1.
         TypeError: a shift or an `every` that is a bool or a float.
 
     >>> View("observation", shift="-3:0", fill="edge").offsets
@@ -74,7 +74,7 @@ class View:
 
     @property
     def is_known_before_acting(self) -> bool:
-        """Whether its column is, whatever its name says."""
+        """Whether its column is known before acting, independent of the column's name."""
         # Rules: views V2
         return False
 
@@ -85,7 +85,7 @@ class View:
         return not isinstance(self.shift, int)
 
     def replace(self, **changes: Any) -> View:
-        """A copy with some arguments changed.
+        """Returns a copy with some arguments changed.
 
         >>> View("action").replace(shift=-1)
         View('action', shift=-1)
@@ -152,10 +152,10 @@ def _same(one: Any, other: Any) -> bool:
 def fill_value(
     view_name: str, fill: Any, shape: tuple[int, ...], dtype: np.dtype[Any]
 ) -> np.ndarray[Any, Any]:
-    """The fill of one column as an array of its dtype and row shape.
+    """Returns the fill of one column as an array of its dtype and row shape.
 
     Raises:
-        SpecError: a value that the dtype cannot hold, or of another shape.
+        SpecError: the dtype cannot hold the value, or the shape differs.
     """
     # Rules: views V6
     if isinstance(fill, str) and fill in ("zeros", "edge"):
@@ -163,7 +163,7 @@ def fill_value(
     given = as_array(fill, f"view {view_name!r}: fill")
     with np.errstate(all="ignore"):
         stored = (given if dtype.kind == "c" else given.real).astype(dtype)
-    # 0.1 rounds when it is stored as float32, and may; -1 as uint8 or 2.5 as an integer would be another number.
+    # Rounding 0.1 to float32 is allowed; -1 as uint8 or 2.5 as an integer would be a different number.
     if dtype.kind == "c" or (dtype.kind == "f" and given.dtype.kind != "c"):
         same = np.array_equal(np.isfinite(given), np.isfinite(stored))
     else:

@@ -1,4 +1,4 @@
-"""How a file descriptor of anonymous memory reaches another process."""
+"""Sending a file descriptor of anonymous memory to another process."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 
 def portable(descriptor: int) -> tuple[Callable[..., int], tuple[Any, ...]]:
-    """A function and its picklable arguments that give a descriptor of the same memory in the process that unpickles.
+    """Returns a function and picklable arguments that give a descriptor of the same memory in another process.
 
-    A process that multiprocessing is just starting inherits it. Elsewhere on this machine it is opened through the
-    process that has it, which must still be alive then and belong to the same user.
+    A process that multiprocessing is just starting inherits the descriptor. Any other process of this machine opens it
+    through this process, which must then still be alive and belong to the same user.
     """
     if context.get_spawning_popen() is not None:
         return _inherited, (reduction.DupFd(descriptor),)

@@ -13,15 +13,15 @@ from headrace.weights.layout import WeightLayout
 
 
 class FunctionalPolicy:
-    """Wraps `apply(params, observation)`, as JAX code has it, into a policy whose weights can be updated.
+    """Makes a policy with updatable weights from a function `apply(params, observation)`, as in JAX.
 
     Args:
-        apply: gives the actions `[n, ...]` (or what else a policy may return) for parameters and observations.
+        apply: returns the actions `[n, ...]` (or any other result of a policy) for parameters and observations.
         params: a pytree of arrays.
 
     Raises:
         TypeError: `apply` cannot be called.
-        SpecError: with the path of a parameter that is not an array.
+        SpecError: a parameter is not an array; the message has its path.
 
     >>> policy = FunctionalPolicy(lambda params, observation: observation @ params["w"], {"w": np.eye(2)})
     >>> policy(np.array([[1.0, 2.0]]))
@@ -41,7 +41,7 @@ class FunctionalPolicy:
         self.params = params
 
     def __call__(self, observation: Any) -> Any:
-        """What `apply` gives for the present parameters."""
+        """Returns the result of `apply` for the present parameters."""
         return self.apply(self.params, observation)
 
     def state_dict(self) -> Any:
@@ -49,17 +49,17 @@ class FunctionalPolicy:
         return self.params
 
     def load_state_dict(self, params: Any) -> None:
-        """Replaces the parameters by others of the same names, shapes and dtypes, on the devices of the present ones.
+        """Replaces the parameters by others of the same names, shapes and dtypes, on the same devices.
 
         Raises:
-            SpecError: with the path, where they differ; nothing is replaced.
+            SpecError: names, shapes or dtypes differ; the message has the path. Nothing is replaced.
         """
         new = self._layout.tree(self._layout.arrays(params))
         self.params = optree.tree_map(_as_before, self.params, new)
 
 
 def _as_before(old: Any, new: Any) -> Any:
-    """`new` as the kind of array that `old` is: a NumPy array would be moved to the device again at each call."""
+    """Converts `new` to the array type of `old`: a NumPy array would be moved to the device at each call."""
     torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
     if torch is not None and isinstance(old, torch.Tensor):
         tensor = new if isinstance(new, torch.Tensor) else torch.from_numpy(np.array(new))

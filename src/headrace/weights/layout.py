@@ -1,4 +1,4 @@
-"""Where each array of a set of weights lies in a slot of memory, and how arrays of other libraries get there."""
+"""Layout of a set of weights in a slot of memory, and conversion of arrays of other libraries."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Place:
     Attributes:
         path: keys from the root of the tree.
         offset: bytes from the start of the slot.
-        torch_dtype: the name of a torch dtype that NumPy lacks ("bfloat16"): stored as integers of the same width.
+        torch_dtype: name of a torch dtype that NumPy lacks ("bfloat16"), stored as integers of the same width.
     """
 
     path: tuple[Any, ...]
@@ -38,12 +38,12 @@ class Place:
         return path_name(self.path)
 
     def view(self, buffer: Any, start: int) -> NDArray[Any]:
-        """The array in the slot that begins at byte `start` of `buffer`."""
+        """Returns the array in the slot that begins at byte `start` of `buffer`."""
         return np.ndarray(self.shape, self.dtype, buffer=buffer, offset=start + self.offset)
 
 
 class WeightLayout:
-    """Names, shapes and dtypes of a pytree of arrays, and their places one after the other.
+    """Names, shapes, dtypes and offsets of the arrays of a pytree.
 
     Picklable. Paths may hold any keys (haiku's contain "/").
 
@@ -66,10 +66,10 @@ class WeightLayout:
         self.nbytes = max(offset, _ALIGNMENT)
 
     def arrays(self, weights: Any) -> list[NDArray[Any]]:
-        """The arrays of `weights` on the host in the order of `places`; nothing is copied that is there already.
+        """Returns the arrays of `weights` on the host in the order of `places`; copies only those of other devices.
 
         Raises:
-            SpecError: with the path, where names, shapes or dtypes differ.
+            SpecError: names, shapes or dtypes differ; the message has the path.
         """
         paths, leaves, _ = optree.tree_flatten_with_path(weights)
         by_path = dict(zip(paths, leaves, strict=True))
@@ -86,7 +86,7 @@ class WeightLayout:
         return [_checked(place, by_path[place.path]) for place in self.places]
 
     def tree(self, arrays: Iterable[NDArray[Any]]) -> Any:
-        """The pytree of these arrays. Those whose dtype only torch has become tensors."""
+        """Returns the pytree of these arrays. An array whose dtype only torch has becomes a tensor."""
         leaves = [_as_given(place, array) for place, array in zip(self.places, arrays, strict=True)]
         return optree.tree_unflatten(self._treedef, leaves)
 
@@ -97,7 +97,7 @@ def path_name(path: tuple[Any, ...]) -> str:
 
 
 def host_array(leaf: Any, name: str) -> tuple[NDArray[Any], str | None]:
-    """A leaf as a NumPy array in host memory, and the torch dtype where NumPy has no such dtype.
+    """Returns a leaf as a NumPy array in host memory, and its torch dtype if NumPy lacks the dtype.
 
     Raises:
         SpecError: it is not an array of numbers.

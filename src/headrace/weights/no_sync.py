@@ -1,4 +1,4 @@
-"""A scheme that moves nothing: for policies that never change, or that are kept up to date in another way."""
+"""A scheme without transfer, for policies that never change or are updated in another way."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class NoSync:
-    """Publishes nothing and receives nothing: the version stays 0. Both ends in one.
+    """Publisher and receiver that transfer nothing: the version stays 0.
 
     >>> scheme = NoSync()
     >>> scheme.publish({"w": 1.0}), scheme.receiver().read()
@@ -20,11 +20,11 @@ class NoSync:
         return 0
 
     def receiver(self) -> NoSync:
-        """A receiving end that never has anything new."""
+        """Returns this object, a receiver that never has a newer set."""
         return NoSync()
 
     def read(self) -> tuple[int, None]:
-        """Version 0 and no weights."""
+        """Returns version 0 and no weights."""
         return 0, None
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The weights of a policy: what `state_dict()` returns and `load_state_dict()` takes."""
+"""The weights of a policy: the pytree of `state_dict()` and `load_state_dict()`."""
 
 # Rules: collectors CP4
 
@@ -18,7 +18,7 @@ def has_weights(policy: Any) -> bool:
 
 
 def read_weights(policy: Any) -> Any:
-    """The weights of a policy, as a pytree of arrays. They may be the policy's own: publish or copy them.
+    """Returns the weights of a policy as a pytree of arrays. They may be the policy's own: publish or copy them.
 
     Raises:
         TypeError: the policy has no `state_dict`.
@@ -30,11 +30,11 @@ def read_weights(policy: Any) -> Any:
 
 
 def apply_weights(policy: Any, weights: Any) -> None:
-    """Puts weights into a policy, in place.
+    """Replaces the weights of a policy, in place.
 
     Args:
-        policy: a torch module (arrays become tensors on the way), or anything with `load_state_dict`.
-        weights: as `read_weights` gives them.
+        policy: a torch module (its arrays are converted to tensors), or any object with `load_state_dict`.
+        weights: as returned by `read_weights`.
 
     Raises:
         TypeError: the policy has no `load_state_dict`.
@@ -48,13 +48,13 @@ def apply_weights(policy: Any, weights: Any) -> None:
 
 
 def is_torch_module(policy: Any) -> bool:
-    """Whether this is a torch module. Where torch is not loaded there is none, and it is not loaded to find out."""
+    """Whether this is a torch module. Does not load torch: without it there is no torch module."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(policy, torch.nn.Module)
 
 
 def as_tensors(weights: Any) -> Any:
-    """A dict of arrays as a dict of torch tensors over the same memory; what is a tensor already stays."""
+    """Converts a dict of arrays to torch tensors over the same memory; tensors stay as they are."""
     torch = sys.modules["torch"]
     return {
         name: value

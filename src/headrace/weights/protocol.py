@@ -1,4 +1,4 @@
-"""The two ends of a way for weights to travel."""
+"""Interfaces of publishers and receivers of weights."""
 
 from __future__ import annotations
 
@@ -7,44 +7,44 @@ from typing import Any, Protocol, runtime_checkable
 
 @runtime_checkable
 class WeightReceiver(Protocol):
-    """Where weights arrive."""
+    """Receiver of weights."""
 
     @property
     def version(self) -> int:
-        """The number of the newest set; cheap enough to ask at every step."""
+        """Version of the newest set; cheap enough to read at every step."""
         ...
 
     def read(self) -> tuple[int, Any]:
-        """The newest complete set and its number. The arrays are the caller's own."""
+        """Returns the version of the newest complete set, and the set. The arrays belong to the caller."""
         ...
 
     def close(self) -> None:
-        """Gives back what the receiver holds. More calls do nothing."""
+        """Releases the receiver's memory. Further calls do nothing."""
         ...
 
 
 @runtime_checkable
 class WeightScheme(Protocol):
-    """Where weights are published."""
+    """Publisher of weights."""
 
     @property
     def version(self) -> int:
-        """The number of the newest set."""
+        """Version of the newest set."""
         ...
 
     def publish(self, weights: Any, *, version: int | None = None) -> int:
-        """Makes `weights` the newest set and returns its number; afterwards the caller may change its arrays.
+        """Makes `weights` the newest set and returns its version. After the call the caller may change its arrays.
 
         Args:
             weights: a pytree of arrays with the names, shapes and dtypes of the first.
-            version: its number, larger than the last one. None: the next one.
+            version: its number, larger than the last one; None for the next number.
         """
         ...
 
     def receiver(self) -> WeightReceiver:
-        """A receiving end; it can be sent to another process."""
+        """Returns a receiver, which can be sent to another process."""
         ...
 
     def close(self) -> None:
-        """Ends publishing. What was published stays readable at the receivers that exist."""
+        """Ends publishing. Existing receivers can still read the last set."""
         ...

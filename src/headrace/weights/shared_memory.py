@@ -6,12 +6,12 @@ Two slots hold the last two sets. The publisher writes the slot that does not ho
     copy the arrays
     stamp[slot] = k          it holds publication k
     newest = k               k decides the slot: k % 2
-    version = v              written last: who sees it finds the set
+    version = v              written last: a reader that sees v finds the set
 
-A reader takes slot `newest % 2`, copies it, and looks at its stamp before and after; where the two differ from `newest`
-the publisher was two sets ahead meanwhile, and it reads again. Nobody holds a lock in the memory, so a reader or a
-publisher can be killed at any moment: the newest complete set stays readable. (The idea is Lamport's, "Concurrent
-reading and writing", 1977, as sequence locks use it.)
+A reader copies slot `newest % 2` and reads its stamp before and after the copy. If one of them differs from `newest`,
+the publisher has published two further sets meanwhile, and the reader copies again. There is no lock in the memory, so
+a reader or a publisher may be killed at any moment: the newest complete set stays readable. (See L. Lamport,
+"Concurrent reading and writing", 1977; sequence locks use the same idea.)
 """
 
 # Rules: collectors CW7
@@ -38,12 +38,12 @@ from headrace.weights.layout import WeightLayout
 # Places of the 64-bit integers of the header, each on a cache line of its own.
 _VERSION, _NEWEST, _STAMP, _SLOT_VERSION = 0, 8, (16, 24), (32, 40)
 _HEADER = 4096
-# A set is overtaken where copying it takes as long as publishing one; that this goes on so long is an accident.
+# A set is overtaken if copying it takes as long as publishing one; ten seconds of this are not expected.
 _READ_SECONDS = 10.0
 
 
 class SharedMemory:
-    """The publishing end: the default scheme between processes of one machine.
+    """Publisher of the default scheme between processes of one machine.
 
     The first set is published at once as version 0.
 
@@ -51,8 +51,8 @@ class SharedMemory:
         weights: a pytree of arrays (NumPy, torch, JAX); its names, shapes and dtypes are those of all later sets.
 
     Raises:
-        SpecError: with the path of a leaf that is not an array.
-        Unsupported: on another system than Linux.
+        SpecError: a leaf is not an array; the message has its path.
+        Unsupported: the system is not Linux.
 
     >>> scheme = SharedMemory({"w": np.zeros(2)})
     >>> receiver = scheme.receiver()
@@ -81,7 +81,7 @@ class SharedMemory:
         self._lock = threading.Lock()
         arrays = self._layout.arrays(weights)
         self._write(arrays, 0)
-        # The second slot too: its memory is taken now, not in the first publication that somebody waits for.
+        # The second slot too, so that its memory is allocated now and not in a later `publish`.
         self._write(arrays, 0)
 
     @property
@@ -91,20 +91,20 @@ class SharedMemory:
         return self._last_version
 
     def publish(self, weights: Any, *, version: int | None = None) -> int:
-        """Makes `weights` the newest set. It waits for no reader; afterwards the caller may change its arrays.
+        """Makes `weights` the newest set without waiting for readers. After the call the caller may change its arrays.
 
         Args:
-            weights: a pytree of arrays as the first one.
-            version: its number, larger than the last one. None: the next one.
+            weights: a pytree of arrays like the first one.
+            version: its number, larger than the last one; None for the next number.
 
         Returns:
             The number.
 
         Raises:
-            SpecError: with the path, where names, shapes or dtypes differ; nothing is published.
-            ValueError: a number that is not larger than the last.
+            SpecError: names, shapes or dtypes differ; the message has the path. Nothing is published.
+            ValueError: `version` is not larger than the last one.
             Closed: after `close`.
-            RuntimeError: in a process that was forked from the publisher's.
+            RuntimeError: this process was forked from the publisher's process.
         """
         self._home.check()
         arrays = self._layout.arrays(weights)
@@ -121,7 +121,7 @@ class SharedMemory:
             return version
 
     def receiver(self) -> SharedMemoryReceiver:
-        """A new receiving end. Pickle it to another process of this machine, or use it here.
+        """Returns a new receiver. Pickle it to another process of this machine, or use it here.
 
         Raises:
             Closed: after `close`.
@@ -132,7 +132,7 @@ class SharedMemory:
             return SharedMemoryReceiver.from_fd(os.dup(self._descriptor), self._layout)
 
     def close(self) -> None:
-        """Gives the memory back. Receivers that exist can still read the last set."""
+        """Releases the memory. Existing receivers can still read the last set."""
         with self._alone():
             if self._closed:
                 return
@@ -143,7 +143,7 @@ class SharedMemory:
             os.close(self._descriptor)
 
     def _alone(self) -> AbstractContextManager[object]:
-        """The lock; in a forked child nothing, as a thread of the parent may have held it."""
+        """Returns the lock, or in a forked child nothing: a thread of the parent may have held the lock."""
         return nullcontext() if self._home.is_elsewhere else self._lock
 
     def __enter__(self) -> SharedMemory:
@@ -176,9 +176,9 @@ class SharedMemory:
 
 
 class SharedMemoryReceiver:
-    """The receiving end of `SharedMemory`. It cannot change the memory.
+    """Receiver of `SharedMemory`. It cannot change the memory.
 
-    Get it from `SharedMemory.receiver`; pickling it takes the descriptor along.
+    `SharedMemory.receiver` makes it. Pickling it sends the descriptor along.
     """
 
     def __init__(self, descriptor: int, layout: WeightLayout) -> None:
@@ -191,7 +191,7 @@ class SharedMemoryReceiver:
 
     @classmethod
     def from_fd(cls, descriptor: int, layout: WeightLayout) -> SharedMemoryReceiver:
-        """A receiving end over a descriptor that came in another way (over a Unix socket); it owns it from here on."""
+        """Returns a receiver for a descriptor that was sent in another way (over a Unix socket), and owns it."""
         return cls(descriptor, layout)
 
     @property
@@ -213,11 +213,11 @@ class SharedMemoryReceiver:
             raise Closed("this receiver is closed") from None
 
     def read(self) -> tuple[int, Any]:
-        """The newest complete set, copied out, and its number.
+        """Returns the version of the newest complete set, and a copy of the set.
 
         Raises:
             Closed: after `close`.
-            DeadlineExceeded: for ten seconds each set was replaced while it was copied.
+            DeadlineExceeded: each set was replaced while it was copied, for ten seconds.
         """
         end = time.monotonic() + _READ_SECONDS
         while (newest := self.try_read()) is None:
@@ -229,7 +229,7 @@ class SharedMemoryReceiver:
         return newest
 
     def try_read(self) -> tuple[int, Any] | None:
-        """As `read`; None where the publisher replaced the set twice while it was copied: there is a newer one.
+        """Reads once like `read`; returns None if the publisher replaced the set twice meanwhile.
 
         Raises:
             Closed: after `close`.
@@ -286,11 +286,11 @@ register_at_fork(after_in_child=_renew_fence)
 
 
 def memory_fence() -> None:
-    """Keeps the reads and writes before it before those after it, as other processors see them.
+    """Orders the reads and writes before the call before those after it, for other processors.
 
-    Processors other than x86 may reorder plain writes. Taking and giving back a lock twice is two release-acquire
-    pairs, which is a full fence, and the only one that Python offers. The lock is of this process and never waited for
-    longer than that.
+    Processors other than x86 may reorder plain writes. Taking and releasing a lock twice is two release-acquire pairs,
+    which is a full fence, and the only fence in Python. The lock belongs to this process and is held for this moment
+    only.
     """
     with _FENCE:
         pass

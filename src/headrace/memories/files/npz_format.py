@@ -29,7 +29,7 @@ def check_dtypes(tensors: Mapping[str, torch.Tensor]) -> None:
 
 def write(stream: IO[bytes], tensors: Mapping[str, torch.Tensor], written: Written) -> None:
     """Write whole storages and their header."""
-    # Not np.savez: its own arguments would hide tensors that are named like them ("file").
+    # np.savez is not used, because its argument "file" would hide a tensor of this name.
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
         for name, tensor in {**tensors, RESERVED_NAME: header(written)}.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
@@ -37,10 +37,10 @@ def write(stream: IO[bytes], tensors: Mapping[str, torch.Tensor], written: Writt
 
 
 def read(path: Path, num_envs: int) -> Snapshot:  # noqa: ARG001 - the file says it
-    """Read such a file; no pickled object is taken.
+    """Reads such a file; pickled objects are refused.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the file is not a memory's npz file.
     """
     try:
         with np.load(path, allow_pickle=False) as archive:

@@ -1,4 +1,4 @@
-"""What a file of a memory says: its rows, and where the head was."""
+"""Contents of a memory's file: its rows, and the position of the head."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Rows `(n, *size)` in the order of storage, what of them is written, and dtypes for new tensors."""
+    """Rows `(n, *size)` in the order of storage, the part of them that is written, and dtypes for new tensors."""
 
     rows: Mapping[str, torch.Tensor]
     written: Written
@@ -23,7 +23,7 @@ class Snapshot:
 
 
 def header(written: Written) -> torch.Tensor:
-    """The int64[6] that says how to read the tensors beside it."""
+    """Returns the header, int64[6], that describes the tensors stored with it."""
     row, env = divmod(written.flat, written.num_envs)
     return torch.tensor(
         [_VERSION, written.memory_size, written.num_envs, row, env, written.filled], dtype=torch.int64
@@ -41,7 +41,7 @@ def from_storages(tensors: dict[str, torch.Tensor], origin: object) -> Snapshot:
         origin: the file, for messages.
 
     Raises:
-        ValueError: no such tensors.
+        ValueError: the tensors are not those of a memory.
     """
     head = tensors.pop(RESERVED_NAME, None)
     if head is None and not tensors:

@@ -1,1 +1,1 @@
-"""From drawn items to a batch: what views show of them, found under the lock and copied outside it."""
+"""From drawn items to a batch: rows are found under the lock and copied outside it, through views."""

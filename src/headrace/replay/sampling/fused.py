@@ -1,9 +1,9 @@
-"""A batch in one call: draw, find the rows, copy what is small.
+"""A fused batch: one call draws the items, finds the rows and copies small columns.
 
-For items that stay when they are sampled and views of columns at offsets of each row: the usual batch of a few hundred
-transitions. It takes the lock once and copies records under it: that is over in less time than a guard for readers
-takes to open and close. Wide columns are copied afterwards, without the lock. tests/replay/test_fused.py compares it
-with the general way.
+It serves items that stay when they are sampled, and views of columns at offsets of each row: the usual batch of a few
+hundred transitions. It takes the lock once and copies records under it, in less time than a reading guard takes to open
+and close. Wide columns are copied afterwards, without the lock. tests/replay/test_fused.py compares it with the general
+path.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from headrace.views.fused import LAST, FusedViews
 from headrace.views.returns import Returns
 
 LARGEST = 1 << 18
-"""Bytes of a stretch that is filled under the lock: some tens of microseconds."""
-# Of each row that is looked for: its number, and whether it is known.
+"""Largest buffer, in bytes, that is filled under the lock: some tens of microseconds."""
+# Bytes for each row that is looked up: its number, and whether it is known.
 _ROW_NBYTES = 9
 # The arguments of `SampleInfo`.
 _NUMBERS = ("keys", "probabilities", "sizes", "priorities", "times")
 
 
 def may_be_small(views: FusedViews, batch: int, length: int) -> bool:
-    """Whether a stretch for so many items may be small: it need not be laid out to know that most large ones are not.
+    """Whether the buffer of `batch` items may be small. It rules out most large ones before their layout is made.
 
-    NumPy cannot describe those above 2 GiB.
+    NumPy cannot describe a buffer above 2 GiB.
     """
     shown = 1 + sum(len(window.offsets) for window in views.windows)
     return batch * length * shown * _ROW_NBYTES <= LARGEST
@@ -47,14 +47,14 @@ class FusedBatches:
 
     Args:
         store: of the steps.
-        pool: of the stretches.
-        views: what is shown.
-        batch, length: items of so many rows.
-        sequences: whether there is an axis for them.
+        pool: of the buffers.
+        views: the views to present.
+        batch, length: number of items, and rows of each.
+        sequences: whether there is an axis for the rows.
 
     Attributes:
         batch, length, sequences: as above.
-        is_small: whether such a stretch may be filled under the lock.
+        is_small: whether a buffer may be filled under the lock.
     """
 
     def __init__(
@@ -84,15 +84,15 @@ class FusedBatches:
         self._wide = [(store.columns[column], names) for column, names in wide.items()]
 
     def sample(self, items: Items) -> tuple[NDArray[np.uint8], int] | None:
-        """A batch's stretch of memory, and at how many places nothing is known.
+        """Returns the buffer of a new batch, and the number of its unknown values.
 
-        The lock must be held, and such a stretch be small.
+        The lock must be held, and `is_small` be true.
 
         Args:
             items: of the table.
 
         Returns:
-            None if the items have other windows, and nothing is drawn.
+            None if the items have other windows; then nothing was drawn.
         """
         if self._store.has_dropped:
             self._store.reclaim()
@@ -105,16 +105,16 @@ class FusedBatches:
 
     @property
     def ahead(self) -> int:
-        """At how many of those places nothing is known of what comes after a row, in the batch drawn last."""
+        """Number of unknown values after their rows, in the batch drawn last."""
         return self._kernel.ahead
 
     def rows(self, out: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """Returns the numbers of the items' rows, int64[B * L], of a stretch where something is missing."""
+        """Returns the row numbers of the items, int64[B * L], from a buffer with unknown values."""
         rows: NDArray[np.int64] = np.ndarray((), self._block, out)["found"][: self.batch * self.length]
         return rows
 
     def present(self, out: NDArray[np.uint8], missing: int) -> ReplaySample:
-        """The stretch as a batch. With views of wide columns a guard must be open since before it was drawn."""
+        """Returns a buffer as a batch. With views of wide columns a guard must be open since before the draw."""
         data = self._shown.over(out)
         for column, names in self._wide:
             copies = gather(column, [data[name] for name in names], self._pool)

@@ -1,4 +1,4 @@
-"""The kernel of a batch in one call (`replay.sampling.fused`)."""
+"""The kernel of fused batches (`replay.sampling.fused`)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if not cython.compiled:
     # The words of a move out of the room to work in, in bytes.
     TO, FROM, NBYTES = range(3)
     MOVE_WORDS = 3
-    # What `sample` returns where it has drawn nothing.
+    # Results of `sample` that mean that nothing was drawn.
     OTHER_WINDOWS, PAGES_FREED = -1, -2
 
 if TYPE_CHECKING:
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 class FusedKernel:
     """Draws the items of a batch, finds their rows and copies the records, for batches of one shape.
 
-    It has one room to work in, for it is called with the replay's lock held.
+    It has one scratch buffer, because it is called with the replay's lock held.
 
     Args:
         store: of the rows.
         layout: of the batches.
-        returns: puts transitions together; None where no view shows any.
+        returns: computes n-step transitions; None if no view shows them.
 
     Attributes:
-        ahead: at how many places of the latest batch nothing is known of what comes after a row.
+        ahead: number of unknown values after their rows, in the latest batch.
     """
 
     def __init__(self, store: Store, layout: FusedLayout, returns: Returns | None) -> None:
@@ -66,16 +66,16 @@ class FusedKernel:
         self.found, self.known = parts["found"], parts["known"]
 
     def sample(self, items: Items, out: Bytes) -> int:
-        """Draw the items, find their rows and copy the records.
+        """Draws the items, finds their rows and copies the records.
 
         Args:
             items: of the table.
-            out: uint8[layout.nbytes], written: what `layout.block` says. The row numbers stand there only if something
-                is missing or a column is wide.
+            out: uint8[layout.nbytes], written: the fields of `layout.block`. Row numbers are written only if a value is
+                unknown or a column is wide.
 
         Returns:
-            At how many places nothing is known; or, with nothing drawn: OTHER_WINDOWS, if the items have others than
-            the layout says; PAGES_FREED, if windows might still lead into pages that were given back.
+            The number of unknown values; or, if nothing was drawn: OTHER_WINDOWS, if the windows of the items differ
+            from the layout; PAGES_FREED, if windows might still lead into freed pages.
         """
         if self.window.freed[self.window.freed.shape[0] - 1]:
             return PAGES_FREED
@@ -88,7 +88,7 @@ class FusedKernel:
         return missing
 
     def _fits(self, items: Items) -> Bool:
-        """Whether all items have as many rows, and are presented, as the layout says."""
+        """Whether the layout fits: the length of all items, and their presentation."""
         return (
             items.windows.shape[0] == 0
             and items.common_window[REAL] == self.length

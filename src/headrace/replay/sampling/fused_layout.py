@@ -1,4 +1,4 @@
-"""Where each field of a batch stands in its memory, and in the scratch memory of the fused kernel."""
+"""Layout of a fused batch in its buffer, and of the kernel's scratch buffer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headrace.views.returns import sum_dtype
 
 _LINE = 64
 _INTEGER, _FLOAT, _BYTE = np.dtype(np.int64), np.dtype(np.float64), np.dtype(np.uint8)
-# The numbers of an item that a batch tells.
+# The properties of an item that a batch reports.
 _NUMBERS = {
     "keys": np.dtype(np.uint64),
     "probabilities": _FLOAT,
@@ -28,21 +28,21 @@ _NUMBERS = {
 
 
 class FusedLayout(NamedTuple):
-    """How batches of one shape are made.
+    """Layout of batches of one shape.
 
     Attributes:
-        batch, length: items of so many rows.
-        has_axis: whether columns are presented as `[B, L, ...]`, and not `[B, ...]`.
-        has_wide: whether columns are shown that are no part of the records.
-        block: the fields of a batch: the numbers of its items by their names, sums as "sum:reward", views as "/" and
-            their name. "found" and "known", all row numbers and what is known there, are written where something is
-            missing or a column is wide; that column's field is the numbers of its rows, which several views may share.
-        scratch: the fields of the kernel's room to work in.
+        batch, length: number of items, and rows of each.
+        has_axis: whether columns are presented as `[B, L, ...]`, and not as `[B, ...]`.
+        has_wide: whether columns are shown that are not fields of the records.
+        block: the fields of a batch: the properties of its items by name, sums as "sum:reward", views as "/" and their
+            name. "found" and "known", all row numbers and their status, are written if a value is unknown or a column
+            is wide. The field of a wide column holds row numbers, which several views may share.
+        scratch: the fields of the kernel's scratch buffer.
         windows: int64[W, WINDOW_WORDS], see `fused_kernel`.
-        offsets: int64[...], those of all windows.
+        offsets: int64[...], of all windows.
         fields: for `copy_fields`.
-        moves: int64[M, MOVE_WORDS], from the room to the batch.
-        row_moves: those of "found" and "known".
+        moves: int64[M, MOVE_WORDS], from the scratch buffer to the batch.
+        row_moves: moves of "found" and "known".
     """
 
     batch: int
@@ -59,7 +59,7 @@ class FusedLayout(NamedTuple):
 
 
 def fused_layout(store: Store, views: FusedViews, batch: int, length: int, *, has_axis: bool) -> FusedLayout:
-    """Lay out batches of `batch` items of `length` rows."""
+    """Returns the layout of batches of `batch` items of `length` rows."""
     rows = batch * length
     leading = (batch, length) if has_axis else (batch,)
     # The rows themselves; where sums are, the last rows of their transitions and those after them; those of windows.
@@ -91,7 +91,7 @@ def fused_layout(store: Store, views: FusedViews, batch: int, length: int, *, ha
 
 
 class _Fields:
-    """Collects the fields of a stretch."""
+    """Collects the fields of a buffer."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -100,24 +100,24 @@ class _Fields:
         self._end = 0
 
     def add(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
-        """One more field, at the next line of the cache; returns where."""
+        """Adds a field at the next cache line; returns its offset in bytes."""
         begin = -(-self._end // _LINE) * _LINE
         self.add_at(begin, name, dtype, shape)
         self._end = begin + prod(shape) * dtype.itemsize
         return begin
 
     def add_at(self, begin: int, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-        """A field over those that are there."""
+        """Adds a field that overlaps existing ones."""
         self.names.append(name)
         self._formats.append((dtype, shape))
         self._offsets.append(begin)
 
     def begin_of(self, name: str) -> int:
-        """Where a field begins."""
+        """Returns the offset of a field in bytes."""
         return self._offsets[self.names.index(name)]
 
     def made(self) -> np.dtype[Any]:
-        """All of them side by side."""
+        """Returns the structured dtype of all fields."""
         found: Any = {
             "names": self.names,
             "formats": self._formats,
@@ -129,7 +129,7 @@ class _Fields:
 
 
 def _windows(views: FusedViews, rows: int, place: int) -> tuple[NDArray[np.int64], int]:
-    """The table of windows whose row numbers begin at `place`, and how many row numbers there are in all."""
+    """Returns the table of windows whose row numbers begin at `place`, and the total number of row numbers."""
     table = np.zeros((len(views.windows), WINDOW_WORDS), np.int64)
     begin = 0
     for number, window in enumerate(views.windows):
@@ -144,7 +144,7 @@ def _windows(views: FusedViews, rows: int, place: int) -> tuple[NDArray[np.int64
 def _place_views(
     store: Store, views: FusedViews, windows: NDArray[np.int64], into: _Fields, leading: tuple[int, ...]
 ) -> NDArray[np.int64]:
-    """The table for `copy_fields`; the field of a wide column's view holds the numbers of its rows."""
+    """Returns the table for `copy_fields`; the field of a wide column's view holds row numbers."""
     rows = prod(leading)
     small = [view for view in views.views if not view.is_wide]
     table = fields(record_layout(store.signature), [(view.column, view.spec.nbytes) for view in small])
@@ -165,7 +165,7 @@ def _place_views(
 
 
 def _scratch(store: Store, batch: int, summed: int, count: int) -> np.dtype[Any]:
-    """The room to work in, for `batch` items of which `summed` rows begin transitions, and `count` row numbers."""
+    """Returns the scratch dtype for `batch` items with `summed` n-step transitions, and `count` row numbers."""
     into = _Fields()
     for name in ("keys", "probabilities", "priorities"):
         into.add(name, _NUMBERS[name], (batch,))
@@ -174,7 +174,7 @@ def _scratch(store: Store, batch: int, summed: int, count: int) -> np.dtype[Any]
     into.add_at(integers + 8 * batch * SIZE, "sizes", _INTEGER, (batch,))
     sums = into.add("sums", _FLOAT, (2 * summed,))
     dtype = sum_dtype(store) if summed else _FLOAT
-    # The same as floats of 32 bits, if rewards are.
+    # The sums as 32-bit floats, if rewards are.
     singles = into.add("singles", np.dtype(np.float32), (2 * summed if dtype == np.float32 else 0,))
     shown = singles if dtype == np.float32 else sums
     into.add_at(shown, "sum:reward", dtype, (summed,))
@@ -186,7 +186,7 @@ def _scratch(store: Store, batch: int, summed: int, count: int) -> np.dtype[Any]
 
 
 def _moves(names: list[str], block: np.dtype[Any], scratch: np.dtype[Any]) -> NDArray[np.int64]:
-    """Where these fields go, where they come from, and their bytes."""
+    """Returns the destination, source and bytes of these fields."""
     places = [
         (_field(block, name)[1], _field(scratch, name)[1], _field(block, name)[0].itemsize) for name in names
     ]

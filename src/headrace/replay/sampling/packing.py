@@ -1,4 +1,4 @@
-"""Items of different lengths without their padding: one after another, with their lengths."""
+"""Packing: the rows of items of different lengths one after another, without padding."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class PackedBatch:
     """The rows of a batch's items, one item after another; made by `ReplaySample.pack`.
 
     Attributes:
-        data: the batch's tree, leaves `[sum(lengths), ...]`; those of views with `every=k`, which have fewer rows of
-            each item, `[sum(ceil(lengths / k)), ...]`.
+        data: the batch's tree with leaves `[sum(lengths), ...]`; views with `every=k` have fewer rows of each item,
+            `[sum(ceil(lengths / k)), ...]`.
         lengths: int64[B], rows of each item.
-        info: what is known of the items.
+        info: keys, priorities and so on of the items.
         layout: of the batch that was packed.
     """
 
@@ -48,23 +48,22 @@ class PackedBatch:
 
     @property
     def offsets(self) -> NDArray[np.int64]:
-        """int64[B + 1]: where each item begins, and where the last one ends; `cu_seqlens` of attention kernels."""
+        """int64[B + 1]: the start of each item, and the end of the last one; `cu_seqlens` of attention kernels."""
         return np.concatenate([[0], np.cumsum(self.lengths)])
 
     @property
     def mask(self) -> NDArray[np.bool_]:
-        """bool[B, L], True where there is a row: which of the places of `pad` are no padding."""
+        """bool[B, L], True where the result of `pad` has a row."""
         return np.arange(self.layout.length or 1) < self.lengths[:, None]
 
     def pad(self, values: Any) -> Any:
-        """Leaves of packed rows as `[B, L, ...]`, zeros where there is no row: the way back.
+        """Returns packed rows as `[B, L, ...]`, with zeros as padding: the inverse of packing.
 
         Args:
-            values: a tree of arrays or tensors `[sum(lengths), ...]`, such as `data`, or losses that were computed
-                from it.
+            values: a tree of arrays or tensors `[sum(lengths), ...]`, such as `data`, or losses computed from it.
 
         Raises:
-            ValueError: a leaf with another number of rows.
+            ValueError: a leaf has another number of rows.
         """
         if self.layout.length is None:
             return values
@@ -82,7 +81,7 @@ class PackedBatch:
 
 
 def pack(batch: Any) -> PackedBatch:
-    """Take the padding out of a batch: a `ReplaySample`, or one of tensors with the same attributes."""
+    """Removes the padding of a `ReplaySample`, or of a batch of tensors with the same attributes."""
     length, every = batch.layout
     count = len(batch.info.keys)
     if batch.mask is not None:
@@ -102,7 +101,7 @@ def pack(batch: Any) -> PackedBatch:
 
 
 def _map_named(tree: Any, every: tuple[tuple[str, int], ...], function: Callable[..., Any]) -> Any:
-    """`map_leaves`, where the leaves of some views are told that they have every k-th row only."""
+    """Maps leaves like `map_leaves`, and passes k for the leaves of views that have every k-th row only."""
     if not every or not isinstance(tree, dict):
         return map_leaves(partial(function, every=1), tree)
     every_of = dict(every)

@@ -1,4 +1,4 @@
-"""What a sample gives: data, what is known of its items, and which rows are real."""
+"""A sampled batch: data, facts about its items, and the mask of real rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SampleInfo:
 
 
 class ColumnsByName:
-    """Gives a batch the parts of its `data` by their names."""
+    """Access to the parts of a batch's `data` by name."""
 
     __slots__ = ()
     data: Any
@@ -43,7 +43,7 @@ class ColumnsByName:
         """Returns a column or view of `data`; a path such as "observation/camera" returns that leaf or sub-tree.
 
         Raises:
-            KeyError: there is none; names those there are.
+            KeyError: no such part; the message has the known names.
         """
         if not isinstance(name, str):
             raise TypeError(
@@ -61,9 +61,9 @@ class ReplaySample(ColumnsByName):
     Attributes:
         data: the signature's tree, or a dict of views; leaves `[B, ...]` for items of one step, `[B, L, ...]` for
             longer ones, L being the longest item of the batch. `batch["observation/camera"]` reads a part of it.
-        info: what is known of the items.
-        mask: bool[B, L], True where there is a real row; None where every row is.
-        layout: what the shapes do not tell, for `pack`.
+        info: keys, priorities and so on of the items.
+        mask: bool[B, L], True for real rows; None if no row is padding.
+        layout: the lengths of the items, for `pack`.
     """
 
     # Rules: replay B4
@@ -74,7 +74,7 @@ class ReplaySample(ColumnsByName):
     layout: BatchLayout = ONE_STEP
 
     def pack(self) -> PackedBatch:
-        """The rows without their padding, one item after another: leaves `[sum(lengths), ...]`, and the lengths.
+        """Returns the rows without padding, one item after another: leaves `[sum(lengths), ...]`, and the lengths.
 
         >>> import numpy as np
         >>> info = SampleInfo(*np.zeros((5, 2)))

@@ -1,4 +1,4 @@
-"""From a table's items to a batch: plans of views are kept, rows are found and copied out."""
+"""From a table's items to a batch: keeps plans of views, finds rows and copies them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from headrace.views.located import Located
 from headrace.views.sampling import SamplingPlan
 from headrace.views.view import View
 
-# What `FusedBatches.sample` has drawn: whose batch it is, its stretch of memory, at how many places nothing is known.
+# A draw of `FusedBatches.sample`: its object, the buffer, and the number of unknown values.
 _Drawn: TypeAlias = tuple[FusedBatches, NDArray[np.uint8], int]
 
 _AT_ONCE = nullcontext()
@@ -46,7 +46,7 @@ _KEPT_QUICK = 64
 
 
 class Sampling:
-    """Makes batches of what the tables of a replay draw.
+    """Makes batches of the items that the tables of a replay draw.
 
     Args:
         store: of the rows.
@@ -75,7 +75,7 @@ class Sampling:
         self.forget_plans()
 
     def forget_plans(self) -> None:
-        """Begin anew; in a forked child, where another thread may have held the lock of a pool."""
+        """Drops all plans; for a forked child, where another thread may have held the lock of a pool."""
         self._plans: dict[Any, SamplingPlan] = {}
         self._fused: dict[tuple[SamplingPlan, LiveTable, int], FusedBatches] = {}
         self._pool = Pool()
@@ -153,7 +153,7 @@ class Sampling:
         return newest
 
     def _draw_fused(self, plan: SamplingPlan, live: LiveTable, batch_size: int) -> _Drawn | None:
-        """A batch drawn in one call, or None where that is not the way for it (`replay.sampling.fused`)."""
+        """Returns a fused draw, or None if the batch cannot be fused (`replay.sampling.fused`)."""
         if plan.fused is None:
             return None
         key = (plan, live, batch_size)
@@ -194,13 +194,13 @@ class Sampling:
         return plan.locate(rows, padded=padded, random=self.random), (rows >= 0 if padded else None)
 
     def plan(self, views: Mapping[str, View] | None) -> SamplingPlan:
-        """How these views are read; None is the signature's tree.
+        """Returns the plan of these views; None is the signature's tree.
 
         Raises:
             TypeError, SpecError: no such views, or not of these columns.
         """
         latest, given = self._latest_plan, self.given
-        # The dict may have been changed since. Comparing it with a copy is fused: its values are the same objects.
+        # The dict may have been changed since. Comparing it with a copy is quick: its values are the same objects.
         if (
             latest is not None
             and latest[0] is views
@@ -223,7 +223,7 @@ class Sampling:
 
 
 def _warn_of_newest(live: LiveTable, plan: SamplingPlan, newest: int, rows: int) -> None:
-    """Say once of a table that its items do not wait for what the views look at. The lock must not be held."""
+    """Warns once per table that its items do not wait for the rows that the views need. The lock must not be held."""
     ring = live.ring
     length = "length" if ring.has_windows else int(ring.window[REAL])
     remedy = f"hr.ItemRule({live.name!r}, {length}, lookahead={plan.ahead.rows}) makes items that wait for it"
