@@ -11,8 +11,8 @@ import click
 
 from headrace.errors import HeadraceError
 
-# Each command is a folder, whose `__init__` has the options as `command`. What is heavy is imported when a command
-# runs, so that help and wrong use are answered at once.
+# Each command is a folder, whose `__init__` has the options as `command`. Heavy modules are imported when a command
+# runs, so that help and usage errors appear at once.
 _COMMANDS = ("collect", "export", "inspect", "train")
 
 

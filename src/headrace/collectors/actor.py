@@ -87,7 +87,7 @@ class Actor:
             raise SpecError(f"policy: {error}; {self._advice(returned)}") from error
 
     def _advice(self, returned: Any) -> str:
-        """What a policy has to return, for one that returned something else."""
+        """Describes the result that a policy must return, for the error about any other result."""
         (num_envs,) = self._leading
         advice = f"a policy returns actions [n, ...], one for each of the n = {num_envs} environments"
         is_discrete = self._bare_action and self._specs["action"] == ArraySpec((), np.int64)

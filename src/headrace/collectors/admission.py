@@ -1,4 +1,4 @@
-"""How many rollouts a worker may begin."""
+"""Admission of a worker's rollouts."""
 
 # Rules: collectors CV7, CR3
 
@@ -48,7 +48,7 @@ class Admission:
         self._lock = threading.Lock()
 
     def owe(self, count: int) -> None:
-        """So many slots more are free."""
+        """Adds `count` free slots, so that the worker may begin as many more rollouts."""
         with self._lock:
             self._owed += count
         self.settle()

@@ -1,4 +1,4 @@
-"""What a collector hands out: columns `[N, T, ...]`, N environments and T steps."""
+"""A batch of a collector: columns `[N, T, ...]`, N environments and T steps."""
 
 from __future__ import annotations
 

@@ -164,7 +164,7 @@ class BlockReader:
         return copy
 
     def _shifted(self, name: str, column: NDArray[Any], last: int) -> NDArray[Any]:
-        """What each step of a column `[n, T, ...]` is followed by in its lane."""
+        """Returns for each step of a column `[n, T, ...]` the value that follows in its lane."""
         following = np.empty_like(column)
         following[:, :-1] = column[:, 1:]
         following[:, -1] = self._store.columns[name][last : last + self._lanes]

@@ -70,8 +70,8 @@ class ReplayOutput:
         """
         following = self._following
         if following is None:
-            # The last rollout was not written whole. What followed its last steps is not known: items that look ahead
-            # of them would see nothing there.
+            # The last rollout was not written whole. The rows after its last steps are unknown, so items with
+            # look-ahead would find no rows there.
             for block in self._blocks:
                 block.begin_anew()
         else:

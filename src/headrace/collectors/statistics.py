@@ -1,4 +1,4 @@
-"""What a collector has done so far (collectors, part 13)."""
+"""Counters of a collector since it was made."""
 
 from __future__ import annotations
 

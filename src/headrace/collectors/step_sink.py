@@ -77,7 +77,7 @@ class StepSink:
         self._begin_episodes(np.arange(self._num_envs))
 
     def progress(self, *, closes_rollout: bool, seconds: tuple[float, float, float]) -> Progress:
-        """What was counted since `begin_report`."""
+        """Counts since `begin_report`."""
         return Progress(
             frames=self.frames,
             episodes=self.episodes,

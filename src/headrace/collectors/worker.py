@@ -232,7 +232,7 @@ class Worker:
         if inbox.seed is None or sink is None:
             return
         seed, inbox.seed = inbox.seed, None
-        # What was written is sent first: the pages of final rows that the cut may need come in answer to it.
+        # Written rows are sent first, because the reply brings the pages for the final rows of the cut.
         self._flush()
         sink.cut()
         self._flush()

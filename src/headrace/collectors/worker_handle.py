@@ -235,7 +235,7 @@ class WorkerHandle:
         if self.waits and self._rows is not None:
             self._rows.lease_owed()
         if not self._process.is_alive:
-            # What the environment has started may have inherited the worker's end of the connection.
+            # A process started by the environment may have inherited the worker's end of the connection.
             self.channel.shutdown()
 
     def end(self, error: BaseException) -> None:
@@ -292,7 +292,7 @@ class WorkerHandle:
     def _end_episodes(self) -> None:
         """Store the final rows of the open episodes, as the worker has reported its last step."""
         if self._items is not None and self._rows is not None:
-            with suppress(StoreFull):  # What was collected is complete; `shutdown` tries again, and raises.
+            with suppress(StoreFull):  # The collected rows are complete; `shutdown` tries again, and raises.
                 self._rows.end_episodes()
 
     def _note_death(self) -> None:
@@ -309,7 +309,7 @@ class WorkerHandle:
             self._end_waits(self._died())
 
     def _note_failure(self, error: BaseException) -> None:
-        """What the worker reported could not be taken in."""
+        """Records that the worker's report could not be processed."""
         with self._changed:
             if not self.is_closed:
                 _log_end(error)
@@ -354,7 +354,7 @@ class WorkerHandle:
         wait = Wait(SYSTEM_CLOCK, timeout, lambda seconds: f"waited {seconds:.3g} s for {what()}")
         while not there():
             self.check_open()
-            if not self._hands_out:  # What is complete comes before the failure.
+            if not self._hands_out:  # Complete batches come before the failure.
                 self.raise_failure()
             if not wait.look(self._changed):
                 wait.turn_on(self._changed)
@@ -422,7 +422,7 @@ class WorkerHandle:
         return not self._hands_out and (bool(self._rollouts) or self.is_complete)
 
     def _describe_batch(self) -> str:
-        """What a call waits for, and who can end the wait."""
+        """Describes a wait: its reason, and the event that can end it."""
         batch = f"a batch of worker 0 (pid {self._process.pid})"
         waiting = "" if self._items is None else self._items.describe_pending()
         if not waiting:

@@ -1,4 +1,4 @@
-"""What a collector has told its worker, and the worker's waits for more of it."""
+"""Messages of a collector to its worker, and the worker's waits for them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Ending(Exception):
 
 
 class WorkerInbox:
-    """What the collector has said, taken in by a thread of its own.
+    """Messages of the collector, received by a separate thread.
 
     Attributes:
         rollouts: the number of rollouts that may be begun.

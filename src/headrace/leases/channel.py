@@ -162,7 +162,7 @@ class Channel:
         self._socket = connection
         self._sending = threading.Lock()
         self._reader = FrameReader(messages)
-        # What could not be sent at once: bytes, and descriptors that go with the first of them.
+        # Unsent data: bytes, and the descriptors that belong to the first of them.
         self._unsent: deque[tuple[memoryview, list[int]]] = deque()
         self._waiting = 0
         self._has_greeted = False

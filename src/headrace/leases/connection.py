@@ -15,7 +15,7 @@ from headrace.store.store import Store
 
 
 class LeaseConnection:
-    """The writers and the pins of one peer. Whatever ends the connection, `close` gives everything back.
+    """The writers and the pins of one peer. However the connection ends, `close` returns all leases and pins.
 
     Args:
         store: whose pages they are.
@@ -91,7 +91,7 @@ class LeaseConnection:
             grantor.lease_owed()
 
     def close(self) -> None:
-        """Give all pages and pins back. What was committed stays. A second call does nothing."""
+        """Give all pages and pins back. Committed rows stay. A second call does nothing."""
         for grantor in self.grantors.values():
             grantor.close()
         with self._store.lock:

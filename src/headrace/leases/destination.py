@@ -19,7 +19,7 @@ from headrace.tables.pending import Pending
 
 
 class Destination(Protocol):
-    """What a grantor hands committed steps to. Its calls are made with the store's lock held.
+    """Receiver of a grantor's committed steps. Its calls are made with the store's lock held.
 
     Attributes:
         store: where the rows stand.

@@ -44,7 +44,7 @@ class Segment(NamedTuple):
 class LeaseGrantor:
     """Leases pages of a store to one writer, and commits what it reports.
 
-    What the writer says is checked before anything changes, under the store's lock. Messages to it are sent after the
+    The writer's messages are checked under the store's lock before any change. Messages to it are sent after the
     lock is given back. Commits come one after the other; the other calls may come from any thread.
 
     Args:

@@ -1,8 +1,8 @@
 """The writer's side of the lease protocol: it fills leased pages in place. Only NumPy is needed here.
 
-A page is a block of vector steps, time x lanes. What is written is invisible until the grantor has committed it, so a
-writer that dies in the middle of a step leaves no trace. The writer writes columns only: step indices, links and
-versions are the grantor's business.
+A page is a block of vector steps, time x lanes. Rows are invisible until the grantor has committed them, so a writer
+that dies in the middle of a step leaves no trace. The writer writes columns only: step indices, links and versions are
+the grantor's business.
 """
 
 from __future__ import annotations

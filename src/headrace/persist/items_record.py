@@ -1,4 +1,4 @@
-"""What files say of a table's items beside their arrays."""
+"""Data about a table's items in files, besides their arrays."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def estimate_bytes(signature: Signature, steps: int, tables: Iterable[Table] = (
     7060
     """
     per_row = stored_nbytes(signature) + 4
-    # What a selector of the user's own keeps, nobody else knows.
+    # The memory of a custom selector is unknown.
     samplers = [table.sampler for table in tables]
     per_item = sum(
         16 + (8 + 8.6 if isinstance(sampler, Selector) and sampler.reads_priorities else 0)

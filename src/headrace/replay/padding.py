@@ -30,7 +30,7 @@ def read_padding(signature: Signature, values: Mapping[str, Any]) -> dict[str, N
 
 
 def plain_paddings(paddings: Mapping[str, Mapping[str, NDArray[Any]]]) -> dict[str, dict[str, Any]]:
-    """What was noted of tables, as plain numbers and lists: for files."""
+    """Returns the records of all tables as plain numbers and lists, for files."""
     return {
         table: {name: value.tolist() for name, value in values.items()} for table, values in paddings.items()
     }

@@ -274,7 +274,7 @@ class ReplayCore:
         with self.lock:
             self.check_open()
             self._open_writers.add(writer)
-            # Whatever failed before.
+            # Also after a failure.
             for live in self._tables.values():
                 live.failure = None
 

@@ -29,7 +29,7 @@ class TableHandle:
         return len(self._live.ring)
 
     def statistics(self) -> TableStatistics:
-        """One frozen record (replay, part 9)."""
+        """Returns one frozen record."""
         with self._replay.lock:
             self._replay.check_open()
             return self._live.statistics()

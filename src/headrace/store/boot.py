@@ -1,4 +1,4 @@
-"""Which run of the operating system this is: mapped files keep what a killed process wrote, until the machine fails."""
+"""Identity of the present boot: mapped files keep the writes of a killed process only until the machine fails."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LINUX = Path("/proc/sys/kernel/random/boot_id")
 
 
 def boot_id() -> int:
-    """A number of 126 bits that is another after each start of the machine; 0 where the system does not tell.
+    """Returns a number of 126 bits that differs after each boot; 0 if the system does not report a boot id.
 
     >>> boot_id() == boot_id()
     True

@@ -30,7 +30,7 @@ class _Head(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def checked_json(content: msgspec.Struct, format_name: str, version: int) -> bytes:
-    """What is in such a file."""
+    """Returns the bytes of such a file."""
     body = msgspec.json.encode(content)
     head = msgspec.json.encode(_Head(format_name, version, xxhash.xxh3_128_hexdigest(body)))
     return head + b"\n" + body

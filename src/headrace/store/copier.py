@@ -23,7 +23,7 @@ Shapes = tuple[tuple[int, ...], ...]
 
 
 class _Places(NamedTuple):
-    """Where the copies of fields go, for sets of rows of certain shapes.
+    """Destinations of the copies of fields, for sets of rows of certain shapes.
 
     Attributes:
         table: for `copying.copy`.

@@ -15,7 +15,7 @@ if not cython.compiled:
 
 
 def copy(records: Bytes, nbytes: Int, rows: Longs, table: LongTable, out: Bytes) -> None:
-    """`copy_fields`, for callers in Python."""
+    """Calls `copy_fields`, for callers in Python."""
     with cython.nogil:
         leave()
         copy_fields(records, nbytes, rows, table, out)

@@ -39,7 +39,8 @@ class Pool:
     def __init__(self) -> None:
         self._buffers: dict[int, list[NDArray[np.uint8]]] = {}
         self._lock = threading.Lock()
-        # What sys.getrefcount tells of a buffer that only this pool has; measured, for it is the interpreter's affair.
+        # Result of sys.getrefcount for a buffer that only this pool refers to; measured, because it depends on the
+        # interpreter.
         self._unused = self._references([np.empty(1, np.uint8)], 0)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -82,7 +82,7 @@ def columns_of(
 
 
 def fields(layout: RecordLayout, widths: list[tuple[str, int]]) -> NDArray[np.int64]:
-    """What `copy_fields` is to copy: int64[F, 6], where ROWS, COUNT and TO are left to be filled in.
+    """Returns the table for `copy_fields`: int64[F, 6], in which the caller fills in ROWS, COUNT and TO.
 
     Args:
         widths: name and bytes of each column.

@@ -33,7 +33,7 @@ from headrace.store.pinning import Pins
 from headrace.store.ranges import flagged_rows, flags_of_pages, used_ranges
 from headrace.store.window import Window
 
-# A page that nobody holds. Whatever was in it, its versions are cleared when it is taken.
+# A page that nobody holds. Its versions are cleared when it is taken.
 EMPTY_PAGE = np.zeros(PAGE_WORDS, np.int64)
 EMPTY_PAGE[[NEXT, PREVIOUS]] = -1
 EMPTY_PAGE[VERSIONED] = 1

@@ -1,4 +1,4 @@
-"""Pages that are left as they are, because a state that is on the disk needs their rows."""
+"""Pages that are not reused, because the durable point on the disk needs their rows."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class RetainedPages:
         self._give_up = give_up
 
     def __len__(self) -> int:
-        """How many freed pages wait."""
+        """Number of freed pages that wait."""
         return len(self._waiting)
 
     def retain(self, pages: NDArray[np.int64]) -> None:
-        """Retain these pages beside those that are retained already."""
+        """Retains these pages in addition to those already retained."""
         self._is_retained[pages] = True
 
     def retain_only(self, pages: NDArray[np.int64]) -> list[int]:
-        """Retain these pages and no others; returns those that waited and may be used again."""
+        """Retains only these pages; returns the waiting pages that may be reused."""
         self._is_retained[:] = False
         self._is_retained[pages] = True
         free = [page for page in self._waiting if not self._is_retained[page]]
@@ -43,7 +43,7 @@ class RetainedPages:
         return free
 
     def takes(self, page: int) -> bool:
-        """Whether this page, which is free, is to wait; it waits from here on."""
+        """Returns whether this free page must wait; if so, it waits from here on."""
         waits = bool(self._is_retained[page])
         if waits:
             self._waiting.append(page)
@@ -54,10 +54,10 @@ class RetainedPages:
         return len(self._waiting) >= max(_FEWEST, used // _SHARE)
 
     def give_up(self) -> list[int]:
-        """Give up the pages that wait; returns them, for use.
+        """Gives up the waiting pages and returns them for reuse.
 
         Raises:
-            OSError: it could not be written down; they go on waiting.
+            OSError: the record could not be written; the pages keep waiting.
         """
         pages = self._waiting
         if pages:

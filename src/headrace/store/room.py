@@ -1,4 +1,4 @@
-"""The error of a system that has no room: for memory that is to be mapped, for a file that is to grow."""
+"""Errors of a full system: no memory to map, or no disk space for a growing file."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from headrace.errors import StoreFull
 
 
 def no_room(wanted: str, error: OSError) -> StoreFull:
-    """What is raised, from `error`, where memory or the disk has no room for what a store needs next.
+    """Returns the error to raise, from `error`, when memory or the disk is full.
 
     Args:
-        wanted: how much, and for what.
+        wanted: the amount and its purpose.
         error: of the system.
     """
     return StoreFull(
@@ -20,7 +20,7 @@ def no_room(wanted: str, error: OSError) -> StoreFull:
 
 
 def stored_without_items(error: StoreFull, missing: int) -> StoreFull:
-    """The error of a step that is stored, of which so many items found no room."""
+    """Returns the error of a stored step for which `missing` items could not be made."""
     told = StoreFull(
         f"{error}. The step itself was stored: do not send it again. {missing} items of it were not made"
     )

@@ -1,4 +1,4 @@
-"""Where the small columns of a step of several lanes wait until it is committed.
+"""Staging of the small columns of a step of several lanes, until the step is committed.
 
 In the store the numbers of a column stand a record apart (`store.records`): NumPy takes 240 ns to write those of 64
 lanes there. Side by side they are copied as bytes, and the kernel that commits the step takes the columns into the
@@ -17,11 +17,11 @@ from headrace.store.records import TO, fields, record_layout
 
 
 class Stage:
-    """Room for one step of some lanes, in the columns of a signature's records.
+    """Buffer for one step of some lanes, with the columns of a signature's records.
 
     Args:
         signature: of the store.
-        lanes: how many.
+        lanes: number of lanes.
 
     Attributes:
         arrays: of each column `dtype[lanes, ...]`, to be written before each commit.

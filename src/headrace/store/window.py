@@ -1,4 +1,4 @@
-"""The window function: from a row and offsets to the rows that stand there.
+"""The window function: finds the rows at offsets from a row.
 
 This is the only code that follows lanes and page links, stops at episode ends and at the write head. Next
 observations, frame stacks, n-step returns, sequences and views all call it. tests/store/test_window.py compares it
@@ -60,24 +60,24 @@ class Window:
     # ---- one row -----------------------------------------------------------------------------------------------------
 
     def page_of(self, row: Int) -> Int:
-        """The page in which a row stands."""
+        """Returns the page of a row."""
         # Rows have 32 bits, and processors divide such numbers twice as fast.
         return cython.cast(cython.uint, row) // cython.cast(cython.uint, self.page_rows)
 
     def word(self, row: Int) -> Int:
-        """The word of a row: its step index and its flags."""
+        """Returns the word of a row: its step index and its flags."""
         return cython.cast(Int, self.steps[row])
 
     def link(self, row: Int) -> Int:
-        """The row that this one is linked with; -1 if there is none."""
+        """Returns the row to which this one is linked; -1 if there is none."""
         return cython.cast(Int, self.links[row]) - 1
 
     def walk(self, row: Int, offset: Int) -> tuple[Int, Int]:
-        """The row `offset` vector steps on in the same lane, whatever episode it is in.
+        """Finds the row `offset` vector steps on in the same lane, in any episode.
 
         Returns:
-            The row, and 0; or, where the lane's pages end, the oldest row of the lane (going back) or -1 (going on),
-            and how many steps are missing.
+            The row, and 0; or, beyond the lane's pages, the oldest row of the lane (going back) or -1 (going on), and
+            the number of missing steps.
         """
         page = self.page_of(row)
         lanes: Int = self.pages[page, LANES]
@@ -106,7 +106,7 @@ class Window:
         return page * self.page_rows + step * lanes + lane, 0
 
     def follow(self, row: Int, offset: Int) -> Int:
-        """The row `offset` steps on in the same episode, the final row included; -1 if there is none."""
+        """Returns the row `offset` steps on in the same episode, the final row included; -1 if there is none."""
         if offset == 0:
             return row
         word = self.word(row)
@@ -145,7 +145,7 @@ class Window:
         return target if missing == 0 else -1
 
     def oldest(self, row: Int, distance: Int) -> Int:
-        """The oldest row that is still there of the last `distance` steps of this row's episode."""
+        """Returns the oldest stored row among the last `distance` steps of this row's episode."""
         word: Int = self.word(row)
         link: Int = self.links[row] if word & FINAL else NO_LINK
         if link == ORPHAN:
@@ -161,7 +161,7 @@ class Window:
         return target
 
     def newest(self, row: Int, distance: Int) -> Int:
-        """The newest row that is there of the next `distance` steps of this row's episode."""
+        """Returns the newest stored row among the next `distance` steps of this row's episode."""
         low: Int = 0
         found: Int = row
         high: Int = distance + 1
@@ -175,7 +175,7 @@ class Window:
         return found
 
     def reach(self, row: Int, direction: Int) -> Int:
-        """How many rows of this row's episode are there after it (`direction` 1) or before it (-1)."""
+        """Returns the number of stored rows of this row's episode after it (`direction` 1) or before it (-1)."""
         low: Int = 0
         high: Int = 1
         while self.follow(row, direction * high) >= 0:
@@ -189,7 +189,7 @@ class Window:
         return low
 
     def row_after(self, row: Int) -> Int:
-        """The row that was written after this one in its lane, whatever its episode; -1 if there is none yet."""
+        """Returns the row written after this one in its lane, in any episode; -1 if there is none yet."""
         if self.word(row) & LINKED:
             return self.link(row)
         row = self.place_in_lane(row)
@@ -211,13 +211,13 @@ class Window:
                 return row
 
     def place_in_lane(self, row: Int) -> Int:
-        """The row itself, or the transition before it if it is a final row that stands beside its lane."""
+        """Returns the row itself, or the transition before it if it is a final row outside its lane."""
         if self.word(row) & FINAL and self.links[row] != NO_LINK:
             return self.link(row)
         return row
 
     def episode_id(self, row: Int) -> Int:
-        """The episode of a row; -1 for row -1 and for a final row whose transitions are gone."""
+        """Returns the episode of a row; -1 for row -1 and for a final row whose transitions are gone."""
         if row < 0:
             return -1
         word: Int = self.word(row)
@@ -258,7 +258,8 @@ class Window:
     def rows_of_windows(self, starts: GivenLongs, counts: GivenUInts, rows: LongTable) -> None:
         """The rows of windows: `counts[i]` rows from `starts[i]` on, then -1.
 
-        What goes past the end of an episode goes on in the next (`row_after`); only windows of rules that say so do.
+        A window that crosses the end of an episode continues in the next one (`row_after`); only rules with CONTINUE
+        make such windows.
 
         Args:
             starts: int64[B].
@@ -388,7 +389,7 @@ class Window:
         return missing
 
     def _ask_for(self, row: Int, offset: Int) -> None:
-        """Ask for what `follow` is about to look at: each word would be a wait of its own."""
+        """Prefetches the words that `follow` will read: each would be a separate cache miss."""
         if row < 0:
             return
         prefetch(self.steps, row)
@@ -396,11 +397,11 @@ class Window:
             prefetch(self.steps, row + offset * self.pages[self.page_of(row), LANES])
 
     def _edge(self, start: Int, offset: Int, furthest: Int, acting_gives: Bool) -> tuple[Int, Int]:
-        """The nearest value to a place where there is none, and whether this row may show it."""
+        """Returns the row with the value nearest to a missing one, and whether this row may show it."""
         # Rules: views V6
         if offset < 0:
             oldest = self.oldest(start, -offset)
-            # What follows the row's own action is shown only to a view that looks at it anyway.
+            # Values that follow the row's own action are shown only to a view that includes them anyway.
             if acting_gives and (self.word(oldest) & FINAL or (oldest == start and furthest < 0)):
                 return start, UNKNOWN
             return oldest, EDGE

@@ -1,7 +1,7 @@
 """Items with a selector that is written in plain Python: each goes in, is chosen and goes out one by one.
 
-The items lie in the same arrays and the same kernels change them. What differs is who chooses: a kernel for the one
-role, perhaps, and a user's index for the other. Tables without such a selector know nothing of this.
+The items lie in the same arrays and the same kernels change them. The difference is the chooser: a kernel may serve one
+role, and a user's index the other. Tables without such a selector know nothing of this.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NO_LIMIT = sys.maxsize
 
 
 class _NoKernel(Selector):
-    """What the arrays and kernels are told of in place of a user's selector: they keep nothing for it."""
+    """Stand-in for a user's selector, for which arrays and kernels keep no data."""
 
     kind: ClassVar[int] = CUSTOM
 
@@ -257,7 +257,7 @@ class CustomRing(ItemRing):
 
 
 def for_kernels(selector: AnySelector) -> Selector:
-    """What the arrays are made for: of a user's own selector they know nothing."""
+    """Returns the selector for the arrays and kernels: a stand-in for a user's own selector."""
     return _NoKernel() if isinstance(selector, CustomSelector) else selector
 
 

@@ -1,4 +1,4 @@
-"""What a look at every item of a table tells: their rows, ages, counts of samples and weights."""
+"""Distribution of a table's items, from a pass over all of them: rows, ages, counts of samples and weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.tables.items.counting import count_rows
 from headrace.tables.items.layout import CUSTOM, PRIORITIZED, UNIFORM, ItemArrays
 
 SkippedKeys = tuple[tuple[int, int], ...]
-"""Keys that no item was given: in each pair, from the first on and below the second (replay K1)."""
+"""Keys that no item was given: in each pair, from the first on and below the second."""
 
 
 def distribution_of(

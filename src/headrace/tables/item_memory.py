@@ -44,7 +44,7 @@ _MAGIC_NUMBER, _THIS_VERSION = 0x68725F6974656D73, 1
 
 
 class ItemShape(NamedTuple):
-    """What decides where the arrays of a table lie.
+    """Properties that decide the layout of a table's arrays.
 
     Attributes:
         capacity: items that fit.

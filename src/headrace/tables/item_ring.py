@@ -91,7 +91,7 @@ class ItemRing:
         loaded: ItemMemory | None = None,
     ) -> None:
         self._store = store
-        # What kernels are told and count; it outlives the arrays.
+        # Parameters and counters of kernels; they outlive the arrays.
         self._told = np.zeros(TOLD_WORDS, np.int64)
         self._set_max_size(max_size)
         self._sampler = sampler
@@ -364,7 +364,7 @@ class ItemRing:
         floats: NDArray[np.float64],
         max_times: int,
     ) -> NDArray[np.uint32]:
-        """As `draw`, uniformly, every item at most once."""
+        """Draws like `draw`, uniformly, each item at most once."""
         # Rules: replay S7
         count = len(keys)
         probabilities, priorities = floats

@@ -151,7 +151,7 @@ class LeaseContract(ABC):
             _check(replay, count)
 
     def test_a_cut_ends_every_open_episode(self) -> None:
-        """What followed the last step stands in a final row."""
+        """The data that followed the last step are in a final row."""
         with _connected(self, [2]) as (replay, granted):
             writer = LeaseWriter(replay, granted, 2)
             writer.run(3, length=10)

@@ -40,8 +40,8 @@ __all__ = [
     "windows",
 ]
 
-# What writes to a replay brings its compiled kernels along. An actor that only gathers need not wait for them, so these
-# are imported when their names are first used.
+# Modules that write to a replay import its compiled kernels. An actor that only gathers need not wait for them, so
+# these are imported when their names are first used.
 _WRITERS = {
     "AddEpisodeObserver": "headrace.trajectories.episode_observer",
     "AddTrajectoryObserver": "headrace.trajectories.trajectory_observer",

@@ -76,7 +76,7 @@ class TrajectoryAccumulator:
             raise IndexError(
                 f"{name}: no free slot at index {index}, capacity is {scale.capacity}; build() or reset() first"
             )
-        # What a refused row leaves behind in its slot is overwritten by the next, or by the zeros of `build`.
+        # The next row, or the zeros of `build`, overwrite the remains of a refused row in its slot.
         if type(data) is dict and len(data) == scale.width:
             try:
                 scale.rows.put(index, data)

@@ -279,7 +279,7 @@ def _equal_values(one: Any, other: Any) -> bool:
     try:
         # NaN in seeds and options is equal to itself, as it is in the arrays.
         return bool(one == other) or bool(one != one and other != other)
-    except Exception:  # Whatever a value of the user's own raises, such as a tensor of several numbers.
+    except Exception:  # A user's value may raise any error, for example a tensor of several numbers.
         return False
 
 

@@ -84,7 +84,7 @@ class EpisodeSteps:
         return self._observation.build(dict(zip(self._observation.names, values, strict=True)))
 
     def _extras_at(self, row: int) -> Any:
-        """What comes with action `row` and the observation after it."""
+        """Returns the extras of action `row` and of the observation after it."""
         found = {name: array[row + more] for name, (array, more) in self._extras.items() if more or row >= 0}
         if "extras" in found:
             return found["extras"]

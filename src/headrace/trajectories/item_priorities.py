@@ -190,7 +190,7 @@ def _chosen(rule: ChosenWindows, rows: int) -> Window:
 
 
 def _due_at_end(rule: ItemRule, transitions: int) -> list[Window]:
-    """What is left to be made when an episode of so many transitions ends with its final row."""
+    """Returns the windows that remain to be made when an episode of this length ends with its final row."""
     rows = transitions + 1
     whole = windows(transitions if rule.length == 1 else rows, rule.length, rule.stride, rule.end)
     made = regular_windows(max(0, transitions), rule.length + rule.lookahead, rule.stride)

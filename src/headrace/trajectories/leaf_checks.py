@@ -62,7 +62,7 @@ def checked(leaves: Sequence[LeafCheck], values: Sequence[Any]) -> Sequence[Any]
     Raises:
         SpecError: with the path of the first that does not fit.
     """
-    # What an actor sends at each step is nearly always arrays of the very dtype and shape, or plain numbers.
+    # Nearly all values of an actor's steps are arrays of the exact dtype and shape, or plain numbers.
     # The lengths are equal by construction, and asking zip for it costs as much as one leaf.
     for leaf, value in zip(leaves, values):  # noqa: B905
         if type(value) is np.ndarray:
@@ -144,7 +144,7 @@ def reader(node: Node) -> Reader:
 
 
 def _values_of(names: Sequence[str]) -> Callable[[Any], Sequence[Any]]:
-    """What takes the values of these keys out of a dict; `itemgetter` gives no tuple for a single one."""
+    """Returns a function for the values of these keys of a dict; `itemgetter` gives no tuple for one key."""
     return itemgetter(*names) if len(names) > 1 else lambda data: (data[names[0]],)
 
 
@@ -176,7 +176,7 @@ def _nested_reader(node: Branch, general: Reader) -> Reader:
 
 
 def _follower(node: Branch) -> Callable[[Any, list[Any]], bool] | None:
-    """What adds the leaves of such a tree to a list, or returns False; None for containers that it does not know."""
+    """Returns a function that adds a tree's leaves to a list or returns False; None for unknown containers."""
     # Asking a `defaultdict` for a key that it lacks would add the key.
     if node.kind not in ("dict", "tuple", "list", "namedtuple") or node.cls is defaultdict:
         return None

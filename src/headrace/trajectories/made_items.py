@@ -1,4 +1,4 @@
-"""What a step writer did so far, and the keys that it has still to tell."""
+"""Progress of a step writer: counters, and keys not yet returned to the caller."""
 
 from __future__ import annotations
 

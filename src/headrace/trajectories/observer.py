@@ -1,4 +1,4 @@
-"""What the observers of frames share: the protocol of calls, waiting, closing and counting.
+"""Base of the observers of frames: the protocol of calls, waiting, closing and counting.
 
 An observer takes the frames of one environment, one a call, and turns each run of them (the frames of one episode, or
 what came of it) into items of one or more tables. Which items, the classes derived from this one say.
@@ -83,7 +83,7 @@ class Observer(ABC):
         """End the current run here and make the items that are still to be made of it.
 
         Returns:
-            What there is to warn of if no boundary ended it; "" for nothing.
+            The text of a warning if no boundary ended it; "" for nothing.
         """
 
     @abstractmethod
@@ -119,7 +119,7 @@ class Observer(ABC):
             DeadlineExceeded: the tables were full for `timeout` seconds; the frame was taken, do not send it again.
             Closed: the observer is closed.
         """
-        # As `_alone` and `_open_writer`, without their cost: this is called at every step.
+        # Does the work of `_alone` and `_open_writer` without their cost, because it is called at every step.
         if not self._in_use.acquire(False):
             raise _busy()
         try:

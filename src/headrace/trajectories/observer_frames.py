@@ -93,7 +93,7 @@ class FrameReader:
             }
             for field, names, read in self._nested:
                 value = columns.pop(field)
-                # What a policy says is mostly nothing at all.
+                # Most policies return no extra data.
                 if names or value != ():
                     # The lengths are equal by construction, and asking zip for it costs as much as one leaf.
                     columns.update(zip(names, read(value)))  # noqa: B905

@@ -1,4 +1,4 @@
-"""What a step writer is given, as columns: observations, actions, rewards, flags and extras, checked.
+"""Checked columns of a step writer's arguments: observations, actions, rewards, flags and extras.
 
 Extras that `add_first` names go with the observation: every row has one, the final row too. The others go with
 the action.

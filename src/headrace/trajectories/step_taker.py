@@ -1,4 +1,4 @@
-"""What becomes of a step: rows, ends of episodes, and which items a writer is to make of them."""
+"""Turns a step into rows and ends of episodes, and decides which items the writer makes of them."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ class StepTaker:
     def _finals(
         self, ended: NDArray[np.int64], following: Columns, final_observation: Any
     ) -> dict[str, NDArray[Any]]:
-        """What the final rows of these lanes hold beside zeros."""
+        """The values of the final rows of these lanes, besides zeros."""
         states, columns = self.states, self.columns
         if states.mode != SAME_STEP:
             if final_observation is not None:
@@ -264,7 +264,7 @@ class StepTaker:
         return self._close(writer, lanes, unfinished, dropped)
 
     def _unfinished(self, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Those whose episode has rows."""
+        """The lanes whose episode has rows."""
         states = self.states
         opened = lanes[states.open[lanes]]
         return opened[states.rows(opened) > 0]

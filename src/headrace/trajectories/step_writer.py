@@ -151,7 +151,7 @@ class StepWriter:
             DeadlineExceeded: the tables were full for `timeout` seconds; the step was taken, do not send it again.
             Closed: the writer is closed.
         """
-        # As `_alone`, without its cost.
+        # Does the work of `_alone` without its cost.
         if not self._in_use.acquire(blocking=False):
             raise _used_twice()
         try:

@@ -24,7 +24,7 @@ class AddTrajectoryObserver(Observer):
     Call it with each frame of one environment. A frame is stored once for all windows and tables. It is a context
     manager: leaving it closes it, and an unfinished episode is written as if it ended there.
 
-    What becomes of the end of an episode of M frames (its boundary included; `trajectories.windows` lists them):
+    The windows at the end of an episode of M frames (its boundary included; `trajectories.windows` lists them):
 
     | pad_end_of_episodes | tile_end_of_episodes | windows |
     |---|---|---|

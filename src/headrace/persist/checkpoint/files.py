@@ -2,7 +2,7 @@
 
 A file is cut into pieces of 4 MiB. Each is written or read by itself, and hashed while it is in the processor's cache;
 the checksum of the file is the hash of the hashes of its pieces. The hash is XXH3 of 128 bits: it finds damage at the
-speed of memory; it is no defence against a forger. Whoever waits for a file does pieces too.
+speed of memory; it is no defence against a forger. A thread that waits for a file processes pieces, too.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class _Pieces:
         threads: of `crew`.
     """
 
-    # So many bytes are read or written in one go, and then hashed. After it a thread has to wait until others leave
+    # Bytes that are read or written in one call, and then hashed. After it a thread has to wait until others leave
     # the interpreter's lock to it.
     _bite = PIECE
 
@@ -115,7 +115,7 @@ class _Pieces:
 
     def wait(self) -> None:
         """Return when all whole pieces are done; raises what went wrong with one."""
-        # What no thread has begun with is done here, from the back, while the threads come from the front.
+        # Pieces that no thread has started are processed here, from the back; the threads take them from the front.
         here = [
             self._deal_with(piece) if future.cancel() else b"" for future, piece in reversed(self._under_way)
         ]
@@ -281,7 +281,7 @@ def damage(path: Path, expected: str, got: str) -> CheckpointError:
 
 
 def _after(parts: Sequence[memoryview], done: int) -> list[memoryview]:
-    """What is left of these parts after so many bytes."""
+    """Returns the rest of the parts after their first `done` bytes."""
     left = []
     for part in parts:
         if done < len(part):

@@ -128,7 +128,7 @@ def _load_one(folder: Path, tables: Sequence[Table] | None, make: Callable[[Load
 
 @contextmanager
 def _damage_in(path: Path) -> Iterator[None]:
-    """Whatever does not fit together is damage, though its checksum is right."""
+    """Inconsistent contents are damage, even if the checksums match."""
     try:
         yield
     except (ValueError, TypeError, KeyError, IndexError, OverflowError) as error:
@@ -198,7 +198,7 @@ class _Checkpoint:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """What is planned inside is read meanwhile, all files at once; at the end all is there and right."""
+        """Reads requested within the block run in parallel; at its end all data are read and verified."""
         self._readers: dict[str, HashedReader] = {}
         with ExitStack() as files, crew() as threads:
             self._open, self._threads = files, threads
@@ -293,7 +293,7 @@ class _Checkpoint:
             reader.read_into(array[start:stop])
 
     def _fill_metadata(self, store: Store, index: Mapping[str, NDArray[Any]]) -> None:
-        """What stands beside rows: episodes, versions, links to final rows."""
+        """Reads the metadata of rows: episodes, versions, links to final rows."""
         arrays, words, page_rows = store.arrays, index["pages"], self._manifest.page_rows
         starts, stamps = words[:, STARTS], np.where(words[:, VERSIONED] != 0, words[:, USED], 0)
         _expect_length(index["start_rows"], int(starts.sum()))
@@ -345,7 +345,7 @@ class _Checkpoint:
                 raise ValueError(
                     f"{entry.file}: {array.name}: expected the shape {wanted}, got {array.shape}"
                 )
-            # What the selectors of now have no use for is read too: it must be right.
+            # Arrays that the present selectors ignore are read too, to verify their checksums.
             place = places.get(array.name)
             whole = np.empty(wanted, array.dtype) if place is None else place
             for part in segments(whole, 0 if place is None else first, span):

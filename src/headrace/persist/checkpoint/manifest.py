@@ -1,4 +1,4 @@
-"""What the manifest of a checkpoint says: its files, and everything that is no array."""
+"""Contents of a checkpoint's manifest: its files, and all data that are not arrays."""
 
 from __future__ import annotations
 

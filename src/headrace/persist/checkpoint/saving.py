@@ -211,7 +211,7 @@ def _groups(store: Store, count: int) -> Iterator[tuple[int, int]]:
 
 
 class _Links:
-    """What stands beside the rows of the pages that are saved: links to final rows, episodes, versions.
+    """Metadata of the rows in the saved pages: links to final rows, episodes, versions.
 
     It is read without the lock, as of the copy of the pages' words. Of the rows that were committed then, one thing may
     change: the newest of a lane may turn out to be the last of its episode. Its final row came later and is not saved,

@@ -69,7 +69,7 @@ def pages_told_by(words: NDArray[np.int64]) -> int:
 
 
 def _kept(memory: ItemMemory) -> list[NDArray[np.generic]]:
-    """What is not derived of items, and not written anew when they are opened."""
+    """Returns the arrays of items that are neither derived nor rewritten at an opening."""
     items = memory.arrays
     first, span = items.ring[[FIRST, SPAN]].tolist()
     words = np.setdiff1d(np.arange(RING_WORDS), [SAMPLER_KIND, REMOVER_KIND])

@@ -1,4 +1,4 @@
-"""What an orderly close leaves behind: the record of it, and the checksums that the next opening compares."""
+"""Files of an orderly close: its record, and the checksums that the next opening compares."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FORMAT, _VERSION = "headrace closed store", 2
 
 
 class ClosedRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What reopening needs to go on exactly.
+    """State needed to continue exactly after reopening.
 
     Attributes:
         generator: the replay's random generator.
@@ -119,7 +119,7 @@ def refuse_damage(
     """
     if header.opened == record.token or is_as_closed(record, store, header, files):
         return
-    # What is wrong with the structure says more than a checksum does.
+    # An error in the structure says more than a checksum.
     found = [each.described(each.opened(), header.next_key) for each in files.values()]
     for each in found:
         check_items(each)

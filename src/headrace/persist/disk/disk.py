@@ -95,7 +95,7 @@ class _PaddingsRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StoreManifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is stored, and how it lies in the files."""
+    """Contents of a store, and their layout in the files."""
 
     signature: dict[str, object]
     capacity: int | None
@@ -251,7 +251,7 @@ class Disk:
         )
 
     def read_paddings(self) -> dict[str, dict[str, object]]:
-        """What was written down last.
+        """Returns the paddings written last.
 
         Raises:
             CheckpointError: the file is damaged.
@@ -371,7 +371,7 @@ class Disk:
         write_checked_json(self.folder / _MANIFEST, manifest, _STORE_FORMAT, _VERSION)
 
     def counts_of(self, ring: DurableRing) -> dict[str, int]:
-        """What a table has counted."""
+        """Returns the counts of a table."""
         return {name: int(ring.arrays.ring[word]) for name, word in _COUNT_WORDS.items()}
 
     # ---- syncing and closing ---------------------------------------------------------------------------------------

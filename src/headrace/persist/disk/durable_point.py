@@ -1,4 +1,4 @@
-"""What a store on disk goes back to after the machine has failed: its durable point.
+"""The durable point: the state to which a store on disk returns after the machine has failed.
 
 The system writes mapped memory to the disk when it likes and in any order. So after the machine failed the files hold
 some changes and not others, and nothing in them can be relied on but what no change has touched. A durable flush makes

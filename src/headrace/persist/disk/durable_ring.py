@@ -144,7 +144,7 @@ class DurableRing(ItemRing):
         finally:
             # No call in here: what Ctrl-C has begun, another must not end.
             self._in_transaction = False
-            # Whatever came in the way, every item that was inserted is there or was removed.
+            # After any interruption, every inserted item exists or was removed.
             items.ring[INSERTS] = self._inserts_before + self._told[INSERTED]
             items.ring[DELETES] = items.ring[INSERTS] - items.ring[LIVE]
             items.ring[SAMPLES] = self._samples_before + self._told[SAMPLED]

@@ -33,7 +33,7 @@ __all__ = ["StoredReplay", "is_store"]
 class StoredReplay:
     """Rows and items of a store as the next opening would find them, whatever happened to its process.
 
-    Its files are mapped copy on write. What opening mends is mended in memory.
+    Its files are mapped copy on write. Recovery happens in memory.
 
     Args:
         folder: of the store.

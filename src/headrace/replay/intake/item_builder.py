@@ -180,7 +180,7 @@ class ItemBuilder:
         self.commit_anyway(block, ends)
 
     def commit_anyway(self, block: LaneBlock, ends: Seam | None = None) -> None:
-        """As `commit`, of a step that is stored in any case: items that cannot go in are refused."""
+        """Does `commit` for a step that is stored in any case: items that cannot be inserted are refused."""
         if ends is None:
             block.commit()
             self._make(block, self._of_transitions, self._chosen.rows)

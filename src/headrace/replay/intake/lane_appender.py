@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class LaneAppender:
-    """Writes rows and commits them. What does not fit, or finds no room, leaves everything as it was.
+    """Writes rows and commits them. A value that does not fit, or a full store, changes nothing.
 
     Args:
         replay: whose store.
@@ -330,7 +330,7 @@ def _spans(blocks: Sequence[LaneBlock]) -> list[tuple[LaneBlock, slice]]:
 def _put(
     columns: Mapping[str, NDArray[Any]], specs: Mapping[str, ArraySpec], lanes: int, stage: Stage | None
 ) -> Callable[[int, Mapping[str, Any]], None]:
-    """What writes one step of every lane at a row."""
+    """Returns the function that writes one step of every lane at a row."""
     if stage is not None:
         return LaneColumns(((name, columns[name], spec) for name, spec in specs.items()), lanes, stage).put
     return RowColumns(

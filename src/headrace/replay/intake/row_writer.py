@@ -254,7 +254,7 @@ class RowWriter:
             raise error
 
     def _tell_refused(self) -> None:
-        # Who is told of items looks for this too, when it has noted that the rows are stored.
+        # The receiver of items checks this too, after it has recorded that the rows are stored.
         if self._builder.made is None:
             self.raise_refused()
 
@@ -310,7 +310,7 @@ class RowWriter:
         try:
             self._flush(timeout)
         except Closed:
-            self._release()  # What was refused stays refused; only a deadline leaves something to try again.
+            self._release()  # Refused items stay refused; only after a deadline is there an item to try again.
             raise
         self._release()
 

@@ -1,6 +1,6 @@
 """When a table may insert and when it may be sampled: pure arithmetic on inserts, samples and deletes.
 
-One formula, four numbers (replay, part 5). With I, S, D the completed inserts, samples and deletes:
+One formula with four numbers. With I, S, D the completed inserts, samples and deletes:
 
 * n more items may be inserted: `I + n - D <= min_size` or `(I + n) * samples_per_insert - S <= max_diff`;
 * n may be sampled: `I - D >= max(1, min_size)` and `I * samples_per_insert - S - n >= min_diff`.
@@ -32,8 +32,8 @@ _COUNTABLE = 2.0**50
 class RateLimiter:
     """The four numbers of a gate. Make one with `MinSize`, `SampleToInsertRatio`, `Queue` or `Stack`.
 
-    A class of yours that derives from it and sets other numbers is a limiter, too. What four numbers cannot say is a
-    `CustomRateLimiter`.
+    A class of yours that derives from it and sets other numbers is a limiter, too. Rules beyond these four numbers need
+    a `CustomRateLimiter`.
 
     Attributes:
         samples_per_insert: samples that one insert is worth.

@@ -190,7 +190,7 @@ class ChosenWindows:
 
 
 Rule = ItemRule | WholeEpisodes | ChosenWindows
-"""What a writer makes items by."""
+"""Rules by which a writer makes items."""
 
 
 def checked_rules(items: Sequence[Rule]) -> list[Rule]:

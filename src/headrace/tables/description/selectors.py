@@ -186,7 +186,7 @@ class SelectorIndex(ABC):
 
         Args:
             count: how many picks; one item may be picked more than once.
-            random: the replay's generator. Whatever is drawn must come from it: the same seed and the same calls then
+            random: the replay's generator. All random numbers must come from it: the same seed and the same calls then
                 give the same batches.
 
         Returns:

@@ -1,10 +1,10 @@
 """How to undo the change of a table that is under way, kept beside its items in a file.
 
 A store on disk survives its process being killed at any instruction: mapped memory outlives it, so
-whatever was stored is there, up to the very instruction. What is left to do is to make a change all or nothing. Before
+whatever was stored is there, up to the very instruction. Its task is to make a change all or nothing. Before
 a change begins, the words of the ring are saved and the journal is marked active; before a slot is overwritten, the
-whole of it is saved (`Items.remember`); at the end the mark is taken away. Whoever opens the file and finds the mark
-puts everything back.
+whole of it is saved (`Items.remember`); at the end the mark is taken away. An opening that finds the mark undoes the
+change.
 
 New items need no entries: their slots lie beyond the end of the ring, which is one of the words. But a slot that an
 item has left may be filled again within the same change, so every slot that is written is saved.
@@ -46,7 +46,7 @@ def words_for(entries: int) -> int:
 
 
 def begin(items: ItemArrays) -> None:
-    """Save what a change starts from, and mark it. Whoever has done the change takes the mark (ACTIVE) away."""
+    """Save what a change starts from, and mark it. The caller clears the mark (ACTIVE) after the change."""
     journal = items.journal
     journal[ACTIVE] = 0
     journal[COUNT] = 0
