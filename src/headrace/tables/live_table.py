@@ -97,6 +97,7 @@ class LiveTable:
         self._samples_before = counts["samples"] - ring.items.sampled
         self._pending = PendingQueue(self.name, now)
         self._tickets = TicketQueue(now)
+        self._waiting = self._tickets.queue
         self.failure: BaseException | None = None
         # Whether it was said that samples showed rows of which nothing is known ahead.
         self.has_warned_of_newest = False
@@ -144,7 +145,7 @@ class LiveTable:
     def append(self, block: LaneBlock, seam: Seam | None, cutter: Cutter, first_key: int) -> None:
         """Commit a block's step and insert the items that it completes; see `ItemRing.append`. The gate is open."""
         self.ring.append(block, seam, cutter, first_key)
-        if self._tickets and cutter.total:
+        if self._waiting and cutter.total:
             self._call_tickets()
 
     def offer(self, new: NewItems) -> None:
@@ -170,7 +171,7 @@ class LiveTable:
                 rest = new.split(self.inserts - before)[1]
                 unpin_items(self._store.pins, rest.rows, rest.windows)
                 raise
-            if self._tickets:
+            if self._waiting:
                 self._call_tickets()
             return
         self._pending.append(new)
@@ -208,7 +209,7 @@ class LiveTable:
                     "table %r: %d pending items cannot go in: %r", self.name, self._pending.count, error
                 )
                 self._tell(error)
-        if self._tickets:
+        if self._waiting:
             self._call_tickets()
 
     def _apply_pending(self) -> None:
@@ -258,7 +259,7 @@ class LiveTable:
     def can_sample(self, n: int) -> bool:
         """Whether a batch of n would be served now, behind those that wait."""
         # Rules: replay L7
-        return not self._tickets and self._admits(n)
+        return not self._waiting and self._admits(n)
 
     def _admits(self, n: int) -> bool:
         """Whether the gate is open for a batch of n and the items suffice."""
@@ -309,7 +310,7 @@ class LiveTable:
     def leave(self, ticket: Ticket) -> None:
         """Takes back a ticket, whose batch was drawn or is no longer wanted."""
         self._tickets.leave(ticket)
-        if self._tickets:
+        if self._waiting:
             self._call_tickets()
 
     def expire_tickets(self) -> float | None:
@@ -392,7 +393,7 @@ class LiveTable:
         )
         draw = ring.draw_distinct if self._without_replacement else ring.draw
         drawn.windows = draw(drawn.keys, drawn.integers, drawn.floats, self.max_times)
-        if self._pending or self._tickets:
+        if self._pending or self._waiting:
             # What goes in now may bring another window for all; these items keep theirs.
             drawn.windows = drawn.windows.copy()
             self.settle()
@@ -414,7 +415,7 @@ class LiveTable:
         """As `draw`, and copy the records of the batch; see `FusedBatch.sample`."""
         try:
             drawn = self.ring.draw_fused(batch)
-            if drawn is not None and (self._pending or self._tickets):
+            if drawn is not None and (self._pending or self._waiting):
                 self.settle()
             return drawn
         except BaseException:

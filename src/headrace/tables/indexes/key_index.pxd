@@ -8,7 +8,6 @@ cdef class KeyIndex:
     cdef Longs slots
     cdef Int shift
     cdef Int mask
-    cdef bint is_used(self) noexcept nogil
     cpdef void insert(self, Int slot) noexcept nogil
     cpdef Int find(self, ULong key) noexcept nogil
     cpdef void remove(self, Int slot) noexcept nogil

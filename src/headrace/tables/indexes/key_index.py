@@ -9,7 +9,7 @@ from __future__ import annotations
 import cython
 
 if not cython.compiled:
-    from headrace.kernels.kinds import Bool, Int, Longs, ULong, ULongs
+    from headrace.kernels.kinds import Int, Longs, ULong, ULongs
 
 
 class KeyIndex:
@@ -26,11 +26,6 @@ class KeyIndex:
         self.slots = slots
         self.shift = 32 - bits
         self.mask = slots.shape[0] - 1
-
-    def is_used(self) -> Bool:
-        """Returns whether slots are found by this index."""
-        used: Bool = self.slots.shape[0] > 0
-        return used
 
     def insert(self, slot: Int) -> None:
         """Adds a slot, whose key is set already."""

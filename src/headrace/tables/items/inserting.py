@@ -207,7 +207,7 @@ def _append(items: Items, key: Int, row: Int, shapes: UInts, shape: Int, priorit
     if items.touches.shape[0]:
         items.touches[slot] = items.ring[TOUCHES]
         items.ring[TOUCHES] += 1
-    if items.key_index.is_used():
+    if items.has_key_index:
         items.key_index.insert(slot)
     items.sampler.insert(slot, priority)
     items.remover.insert(slot, priority)
@@ -236,7 +236,7 @@ def _is_run(
         and items.remover.kind == FIFO
         and (kind == UNIFORM or kind == FIFO or kind == LIFO)
         and items.journal.shape[0] == 0
-        and not items.key_index.is_used()
+        and not items.has_key_index
         and items.ring[SPAN] == live
         and leaving <= live
         and live - leaving + count <= items.capacity

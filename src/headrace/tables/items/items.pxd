@@ -45,6 +45,8 @@ cdef class Items:
     cdef readonly Int capacity
     # Not used while keys rise along the ring.
     cdef readonly KeyIndex key_index
+    # Of the index; here, since a look at it takes no call of another module.
+    cdef bint has_key_index
     cdef readonly bint keys_differ
     # Room to work in.
     cdef Longs changed

@@ -142,6 +142,7 @@ class Items:
         self.changed = np.empty(_SCRATCH, np.int64)
         self.uniforms = np.empty(_SCRATCH, np.float64)
         self.key_index = KeyIndex(self.keys, np.empty(0, np.int64), 0)
+        self.has_key_index = False
         self.keys_differ = True
         if self.ring[FLAGS] & HAS_KEY_INDEX:
             self.use_key_index()
@@ -161,10 +162,12 @@ class Items:
             size *= 2
         self.key_index = KeyIndex(self.keys, np.full(size, -1, np.int64), bits)
         self.ring[FLAGS] |= HAS_KEY_INDEX
+        self.has_key_index = True
         self.keys_differ = self._index_keys()
 
     def forget_keys(self) -> None:
         """Finds keys without an index, in a ring that is empty."""
+        self.has_key_index = False
         self.key_index = KeyIndex(self.keys, np.empty(0, np.int64), 0)
         self.ring[FLAGS] &= ~HAS_KEY_INDEX
 
@@ -242,7 +245,7 @@ class Items:
 
     def find_slot(self, key: ULong) -> Int:
         """The slot of a key, or -1."""
-        if self.key_index.is_used():
+        if self.has_key_index:
             return self.key_index.find(key)
         return self._find_rising(key)
 
@@ -303,7 +306,7 @@ class Items:
         self.remover.remove(slot)
         self.pins.pin_rows(self.row_of(slot), self.window_of(slot, REAL), self.window_of(slot, LOOKAHEAD), -1)
         self.remember(slot)
-        if self.key_index.is_used():
+        if self.has_key_index:
             self.key_index.remove(slot)
         self.records[RECORD_WORDS * slot + RECORD_ROW] = DEAD
         self.ring[LIVE] -= 1

@@ -318,7 +318,7 @@ def _remove_broken(items: Items) -> Int:
             real = items.windows[WINDOW_WORDS * slot + REAL]
             lookahead = items.windows[WINDOW_WORDS * slot + LOOKAHEAD]
         if not _is_whole(items.pins, row, real, lookahead):
-            if items.key_index.is_used():
+            if items.has_key_index:
                 items.key_index.remove(slot)
             items.records[RECORD_WORDS * slot + RECORD_ROW] = DEAD
             removed += 1
