@@ -583,5 +583,6 @@ class WorkerHandle:
 
 
 def _log_end(failure: BaseException) -> None:
-    # As text: a record that is kept must not keep the failure, and with it all that waited for the worker.
+    # Logged as text: a stored log record must not keep the failure alive, and with it all objects that waited for the
+    # worker.
     _log.error("collecting has ended: %s", str(failure), exc_info=failure.__cause__)

@@ -31,8 +31,8 @@ class RandomActions:
     """Uniform random actions as `space.sample` draws them, for n environments, with one generator each.
 
     Args:
-        space: Discrete, Box, MultiDiscrete, MultiBinary, Dict or Tuple. As in gymnasium, a coordinate of a Box with one
-            bound is exponential from that bound, and without bounds it is normal.
+        space: Discrete, Box, MultiDiscrete, MultiBinary, Dict or Tuple. Like in gymnasium, a coordinate of a Box with
+            one bound is exponential from that bound, and without bounds it is normal.
         num_envs: n.
         seeds: one per environment; None takes them from the operating system.
 

@@ -1,6 +1,6 @@
 """One thread of this process listens to all peers: it starts with the first and ends with the last.
 
-It never waits for one peer. What a peer does not read at once waits in a bounded buffer; a page that is not free is
+It never waits for one peer. Data that a peer does not read at once wait in a bounded buffer; a page that is not free is
 looked for again twenty times a second, while others go on.
 """
 

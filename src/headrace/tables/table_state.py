@@ -9,7 +9,7 @@ from headrace.tables.description.table import Table
 from headrace.tables.item_memory import ItemMemory
 from headrace.tables.item_state import ItemState
 
-# What a table has counted since it was made.
+# Counts of a table since it was made.
 COUNTS = ("inserts", "samples", "deletes", "updates", "ignored_updates", "ignored_deletes")
 
 

@@ -10,8 +10,7 @@
     closed.json       after an orderly close: the random generator, where counters stand exactly, checksums
     durable           the last durable point, once there is one; `released` beside it (`durable_point.py`)
 
-What keeps a change whole when the process is killed is told in `durable_ring.py`, what is found after the machine
-failed in `durable_point.py`.
+A kill of the process is handled in `durable_ring.py`, a failure of the machine in `durable_point.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A table's items in a file: the same ring, where every change is all or nothing, whenever the process is killed.
 
-Two things make it so. A change in place is a transaction with a journal (`journal.py`). Whatever makes the arrays anew
-(growth, closing holes, a reset) writes a new file, a *generation*, beside the old one, and one store of eight bytes
+Two things make it so. A change in place is a transaction with a journal (`journal.py`). An operation that replaces the
+arrays (growth, compaction, a reset) writes a new file, a *generation*, beside the old one, and one store of eight bytes
 says which of the two counts.
 
 Arrays are never made anew inside a transaction, so what could stop a kernel half way is seen to before it begins.

@@ -145,7 +145,7 @@ class ItemBuilder:
                 and cutter.is_every_row
                 and table.takes_at_once(block.lanes)
             ):
-                # As many items as lanes: to count them takes 5 % of a step of one lane.
+                # The number of items is that of the lanes, because counting them takes 5 % of a step of one lane.
                 row, key = block.kernel.row, self._replay.new_keys(block.lanes)
                 try:
                     table.append(block, None, cutter, key)

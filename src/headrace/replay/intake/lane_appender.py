@@ -122,7 +122,7 @@ class LaneAppender:
             if len(ended):
                 self._require_finals(ended, 1)
             if len(self.blocks) == len(spans) == 1 and 0 < len(ended) < self._lanes:
-                # As many of their final rows as fit into the page for these go in with the step.
+                # Their final rows are written with the step, up to the space left in the page for these.
                 block = self.blocks[0]
                 first, room = block.make_room_for_finals()
                 done = min(room, len(ended))

@@ -22,7 +22,7 @@ def append(items: Items, lanes: Lanes, cutter: Cutter, first_key: Int) -> tuple[
         first_key: of the first item; the others follow.
 
     Returns:
-        As `inserting.insert`; the cutter's `total` is how many were to go in.
+        Inserts like `inserting.insert`; the cutter's `total` is how many were to go in.
     """
     cutter.begin(lanes.count, 0)
     lanes.take_step()

@@ -130,7 +130,7 @@ def _update(items: Items, keys: GivenULongs, priorities: GivenDoubles) -> Int:
 
 def _are_priorities(priorities: GivenDoubles) -> Bool:
     for index in range(priorities.shape[0]):
-        # As numbers go: this is false of NaN too.
+        # This comparison is false for NaN, too.
         if not 0.0 <= priorities[index] <= 1.7976931348623157e308:
             return False
     return True

@@ -121,7 +121,7 @@ def draw_all(
     count = keys.shape[0]
     begin: Int = 0
     while begin < count:
-        # So many at a time that what is asked for is still in a near cache when it is looked at.
+        # Draws per round: few enough that prefetched data are still in a near cache when they are read.
         end: Int = begin + min(count - begin, items.uniforms.shape[0], items.changed.shape[0])
         end = begin + _choose_many(items, begin, end, integers, probabilities)
         _take(items, begin, end, keys, integers, priorities)
@@ -221,7 +221,7 @@ def draw_and_remove(
     priorities: Doubles,
     windows: UIntTable,
 ) -> None:
-    """As `draw`, one after the other: an item that was sampled `max_times` times is gone for the next draw.
+    """Draws like `draw`, one after the other: an item that was sampled `max_times` times is gone for the next draw.
 
     Args:
         items: which allow so many draws.

@@ -35,7 +35,7 @@ UNIQUE = 4  # items that were sampled at least once
 SAMPLER_KIND = 5
 REMOVER_KIND = 6
 FLAGS = 7
-# What the table has counted; kept here only where the items are in a file (`durable_ring.py`).
+# Counts of the table; kept here only where the items are in a file (`durable_ring.py`).
 INSERTS, SAMPLES, DELETES, UPDATES, IGNORED_UPDATES, IGNORED_DELETES = range(8, 14)
 RING_WORDS = 14
 
@@ -61,7 +61,7 @@ ONE_ROW = np.array([[1, 0, 0]], np.uint32)
 
 
 class IndexArrays(NamedTuple):
-    """The arrays of one selector's index. Those that its kind does not use are empty.
+    """The arrays of one selector's index. Arrays that its kind does not use are empty.
 
     Attributes:
         kind: FIFO, LIFO, UNIFORM, PRIORITIZED, HEAP or CUSTOM.
@@ -115,7 +115,7 @@ class ItemArrays(NamedTuple):
     journal: NDArray[np.int64]
 
 
-# What kernels are told of a table, and count: an array that outlives the other arrays. So it is known what went in and
+# Parameters and counters of a table's kernels: an array that outlives the other arrays. So it is known what went in and
 # was drawn after Ctrl-C too, whose error comes in place of what a kernel returns.
 MAX_SIZE, INSERTED, SAMPLED = range(3)
 TOLD_WORDS = 3
@@ -158,5 +158,5 @@ PROBABILITY, PRIORITY = range(2)
 # Why inserting stopped.
 DONE, NO_SLOT, NO_WINDOWS, NO_PRIORITIES = range(4)
 
-# What may be wrong with an item that was found in a file.
+# Possible problems of an item found in a file.
 NO_PROBLEM, KEY_FALLS, KEY_UNUSED, SPENT, BAD_PRIORITY, LATE_TOUCH, BAD_WINDOW = range(7)

@@ -86,7 +86,7 @@ class Cutter:
         self.priorities = priorities
         self.priority = priorities[0]
         self.total = 0
-        # What the word LOOKAHEAD of a window says.
+        # Values of the word LOOKAHEAD of a window.
         self.kept = STREAM if self.end == CONTINUE else self.lookahead
         self.step_shape = np.array([[self.length, 0, self.kept]], np.uint32)
         lanes, length = (lanes, self.length) if self.end == CONTINUE else (0, 0)
