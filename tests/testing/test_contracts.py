@@ -216,7 +216,7 @@ def test_contracts_are_loaded_when_they_are_asked_for():
 import sys, headrace.testing as testing
 assert not {"hypothesis", "pytest"} & set(sys.modules), "loaded too early"
 sys.modules["hypothesis"] = None
-for name in ("SelectorContract", "RateLimiterContract", "StorageContract"):
+for name in ("SelectorContract", "RateLimiterContract", "StorageContract", "ReplayContract", "WriterContract"):
     try:
         getattr(testing, name)
     except ImportError as error:

@@ -21,15 +21,19 @@ if TYPE_CHECKING:
     from headrace.testing.lease_contract import LeaseContract as LeaseContract
     from headrace.testing.rank_based import RankBased as RankBased
     from headrace.testing.rate_limiter_contract import RateLimiterContract as RateLimiterContract
+    from headrace.testing.replay_contract import ReplayContract as ReplayContract
     from headrace.testing.selector_contract import SelectorContract as SelectorContract
     from headrace.testing.storage_contract import StorageContract as StorageContract
+    from headrace.testing.writer_contract import WriterContract as WriterContract
 
 _LAZY = {
     "LeaseContract": "headrace.testing.lease_contract",
     "RankBased": "headrace.testing.rank_based",
     "RateLimiterContract": "headrace.testing.rate_limiter_contract",
+    "ReplayContract": "headrace.testing.replay_contract",
     "SelectorContract": "headrace.testing.selector_contract",
     "StorageContract": "headrace.testing.storage_contract",
+    "WriterContract": "headrace.testing.writer_contract",
 }
 
 __all__ = [
@@ -38,8 +42,10 @@ __all__ = [
     "LeaseContract",
     "RankBased",
     "RateLimiterContract",
+    "ReplayContract",
     "SelectorContract",
     "StorageContract",
+    "WriterContract",
     "counter_env_fns",
     "counter_observation",
     "counter_transitions",
