@@ -116,8 +116,8 @@ class _Peer:
             select.select([self.far], [], [])
             self.receive()
 
-    def _send(self, message: Message) -> None:
-        PEERS.send(self, message)
+    def _send(self, *messages: Message) -> None:
+        PEERS.send(self, *messages)
 
     @property
     def is_ready(self) -> bool:

@@ -114,7 +114,7 @@ def test_messages_travel_whole():
         frames=8, episodes=[(1.5, 3)], stamps={-1: 4, 7: 4}, closes_rollout=True, seconds=(0.1, 0.2, 0.3)
     )
     for message in (progress, Proceed(), Stop(close_env=False)):
-        one.send(message, b"behind")
+        one.send(message, payload=b"behind")
         assert other.receive() == Frame(message, b"behind", [])
     one.close()
     with pytest.raises(hr.Disconnected):

@@ -50,7 +50,7 @@ def test_descriptors_come_with_their_frame():
     one, other = Channel.pair(LeaseMessage)
     read, write = os.pipe()
     one.send(Ack(writer=0, sequence=1))
-    one.send_soon(Ack(writer=0, sequence=2), b"", (write,))
+    one.send_soon(Ack(writer=0, sequence=2), descriptors=(write,))
     os.close(write)
     assert other.receive() == Frame(Ack(writer=0, sequence=1), b"", [])
     frame = other.receive()
@@ -66,10 +66,10 @@ def test_what_a_peer_does_not_read_is_bounded():
     one, other = Channel.pair(LeaseMessage)
     lease = Lease(writer=0, page=1, purpose="rows")
     assert one.send_soon(lease)
-    while one.send_soon(lease, bytes(1000), most=100_000):
+    while one.send_soon(lease, payload=bytes(1000), most=100_000):
         pass
     with pytest.raises(hr.Disconnected, match="does not read"):
-        one.send_soon(lease, bytes(100_000), most=100_000)
+        one.send_soon(lease, payload=bytes(100_000), most=100_000)
     one.close()
     other.close()
 
@@ -77,7 +77,7 @@ def test_what_a_peer_does_not_read_is_bounded():
 def test_what_waits_is_sent_in_order():
     one, other = Channel.pair(LeaseMessage)
     count = 0
-    while one.send_soon(Ack(writer=0, sequence=count), bytes(5000)):
+    while one.send_soon(Ack(writer=0, sequence=count), payload=bytes(5000)):
         count += 1
     for number in range(count + 1):
         while not (is_sent := one.send_rest()) and number < count:

@@ -42,8 +42,8 @@ class _Owner:
             grantor.lease_owed()
         PEERS.add(self)
 
-    def _send(self, message):
-        PEERS.send(self, message)
+    def _send(self, *messages):
+        PEERS.send(self, *messages)
 
     def take(self, frame):
         self.connection.take(frame)

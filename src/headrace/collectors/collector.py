@@ -189,8 +189,10 @@ class Collector:
         for _ in range(self._steps):
             self._loop.step(sink, at_random=at_random)
         is_open = sink.writer.is_open
-        batch, steps = self._rows.finish()
+        commit = sink.report()
+        batch = self._rows.finish(commit)
         if self._output is not None:
+            steps = self._rows.steps_of(commit)
             self._output.write(steps, is_open, {name: row.copy() for name, row in sink.row.items()})
         times = self._loop.times
         self._tally.note_seconds((times.env, times.policy, times.write))

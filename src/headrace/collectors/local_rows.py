@@ -54,22 +54,23 @@ class LocalRows:
             self._grantor.continue_from(before._grantor)
             self.writer.continue_from(before.writer)
 
-    def _take(self, message: Message) -> None:
-        if isinstance(message, Lease):
-            self._pages[message.purpose].append(message.page)
+    def _take(self, *messages: Message) -> None:
+        for message in messages:
+            if isinstance(message, Lease):
+                self._pages[message.purpose].append(message.page)
 
     def _next_page(self, purpose: Purpose) -> int:
         return self._pages[purpose].popleft()
 
-    def finish(self) -> tuple[Batch, Steps]:
-        """The rollout that fills the page, as a batch, and as steps that stay as they are until more is written."""
-        commit = self.writer.report()
+    def finish(self, commit: Commit) -> Batch:
+        """The rollout that fills the page, as a batch; `commit` reports it."""
         self._grantor.commit(commit)
         batch = self._reader.take()
         self.writer.turn()
-        return batch, self._steps_of(commit)
+        return batch
 
-    def _steps_of(self, commit: Commit) -> Steps:
+    def steps_of(self, commit: Commit) -> Steps:
+        """The steps of the newest rollout, which stay as they are until more is written."""
         first = commit.page * self._store.arrays.page_rows
         columns: dict[str, Any] = {}
         for name, column in self._store.columns.items():

@@ -257,9 +257,9 @@ class Worker:
     def _report(self, *, closes_rollout: bool) -> None:
         sink, times = self._sink, self._loop.times
         assert sink is not None
-        self._channel.send(sink.writer.report())
         seconds = times.env, times.policy, times.write
-        self._channel.send(sink.progress(closes_rollout=closes_rollout, seconds=seconds))
+        commit = sink.report()
+        self._channel.send(commit, sink.progress(closes_rollout=closes_rollout, seconds=seconds))
         sink.begin_report()
 
     def finish(self) -> None:
@@ -325,4 +325,5 @@ def seed_everything(seed: int) -> None:
 
 def _tell(channel: Channel, error: BaseException) -> None:
     with suppress(Disconnected):  # The collector is gone as well.
-        channel.send(*failed(error))
+        report, pickled = failed(error)
+        channel.send(report, payload=pickled)

@@ -126,7 +126,7 @@ class WorkerHandle:
             DeadlineExceeded: it was not ready in time.
         """
         with suppress(Disconnected):  # The worker's end is noted by the thread that listens.
-            self.channel.send(Start(), task)
+            self.channel.send(Start(), payload=task)
         PEERS.add(self)
         self.wait(lambda: self.ready is not None, timeout, f"worker 0 (pid {self._process.pid}) to be ready")
         ready = self.ready
@@ -187,15 +187,15 @@ class WorkerHandle:
             WorkerDied: it is gone.
         """
         try:
-            PEERS.send(self, message, b"", descriptors)
+            PEERS.send(self, message, descriptors=descriptors)
         except Disconnected:
             self.wait(lambda: False, None, f"the end of worker 0 (pid {self._process.pid})")
 
-    def _send_quietly(self, message: Message, descriptors: tuple[int, ...] = ()) -> None:
+    def _send_quietly(self, *messages: Message, descriptors: tuple[int, ...] = ()) -> None:
         with suppress(
             Disconnected
         ):  # The next call tells of the worker's death, after what it has completed.
-            PEERS.send(self, message, b"", descriptors)
+            PEERS.send(self, *messages, descriptors=descriptors)
 
     # ---- what the thread that listens calls ------------------------------------------------------------------------
 

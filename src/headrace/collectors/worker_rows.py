@@ -32,10 +32,10 @@ def rollout_store(
 
 
 class Send(Protocol):
-    """Sends a message to a worker; nothing happens where it is gone."""
+    """Sends messages to a worker in one piece; nothing happens where it is gone."""
 
-    def __call__(self, message: Message, descriptors: tuple[int, ...] = ()) -> None:
-        """Send it."""
+    def __call__(self, *messages: Message, descriptors: tuple[int, ...] = ()) -> None:
+        """Send them."""
         ...
 
 
@@ -46,7 +46,7 @@ class WorkerRows:
         destination: takes the committed steps.
         ready: what the worker said of itself.
         numbering: of the episodes of its batches.
-        send: sends a message to it.
+        send: sends messages to it.
         may_wait: see `LeaseGrantor`.
         before: the rows of the same worker so far, in another store; they are closed.
     """
@@ -95,7 +95,7 @@ class WorkerRows:
             num_pages=store.num_pages,
             page_rows=store.arrays.page_rows,
         )
-        self._send(rows, (store.share(),))
+        self._send(rows, descriptors=(store.share(),))
         self._grantor.open(self._observed)
         self._grantor.lease_owed()
 

@@ -33,7 +33,9 @@ _ANCILLARY_NBYTES = socket.CMSG_SPACE(_MOST_DESCRIPTORS * 4) if hasattr(socket, 
 _LARGEST_HELLO = 1 << 16
 _LARGEST_MESSAGE = 1 << 22
 LARGEST_PAYLOAD = 1 << 30
-_READ_NBYTES = 1 << 18
+# To take more memory than a message needs costs more than to receive it.
+_READ_NBYTES = 1 << 14
+_MOST_READ_NBYTES = 1 << 18
 
 Payload: TypeAlias = bytes | memoryview
 
@@ -84,6 +86,14 @@ class FrameReader:
         """Add what was received."""
         self._bytes += data
         self._descriptors += descriptors
+
+    @property
+    def missing(self) -> int:
+        """Bytes that the frame under way still lacks, as far as is known."""
+        if self._header is None:
+            return 0
+        length, _, payload = self._header
+        return _HEADER.size + length + payload - len(self._bytes)
 
     def take(self) -> Frame | None:
         """The next frame; None while it is not complete.
@@ -179,28 +189,34 @@ class Channel:
 
     # ---- sending ---------------------------------------------------------------------------------------------------
 
-    def send(self, message: Message, payload: Payload = b"", descriptors: tuple[int, ...] = ()) -> None:
-        """Send a frame; wait until the system has taken all of it.
+    def send(self, *messages: Message, payload: Payload = b"", descriptors: tuple[int, ...] = ()) -> None:
+        """Send a frame for each message, all in one piece; wait until the system has taken all of it.
+
+        Args:
+            messages: at least one.
+            payload: comes with the last one.
+            descriptors: of this process; they come with the last one.
 
         Raises:
             Disconnected: the peer is gone.
         """
         with self._sending, _disconnected():
-            data = self._framed(message, payload, descriptors)
+            data = self._framed(messages, payload, descriptors)
             sent = self._send_some(data, descriptors, 0)
             if sent < len(data):
                 self._socket.sendall(memoryview(data)[sent:])
 
     def send_soon(
         self,
-        message: Message,
+        *messages: Message,
         payload: Payload = b"",
         descriptors: tuple[int, ...] = (),
         most: int = LARGEST_PAYLOAD,
     ) -> bool:
-        """Send a frame without waiting for the peer; `send_rest` sends what the system does not take at once.
+        """Send frames without waiting for the peer; `send_rest` sends what the system does not take at once.
 
         Args:
+            messages, payload, descriptors: see `send`.
             most: bytes that may wait; more of them end the connection.
 
         Returns:
@@ -210,7 +226,7 @@ class Channel:
             Disconnected: the peer is gone, or does not read.
         """
         with self._sending, _disconnected():
-            data = self._framed(message, payload, descriptors)
+            data = self._framed(messages, payload, descriptors)
             # The caller may close its own.
             self._unsent.append((memoryview(data), [os.dup(each) for each in descriptors]))
             self._waiting += len(data)
@@ -249,12 +265,14 @@ class Channel:
             return self._socket.send(data, flags)
         return socket.send_fds(self._socket, [data], list(descriptors), flags)
 
-    def _framed(self, message: Message, payload: Payload, descriptors: tuple[int, ...]) -> bytes:
-        frame = encoded(message, payload, len(descriptors))
-        if self._has_greeted:
-            return frame
-        self._has_greeted = True
-        return encoded(Hello(version=VERSION)) + frame
+    def _framed(self, messages: tuple[Message, ...], payload: Payload, descriptors: tuple[int, ...]) -> bytes:
+        *others, last = messages
+        frames = [encoded(message) for message in others]
+        frames.append(encoded(last, payload, len(descriptors)))
+        if not self._has_greeted:
+            self._has_greeted = True
+            frames.insert(0, encoded(Hello(version=VERSION)))
+        return b"".join(frames)
 
     # ---- receiving -------------------------------------------------------------------------------------------------
 
@@ -282,8 +300,9 @@ class Channel:
             yield frame
 
     def _read(self, flags: int) -> None:
+        size = min(max(_READ_NBYTES, self._reader.missing), _MOST_READ_NBYTES)
         with _disconnected():
-            data, ancillary, _, _ = self._socket.recvmsg(_READ_NBYTES, _ANCILLARY_NBYTES, flags)
+            data, ancillary, _, _ = self._socket.recvmsg(size, _ANCILLARY_NBYTES, flags)
         if not data:
             raise Disconnected("the peer has ended")
         self._reader.feed(data, _received(ancillary))

@@ -14,6 +14,9 @@ from headrace.store.block import WrittenSteps
 
 Rows = NDArray[np.int64]
 
+_NO_ROWS: Rows = np.empty(0, np.int64)
+_NO_ROWS.setflags(write=False)
+
 
 class LeaseError(RuntimeError):
     """A peer broke the lease protocol; nothing of its message was taken in."""
@@ -25,7 +28,7 @@ class CheckedCommit:
     Args:
         commit: as it was received.
         room: the number of vector steps that still fit into its page.
-        is_open: bool[lanes], whether an episode is under way in the lane.
+        lane_steps: [lanes], the number of steps of the episode under way in each lane; 0: there is none.
         next_finals: gives the next free final rows, as many as it is asked for or as there are.
 
     Attributes:
@@ -38,24 +41,25 @@ class CheckedCommit:
     """
 
     def __init__(
-        self, commit: Commit, room: int, is_open: NDArray[np.bool_], next_finals: Callable[[int], Rows]
+        self, commit: Commit, room: int, lane_steps: NDArray[np.uint32], next_finals: Callable[[int], Rows]
     ) -> None:
-        steps, lanes = commit.steps, len(is_open)
+        steps, lanes = commit.steps, len(lane_steps)
         if not 0 <= steps <= room:
             raise LeaseError(f"steps: expected 0 to {room}, got {steps}")
         versions = _array(commit.versions, "versions", POLICY_VERSIONS)
         if len(versions) != steps:
             raise LeaseError(f"versions: expected {steps}, one a step, got {len(versions)}")
-        final, idle, ended = (
-            _rising(getattr(commit, name), name, steps * lanes) for name in ("final", "idle", "ended")
-        )
+        final = _rising(commit.final, "final", steps * lanes)
+        idle = _rising(commit.idle, "idle", steps * lanes)
+        ended = _rising(commit.ended, "ended", steps * lanes)
         self.cut = _rising(commit.cut, "cut", lanes)
         if not steps and not self.cut.size:
             raise LeaseError("steps: expected some, or lanes whose episodes are cut")
-        is_open = _open_after(steps, is_open, final, idle, ended)
-        if not is_open[self.cut].all():
-            raise LeaseError("cut: expected lanes with an episode under way")
-        self.final_rows = _array(commit.final_rows, "final_rows", ROWS)
+        if self.cut.size or final.size or idle.size or ended.size:
+            is_open = _open_after(steps, lane_steps > 0, final, idle, ended)
+            if not is_open[self.cut].all():
+                raise LeaseError("cut: expected lanes with an episode under way")
+        self.final_rows = _array(commit.final_rows, "final_rows", ROWS) if commit.final_rows else _NO_ROWS
         count = len(ended) + len(self.cut)
         if len(self.final_rows) != count:
             raise LeaseError(f"final_rows: expected {count}, got {len(self.final_rows)}")
@@ -74,8 +78,10 @@ def _array(data: bytes, name: str, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def _rising(data: bytes, name: str, stop: int) -> Rows:
+    if not data:
+        return _NO_ROWS
     values: Rows = _array(data, name, ROWS)
-    if values.size and (values[0] < 0 or values[-1] >= stop or not (values[1:] > values[:-1]).all()):
+    if values[0] < 0 or values[-1] >= stop or not (values[1:] > values[:-1]).all():
         raise LeaseError(f"{name}: expected rising numbers from 0 to {stop - 1}")
     return values
 

@@ -9,7 +9,7 @@ from typing import Any
 from headrace.leases.channel import Frame
 from headrace.leases.checking import LeaseError
 from headrace.leases.grantor import LeaseGrantor
-from headrace.leases.messages import Commit, Message, Pin, Return, Unpin
+from headrace.leases.messages import Commit, Pin, Return, Unpin
 from headrace.leases.payload import unpacked_columns
 from headrace.store.store import Store
 
@@ -19,13 +19,13 @@ class LeaseConnection:
 
     Args:
         store: whose pages they are.
-        send: sends a message to the peer.
+        send: sends messages to the peer, in one piece.
 
     Attributes:
         grantors: number of a writer to its grantor.
     """
 
-    def __init__(self, store: Store, send: Callable[[Message], None]) -> None:
+    def __init__(self, store: Store, send: Callable[..., None]) -> None:
         self._store = store
         self._send = send
         self._pins: Counter[int] = Counter()

@@ -83,13 +83,14 @@ class CommitForwarder:
         self._finals = FinalRows(page_rows)
         self._step = 0
 
-    def take(self, message: Message) -> None:
+    def take(self, *messages: Message) -> None:
         """Take in what the grantor says."""
-        if isinstance(message, Lease):
-            if message.purpose == "rows":
-                self._pages.append(message.page)
-            else:
-                self._finals.add(message.page)
+        for message in messages:
+            if isinstance(message, Lease):
+                if message.purpose == "rows":
+                    self._pages.append(message.page)
+                else:
+                    self._finals.add(message.page)
 
     @property
     def room(self) -> int:

@@ -50,7 +50,7 @@ class LeaseGrantor:
     Args:
         destination: takes the committed steps.
         lanes: of the writer.
-        send: sends a message to the writer.
+        send: sends messages to the writer, in one piece.
         writer: its number in its connection.
         ahead: how many pages it has at any time.
         may_wait: whether a page that is not free now can be expected to become free; else that is `StoreFull`.
@@ -64,7 +64,7 @@ class LeaseGrantor:
         self,
         destination: Destination,
         lanes: int,
-        send: Callable[[Message], None],
+        send: Callable[..., None],
         *,
         writer: int = 0,
         ahead: Ahead = IN_PLACE,
@@ -155,8 +155,11 @@ class LeaseGrantor:
             raise Closed("the lease grantor is closed")
 
     def _send_outbox(self) -> None:
-        while self._outbox:
-            self._send(self._outbox.popleft())
+        messages = []
+        while self._outbox:  # Another thread may be sending too: each message is sent once.
+            messages.append(self._outbox.popleft())
+        if messages:
+            self._send(*messages)
 
     # ---- what the writer says --------------------------------------------------------------------------------------
 
@@ -194,7 +197,7 @@ class LeaseGrantor:
             raise LeaseError(f"page: expected {leased}, which is leased and comes next, got {commit.page}")
         page, start = commit.page, int(self._arrays.pages[commit.page, USED])
         checked = CheckedCommit(
-            commit, self._steps_in_page - start, self._block.lane_steps > 0, self._next_finals
+            commit, self._steps_in_page - start, self._block.lane_steps, self._next_finals
         )
         written, cut, final_rows = checked.written, checked.cut, checked.final_rows
         if columns is not None and finals is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +23,23 @@ Purpose: TypeAlias = Literal["rows", "finals"]
 # Of one report: so that its message stays far below the longest that is taken.
 _MOST_ENDS = 1 << 14
 _MOST_STEPS = 1 << 16
+# Vector steps whose views are kept for the next time that their page is filled.
+_MOST_VIEWS = 1 << 14
 
 NO_LANES: Lanes = np.empty(0, np.int64)
 NO_LANES.setflags(write=False)
+
+
+class _PageViews(NamedTuple):
+    """A page as its writer sees it.
+
+    Attributes:
+        rows: the observations of each step: columns `[lanes, ...]`.
+        others: the other columns, `[steps, lanes, ...]`.
+    """
+
+    rows: list[Columns]
+    others: dict[str, NDArray[Any]]
 
 
 class FinalRows:
@@ -124,6 +138,7 @@ class PageWriter:
         self.page, self._ahead = -1, -1
         self._step = self._reported = self._steps_in_page
         self._finals = FinalRows(page_rows)
+        self._views: dict[int, _PageViews] = {}
         # Lanes that are in no episode after the last step.
         self._closed: Lanes = np.arange(lanes)
         self._begin_report()
@@ -131,8 +146,9 @@ class PageWriter:
     def _begin_report(self) -> None:
         self._reported = self._step
         self._versions: list[int] = []
-        self._final: list[Lanes] = []
-        self._ended: list[Lanes] = []
+        # Steps with the lanes that hold a final row, and with those whose episodes end.
+        self._final: list[tuple[int, Lanes]] = []
+        self._ended: list[tuple[int, Lanes]] = []
         self._ends = 0
         self._cut: Lanes = NO_LANES
 
@@ -157,8 +173,7 @@ class PageWriter:
             return self._rows[self._step + 1]
         if self._ahead < 0:
             self._ahead = self._need_page("rows")
-        first = self._ahead * self._page_rows
-        return {name: self._columns[name][first : first + self._lanes] for name in self._observed}
+        return self._views_of(self._ahead).rows[0]
 
     def record(
         self,
@@ -178,19 +193,20 @@ class PageWriter:
             last: columns `[lanes, ...]`: what the final rows of `ended` hold.
         """
         step = self._step
-        for name, block in self._other_blocks:
+        for name, block in self._others_here:
             block[step] = values.get(name, 0)
         self._versions.append(version)
         self._closed = NO_LANES
-        self._ends += len(resets) + len(ended)
         if resets.size:
-            for _, block in self._other_blocks:
+            for _, block in self._others_here:
                 block[step, resets] = 0
-            self._final.append(self._numbers(step, resets))
+            self._final.append((step, resets))
+            self._ends += len(resets)
             self._closed = resets
         if ended.size and last is not None:
             self._write_finals(ended, last)
-            self._ended.append(self._numbers(step, ended))
+            self._ended.append((step, ended))
+            self._ends += len(ended)
             self._closed = np.union1d(resets, ended) if resets.size else ended
         self._step = step + 1
 
@@ -204,8 +220,28 @@ class PageWriter:
             self._write_finals(self._cut, self.row)
             self._closed = np.arange(self._lanes)
 
-    def _numbers(self, step: int, lanes: Lanes) -> Lanes:
-        return (step - self._reported) * self._lanes + lanes
+    def _numbers(self, marks: list[tuple[int, Lanes]]) -> Lanes:
+        """Rows of lanes in steps, counted from the first row that was not reported."""
+        if not marks:
+            return NO_LANES
+        steps, lanes = zip(*marks, strict=True)
+        first = (np.array(steps) - self._reported) * self._lanes
+        rows: Lanes = np.repeat(first, [len(each) for each in lanes]) + np.concatenate(lanes)
+        return rows
+
+    def unreported(self, name: str) -> NDArray[Any]:
+        """A column that is not observed, in the steps since the last report: `[steps, lanes, ...]`."""
+        return self._views_of(self.page).others[name][self._reported : self._step]
+
+    @property
+    def unreported_versions(self) -> list[int]:
+        """The version of the policy that acted at each step since the last report."""
+        return self._versions
+
+    @property
+    def unreported_resets(self) -> Lanes:
+        """int64[f], rising: rows of lanes that took no transition since the last report, as `Commit` counts them."""
+        return self._numbers(self._final)
 
     def _write_finals(self, lanes: Lanes, observations: Columns) -> None:
         rows = self._finals.take(len(lanes))
@@ -215,17 +251,29 @@ class PageWriter:
     # ---- pages -----------------------------------------------------------------------------------------------------
 
     def _enter(self, page: int) -> None:
-        """Go on in this page. Views of its rows are made once: the loop asks for them at every step."""
+        """Go on in this page."""
         self.page, self._ahead = page, -1
         self._step = self._reported = 0
+        views = self._views_of(page)
+        self._rows, self._others_here = views.rows, list(views.others.items())
+
+    def _views_of(self, page: int) -> _PageViews:
+        """The views of a page. They are made once: the loop asks for a row at every step, and pages come again."""
+        if page not in self._views:
+            while (len(self._views) + 1) * self._steps_in_page > _MOST_VIEWS and len(self._views) > 1:
+                del self._views[next(iter(self._views))]
+            self._views[page] = self._new_views(page)
+        return self._views[page]
+
+    def _new_views(self, page: int) -> _PageViews:
         first, steps = page * self._page_rows, self._steps_in_page
         blocks = {
             name: column[first : first + steps * self._lanes].reshape(steps, self._lanes, *column.shape[1:])
             for name, column in self._columns.items()
         }
-        observed = {name: blocks[name] for name in self._observed}
-        self._rows = [{name: block[step] for name, block in observed.items()} for step in range(steps)]
-        self._other_blocks = [(name, blocks[name]) for name in self._others]
+        observed = [(name, blocks[name]) for name in self._observed]
+        rows: list[Columns] = [{name: block[step] for name, block in observed} for step in range(steps)]
+        return _PageViews(rows, {name: blocks[name] for name in self._others})
 
     def _provide_finals(self) -> None:
         """Take pages of final rows until there are enough for every step of a page and for a cut after it."""
@@ -270,8 +318,8 @@ class PageWriter:
             page=self.page,
             steps=self._step - self._reported,
             versions=packed(self._versions, POLICY_VERSIONS),
-            final=_joined(self._final),
-            ended=_joined(self._ended),
+            final=packed(self._numbers(self._final)),
+            ended=packed(self._numbers(self._ended)),
             cut=packed(self._cut),
             final_rows=packed(final_rows),
         )
@@ -299,7 +347,3 @@ class PageWriter:
         for name, column in self.row.items():
             column[...] = following[name]
         return message
-
-
-def _joined(rows: list[Lanes]) -> bytes:
-    return packed(np.concatenate(rows)) if rows else b""

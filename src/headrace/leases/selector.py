@@ -123,14 +123,16 @@ class PeerSelector:
                 self._ask(lambda: self._look_at({peer}))
 
     def send(
-        self, peer: Peer, message: Message, payload: Payload = b"", descriptors: tuple[int, ...] = ()
+        self, peer: Peer, *messages: Message, payload: Payload = b"", descriptors: tuple[int, ...] = ()
     ) -> None:
-        """Send a message to a peer without waiting for it.
+        """Send messages to a peer in one piece, without waiting for it; see `Channel.send`.
 
         Raises:
             Disconnected: it is gone, or does not read.
         """
-        if not peer.channel.send_soon(message, payload, descriptors, _MOST_UNSENT_NBYTES):
+        if not peer.channel.send_soon(
+            *messages, payload=payload, descriptors=descriptors, most=_MOST_UNSENT_NBYTES
+        ):
             with self._lock:
                 if peer in self._peers:
                     self._ask(lambda: self._listen_for(peer, selectors.EVENT_READ | selectors.EVENT_WRITE))
