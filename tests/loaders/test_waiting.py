@@ -312,3 +312,31 @@ def test_a_draw_in_the_caller_wakes_a_thread_that_waits_for_its_end(scripted, mo
             thread.join(10)
             assert not thread.is_alive()
     assert (first, second) == ([1], [2 if asked == "batch" else 1])
+
+
+def test_an_interrupt_as_a_batch_is_handed_over_leaves_no_thread_asleep(scripted, monkeypatch):
+    """LW1: the drawer has given up its turn, and is interrupted before it has told the thread that waits for that."""
+    monkeypatch.setattr("headrace.waits._LONGEST_TURN", 1000.0)
+    monkeypatch.setattr("headrace.clock._LONGEST_SLEEP", 1000.0)
+    begun = threading.Event()
+
+    def until_the_other_sleeps():
+        begun.set()
+        while not loader._stream._sleepers:
+            os.sched_yield()
+        monkeypatch.setattr(loader._stream, "_tell", interrupted)
+
+    def interrupted():
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    replay = scripted(script={1: until_the_other_sleeps})
+    with Loader(replay, "t", 1, prefetch=0) as loader:
+        first, drawing = in_thread(lambda: next(loader))
+        begun.wait()
+        second, waiting = in_thread(lambda: int(next(loader).data["n"][0]))
+        for thread in (drawing, waiting):
+            thread.join(10)
+            assert not thread.is_alive()
+    assert isinstance(first[0], KeyboardInterrupt)
+    assert second == [2]

@@ -1,4 +1,4 @@
-# Numbers that several threads change without the interpreter lock.
+# Numbers that several threads change without the interpreter lock, and what such threads need to wait.
 from headrace.kernels.kinds cimport Int
 
 cdef extern from *:
@@ -8,9 +8,21 @@ cdef extern from *:
     #define NOMINMAX
     #include <windows.h>
     #define hr_let_others_run() ((void)SwitchToThread())
+    static inline long long hr_nanoseconds(void) {
+        LARGE_INTEGER count, per_second;
+        QueryPerformanceCounter(&count);
+        QueryPerformanceFrequency(&per_second);
+        return (long long)((double)count.QuadPart * 1e9 / (double)per_second.QuadPart);
+    }
     #else
     #include <sched.h>
+    #include <time.h>
     #define hr_let_others_run() ((void)sched_yield())
+    static inline long long hr_nanoseconds(void) {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return (long long)now.tv_sec * 1000000000 + now.tv_nsec;
+    }
     #endif
     #if defined(_MSC_VER) && !defined(__clang__)
     #include <intrin.h>
@@ -24,6 +36,7 @@ cdef extern from *:
     #endif
     """
     void let_others_run "hr_let_others_run"() noexcept nogil
+    Int nanoseconds "hr_nanoseconds"() noexcept nogil
     Int load "hr_load"(Int *p) noexcept nogil
     void store "hr_store"(Int *p, Int n) noexcept nogil
     void add "hr_add"(Int *p, Int n) noexcept nogil

@@ -1,9 +1,9 @@
-from headrace.kernels.atomics cimport add, let_others_run, load, store
+from headrace.kernels.atomics cimport add, let_others_run, load, nanoseconds, store
 from headrace.kernels.kinds cimport Int
 
 cpdef enum:
-    TURNS_TO_TAKE = 400
-    TURNS_TO_LEAVE = 200
+    TIME_TO_TAKE = 120000
+    TIME_TO_LEAVE = 60000
 
 # Read at every append. See `handoff.py`, which alone changes it.
 cdef Int asking

@@ -16,13 +16,13 @@ import cython
 from headrace.system import register_at_fork
 
 if cython.compiled:
-    from cython.cimports.headrace.kernels.atomics import add, let_others_run, load, store
+    from cython.cimports.headrace.kernels.atomics import add, let_others_run, load, nanoseconds, store
 else:
     from headrace.kernels.kinds import Int
 
-    # How often `offer` lets other threads run, for some 0.3 us each: until the lock is taken, which a thread that
-    # sleeps does within 50 us, and until the thread has left it again for its next copy.
-    TURNS_TO_TAKE, TURNS_TO_LEAVE = 400, 200
+    # Nanoseconds that `offer` waits at most: until the lock is taken, which a thread that sleeps does within 50 us, and
+    # until the thread has left it again for its next copy.
+    TIME_TO_TAKE, TIME_TO_LEAVE = 120_000, 60_000
 
 # How many threads want the lock, how often one of them has got it, and whether that one has not left it since.
 asking = 0
@@ -53,18 +53,23 @@ def take() -> None:
 def offer() -> None:
     """Waits, without the interpreter lock, until a thread that asks had its turn; for some 0.2 ms at most.
 
-    A thread that the system does not run in that time is offered the lock again by the next append.
+    A thread that the system does not run in that time is offered the lock again by the next append. Where more threads
+    want to run than there are processors, each of the turns that others get may take milliseconds: so the clock ends
+    the wait.
     """
     if cython.compiled:
         before: Int = load(cython.address(_taken))
-        turns: Int = 0
-        while turns < TURNS_TO_TAKE and load(cython.address(_taken)) == before:
+        end: Int = nanoseconds() + TIME_TO_TAKE
+        # The thread may have taken the lock since this one saw it ask: then no other is waited for.
+        while (
+            load(cython.address(asking)) > 0
+            and load(cython.address(_taken)) == before
+            and nanoseconds() < end
+        ):
             let_others_run()
-            turns += 1
-        turns = 0
-        while turns < TURNS_TO_LEAVE and load(cython.address(_inside)) != 0:
+        end = nanoseconds() + TIME_TO_LEAVE
+        while load(cython.address(_inside)) != 0 and nanoseconds() < end:
             let_others_run()
-            turns += 1
 
 
 def count_asking() -> int:

@@ -174,11 +174,11 @@ class Stream:
             raise
 
     def _stop_drawing(self) -> None:
-        """Gives up this thread's turn of drawing, if Ctrl-C ended it."""
-        if self._drawer == threading.get_ident():
-            with self._lock:
+        """Gives up this thread's turn of drawing, and wakes the threads that wait: Ctrl-C may have come before that."""
+        with self._lock:
+            if self._drawer == threading.get_ident():
                 self._drawer = None
-                self._tell()
+            self._tell()
 
     def _look(self) -> Any:
         """Returns a ready batch, or whether the caller may draw one or has to wait.
