@@ -2,8 +2,8 @@ from headrace.kernels.atomics cimport add, let_others_run, load, nanoseconds, st
 from headrace.kernels.kinds cimport Int
 
 cpdef enum:
-    TIME_TO_TAKE = 120000
-    TIME_TO_LEAVE = 60000
+    TIME_TO_TAKE = 200000
+    TIME_TO_LEAVE = 100000
 
 # Read at every append. See `handoff.py`, which alone changes it.
 cdef Int asking

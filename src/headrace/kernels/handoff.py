@@ -22,7 +22,7 @@ else:
 
     # Nanoseconds that `offer` waits at most: until the lock is taken, which a thread that sleeps does within 50 us, and
     # until the thread has left it again for its next copy.
-    TIME_TO_TAKE, TIME_TO_LEAVE = 120_000, 60_000
+    TIME_TO_TAKE, TIME_TO_LEAVE = 200_000, 100_000
 
 # How many threads want the lock, how often one of them has got it, and whether that one has not left it since.
 asking = 0
@@ -51,7 +51,7 @@ def take() -> None:
 
 
 def offer() -> None:
-    """Waits, without the interpreter lock, until a thread that asks had its turn; for some 0.2 ms at most.
+    """Waits, without the interpreter lock, until a thread that asks had its turn; for 0.3 ms at most.
 
     A thread that the system does not run in that time is offered the lock again by the next append. Where more threads
     want to run than there are processors, each of the turns that others get may take milliseconds: so the clock ends
