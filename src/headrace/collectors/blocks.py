@@ -84,6 +84,8 @@ class BlockReader:
         self._store = store
         self._lanes = lanes
         self._observed = frozenset(observed).intersection(store.columns)
+        tree = store.signature.tree
+        self._following = Signature({name: tree[name] for name in tree if _is_observed(name, self._observed)})
         self._numbering = numbering
         self._worker_idx = worker_idx
         self._segments: list[Segment] = []
@@ -123,7 +125,10 @@ class BlockReader:
         ids, positions = self._numbering.number(starts, masked)
         stamps = np.repeat(versions[None], self._lanes, axis=0)
         counted = {"episode_id": _by_lane(ids), "t": _by_lane(positions), "policy_version": stamps}
-        return _batch(store.signature, columns, following, counted, ~_by_lane(masked), self._worker_idx)
+        mask = ~_by_lane(masked)
+        _zero_masked(mask, (*columns.values(), *following.values(), stamps))
+        after = as_trees(self._following, following)["observation"]
+        return _batch(as_trees(store.signature, columns), after, counted | {"mask": mask}, self._worker_idx)
 
     def _rows(self, array: NDArray[Any], segment: Segment) -> NDArray[Any]:
         """The entries of a segment in an array by row, `[steps, n, ...]`."""
@@ -171,38 +176,31 @@ class BlockReader:
         return following
 
 
-def _batch(
-    signature: Signature,
-    columns: dict[str, NDArray[Any]],
-    following: dict[str, NDArray[Any]],
-    counted: dict[str, NDArray[Any]],
-    mask: NDArray[np.bool_],
-    worker_idx: int | None,
-) -> Batch:
-    """A batch of columns `[n, T, ...]`, which it keeps; rows without a transition become zeros.
+def _zero_masked(mask: NDArray[np.bool_], columns: Iterable[NDArray[Any]]) -> None:
+    """Rows of columns `[n, T, ...]` without a transition become zeros; `mask` is False there, bool[n, T]."""
+    if not mask.all():
+        for column in columns:
+            column[~mask] = 0
+
+
+def _batch(trees: dict[str, Any], following: Any, counted: dict[str, Any], worker_idx: int | None) -> Batch:
+    """A batch of trees of columns `[n, T, ...]`, which it keeps.
 
     Args:
-        signature: of one step.
-        columns, following: the columns of the steps, and the observations that followed.
-        counted: numbers of each step.
-        mask: bool[n, T], True where a transition was taken.
-        worker_idx: which worker collected.
+        trees: of the columns of the steps.
+        following: the observations that followed.
+        counted: numbers of each step, and the mask.
+        worker_idx: the worker that collected.
     """
-    if not mask.all():
-        for column in (*columns.values(), *following.values(), counted["policy_version"]):
-            column[~mask] = 0
-    trees = as_trees(signature, columns)
-    after = Signature({name: tree for name, tree in signature.tree.items() if _is_observed(name, following)})
     ordered = {name: trees[name] for name in ("observation", "action", "reward", "terminated", "truncated")}
-    ordered["next_observation"] = as_trees(after, following)["observation"]
+    ordered["next_observation"] = following
     ordered |= counted
-    ordered["mask"] = mask
     ordered.update({name: tree for name, tree in trees.items() if name not in ordered})
     return Batch(ordered, worker_idx)
 
 
-def _is_observed(name: str, following: Columns) -> bool:
-    return any(column == name or column.startswith(f"{name}/") for column in following)
+def _is_observed(name: str, observed: Iterable[str]) -> bool:
+    return any(column == name or column.startswith(f"{name}/") for column in observed)
 
 
 def _by_lane(column: NDArray[Any]) -> NDArray[Any]:
