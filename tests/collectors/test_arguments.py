@@ -232,7 +232,7 @@ def test_registered_in_this_process_alone():
 
 
 def open_files():
-    """What the descriptors of this process lead to; each its own, whatever their numbers are."""
+    """Counts the targets of the open descriptors of this process, whatever their numbers are."""
     links = (Path("/proc/self/fd", name) for name in os.listdir("/proc/self/fd"))
     return Counter(os.readlink(link) for link in links if link.is_symlink())
 

@@ -1,4 +1,4 @@
-"""What has the interface of a replay serves step writers, observers and loaders; what lacks a part of it is told so."""
+"""Step writers, observers and loaders work over any object with the interface of a replay."""
 
 import numpy as np
 import pytest

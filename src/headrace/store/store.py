@@ -122,7 +122,7 @@ class Store:
         except OSError as error:
             self._close_arenas()
             raise no_room(f"{self.arrays.freed.nbytes} bytes on the disk to begin with", error) from error
-        # What else is told of rows is written here and there: large pages would take memory that is never used.
+        # The other arrays are written here and there, so large pages would take memory that is never used.
         self.index.advise_large_pages(self.index_layout.places["steps"][0], self.arrays.steps.nbytes)
         for name, array in self.row_arrays.items():
             self.arena.advise_large_pages(self.layout.places[name][0], array.nbytes)

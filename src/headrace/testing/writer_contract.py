@@ -84,7 +84,7 @@ class WriterContract(ABC):
                 assert _items(replay) == [[lane * 100 + n] for n in range(5) for lane in range(lanes)]
 
     def test_staged_arrays_are_of_the_next_step(self) -> None:
-        """What is put there is stored as if it were copied, step after step."""
+        """Values that are put into `staged` are stored as if they were copied, step after step."""
         with self.new() as replay:
             writer = replay.row_writer(lanes=2, items=[ItemRule("t", 1)])
             for n in range(300):
