@@ -156,7 +156,7 @@ class ItemBuilder:
                 return
             most = block.lanes
             if ends is not None:
-                most = cutter.most(most, len(ends.ended) + int(np.count_nonzero(ends.final)))
+                most = cutter.most(most, len(ends.ended) + ends.final.tobytes().count(1))
             if table.takes_at_once(most):
                 row, key, items = block.kernel.row, self._replay.keys_ahead(most), table.ring.items
                 before = items.inserted

@@ -14,7 +14,7 @@ from headrace.ends import EndOfEpisode
 from headrace.errors import Closed
 from headrace.replay.intake.chosen import Chosen
 from headrace.replay.intake.item_builder import ItemBuilder
-from headrace.replay.intake.lane_appender import LaneAppender, cleared
+from headrace.replay.intake.lane_appender import LaneAppender, any_set, cleared
 from headrace.replay.intake.writer_like import Made
 from headrace.replay.waiter import turn
 from headrace.store.block import Seam
@@ -62,6 +62,7 @@ class RowWriter:
         self._blocks = self._rows.blocks
         self._only = self._blocks[0] if len(self._blocks) == 1 else None
         self._only_lanes = self._blocks[0].kernel
+        self._no_finals = np.zeros(lanes, np.bool_)
         self._closed = False
         replay.writer_opened(self)
 
@@ -164,8 +165,10 @@ class RowWriter:
         self._check_open()
         if finals:
             self._replay.note_given(finals)
-        spans = [(block, lanes) for block, lanes in self._rows.spans if not idle[lanes].all()]
-        self._rows.append_ends(step, Seam(np.zeros_like(idle), idle, ended, -1), finals, spans)
+        spans = self._rows.spans
+        if any_set(idle):
+            spans = [(block, lanes) for block, lanes in spans if not idle[lanes].all()]
+        self._rows.append_ends(step, Seam(self._no_finals, idle, ended, -1), finals, spans)
         self._tell_refused()
 
     def end_episode(self, final: Any = None, lane: int | None = None) -> None:
