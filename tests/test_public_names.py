@@ -154,7 +154,7 @@ def test_every_module_can_be_imported(module):
 
 
 # What `help` shows of each class that users hold. Whatever else the parts of Headrace need
-# of each other begins with an underscore, or belongs to another object: `core_of(replay)`, `rows_of(writer)`.
+# of each other begins with an underscore, or belongs to another object: `core_of(replay)`.
 STEP_WRITER = "add add_episode add_first close flush reset statistics"
 COLLECTOR = "next policy policy_version replay_buffer set_seed shutdown statistics update_policy_weights_"
 ATTRIBUTES = {

@@ -24,7 +24,6 @@ import numpy as np
 import headrace as hr
 from headrace.kernels import plain
 from headrace.persist.disk.durable_ring import DurableRing
-from headrace.replay.intake.writer import rows_of
 from headrace.replay.public import core_of
 from headrace.store.layout import LANES, LINKED_ROWS, REFERENCES
 from headrace.store.recovery import PageRecovery
@@ -335,7 +334,7 @@ def states_around(folder, seed, calls):
     with Moments(replay) as moments:
         history.call()
     moments.states.append(dump(replay))
-    rows_of(history.writer)._closed = True
+    history.writer._rows._closed = True
     replay.close()
     return moments.states
 

@@ -199,13 +199,13 @@ class Round:
                     self.fail(disk, durable)
                 if self.random.random() < 0.01:
                     # As a kill does; the machine goes on.
-                    kills.rows_of(history.writer)._closed = True
+                    history.writer._rows._closed = True
                     core_of(replay)._disk.abandon()
                     replay = kills.open_replay(self.folder / "store", 64)
                     history, before = kills.History(replay, self.seed + number), history
                     history.number = before.number
                     self.found["kills"] += 1
-            kills.rows_of(history.writer)._closed = True
+            history.writer._rows._closed = True
             arena = core_of(replay)._disk._points._arena
             if arena is not None:
                 self.found["pages given up"] += int(
@@ -235,7 +235,7 @@ class Round:
                     disk_of_next.look()
                     items = still_there(items, replay)
                 kills.check_rows(kills.dump(replay))
-                kills.rows_of(history.writer)._closed = True
+                history.writer._rows._closed = True
                 core_of(replay)._disk.abandon()
                 again = disk_of_next.compose(self.folder / "again", self.random)
             with next_boot(3):

@@ -8,7 +8,6 @@ from headrace.datasets import episodes
 from headrace.persist.checkpoint import saving
 from headrace.persist.disk.disk import Disk
 from headrace.persist.disk.durable_point import DurablePoints
-from headrace.replay.intake.writer import rows_of
 from headrace.replay.public import core_of
 from headrace.store.arena import Arena
 from headrace.store.store import Store
@@ -162,23 +161,17 @@ def mapped(place):
 
 CALLS = {
     "append": lambda writer, lanes: writer.append(step_of(lanes, 7)),
-    "append_checked": lambda writer, lanes: rows_of(writer).append_checked(step_of(lanes, 7)),
-    "append_marked": lambda writer, lanes: rows_of(writer).append_marked(
-        {name: np.full(lanes, 7, spec.dtype) for name, spec in SIGNATURE.columns.items()},
-        none_of(lanes),
-        none_of(lanes),
-        ["observation"],
-    ),
-    "append_ends": lambda writer, lanes: rows_of(writer).append_ends(
+    "append_checked": lambda writer, lanes: writer._rows.append_checked(step_of(lanes, 7)),
+    "append_ends": lambda writer, lanes: writer._rows.append_ends(
         {name: np.full(lanes, 7, spec.dtype) for name, spec in SIGNATURE.columns.items()},
         none_of(lanes),
         np.array([0]),
         FINAL,
     ),
-    "end_lanes": lambda writer, lanes: rows_of(writer).end_lanes(np.array([0]), FINAL),
+    "end_lanes": lambda writer, lanes: writer._rows.end_lanes(np.array([0]), FINAL),
     "end_episode": lambda writer, lanes: writer.end_episode(lane=0),
-    "cut_open_lanes": lambda writer, lanes: rows_of(writer).cut_open_lanes(),
-    "drop_open_lanes": lambda writer, lanes: rows_of(writer).drop_open_lanes(),
+    "cut_open_lanes": lambda writer, lanes: writer._rows.cut_open_lanes(),
+    "drop_open_lanes": lambda writer, lanes: writer._rows.drop_open_lanes(),
     "create_item": lambda writer, lanes: writer.create_item("t", 1),
 }
 
@@ -199,9 +192,9 @@ def test_a_writer_that_is_overtaken_is_refused(replay, take_over, place, moment,
             files.append(mapped(place))
 
     if moment == "before a row is written":
-        block = rows_of(writer)._rows.blocks[0]
+        block = writer._rows._rows.blocks[0]
         block.make_room = Before(overtake, block.make_room)
-    for holder in (rows_of(writer), rows_of(writer)._rows):
+    for holder in (writer._rows, writer._rows._rows):
         holder._lock = Before(overtake, holder._lock)
     with pytest.raises(hr.Closed):
         CALLS[call](writer, lanes)
@@ -211,7 +204,7 @@ def test_a_writer_that_is_overtaken_is_refused(replay, take_over, place, moment,
 
 def test_a_page_is_not_taken_from_the_next_owner(replay, take_over, place):
     writer = replay.writer(lanes=3)
-    rows_of(writer)._rows.blocks[0]._store = store = rows_of(writer)._store
+    writer._rows._rows.blocks[0]._store = store = writer._rows._store
     take_over()
     content = mapped(place)
     with pytest.raises(hr.Closed):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import headrace as hr
-from headrace.replay.intake.writer import rows_of
 from headrace.replay.public import core_of
 from headrace.store.arena import Arena
 from headrace.store.retained import RetainedPages
@@ -48,16 +47,15 @@ def none():
 
 APPENDS = {
     "append": lambda writer, t: writer.append(step(t)),
-    "append_checked": lambda writer, t: rows_of(writer).append_checked(step(t)),
-    "append_marked": lambda writer, t: rows_of(writer).append_marked(step(t), none(), none(), ["y"]),
-    "append_ends": lambda writer, t: rows_of(writer).append_ends(step(t), none(), np.zeros(0, np.int64), {}),
+    "append_checked": lambda writer, t: writer._rows.append_checked(step(t)),
+    "append_ends": lambda writer, t: writer._rows.append_ends(step(t), none(), np.zeros(0, np.int64), {}),
 }
 
 
 def rows_of_lanes(replay, writer):
     """How many rows each lane has, and whether they hold its steps in order."""
     store, found = core_of(replay).store, []
-    for block in rows_of(writer)._blocks:
+    for block in writer._rows._blocks:
         for lane in range(block.lanes):
             newest = block.last + lane
             found.append((int(block.lane_steps[lane]), int(store.columns["x"][newest]) // 1000))
@@ -113,18 +111,18 @@ def test_a_step_whose_first_items_find_no_room_is_not_stored(replay, monkeypatch
 def test_ctrl_c_between_two_blocks_leaves_no_half_step(replay):
     writer = replay.writer(lanes=LANES, items=[hr.ItemRule("t", 1)])
     writer.append(step(0))
-    second, make = rows_of(writer)._blocks[1], rows_of(writer)._builder.commit
+    second, make = writer._rows._blocks[1], writer._rows._builder.commit
 
     def interrupted(block, ends):
         if block is second:
             raise KeyboardInterrupt
         make(block, ends)
 
-    rows_of(writer)._builder.commit = interrupted
+    writer._rows._builder.commit = interrupted
     with pytest.raises(KeyboardInterrupt):
         writer.append(step(1))
     assert rows_of_lanes(replay, writer) == [(2, 1)] * LANES
-    rows_of(writer)._builder.commit = make
+    writer._rows._builder.commit = make
     writer.append(step(2))
     assert sorted(kept(replay)) == [1000 * t + lane for t in range(3) for lane in range(LANES)]
     writer.close()
@@ -151,9 +149,9 @@ def test_final_rows_that_find_no_room_leave_the_step_out(replay, monkeypatch, en
     with monkeypatch.context() as patched:
         patched.setattr(os, "posix_fallocate", only_one_page)
         with pytest.raises(hr.StoreFull, match="No space"):
-            rows_of(writer).append_ends(step(1), none(), lanes, finals)
+            writer._rows.append_ends(step(1), none(), lanes, finals)
     assert rows_of_lanes(replay, writer) == [(1, 0)] * LANES
-    rows_of(writer).append_ends(step(1), none(), lanes, finals)
+    writer._rows.append_ends(step(1), none(), lanes, finals)
     expected = [0 if lane in set(ended) else 2 for lane in range(LANES)]
     assert [steps for steps, _ in rows_of_lanes(replay, writer)] == expected
     writer.close()

@@ -12,7 +12,6 @@ import pytest
 
 import headrace as hr
 from headrace.forking import ForkFollowers, HomeProcess, reading_copies
-from headrace.replay.intake.writer import rows_of
 from headrace.replay.public import core_of
 from headrace.testing import FakeClock, in_forked_child
 
@@ -97,9 +96,9 @@ def test_every_use_in_a_child_raises(replay, tmp_path):
     two = {"x": np.zeros(2, np.int64), "image": np.zeros((2, 2000), np.uint8)}
     uses = {
         "append": lambda: writer.append(row(1)),
-        "append_checked": lambda: rows_of(writer).append_checked(row(1)),
-        "append_marked": lambda: rows_of(lanes).append_marked(
-            two, np.ones(2, np.bool_), np.zeros(2, np.bool_), ["x"]
+        "append_checked": lambda: writer._rows.append_checked(row(1)),
+        "append_ends": lambda: lanes._rows.append_ends(
+            two, np.zeros(2, np.bool_), np.array([1]), {"x": np.zeros(1, np.int64)}
         ),
         "append of lanes": lambda: lanes.append(two),
         "create_item": lambda: writer.create_item("t", 1),

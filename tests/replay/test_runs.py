@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import headrace as hr
-from headrace.replay.intake.writer import rows_of
 from headrace.replay.public import core_of
 from headrace.spec import ArraySpec, Signature
 from headrace.tables.description.rules import WholeEpisodes
@@ -52,18 +51,18 @@ def test_a_run_may_end_otherwise_than_its_rule_says(rows, end, items):
     rule = hr.ItemRule("t", 4, 4, hr.EndOfEpisode.TRUNCATE)
     with new_replay() as replay, replay.writer(items=[rule]) as writer:
         append(writer, *rows)
-        rows_of(writer).cut_open_lanes(end)
+        writer._rows.cut_open_lanes(end)
         assert take_all(replay) == items
-        rows_of(writer).cut_open_lanes(end)  # nothing is open
+        writer._rows.cut_open_lanes(end)  # nothing is open
         append(writer, 7)
-        rows_of(writer).cut_open_lanes(PAD)
+        writer._rows.cut_open_lanes(PAD)
         assert take_all(replay) == [[7, -1, -1, -1]]
 
 
 def test_a_run_that_is_dropped_makes_no_further_item():
     with new_replay() as replay, replay.writer(items=[hr.ItemRule("t", 2, 1, TILE)]) as writer:
         append(writer, 1, 2, 3)
-        rows_of(writer).drop_open_lanes()
+        writer._rows.drop_open_lanes()
         assert take_all(replay) == [[1, 2], [2, 3]]
         append(writer, 4, 5)
         assert take_all(replay) == [[4, 5]]
@@ -76,7 +75,7 @@ def test_whole_episodes():
             before = len(replay.table("t"))
             append(writer, *numbers)
             assert len(replay.table("t")) == before
-            rows_of(writer).cut_open_lanes()
+            writer._rows.cut_open_lanes()
         append(writer, 11, 12)
         writer.end_episode({"observation": {"n": 13}})
         append(writer, 14, 15, 16)
@@ -88,13 +87,13 @@ def test_keys_of_what_calls_made():
     rules = [hr.ItemRule("a", 2), hr.ItemRule("b", 1), hr.ItemRule("a", 3, 3, PAD)]
     with new_replay("a", "b") as replay, replay.writer(items=rules) as writer:
         append(writer, 0)
-        rows_of(writer).record_items()
-        assert rows_of(writer).take_made() == []
+        writer._rows.record_items()
+        assert writer._rows.take_made() == []
         append(writer, 1)
-        made = rows_of(writer).take_made()
+        made = writer._rows.take_made()
         assert [(rule, len(keys)) for rule, keys in made] == [(1, 1), (0, 1)]
-        rows_of(writer).cut_open_lanes()
-        made += rows_of(writer).take_made()
+        writer._rows.cut_open_lanes()
+        made += writer._rows.take_made()
         assert [rule for rule, _ in made] == [1, 0, 2]
         keys = [key for _, made_keys in made for key in made_keys]
         found = {name: [] for name in ("a", "b")}
@@ -106,10 +105,10 @@ def test_keys_of_what_calls_made():
 
 def test_keys_where_every_row_is_an_item():
     with new_replay() as replay, replay.writer(lanes=3, items=[hr.ItemRule("t", 1)]) as writer:
-        rows_of(writer).record_items()
+        writer._rows.record_items()
         for _ in range(2):
             writer.append({"observation/n": np.arange(3), "kind": np.zeros(3, np.int32)})
-            keys = [key for _, made in rows_of(writer).take_made() for key in made]
+            keys = [key for _, made in writer._rows.take_made() for key in made]
             assert keys == replay.sample("t", 3).info.keys.tolist()
 
 
@@ -121,7 +120,7 @@ def test_invented_rows_hold_what_was_noted():
         with replay.writer(items=rules) as writer:
             for _ in range(4):
                 append(writer, 5)
-                rows_of(writer).cut_open_lanes()
+                writer._rows.cut_open_lanes()
             batch = replay.sample("a", 2)
             assert batch.data["kind"].tolist() == [[1, 2, 2]] * 2
             assert batch.data["observation"]["n"].tolist() == [[5, 0, 0]] * 2
@@ -144,7 +143,7 @@ def test_a_view_of_a_tree_shows_what_was_noted_of_its_leaves():
         with replay.writer(items=[hr.ItemRule("t", 4, 4, PAD)]) as writer:
             for _ in range(4):
                 append(writer, 5)
-                rows_of(writer).cut_open_lanes()
+                writer._rows.cut_open_lanes()
         views = {
             "observation": hr.View(),
             "tree": hr.View("observation"),
@@ -167,7 +166,7 @@ def test_what_invented_rows_hold_survives(tmp_path, way):
         core_of(replay).note_padding("t", {"kind": 2, "frame": [1.5, -1.0]})
         with replay.writer(items=[hr.ItemRule("t", 3, 3, PAD)]) as writer:
             writer.append({"kind": 5, "frame": np.zeros(2, np.float32)})
-            rows_of(writer).cut_open_lanes()
+            writer._rows.cut_open_lanes()
         path = None if place else replay.save(tmp_path / "saved")
     with hr.Replay(signature, [table], **place) if path is None else hr.Replay.load(path) as again:
         data = again.sample("t", 1).data
@@ -211,13 +210,13 @@ def test_waiting_for_what_is_pending():
     with hr.Replay(SIGNATURE, [hr.Table.queue("q", 1)]) as replay:
         with replay.writer(items=[hr.ItemRule("q", 1)]) as writer:
             append(writer, 1, 2, 3)
-            rows_of(writer).wait_pending(2, timeout=0)
+            writer._rows.wait_pending(2, timeout=0)
             with pytest.raises(hr.DeadlineExceeded) as info:
-                rows_of(writer).wait_pending(1, timeout=0)
+                writer._rows.wait_pending(1, timeout=0)
             assert info.value.pending == 2
             assert [replay.sample("q", 1).data["observation"]["n"].tolist() for _ in range(3)] == [
                 [1],
                 [2],
                 [3],
             ]
-            rows_of(writer).wait_pending(0, timeout=0)
+            writer._rows.wait_pending(0, timeout=0)

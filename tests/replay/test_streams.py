@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from marked_steps import append_marked
 
 import headrace as hr
-from headrace.replay.intake.writer import rows_of
 from headrace.spec import ArraySpec, Signature
 from headrace.tables.description.selectors import Fifo
 from headrace.trajectories.windows import windows
@@ -80,7 +80,7 @@ def test_random_streams(length: int, stride: int, lanes: int, capacity: int | No
         final = np.array([since_end[lane] > 0 and data.draw(st.integers(0, 4)) == 0 for lane in range(lanes)])
         given = ("number", "observation")
         if lanes > 1 and (idle.any() or final.any()):
-            rows_of(writer).append_marked(step(numbers, lanes), final, idle, given)
+            append_marked(writer, step(numbers, lanes), final, idle, given)
         else:
             idle[:] = final[:] = False
             writer.append(step(numbers if lanes > 1 else int(numbers[0])))
@@ -108,7 +108,7 @@ def test_random_streams(length: int, stride: int, lanes: int, capacity: int | No
                 since_end[lane] = 0
                 assert take_all(replay) == due()
         if data.draw(st.integers(0, 9)) == 0:
-            rows_of(writer).cut_open_lanes()
+            writer._rows.cut_open_lanes()
             for lane in range(lanes):
                 if since_end[lane]:
                     streams[lane], made[lane], since_end[lane], waiting[lane] = [], 0, 0, True

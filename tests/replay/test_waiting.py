@@ -14,7 +14,6 @@ import pytest
 
 import headrace as hr
 import headrace.replay.sampling.sampler as sampling_module
-from headrace.replay.intake.writer import rows_of
 from headrace.replay.public import core_of
 from headrace.tables.description.rate_limiters import MinSize, Queue
 from headrace.tables.description.selectors import Fifo, Lifo, Prioritized, Uniform
@@ -437,11 +436,11 @@ def test_after_close_every_call_raises(scene):
         lambda: writer.create_item("t", 1),
         writer.end_episode,
         writer.flush,
-        lambda: rows_of(writer).end_lanes(np.array([0]), None),
-        lambda: rows_of(writer).end_lanes(np.array([0]), {"n": np.array([1])}),
-        rows_of(writer).cut_open_lanes,
-        rows_of(writer).drop_open_lanes,
-        rows_of(writer).end_streams,
+        lambda: writer._rows.end_lanes(np.array([0]), None),
+        lambda: writer._rows.end_lanes(np.array([0]), {"n": np.array([1])}),
+        writer._rows.cut_open_lanes,
+        writer._rows.drop_open_lanes,
+        writer._rows.end_streams,
     ):
         with pytest.raises(hr.Closed):
             call()
@@ -472,14 +471,14 @@ def test_a_replay_that_is_closed_in_the_middle_of_an_append_takes_nothing_more(s
         def __exit__(self, *error):
             return lock.__exit__(*error)
 
-    rows_of(writer)._lock = Handing()
+    writer._rows._lock = Handing()
     appending = play.threads.submit(writer.append, {"n": 1})
     assert about_to_append.wait(10)
     play.replay.close()
     lock_is_held.set()
     with pytest.raises(hr.Closed):
         appending.result(10)
-    rows_of(writer)._lock = lock
+    writer._rows._lock = lock
     writer.close()
 
 

@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from marked_steps import append_marked
 
 import headrace as hr
-from headrace.replay.intake.writer import rows_of
 from headrace.replay.public import core_of
 from headrace.tables.description.selectors import Fifo, Lifo
 
@@ -72,7 +72,7 @@ class Meddling:
 
 
 def fill_its_page(writer, lanes):
-    kernel = rows_of(writer)._only_lanes
+    kernel = writer._rows._only_lanes
     while not kernel.is_full():
         writer.append(step(*lanes))
 
@@ -216,7 +216,7 @@ def test_a_step_written_while_the_rows_move_is_whole(lanes, monkeypatch):
     """A collector shares the rows between a writer's copy and its lock: what was copied may have stayed behind."""
     with new_replay() as replay, replay.writer(lanes=lanes, items=[hr.ItemRule("t", 1)]) as writer:
         writer.append(step(np.arange(lanes) if lanes > 1 else 1, lanes if lanes > 1 else None))
-        write, written = rows_of(writer)._write, []
+        write, written = writer._rows._write, []
 
         def write_and_move(row, values):
             write(row, values)
@@ -226,7 +226,7 @@ def test_a_step_written_while_the_rows_move_is_whole(lanes, monkeypatch):
                 for column in core_of(replay).store.columns.values():
                     column[row : row + lanes] = 0
 
-        monkeypatch.setattr(rows_of(writer), "_write", write_and_move)
+        monkeypatch.setattr(writer._rows, "_write", write_and_move)
         numbers = 7 + np.arange(lanes)
         writer.append(step(numbers if lanes > 1 else 7, lanes if lanes > 1 else None))
         writer.append(step(numbers if lanes > 1 else 7, lanes if lanes > 1 else None))
@@ -491,21 +491,21 @@ def test_a_final_step_that_does_not_fit_changes_nothing(final):
         assert all_items(replay) == [[1, 2]]
 
 
-def test_append_marked_holds_final_rows_and_lanes_that_wait():
+def test_a_step_holds_final_rows_and_lanes_that_wait():
     with new_replay() as replay, replay.writer(lanes=3, items=[hr.ItemRule("t", 2)], history=4) as writer:
         no = np.zeros(3, bool)
-        rows_of(writer).append_marked(step(np.array([1, 101, 201]), 3), no, no, ["observation"])
+        append_marked(writer, step(np.array([1, 101, 201]), 3), no, no, ["observation"])
         # Lane 1 ends with this row, of which only the observation is kept; lane 2 goes on.
         marks = np.array([False, True, False])
         final = step(np.array([2, 9, 202]), 3)
-        rows_of(writer).append_marked(final, marks, no, ["observation"])
+        append_marked(writer, final, marks, no, ["observation"])
         assert all_items(replay) == [[1, 2], [101, 9000], [201, 202]]
         # Lane 1 waits: nothing is stored of it.
-        rows_of(writer).append_marked(step(np.array([3, 77, 203]), 3), no, marks, ["observation"])
+        append_marked(writer, step(np.array([3, 77, 203]), 3), no, marks, ["observation"])
         assert all_items(replay) == [[2, 3], [202, 203]]
         writer.create_item("t", 2, lane=1)
         assert all_items(replay) == [[101, 9000]]
-        rows_of(writer).append_marked(step(np.array([4, 110, 204]), 3), no, no, ["observation"])
+        append_marked(writer, step(np.array([4, 110, 204]), 3), no, no, ["observation"])
         writer.append(step(np.array([5, 111, 205]), 3))
         assert all_items(replay) == [[3, 4], [203, 204], [4, 5], [110, 111], [204, 205]]
 
@@ -610,8 +610,8 @@ def test_a_closed_writer_takes_no_more_calls():
             lambda: writer.append(step(2)),
             lambda: writer.create_item("t", 1),
             writer.end_episode,
-            lambda: rows_of(writer).append_marked(
-                step(np.zeros(1), 1), np.zeros(1, bool), np.zeros(1, bool), []
+            lambda: writer._rows.append_ends(
+                step(np.zeros(1), 1), np.zeros(1, bool), np.zeros(0, np.int64), {}
             ),
         ):
             with pytest.raises(hr.Closed):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import headrace as hr
-from headrace.replay.intake.writer import rows_of
 from headrace.replay.public import core_of
 
 
@@ -97,10 +96,10 @@ def test_room_may_be_asked_for_before_something_else_is_changed():
         with replay.writer(history=100_000) as writer:
             with pytest.raises(hr.StoreFull):  # noqa: PT012
                 while True:
-                    rows_of(writer).make_room()
+                    writer._rows.make_room()
                     writer.append({"number": 1})
         with pytest.raises(hr.Closed):
-            rows_of(writer).make_room()
+            writer._rows.make_room()
 
 
 def test_an_episode_that_fills_the_store_can_be_dropped():
@@ -110,7 +109,7 @@ def test_an_episode_that_fills_the_store_can_be_dropped():
                 with pytest.raises(hr.StoreFull):  # noqa: PT012
                     while True:
                         writer.append({"number": 1})
-                rows_of(writer).drop_open_lanes()
+                writer._rows.drop_open_lanes()
                 with pytest.raises(ValueError, match="the last 1 rows"):
                     writer.create_item("t", 1)
             writer.append({"number": 7})

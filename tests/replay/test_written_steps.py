@@ -5,11 +5,11 @@ from typing import NamedTuple
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from marked_steps import append_marked
 
 import headrace as hr
 from headrace.ends import EndOfEpisode
 from headrace.replay.intake.item_builder import ItemBuilder
-from headrace.replay.intake.writer import rows_of
 from headrace.replay.public import core_of
 from headrace.spec import ArraySpec, Signature
 from headrace.store.block import LaneBlock, WrittenSteps
@@ -136,19 +136,20 @@ def masks(step: Step, lanes: int) -> tuple[np.ndarray, np.ndarray]:
 def write_one_by_one(side: Side, written_by: list[Rule], history: list[Step]) -> None:
     """The ordinary writer; final rows of some of its lanes at a time, which stand beside them."""
     lanes, number = side.lanes, 0
-    writer = rows_of(side.replay.writer(lanes, items=written_by))
+    writer = side.replay.writer(lanes, items=written_by)
+    rows = writer._rows
     for step in history:
         values = values_of(numbers_of(number, lanes))
         number += lanes
         for lane in step.idle:
             values["number"][lane] = values["observation"][lane] = 0
         writer.policy_version = step.version
-        writer.append_marked(values, *masks(step, lanes), COLUMNS)
-        newest = writer._blocks[0].newest_rows.tolist()
+        append_marked(writer, values, *masks(step, lanes), COLUMNS)
+        newest = rows._blocks[0].newest_rows.tolist()
         for ends in (step.ended, step.cut):
             halves = (ends[:1], ends[1:]) if len(ends) == lanes else (ends,)
             for some in filter(None, halves):
-                writer.end_lanes(np.array(some), values_of(numbers_of(number, len(some))))
+                rows.end_lanes(np.array(some), values_of(numbers_of(number, len(some))))
                 number += len(some)
         for row in newest:
             side.note(row)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from marked_steps import append_marked
 
 import headrace as hr
 from headrace.ends import EndOfEpisode
-from headrace.replay.intake.writer import rows_of as inside_of
 from headrace.replay.public import core_of
 from headrace.spec import ArraySpec, Signature
 from headrace.store.arena import Arena
@@ -165,7 +165,7 @@ def test_marked_steps_make_the_windows_of_the_closed_form(
         marks[0, list(final)] = True
         marks[1, list(idle)] = True
         step = {"number": numbers, "observation": numbers}
-        inside_of(writer).append_marked(step, marks[0], marks[1], ("number", "observation"))
+        append_marked(writer, step, marks[0], marks[1], ("number", "observation"))
         due = []
         for lane in range(lanes):
             if lane in idle:

@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.replay.intake.writer import rows_of
 from headrace.replay.public import core_of
 from headrace.tables.description.selectors import (
     CustomSelector,
@@ -91,7 +90,7 @@ class Clients:
     def row(self):
         self.number += 1
         self.writer.append({"n": self.number})
-        return self.number, int(rows_of(self.writer)._blocks[0].tail(0))
+        return self.number, int(self.writer._rows._blocks[0].tail(0))
 
     def commit(self, keys, priority=1.0):
         """Items of these keys, of a row each, all at once."""

@@ -278,6 +278,21 @@ class WriterContract(ABC):
             assert (batch.data["n"].tolist(), batch.info.priorities.tolist()) == ([100], [7])
             assert [keys for rule, keys in made if rule == 1] == [batch.info.keys.tolist()]
 
+    def test_a_call_without_given_priorities_has_those_of_the_rule(self) -> None:
+        """Priorities and windows are given for one call."""
+        rules: list[Rule] = [ItemRule("t", 1, priority=2.0), ChosenWindows("u", 1)]
+        with self.new(_table(), _table("u")) as replay:
+            writer = replay.row_writer(lanes=2, items=rules)
+            for n in range(4):
+                if n == 1:
+                    writer.give_priorities({0: np.array([8.0, 9.0])})
+                    writer.choose_windows(Chosen({1: np.array([True, False])}, {}))
+                writer.append_checked(_lane_steps(n, 2))
+            writer.close()
+            assert replay.sample("t", 8, timeout=0).info.priorities.tolist() == [2, 2, 8, 9, 2, 2, 2, 2]
+            assert replay.sample("u", 1, timeout=0).data["n"].tolist() == [1]
+            assert len(replay.table("u")) == 0
+
     def test_items_are_recorded_once(self) -> None:
         """From `record_items` on, pending ones too."""
         with self.new(Table.queue("t", 1)) as replay:

@@ -24,6 +24,8 @@ from headrace.tables.windows.cutting import Cutter, pin_before
 if TYPE_CHECKING:
     from headrace.replay.replay import ReplayCore
 
+_NOTHING_CHOSEN = Chosen({}, {})
+
 
 @dataclass(eq=False, slots=True)
 class _RuleState:
@@ -31,7 +33,7 @@ class _RuleState:
 
     Attributes:
         number: of the rule.
-        given: the priorities of the items that it makes next; None for those of the rule.
+        given: the priorities of the items that the next call makes; None for those of the rule.
         streams: by block, the buffers of a rule whose windows go on over the ends of episodes.
     """
 
@@ -78,6 +80,7 @@ class ItemBuilder:
         rules: as above.
         made: the items that were made, in order; None while they are not recorded.
         refused: the error that kept items of stored rows out of their table; None: there was none.
+        is_given: whether priorities or windows are given for the next call; the writer forgets them after it.
     """
 
     def __init__(self, replay: ReplayCore, rules: Sequence[Rule], pending: Pending) -> None:
@@ -86,10 +89,11 @@ class ItemBuilder:
         self._pins = replay.store.pins
         self._pending = pending
         self.rules = tuple(rules)
-        self._chosen = Chosen({}, {})
+        self._chosen = _NOTHING_CHOSEN
         self._first_lanes: dict[LaneBlock, int] = {}
         self.made: list[Made] | None = None
         self.refused: Exception | None = None
+        self.is_given = False
         states = [
             _RuleState(
                 number, rule, replay.live_table(rule.table), Cutter(self._pins, rule.cut, rule.priorities)
@@ -115,13 +119,21 @@ class ItemBuilder:
         Args:
             priorities: rule's number to float64[m], in the order of its m items.
         """
-        self._only = None
-        for number, values in priorities.items():
-            self._states[number].given = values
+        self.is_given = True
+        for state in self._states:
+            state.given = priorities.get(state.number)
 
     def choose(self, chosen: Chosen) -> None:
         """The next call makes these items of the rules whose windows are chosen."""
+        self.is_given = True
         self._chosen = chosen
+
+    def forget_given(self) -> None:
+        """Ends the call for which priorities and windows were given: the next one has those of the rules."""
+        self.is_given = False
+        self._chosen = _NOTHING_CHOSEN
+        for state in self._states:
+            state.given = None
 
     # ---- steps -----------------------------------------------------------------------------------------------------
 
@@ -137,7 +149,7 @@ class ItemBuilder:
                 is in `refused`.
         """
         state = self._only
-        if state is not None:
+        if state is not None and state.given is None:
             table, cutter = state.table, state.cutter
             if (
                 ends is None

@@ -353,15 +353,3 @@ def _of_lanes(ends: Seam | None, lanes: slice) -> Seam | None:
 def any_set(mask: NDArray[np.bool_]) -> bool:
     """Whether some element is True; takes a tenth of the time of `mask.any()` for some hundred elements."""
     return 1 in mask.tobytes()
-
-
-def cleared(
-    values: Mapping[str, NDArray[Any]], final: NDArray[np.bool_], given: Sequence[str]
-) -> Mapping[str, NDArray[Any]]:
-    """Values of lanes, of which those that are final have zeros in all columns but those given."""
-    if not final.any():
-        return values
-    cleared = {name: value.copy() for name, value in values.items() if name not in given}
-    for value in cleared.values():
-        value[final] = 0
-    return {**values, **cleared}

@@ -14,7 +14,7 @@ from headrace.ends import EndOfEpisode
 from headrace.errors import Closed
 from headrace.replay.intake.chosen import Chosen
 from headrace.replay.intake.item_builder import ItemBuilder
-from headrace.replay.intake.lane_appender import LaneAppender, any_set, cleared
+from headrace.replay.intake.lane_appender import LaneAppender, any_set
 from headrace.replay.intake.writer_like import Made
 from headrace.replay.waiter import turn
 from headrace.store.block import Seam
@@ -23,8 +23,6 @@ from headrace.tables.pending import NewItems, Pending
 
 if TYPE_CHECKING:
     from headrace.replay.replay import ReplayCore
-
-_NO_LANES = np.zeros(0, np.int64)
 
 
 class RowWriter:
@@ -85,7 +83,7 @@ class RowWriter:
         block = self._only
         if block is None:
             self._rows.append_checked(self._rows.checked(step))
-            self._tell_refused()
+            self._finish_call()
             return
         lanes, arena = self._only_lanes, self._arena
         if lanes.begin_step():
@@ -100,8 +98,8 @@ class RowWriter:
             if lanes.row != row:
                 lanes.refuse()
             self._builder.commit(block)
-        if self._builder.refused is not None:
-            self._tell_refused()
+        if self._builder.refused is not None or self._builder.is_given:
+            self._finish_call()
 
     def append_checked(self, step: Mapping[str, Any]) -> None:
         """See `WriterLike.append_checked`."""
@@ -110,7 +108,7 @@ class RowWriter:
         block = self._only
         if block is None:
             self._rows.append_checked(step)
-            self._tell_refused()
+            self._finish_call()
             return
         lanes, arena = self._only_lanes, self._arena
         if lanes.begin_step():
@@ -122,8 +120,8 @@ class RowWriter:
                 # See `append` (test_a_checked_step_written_while_the_rows_move_is_whole).
                 self._rows.write_checked(lanes.row, step)
             self._builder.commit(block)
-        if self._builder.refused is not None:
-            self._tell_refused()
+        if self._builder.refused is not None or self._builder.is_given:
+            self._finish_call()
 
     @property
     def staged(self) -> Mapping[str, NDArray[Any]]:
@@ -135,24 +133,6 @@ class RowWriter:
         self._check_open()
         for block in self._blocks:
             block.make_room()
-
-    def append_marked(
-        self, step: Any, final: NDArray[np.bool_], idle: NDArray[np.bool_], given: Sequence[str]
-    ) -> None:
-        """Does the same as `append`, where some lanes hold the final row of their episode and some hold nothing.
-
-        Args:
-            step: as for `append`.
-            final: bool[lanes]: the lane's episode ends with this row; only the columns `given` are kept of it.
-            idle: bool[lanes]: nothing is stored of the lane, whose episode has ended with a final row.
-            given: names of columns.
-        """
-        if self._closed or self._replay.is_closed or self._pending.count >= self._max_pending:
-            self._wait_for_room()
-        self._replay.note_given(given)
-        values = cleared(self._rows.checked(step), final, given)
-        self._rows.append_ends(values, Seam(final, idle, _NO_LANES, -1), {}, self._rows.spans)
-        self._tell_refused()
 
     def append_ends(
         self,
@@ -169,19 +149,19 @@ class RowWriter:
         if any_set(idle):
             spans = [(block, lanes) for block, lanes in spans if not idle[lanes].all()]
         self._rows.append_ends(step, Seam(self._no_finals, idle, ended, -1), finals, spans)
-        self._tell_refused()
+        self._finish_call()
 
     def end_episode(self, final: Any = None, lane: int | None = None) -> None:
         """See `WriterLike.end_episode`."""
         self._check_open()
         self._rows.end_episode(final, lane)
-        self._tell_refused()
+        self._finish_call()
 
     def end_lanes(self, lanes: NDArray[np.int64], values: Mapping[str, NDArray[Any]] | None) -> None:
         """See `WriterLike.end_lanes`."""
         self._check_open()
         self._rows.end_lanes(lanes, values)
-        self._tell_refused()
+        self._finish_call()
 
     def cut_open_lanes(self, end: EndOfEpisode | None = None) -> None:
         """See `WriterLike.cut_open_lanes`."""
@@ -189,7 +169,7 @@ class RowWriter:
         lanes = self._rows.open_lanes
         self._rows.cut_lanes(lanes, end)
         self._rows.end_streams(lanes)
-        self._tell_refused()
+        self._finish_call()
 
     def drop_open_lanes(self, lanes: NDArray[np.int64] | None = None) -> None:
         """See `WriterLike.drop_open_lanes`."""
@@ -256,7 +236,9 @@ class RowWriter:
         if error is not None:
             raise error
 
-    def _tell_refused(self) -> None:
+    def _finish_call(self) -> None:
+        if self._builder.is_given:
+            self._builder.forget_given()
         # The receiver of items checks this too, after it has recorded that the rows are stored.
         if self._builder.made is None:
             self.raise_refused()

@@ -128,8 +128,3 @@ class Writer:
 
     def __repr__(self) -> str:
         return repr(self._rows)
-
-
-def rows_of(writer: Writer) -> WriterLike:
-    """The inside of a writer, for the parts of Headrace that work on it."""
-    return writer._rows

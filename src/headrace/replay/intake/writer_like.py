@@ -212,8 +212,6 @@ class WriterLike(Protocol):
     def give_priorities(self, priorities: Mapping[int, NDArray[np.float64]]) -> None:
         """Sets the priorities of the items that the next call makes, in place of those of their rules.
 
-        A rule that was given priorities once is given them before every call that makes items of it.
-
         Args:
             priorities: maps numbers of rules to float64[m], finite and >= 0: one for each of the m items that the rule
                 makes in that call, in order.
@@ -222,6 +220,8 @@ class WriterLike(Protocol):
 
     def choose_windows(self, chosen: Chosen) -> None:
         """Says which items the next call makes of rules whose windows are chosen (`ChosenWindows`).
+
+        A call for which nothing was said makes none of them.
 
         Args:
             chosen: masks bool[N] for every such rule of the writer.
