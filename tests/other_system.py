@@ -369,7 +369,7 @@ def use_commands(folder):
 
 
 def use_contracts(_):
-    from headrace.store.arena import Arena
+    from headrace.store.memory.arena import Arena
     from headrace.tables.description.selectors import Prioritized
     from headrace.testing import RateLimiterContract, SelectorContract, StorageContract
 
@@ -413,7 +413,7 @@ def refuse_everything(folder):
     import headrace as hr
     from headrace.cli import main
     from headrace.persist.disk.stored import StoredReplay
-    from headrace.store.arena import Arena
+    from headrace.store.memory.arena import Arena
 
     here = {"darwin": "macOS", "win32": "Windows"}[sys.platform]
     table = hr.Table("t", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=100)

@@ -26,7 +26,7 @@ from headrace.kernels import plain
 from headrace.persist.disk.durable_ring import DurableRing
 from headrace.replay.public import core_of
 from headrace.store.layout import LANES, LINKED_ROWS, REFERENCES
-from headrace.store.recovery import PageRecovery
+from headrace.store.pages.recovery import PageRecovery
 from headrace.tables.description import selectors
 from headrace.tables.items.items import Items
 from headrace.tables.items.layout import LIVE, REAL

@@ -22,7 +22,7 @@ from unittest import mock
 import numpy as np
 
 from headrace.persist.disk import disk as disk_of_replay
-from headrace.store import retained
+from headrace.store.pages import retained
 
 sys.path.insert(0, str(Path(__file__).parent))
 import kills

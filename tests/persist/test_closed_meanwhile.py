@@ -9,7 +9,7 @@ from headrace.persist.checkpoint import saving
 from headrace.persist.disk.disk import Disk
 from headrace.persist.disk.durable_point import DurablePoints
 from headrace.replay.public import core_of
-from headrace.store.arena import Arena
+from headrace.store.memory.arena import Arena
 from headrace.store.store import Store
 from headrace.tables.live_table import LiveTable
 

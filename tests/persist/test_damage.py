@@ -126,7 +126,7 @@ def test_d8_any_bit_that_changed_in_a_closed_store_is_noticed_or_does_no_harm(cl
 @pytest.mark.parametrize(("name", "value"), [("priorities", 16.0), ("times", 7), ("keys", 3)])
 def test_d8_items_that_could_be_but_are_others_than_were_closed(closed, name, value):
     """A priority of 8 that has become 16 fits in with everything."""
-    from headrace.store.arena import Arena
+    from headrace.store.memory.arena import Arena
     from headrace.tables.item_memory import found_items
 
     (path,) = closed.glob("items-0-*")

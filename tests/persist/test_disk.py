@@ -16,8 +16,8 @@ import xxhash
 
 import headrace as hr
 from headrace.replay.public import core_of
-from headrace.store.arena import Arena
 from headrace.store.layout import LANES, NEXT, PAGE_WORDS, USED
+from headrace.store.memory.arena import Arena
 from headrace.tables.description.rate_limiters import MinSize
 from headrace.tables.description.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
 from headrace.tables.item_memory import found_items

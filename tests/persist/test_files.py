@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import CheckpointError
-from headrace.persist.checkpoint.files import PIECE, HashedReader, HashedWriter, crew, record_of_array
+from headrace.persist.checkpoint.files import PIECE, HashedReader, HashedWriter, io_threads, record_of_array
 
 
 @contextmanager
-def busy_crew() -> Iterator[ThreadPoolExecutor]:
-    """A crew of one thread, which does something else until the end."""
+def busy_threads() -> Iterator[ThreadPoolExecutor]:
+    """A pool of one thread, which does something else until the end."""
     free = threading.Event()
     with ThreadPoolExecutor(1) as threads:
         begun = threading.Event()
@@ -46,13 +46,13 @@ def written(path: Path, arrays: list[np.ndarray], threads: ThreadPoolExecutor):
 def test_the_thread_that_waits_does_the_pieces_that_no_other_has_begun(tmp_path):
     array = numbers(2 * PIECE + 1000)
     found = np.zeros_like(array)
-    with busy_crew() as threads:
+    with busy_threads() as threads:
         record = written(tmp_path / "a", [array], threads)
         with HashedReader(tmp_path, record, threads) as file:
             file.read_into(found)
             file.finish()
     np.testing.assert_array_equal(found, array)
-    with crew() as threads:
+    with io_threads() as threads:
         assert written(tmp_path / "b", [array], threads).xxh3_128 == record.xxh3_128
 
 
@@ -70,7 +70,7 @@ def test_what_was_written_is_read_however_it_is_cut(tmp_path_factory, sizes, mor
     folder = tmp_path_factory.mktemp("files")
     arrays = [numbers(size) for size in sizes] + [numbers(5) for _ in range(more)]
     content = np.concatenate(arrays)
-    with crew() as threads:
+    with io_threads() as threads:
         with HashedWriter(folder / "a", threads) as file:
             for number, array in enumerate(arrays):
                 file.write(array)
@@ -91,7 +91,7 @@ def test_what_was_written_is_read_however_it_is_cut(tmp_path_factory, sizes, mor
 def test_a_changed_byte_is_found_in_whichever_piece(tmp_path):
     array = numbers(2 * PIECE + 9)
     for place in (0, PIECE, 2 * PIECE + 8):
-        with crew() as threads:
+        with io_threads() as threads:
             record = written(tmp_path / str(place), [array], threads)
             with open(tmp_path / str(place), "r+b") as file:
                 file.seek(place)
@@ -105,14 +105,14 @@ def test_a_changed_byte_is_found_in_whichever_piece(tmp_path):
 def test_after_an_error_no_more_pieces_are_begun(tmp_path):
     """Ctrl-C while a large checkpoint is read need not wait for the rest of it."""
     array = numbers(3 * PIECE)
-    with crew() as threads:
+    with io_threads() as threads:
         record = written(tmp_path / "a", [array], threads)
     found = np.zeros_like(array)
     begun, free = threading.Event(), threading.Event()
 
     def read() -> None:
-        with ExitStack() as files, crew() as threads:
-            # As many as a crew has threads, and more.
+        with ExitStack() as files, io_threads() as threads:
+            # More than the pool has threads.
             for _ in range(4):
                 threads.submit(lambda: (begun.set(), free.wait(60)))
             files.enter_context(HashedReader(tmp_path, record, threads)).read_into(found)

@@ -7,8 +7,8 @@ import pytest
 
 import headrace as hr
 from headrace.replay.public import core_of
-from headrace.store.arena import Arena
-from headrace.store.retained import RetainedPages
+from headrace.store.memory.arena import Arena
+from headrace.store.pages.retained import RetainedPages
 from headrace.store.store import Store
 
 SIGNATURE = hr.Signature.like({"x": 0, "y": np.float32(0)})

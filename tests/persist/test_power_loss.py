@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 import headrace as hr
+from headrace.persist import whole_file
 from headrace.replay.public import core_of
-from headrace.store import checked_arrays, retained
+from headrace.store.pages import retained
 from headrace.tables.description.selectors import Fifo, MaxHeap, Uniform
 
 SCRIPT = Path(__file__).with_name("power.py")
@@ -181,7 +182,7 @@ def test_d3_a_flush_that_fails_leaves_the_last_point(place, tmp_path, monkeypatc
         append(replay, range(3), durable=True)
         append(replay, range(3, 200))
         with monkeypatch.context() as patched:
-            patched.setattr(checked_arrays.os, "replace", full)
+            patched.setattr(whole_file.os, "replace", full)
             with pytest.raises(OSError, match="No space"):
                 core_of(replay).sync()
         append(replay, range(200, 400))

@@ -11,11 +11,11 @@ from click.testing import CliRunner
 
 import headrace as hr
 from headrace.cli import main
+from headrace.persist.checked_json import write_checked_json
 from headrace.persist.disk import disk
 from headrace.persist.disk.stored import StoredReplay
 from headrace.replay.public import core_of
-from headrace.store.arena import Arena
-from headrace.store.checked_json import write_checked_json
+from headrace.store.memory.arena import Arena
 from headrace.tables.description.selectors import Fifo, Uniform
 
 SMALL = hr.Signature.like({"x": 0})

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from headrace.spec import ArraySpec, Signature
-from headrace.store.arena import Arena, ArenaLayout
 from headrace.store.block import LaneBlock
+from headrace.store.memory.arena import Arena
+from headrace.store.memory.arena_layout import ArenaLayout
 from headrace.store.store import Store
 from headrace.system import reservable_nbytes
 
@@ -167,7 +168,7 @@ def test_an_arena_that_is_forgotten_closes_itself(place: str, tmp_path: Path):
 CHILD = """
 import socket, sys
 import numpy as np
-from headrace.store.arena import Arena
+from headrace.store.memory.arena import Arena
 
 with socket.socket(fileno=int(sys.argv[1])) as connection:
     message, descriptors, _, _ = socket.recv_fds(connection, 16, 1)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.store.layout import LANES, PAGE_WORDS, USED
-from headrace.store.ranges import flagged_rows, flags_of_pages
+from headrace.store.pages.ranges import flagged_rows, flags_of_pages
 
 
 @given(

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.spec import ArraySpec, Signature
-from headrace.store.arena import Arena
 from headrace.store.block import LaneBlock
+from headrace.store.memory.arena import Arena
 from headrace.store.store import Store
 
 

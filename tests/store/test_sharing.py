@@ -11,9 +11,9 @@ import pytest
 import headrace as hr
 from headrace.replay.public import core_of
 from headrace.spec import ArraySpec, Signature
-from headrace.store import arena as arena_module
-from headrace.store.arena import Arena
 from headrace.store.block import LaneBlock
+from headrace.store.memory import arena as arena_module
+from headrace.store.memory.arena import Arena
 from headrace.store.store import Store
 from headrace.tables.description.selectors import Fifo, Uniform
 from headrace.testing.forks import in_forked_child

@@ -17,7 +17,6 @@ from headrace.errors import StoreFull
 from headrace.replay.public import core_of
 from headrace.spec import ArraySpec, Signature
 from headrace.store import layout
-from headrace.store.arena import Arena
 from headrace.store.block import LaneBlock
 from headrace.store.layout import (
     LANES,
@@ -30,6 +29,7 @@ from headrace.store.layout import (
     reserved_pages,
     rows_of_a_page,
 )
+from headrace.store.memory.arena import Arena
 from headrace.store.store import Store
 
 SIGNATURE = Signature({"number": ArraySpec((), np.int64), "frame": ArraySpec(2, np.float32)})

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.spec import ArraySpec, Signature
-from headrace.store.arena import Arena
 from headrace.store.block import LaneBlock
 from headrace.store.layout import EDGE, FINAL, KNOWN, LINKED, STEP_HALF, STEP_MASK, UNKNOWN
+from headrace.store.memory.arena import Arena
 from headrace.store.store import Store
 from headrace.store.window import Window, step_after
 

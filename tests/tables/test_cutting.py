@@ -12,9 +12,9 @@ import headrace as hr
 from headrace.ends import EndOfEpisode
 from headrace.replay.public import core_of
 from headrace.spec import ArraySpec, Signature
-from headrace.store.arena import Arena
 from headrace.store.block import LaneBlock
 from headrace.store.layout import STEP_MASK
+from headrace.store.memory.arena import Arena
 from headrace.store.store import Store
 from headrace.tables.description.cut import Cut
 from headrace.tables.items.layout import DROP

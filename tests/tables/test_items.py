@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.store.arena import Arena
 from headrace.store.layout import LANES, NEXT, PAGE_WORDS, PREVIOUS, REFERENCES, USED, StoreArrays
-from headrace.store.pinning import Pins
+from headrace.store.memory.arena import Arena
+from headrace.store.pages.pinning import Pins
 from headrace.store.window import Window
 from headrace.tables.description.selectors import Fifo, MaxHeap, MinHeap, Prioritized, Uniform
 from headrace.tables.item_memory import found_items, new_items, shape_for, with_selectors

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.replay.public import core_of
 from headrace.store.layout import FINAL, LANES, LINKED, ORPHAN, PADDING, REFERENCES
-from headrace.store.pinning import Pins
-from headrace.store.ranges import flags_of_pages
-from headrace.store.recovery import EMPTY_PAGE, PageRecovery
+from headrace.store.pages.pinning import Pins
+from headrace.store.pages.ranges import flags_of_pages
+from headrace.store.pages.recovery import EMPTY_PAGE, PageRecovery
 from headrace.store.window import Window
 from headrace.tables.items.items import Items
 from headrace.tables.items.layout import DEAD, FIRST, RECORD_ROW, SPAN

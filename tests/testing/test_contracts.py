@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from headrace.store.arena import Arena
+from headrace.store.memory.arena import Arena
 from headrace.tables.description.rate_limiters import (
     CustomRateLimiter,
     MinSize,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from headrace.store.arena import Arena
+from headrace.store.memory.arena import Arena
 from headrace.tables.description.rate_limiters import CustomRateLimiter, RateLimiter
 from headrace.tables.description.selectors import CustomSelector, SelectorIndex
 from headrace.testing import RateLimiterContract, SelectorContract, StorageContract

@@ -15,7 +15,7 @@ from headrace.leases.grantor import LeaseGrantor
 from headrace.leases.messages import POLICY_VERSIONS, Commit, Lease, Message, unpacked
 from headrace.leases.page_writer import PageWriter, Purpose
 from headrace.spec import Signature
-from headrace.store.arena import Arena
+from headrace.store.memory.arena import Arena
 
 
 class LocalRows:

@@ -42,7 +42,7 @@ from headrace.leases.messages import Commit, Message, Return, Unpin
 from headrace.leases.selector import PEERS
 from headrace.replay.public import core_of
 from headrace.spec import Signature
-from headrace.store.arena import Arena
+from headrace.store.memory.arena import Arena
 from headrace.waits import Wait
 
 _log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from headrace.leases.destination import Destination, StoreAlone
 from headrace.leases.grantor import LeaseGrantor
 from headrace.leases.messages import Message
 from headrace.spec import Signature
-from headrace.store.arena import Arena
+from headrace.store.memory.arena import Arena
 from headrace.store.store import Store
 
 # A page holds a rollout. Two are leased for rows and three for final rows; the others are those of rollouts before,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from numpy.typing import NDArray
 
 from headrace.spec import Signature
-from headrace.store.arena import Arena
 from headrace.store.layout import columns, plan_rows
+from headrace.store.memory.arena import Arena
 
 if TYPE_CHECKING:
     from headrace.store.store import Store

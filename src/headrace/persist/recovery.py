@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.errors import CheckpointError
-from headrace.store.recovery import PageRecovery
+from headrace.store.pages.recovery import PageRecovery
 from headrace.store.store import Store
 from headrace.tables.items.compaction import reindex
 from headrace.tables.items.items import Items

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol
 
 from headrace.spec import Signature
-from headrace.store.held_pages import HeldPages
+from headrace.store.pages.held_pages import HeldPages
 from headrace.store.store import Store
 from headrace.tables.description.table import Table
 from headrace.tables.distribution import SkippedKeys

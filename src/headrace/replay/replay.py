@@ -23,7 +23,7 @@ from headrace.replay.padding import plain_paddings, read_padding
 from headrace.replay.sampling.sampler import Sampling
 from headrace.spec import Signature, maker_for
 from headrace.statistics import FrozenDict, ReplayStatistics
-from headrace.store.held_pages import HeldPages
+from headrace.store.pages.held_pages import HeldPages
 from headrace.store.store import Store
 from headrace.tables.custom_ring import new_ring
 from headrace.tables.description.rules import Rule

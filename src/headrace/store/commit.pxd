@@ -5,7 +5,7 @@ from headrace.kernels.hints cimport in_order
 from headrace.kernels.kinds cimport *
 from headrace.store.copying cimport place_fields
 from headrace.store.layout cimport *
-from headrace.store.pinning cimport Pins
+from headrace.store.pages.pinning cimport Pins
 from headrace.store.window cimport Window, step_after
 
 # What a block's lanes are in, beside their rows; commits their steps. See `commit.py`.

@@ -26,7 +26,7 @@ if not cython.compiled:
         USED,
         VERSIONED,
     )
-    from headrace.store.pinning import Pins
+    from headrace.store.pages.pinning import Pins
     from headrace.store.window import step_after
 
 _NO_FIELDS = np.zeros((0, 1), np.int64)

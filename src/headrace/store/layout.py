@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.spec import Signature
-from headrace.store.arena import ArenaLayout
+from headrace.store.memory.arena_layout import ArenaLayout
 from headrace.store.records import columns_of, record_layout
 from headrace.system import reservable_nbytes
 

@@ -7,7 +7,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,6 @@ from headrace.clock import SYSTEM_CLOCK
 from headrace.errors import Closed, StoreFull
 from headrace.spec import Signature
 from headrace.statistics import StoreStatistics
-from headrace.store.arena import Arena
 from headrace.store.commit import Lanes
 from headrace.store.layout import (
     LANES,
@@ -35,19 +34,25 @@ from headrace.store.layout import (
     reserved_pages,
     rows_of_a_page,
 )
-from headrace.store.pinning import Pins
+from headrace.store.memory.arena import Arena
+from headrace.store.memory.out_of_space import out_of_space
+from headrace.store.pages.pinning import Pins
+from headrace.store.pages.retained import RetainedPages
 from headrace.store.records import stored_nbytes
-from headrace.store.retained import RetainedPages
-from headrace.store.room import no_room
 from headrace.store.staging import Stage
 from headrace.store.window import Window
 from headrace.waits import Wait
 
-if TYPE_CHECKING:
-    from headrace.store.held_pages import HeldPages
-
 # A reader may end between a look at it and the wait for it: then the next look is so far away.
 _LOOK_SECONDS = 0.05
+
+
+class PageHolder(Protocol):
+    """Holds pages for a while. As long as it does, more rows than the capacity may be taken."""
+
+    @property
+    def extra_rows(self) -> int:
+        """Rows that may be taken beyond the capacity."""
 
 
 class Store:
@@ -112,7 +117,7 @@ class Store:
             self.index = make_index(self.index_layout.nbytes)
         except OSError as error:
             nbytes = self.layout.nbytes + self.index_layout.nbytes
-            raise no_room(f"{nbytes} bytes, reserved for {num_pages * page_rows} rows", error) from error
+            raise out_of_space(f"{nbytes} bytes, reserved for {num_pages * page_rows} rows", error) from error
         self._map(page_rows)
         self.num_pages = num_pages
         self.is_on_disk = self.arena.is_on_disk
@@ -121,7 +126,9 @@ class Store:
             self.index.reserve(self.index_layout.places["freed"][0], self.arrays.freed.nbytes)
         except OSError as error:
             self._close_arenas()
-            raise no_room(f"{self.arrays.freed.nbytes} bytes on the disk to begin with", error) from error
+            raise out_of_space(
+                f"{self.arrays.freed.nbytes} bytes on the disk to begin with", error
+            ) from error
         # The other arrays are written here and there, so large pages would take memory that is never used.
         self.index.advise_large_pages(self.index_layout.places["steps"][0], self.arrays.steps.nbytes)
         for name, array in self.row_arrays.items():
@@ -157,7 +164,7 @@ class Store:
         self.retained: RetainedPages | None = None
         self.page_hashes: NDArray[np.uint64] | None = None
         self._no_longer_allowed: deque[int] = deque()
-        self._holders: weakref.WeakSet[HeldPages] = weakref.WeakSet()
+        self._holders: weakref.WeakSet[PageHolder] = weakref.WeakSet()
         self.next_episode = np.zeros(1, np.int64)
         self._at_fork: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
 
@@ -169,7 +176,7 @@ class Store:
         )
 
     def adopt(self, held: NDArray[np.bool_]) -> None:
-        """Go on with pages that came from a file and were mended (`store.recovery`); no page may be in use yet.
+        """Go on with pages that came from a file and were mended (`store.pages.recovery`); no page may be in use yet.
 
         Args:
             held: bool[n], of the first n pages; nothing was ever stored in those after them.
@@ -322,7 +329,7 @@ class Store:
         try:
             self._free += retained.give_up()
         except OSError as error:
-            raise no_room("a note on the disk of which pages are used again", error) from error
+            raise out_of_space("a note on the disk of which pages are used again", error) from error
         return self._free.pop()
 
     def _take_new(self) -> int:
@@ -348,7 +355,7 @@ class Store:
                 for begin, end in page_spans(layout, self.num_pages, page).tolist():
                     arena.reserve(begin, end - begin)
         except OSError as error:
-            raise no_room(f"another page of {self.arrays.page_rows} rows on the disk", error) from error
+            raise out_of_space(f"another page of {self.arrays.page_rows} rows on the disk", error) from error
 
     def reclaim(self) -> None:
         """Move pages without references to the free list, those being read not before their readers are done.
@@ -417,7 +424,7 @@ class Store:
         """Pages with a number below this were in use at some time."""
         return self._never_used
 
-    def note_holder(self, held: HeldPages) -> None:
+    def note_holder(self, held: PageHolder) -> None:
         """Allow more rows than the capacity as long as `held` says so. The lock must be held."""
         self._holders.add(held)
 
@@ -498,7 +505,7 @@ class Store:
         try:
             self.arena.share(self.lock, self._written)
         except OSError as error:
-            raise no_room("a copy of the rows in shared memory", error) from error
+            raise out_of_space("a copy of the rows in shared memory", error) from error
         return self.arena.descriptor
 
     def _written(self) -> NDArray[np.int64]:

@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from headrace.store.arena import Arena, ArenaLayout
 from headrace.store.layout import MAX_ROWS
-from headrace.store.room import no_room
+from headrace.store.memory.arena import Arena
+from headrace.store.memory.arena_layout import ArenaLayout
+from headrace.store.memory.out_of_space import out_of_space
 from headrace.tables.description.selectors import Selector
 from headrace.tables.items.layout import (
     COMMON_WORDS,
@@ -104,7 +105,7 @@ def new_items(
     try:
         arena = make_arena(layout.nbytes)
     except OSError as error:
-        raise no_room(f"{layout.nbytes} bytes for {shape.capacity} items", error) from error
+        raise out_of_space(f"{layout.nbytes} bytes for {shape.capacity} items", error) from error
     about = arena.array(0, (ABOUT_WORDS,), np.int64)
     about[_SHAPE : _SHAPE + len(shape)] = shape
     about[_VERSION], about[_MAGIC] = _THIS_VERSION, _MAGIC_NUMBER

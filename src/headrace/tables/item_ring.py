@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from headrace.errors import StoreFull
 from headrace.kernels.numbers import Numbers
 from headrace.store.block import LaneBlock, Seam
-from headrace.store.room import stored_without_items
+from headrace.store.memory.out_of_space import stored_without_items
 from headrace.store.store import Store
 from headrace.tables.description.selectors import Selector
 from headrace.tables.item_memory import ItemMemory, ItemShape, new_items, shape_for, with_selectors

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from headrace.spec import ArraySpec, Signature
-from headrace.store.arena import Arena
 from headrace.store.block import LaneBlock
+from headrace.store.memory.arena import Arena
 from headrace.store.store import Store
 from headrace.testing.forks import in_forked_child
 from headrace.testing.pytest_hypothesis import pytest

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.checks import check_count
 from headrace.errors import StoreFull
-from headrace.store.room import stored_without_items
+from headrace.store.memory.out_of_space import stored_without_items
 from headrace.trajectories.observer import AFTER, Observer, checked_priority
 from headrace.trajectories.observer_frames import FIRST, Columns
 

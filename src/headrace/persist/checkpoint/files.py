@@ -15,13 +15,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
 from headrace.errors import CheckpointError
 from headrace.persist.checkpoint.manifest import ArrayRecord, FileRecord
 from headrace.persist.checkpoint.writeback import begin_writeback
+from headrace.persist.whole_file import bytes_of
 from headrace.system import BINARY, processors, read_at, write_at
 
 # A checkpoint can be read only with the size that it was written with.
@@ -38,7 +38,7 @@ def record_of_array(name: str, array: NDArray[Any], length: int | None = None) -
 
 
 @contextmanager
-def crew() -> Iterator[ThreadPoolExecutor]:
+def io_threads() -> Iterator[ThreadPoolExecutor]:
     """Threads that read or write pieces of files, beside the one that waits for them.
 
     At the end all pieces are done; after an error those are left out that no thread has begun with.
@@ -68,12 +68,12 @@ class _Pieces:
     """Cuts what goes through a file, one array after another, into pieces, and has each dealt with in a thread.
 
     Args:
-        threads: of `crew`.
+        threads: of `io_threads`.
     """
 
     # Bytes that are read or written in one call, and then hashed. After it a thread has to wait until others leave
     # the interpreter's lock to it.
-    _bite = PIECE
+    _chunk_nbytes = PIECE
 
     def __init__(self, threads: ThreadPoolExecutor) -> None:
         self._threads = threads
@@ -99,9 +99,9 @@ class _Pieces:
 
     def _deal_with(self, piece: _Piece) -> bytes:
         digest, begin = xxhash.xxh3_128(), piece.begin
-        for bite in _bites(self._gathered(piece.parts), self._bite):
-            self._pass(begin, bite)
-            for part in bite:
+        for chunk in _chunks(self._gathered(piece.parts), self._chunk_nbytes):
+            self._pass(begin, chunk)
+            for part in chunk:
                 digest.update(part)
                 begin += len(part)
         return digest.digest()
@@ -131,19 +131,19 @@ class _Pieces:
         return xxhash.xxh3_128_hexdigest(b"".join(self._digests))
 
 
-def _bites(parts: list[memoryview], most: int) -> Iterator[list[memoryview]]:
+def _chunks(parts: list[memoryview], most: int) -> Iterator[list[memoryview]]:
     """The parts, some at a time, large ones cut; `most` bytes at a time."""
-    bite, size = [], 0
+    chunk, size = [], 0
     for part in parts:
         while part:
             taken, part = part[: most - size], part[most - size :]
-            bite.append(taken)
+            chunk.append(taken)
             size += len(taken)
-            if size == most or len(bite) == _MOST_PARTS:
-                yield bite
-                bite, size = [], 0
-    if bite:
-        yield bite
+            if size == most or len(chunk) == _MOST_PARTS:
+                yield chunk
+                chunk, size = [], 0
+    if chunk:
+        yield chunk
 
 
 class HashedWriter(_Pieces):
@@ -151,11 +151,11 @@ class HashedWriter(_Pieces):
 
     Args:
         path: of the file, which must not exist.
-        threads: of `crew`; they end before the file is closed.
+        threads: of `io_threads`; they end before the file is closed.
     """
 
     # Somebody may be sampling meanwhile, who is to have a processor soon.
-    _bite = 1 << 19
+    _chunk_nbytes = 1 << 19
 
     def __init__(self, path: Path, threads: ThreadPoolExecutor) -> None:
         super().__init__(threads)
@@ -164,7 +164,7 @@ class HashedWriter(_Pieces):
 
     def write(self, array: NDArray[Any]) -> None:
         """Append the bytes of a contiguous array, which must stay as they are until `settle`."""
-        self.add(_as_bytes(array))
+        self.add(bytes_of(array))
 
     def settle(self) -> None:
         """The arrays that were written so far may change from here on."""
@@ -206,7 +206,7 @@ class HashedReader(_Pieces):
     Args:
         folder: of the checkpoint.
         record: what the manifest says of the file.
-        threads: of `crew`; they end before the file is closed.
+        threads: of `io_threads`; they end before the file is closed.
 
     Raises:
         CheckpointError: the file is missing or of another size.
@@ -220,7 +220,7 @@ class HashedReader(_Pieces):
 
     def read_into(self, array: NDArray[Any]) -> None:
         """Fill a contiguous array with the next bytes; they are there when `finish` returns."""
-        self.add(_as_bytes(array))
+        self.add(bytes_of(array))
         if self.size >= self._record.size and self._parts:
             # Its last piece goes before those of files that are asked for later.
             self._submit()
@@ -288,7 +288,3 @@ def _after(parts: Sequence[memoryview], done: int) -> list[memoryview]:
             left.append(part[done:])
         done = max(0, done - len(part))
     return left
-
-
-def _as_bytes(array: NDArray[Any]) -> memoryview:
-    return array.reshape(-1).view(np.uint8).data

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import CheckpointError
-from headrace.persist.checkpoint.files import HashedReader, crew, open_file, record_of_array
+from headrace.persist.checkpoint.files import HashedReader, io_threads, open_file, record_of_array
 from headrace.persist.checkpoint.folders import candidates, is_checkpoint
 from headrace.persist.checkpoint.manifest import (
     MANIFEST,
@@ -39,7 +39,7 @@ from headrace.store.layout import (
     VERSIONED,
     reserved_pages,
 )
-from headrace.store.ranges import used_ranges
+from headrace.store.pages.ranges import used_ranges
 from headrace.store.store import Store
 from headrace.tables.custom_ring import for_kernels
 from headrace.tables.description.table import Table
@@ -200,7 +200,7 @@ class _Checkpoint:
     def _reading(self) -> Iterator[None]:
         """Reads requested within the block run in parallel; at its end all data are read and verified."""
         self._readers: dict[str, HashedReader] = {}
-        with ExitStack() as files, crew() as threads:
+        with ExitStack() as files, io_threads() as threads:
             self._open, self._threads = files, threads
             yield
             self._finish(*self._readers)

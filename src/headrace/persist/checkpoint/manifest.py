@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
+from headrace.persist.checked_json import checked_json, has_head, read_checked_json
 from headrace.persist.generator import GeneratorRecord
 from headrace.persist.items_record import ItemsRecord
-from headrace.store.checked_json import checked_json, read_checked_json
 from headrace.tables.description.table_json import TableJson
 
 MANIFEST = "manifest.json"
@@ -82,10 +82,5 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def is_manifest(path: Path) -> bool:
-    """Whether a file begins as the manifest of a checkpoint does, of whatever version, damaged further on or not."""
-    expected = f'{{"format":"{FORMAT}",'.encode()
-    try:
-        with open(path, "rb") as file:
-            return file.read(len(expected)) == expected
-    except OSError:
-        return False
+    """Returns whether a file begins as the manifest of a checkpoint does; see `has_head`."""
+    return has_head(path, FORMAT)

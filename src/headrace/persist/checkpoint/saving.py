@@ -17,13 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.checks import check_count
-from headrace.persist.checkpoint.files import HashedWriter, crew, record_of_array
+from headrace.persist.checkpoint.files import HashedWriter, io_threads, record_of_array
 from headrace.persist.checkpoint.folders import new_folder, publish, remove_older
 from headrace.persist.checkpoint.manifest import SCRATCH, FileRecord, Manifest, TableEntry, write_manifest
 from headrace.persist.generator import generator_record
 from headrace.persist.items_record import record_fields
 from headrace.persist.states import ReplayState, Saveable
-from headrace.store.held_pages import HeldPages
 from headrace.store.layout import (
     FINAL,
     LANES,
@@ -37,7 +36,8 @@ from headrace.store.layout import (
     USED,
     VERSIONED,
 )
-from headrace.store.ranges import flagged_rows, used_ranges
+from headrace.store.pages.held_pages import HeldPages
+from headrace.store.pages.ranges import flagged_rows, used_ranges
 from headrace.store.store import Store
 from headrace.tables.description.table_json import table_to_json
 from headrace.tables.item_state import RECORDS, ItemState
@@ -108,15 +108,15 @@ class _Files:
             writer.sync()
 
     def __enter__(self) -> Self:
-        self._crew = crew()
-        self._threads = self._crew.__enter__()
+        self._io_threads = io_threads()
+        self._threads = self._io_threads.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # The threads first: they use the files.
-        self._crew.__exit__(kind, error, trace)
+        self._io_threads.__exit__(kind, error, trace)
         self._open.close()
 
 

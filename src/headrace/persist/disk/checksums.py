@@ -14,6 +14,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from headrace.persist.disk.header import DiskHeader
+from headrace.persist.whole_file import bytes_of
 from headrace.store.layout import FINAL, LANES, NO_LINK, STARTS, USED, VERSIONED
 from headrace.store.store import Store
 from headrace.tables.item_memory import ItemMemory
@@ -105,8 +106,3 @@ def hash_of_page(store: Store, page: int) -> int:
     finals = first + np.flatnonzero(steps & np.uint32(FINAL))
     digest.update(bytes_of(arrays.links[finals] == NO_LINK))
     return digest.intdigest() or 1
-
-
-def bytes_of(array: NDArray[np.generic]) -> memoryview:
-    """The bytes of an array, without a copy where they lie side by side."""
-    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)

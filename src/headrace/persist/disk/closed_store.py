@@ -10,15 +10,15 @@ import msgspec
 import numpy as np
 
 from headrace.errors import CheckpointError
+from headrace.persist.checked_json import read_checked_json, write_checked_json
 from headrace.persist.disk.checksums import Checksums, checksums_of, hash_of_page, pages_in_use
 from headrace.persist.disk.generations import Generations
 from headrace.persist.disk.header import DiskHeader
 from headrace.persist.disk.mapped_file import mapped_file
 from headrace.persist.generator import GeneratorRecord, generator_state
 from headrace.persist.recovery import check_items, pin_tables
-from headrace.store.arena import Arena
-from headrace.store.checked_json import read_checked_json, write_checked_json
 from headrace.store.layout import LANES
+from headrace.store.memory.arena import Arena
 from headrace.store.store import Store
 from headrace.tables.item_memory import ItemMemory
 

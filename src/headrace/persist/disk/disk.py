@@ -26,6 +26,8 @@ import msgspec
 import numpy as np
 
 from headrace.errors import CheckpointError, Closed
+from headrace.persist.checked_json import has_head, read_checked_json, write_checked_json
+from headrace.persist.disk.boot import boot_id
 from headrace.persist.disk.checksums import pages_in_use
 from headrace.persist.disk.closed_store import (
     CLOSED,
@@ -46,10 +48,8 @@ from headrace.persist.disk.rows_file import INDEX, ROWS, check_sizes, cut, open_
 from headrace.persist.generator import generator_record, generator_state
 from headrace.persist.recovery import recover
 from headrace.spec import Signature
-from headrace.store.arena import Arena
-from headrace.store.boot import boot_id
-from headrace.store.checked_json import read_checked_json, write_checked_json
 from headrace.store.layout import plan_index, plan_rows
+from headrace.store.memory.arena import Arena
 from headrace.store.store import Store
 from headrace.system import lock, need_linux, sync_folder, unlock
 from headrace.tables.description.table import Table
@@ -447,12 +447,7 @@ def need_disk(what: str) -> None:
 
 def is_store(folder: Path) -> bool:
     """Whether a folder holds a store, damaged or not."""
-    expected = f'{{"format":"{_STORE_FORMAT}",'.encode()
-    try:
-        with open(folder / _MANIFEST, "rb") as file:
-            return file.read(len(expected)) == expected
-    except OSError:
-        return False
+    return has_head(folder / _MANIFEST, _STORE_FORMAT)
 
 
 def read_store_manifest(folder: Path) -> StoreManifest:

@@ -1,17 +1,15 @@
 """The durable point: the state to which a store on disk returns after the machine has failed.
 
-The system writes mapped memory to the disk when it likes and in any order. So after the machine failed the files hold
-some changes and not others, and nothing in them can be relied on but what no change has touched. A durable flush makes
-such a state:
+The system writes mapped memory to the disk at any time and in any order. So after a failure of the machine the files
+hold some changes and lack others. A durable flush makes a state that survives:
 
-    durable      a copy of the items, of the pages' words and of the links to final rows, with a checksum. It is written
-                 beside the last one, synced, and renamed, after the rows were synced
+    durable      a copy of the items, of the pages' words and of the links to final rows, with a checksum. The rows are
+                 synced first. Then this file is written beside the last one, synced, and renamed
     released     for each page, the number of the latest point that has lost it
 
-Rows stay where they are. They are safe because a page of the point is not used again before there is a later point
-(`store.retained`), and committed rows never change but in two flags and their links (`rollback.restore_rows`). Where
-room is short, pages that no item holds any more are given up: that stands in `released`, on the disk, before one of
-them is written.
+Rows stay where they are. A page of the point is not used again before there is a later point (`store.pages.retained`),
+and committed rows change only in two flags and their links (`rollback.restore_rows`). When disk space is short, pages
+that no item holds any more are given up: `released` says so, on the disk, before one of them is written.
 """
 
 from __future__ import annotations
@@ -26,15 +24,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import CheckpointError
+from headrace.persist.checked_arrays import read_checked_arrays, write_checked_arrays
 from headrace.persist.disk.durable_ring import DurableRing
 from headrace.persist.disk.header import DiskHeader
 from headrace.persist.disk.mapped_file import mapped_file
 from headrace.persist.items_record import ItemsRecord, record_fields
-from headrace.store.arena import Arena
-from headrace.store.checked_arrays import read_checked_arrays, write_checked_arrays
 from headrace.store.layout import LANES, LINKED, LINKED_ROWS, USED
-from headrace.store.ranges import flagged_rows, used_ranges
-from headrace.store.retained import RetainedPages
+from headrace.store.memory.arena import Arena
+from headrace.store.pages.ranges import flagged_rows, used_ranges
+from headrace.store.pages.retained import RetainedPages
 from headrace.store.store import Store
 from headrace.tables.item_state import PER_ITEM, ItemState
 from headrace.tables.items.layout import RING_WORDS

@@ -11,8 +11,8 @@ import numpy as np
 from headrace.errors import CheckpointError
 from headrace.persist.disk.header import DiskHeader
 from headrace.persist.recovery import FoundItems, check_items
-from headrace.store.arena import Arena
-from headrace.store.room import no_room
+from headrace.store.memory.arena import Arena
+from headrace.store.memory.out_of_space import out_of_space
 from headrace.tables.item_memory import ItemMemory, found_items
 from headrace.tables.items import journal
 from headrace.tables.items.layout import DELETES, INSERTS, SAMPLES
@@ -68,7 +68,7 @@ class Generations:
                 arena.close()
             with suppress(OSError):
                 path.unlink(missing_ok=True)
-            raise no_room(f"{nbytes} bytes for items in {path}", error) from error
+            raise out_of_space(f"{nbytes} bytes for items in {path}", error) from error
         return arena
 
     def turn(self) -> None:

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from headrace.errors import CheckpointError
 from headrace.persist.disk.mapped_file import mapped_file
-from headrace.store.arena import Arena, ArenaLayout
+from headrace.store.memory.arena import Arena
+from headrace.store.memory.arena_layout import ArenaLayout
 
 # The words; the generations of the tables follow them.
 _MAGIC, _VERSION, _NEXT_KEY, _NEXT_EPISODE, _IS_GIVEN, _IS_BEGUN, _GENERATIONS = 0, 1, 2, 3, 4, 5, 16

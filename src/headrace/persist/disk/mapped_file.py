@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from headrace.store.arena import Arena
-from headrace.store.room import no_room
+from headrace.store.memory.arena import Arena
+from headrace.store.memory.out_of_space import out_of_space
 
 
 def mapped_file(path: Path, nbytes: int, open_arena: Callable[[Path, int], Arena] = Arena.file) -> Arena:
@@ -28,5 +28,5 @@ def mapped_file(path: Path, nbytes: int, open_arena: Callable[[Path, int], Arena
             arena.close()
             raise
     except OSError as error:
-        raise no_room(f"{nbytes} bytes for {path}", error) from error
+        raise out_of_space(f"{nbytes} bytes for {path}", error) from error
     return arena

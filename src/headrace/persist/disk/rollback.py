@@ -14,9 +14,9 @@ from headrace.persist.disk.durable_point import DurablePoint
 from headrace.persist.disk.durable_ring import JOURNAL_WORDS
 from headrace.persist.disk.generations import Generations
 from headrace.store.layout import LINKED
-from headrace.store.pinning import Pins
-from headrace.store.ranges import flagged_rows, used_ranges
-from headrace.store.recovery import EMPTY_PAGE, PageRecovery
+from headrace.store.pages.pinning import Pins
+from headrace.store.pages.ranges import flagged_rows, used_ranges
+from headrace.store.pages.recovery import EMPTY_PAGE, PageRecovery
 from headrace.store.store import Store
 from headrace.tables.description.table import Table, kernel_selectors
 from headrace.tables.item_memory import ItemMemory, new_items, shape_for

@@ -14,8 +14,9 @@ import numpy as np
 
 from headrace.errors import CheckpointError
 from headrace.persist.disk.checksums import pages_in_use, pages_told_by
-from headrace.store.arena import Arena, ArenaLayout
 from headrace.store.layout import PAGE_WORDS, page_spans
+from headrace.store.memory.arena import Arena
+from headrace.store.memory.arena_layout import ArenaLayout
 from headrace.store.store import Store
 
 ROWS, INDEX = "rows", "index"

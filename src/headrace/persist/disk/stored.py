@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import CheckpointError, Closed
+from headrace.persist.disk.boot import boot_id
 from headrace.persist.disk.checksums import hash_of_page, pages_in_use
 from headrace.persist.disk.closed_store import HASHES, is_as_closed, read_closed, refuse_damage
 from headrace.persist.disk.disk import HEADER, is_store, need_disk, read_store_manifest, stored_store
@@ -21,9 +22,8 @@ from headrace.persist.disk.header import DiskHeader
 from headrace.persist.disk.rows_file import INDEX, ROWS
 from headrace.persist.recovery import recover
 from headrace.spec import Signature
-from headrace.store.arena import Arena
-from headrace.store.boot import boot_id
 from headrace.store.layout import REFERENCES
+from headrace.store.memory.arena import Arena
 from headrace.system import lock
 from headrace.tables.items.layout import LIVE
 

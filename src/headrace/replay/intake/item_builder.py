@@ -14,7 +14,7 @@ from headrace.replay.intake.chosen import Chosen
 from headrace.replay.intake.writer_like import Made
 from headrace.store.block import LaneBlock, Seam, WrittenSteps
 from headrace.store.layout import LINKED
-from headrace.store.room import stored_without_items
+from headrace.store.memory.out_of_space import stored_without_items
 from headrace.tables.description.rules import Rule
 from headrace.tables.items.layout import CHOSEN, CONTINUE, WHOLE
 from headrace.tables.live_table import LiveTable

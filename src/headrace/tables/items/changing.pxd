@@ -1,7 +1,7 @@
 from headrace.kernels.hints cimport prefetch
 from headrace.kernels.kinds cimport *
 from headrace.store.layout cimport AHEAD
-from headrace.store.pinning cimport Pins
+from headrace.store.pages.pinning cimport Pins
 from headrace.tables.items.items cimport Items
 from headrace.tables.items.layout cimport *
 

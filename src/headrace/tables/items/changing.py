@@ -18,7 +18,7 @@ if not cython.compiled:
         ULong,
     )
     from headrace.store.layout import AHEAD
-    from headrace.store.pinning import Pins
+    from headrace.store.pages.pinning import Pins
     from headrace.tables.items.items import Items
     from headrace.tables.items.layout import (
         DEAD,

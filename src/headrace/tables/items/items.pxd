@@ -3,7 +3,7 @@ cimport cython
 from headrace.kernels.hints cimport in_order, power, prefetch
 from headrace.kernels.kinds cimport *
 from headrace.kernels.numbers cimport Numbers
-from headrace.store.pinning cimport Pins
+from headrace.store.pages.pinning cimport Pins
 from headrace.store.window cimport Window
 from headrace.tables.indexes.heap cimport Heap
 from headrace.tables.indexes.key_index cimport KeyIndex

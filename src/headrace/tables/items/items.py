@@ -23,7 +23,7 @@ if not cython.compiled:
     from headrace.kernels.hints import in_order, power, prefetch
     from headrace.kernels.kinds import Bool, Doubles, Float, Int, Longs, ULong
     from headrace.kernels.numbers import Numbers
-    from headrace.store.pinning import Pins
+    from headrace.store.pages.pinning import Pins
     from headrace.tables.indexes.heap import Heap
     from headrace.tables.indexes.key_index import KeyIndex
     from headrace.tables.indexes.sum_tree import SumTree

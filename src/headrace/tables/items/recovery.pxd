@@ -1,6 +1,6 @@
 from headrace.kernels.kinds cimport *
 from headrace.store.layout cimport ENDED, FINAL, LANES, LINKED, PADDING, REFERENCES, USED
-from headrace.store.pinning cimport Pins
+from headrace.store.pages.pinning cimport Pins
 from headrace.tables.items.items cimport Items
 from headrace.tables.items.layout cimport *
 

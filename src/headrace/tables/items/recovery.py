@@ -7,7 +7,7 @@ import cython
 if not cython.compiled:
     from headrace.kernels.kinds import Bool, Float, GivenBytes, Int, UInt, ULong
     from headrace.store.layout import ENDED, FINAL, LANES, LINKED, PADDING, REFERENCES, USED
-    from headrace.store.pinning import Pins
+    from headrace.store.pages.pinning import Pins
     from headrace.tables.items.items import Items
     from headrace.tables.items.layout import (
         BAD_PRIORITY,

@@ -2,7 +2,7 @@ cimport cython
 
 from headrace.kernels.kinds cimport *
 from headrace.store.layout cimport *
-from headrace.store.pinning cimport Pins
+from headrace.store.pages.pinning cimport Pins
 from headrace.store.window cimport Window, step_after
 from headrace.tables.items.layout cimport *
 

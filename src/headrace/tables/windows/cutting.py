@@ -20,7 +20,7 @@ from headrace.tables.description.cut import Cut
 if not cython.compiled:
     from headrace.kernels.kinds import Bool, GivenLongs, Int, Longs
     from headrace.store.layout import FINAL, LANES, LINKED, PADDING, STEP_MASK, USED
-    from headrace.store.pinning import Pins
+    from headrace.store.pages.pinning import Pins
     from headrace.store.window import step_after
     from headrace.tables.items.layout import (
         CHOSEN,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.errors import StoreFull
 
 
-def no_room(wanted: str, error: OSError) -> StoreFull:
+def out_of_space(wanted: str, error: OSError) -> StoreFull:
     """Returns the error to raise, from `error`, when memory or the disk is full.
 
     Args:
@@ -21,8 +21,8 @@ def no_room(wanted: str, error: OSError) -> StoreFull:
 
 def stored_without_items(error: StoreFull, missing: int) -> StoreFull:
     """Returns the error of a stored step for which `missing` items could not be made."""
-    told = StoreFull(
+    refused = StoreFull(
         f"{error}. The step itself was stored: do not send it again. {missing} items of it were not made"
     )
-    told.__cause__ = error.__cause__
-    return told
+    refused.__cause__ = error.__cause__
+    return refused

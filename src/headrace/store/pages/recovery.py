@@ -29,8 +29,8 @@ from headrace.store.layout import (
     VERSIONED,
     StoreArrays,
 )
-from headrace.store.pinning import Pins
-from headrace.store.ranges import flagged_rows, flags_of_pages, used_ranges
+from headrace.store.pages.pinning import Pins
+from headrace.store.pages.ranges import flagged_rows, flags_of_pages, used_ranges
 from headrace.store.window import Window
 
 # A page that nobody holds. Its versions are cleared when it is taken.

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.store.layout import PAGE_WORDS, REFERENCES, USED
-
-if TYPE_CHECKING:
-    from headrace.store.store import Store
+from headrace.store.store import Store
 
 
 class HeldPages:

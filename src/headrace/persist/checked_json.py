@@ -1,16 +1,15 @@
-"""Small files of JSON that prove themselves: a line with format, version and checksum, then the content.
+"""Small files of JSON with a checksum: a line with format, version and checksum, then the content.
 
     {"format":"headrace checkpoint","version":1,"xxh3_128":"..."}
     {...}
 
-They are written whole or not at all, and nothing in them is trusted before the checksum is right.
+The reader trusts nothing in a file before the checksum is right.
 """
 
 # Rules: replay Q7, Q11
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,7 +17,7 @@ import msgspec
 import xxhash
 
 from headrace.errors import CheckpointError
-from headrace.system import sync_folder
+from headrace.persist.whole_file import begins_with, write_whole
 
 T = TypeVar("T")
 
@@ -37,14 +36,13 @@ def checked_json(content: msgspec.Struct, format_name: str, version: int) -> byt
 
 
 def write_checked_json(path: Path, content: msgspec.Struct, format_name: str, version: int) -> None:
-    """Write a file that is there complete or not at all; on the disk when this returns."""
-    partial = path.with_name(f"{path.name}.partial")
-    with open(partial, "wb") as file:
-        file.write(checked_json(content, format_name, version))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
-    sync_folder(path.parent)
+    """Writes such a file; see `write_whole`."""
+    write_whole(path, [checked_json(content, format_name, version)])
+
+
+def has_head(path: Path, format_name: str) -> bool:
+    """Returns whether a file begins as one of this format does, of any version, damaged further on or not."""
+    return begins_with(path, f'{{"format":"{format_name}",'.encode())
 
 
 def read_checked_json(path: Path, kind: type[T], format_name: str, version: int) -> T:

@@ -1,11 +1,10 @@
-"""Arrays in one file that proves itself: two lines of JSON as in `checked_json`, then the bytes of the arrays.
+"""Arrays in one file with checksums: two lines of JSON as in `checked_json`, then the bytes of the arrays.
 
-The file is there whole or not at all, and nothing in it is trusted before its checksums are right.
+The reader trusts nothing in a file before its checksums are right.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -16,8 +15,8 @@ import xxhash
 from numpy.typing import NDArray
 
 from headrace.errors import CheckpointError
-from headrace.store.checked_json import checked_content, checked_json
-from headrace.system import sync_folder
+from headrace.persist.checked_json import checked_content, checked_json
+from headrace.persist.whole_file import bytes_of, write_whole
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -37,22 +36,14 @@ class _Contents(msgspec.Struct, Generic[T], frozen=True, forbid_unknown_fields=T
 def write_checked_arrays(
     path: Path, content: msgspec.Struct, arrays: Mapping[str, NDArray[Any]], format_name: str, version: int
 ) -> None:
-    """Write a file that is there complete or not at all; on the disk when this returns."""
-    parts = [np.ascontiguousarray(array) for array in arrays.values()]
+    """Writes such a file; see `write_whole`."""
+    parts = [bytes_of(array) for array in arrays.values()]
     digest = xxhash.xxh3_128()
     for part in parts:
-        digest.update(_bytes_of(part))
+        digest.update(part)
     records = tuple(_Array(name, array.dtype.str, array.shape) for name, array in arrays.items())
     head = checked_json(_Contents(content, records, digest.hexdigest()), format_name, version)
-    partial = path.with_name(f"{path.name}.partial")
-    with open(partial, "wb") as file:
-        file.write(head + b"\n")
-        for part in parts:
-            file.write(_bytes_of(part))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
-    sync_folder(path.parent)
+    write_whole(path, [head, b"\n", *parts])
 
 
 def read_checked_arrays(
@@ -76,7 +67,7 @@ def read_checked_arrays(
         path, line.rstrip(b"\n"), body[:-1] if has_body else None, contents, format_name, version
     )
     data = file[begin:]
-    digest = xxhash.xxh3_128_hexdigest(_bytes_of(data))
+    digest = xxhash.xxh3_128_hexdigest(bytes_of(data))
     if digest != found.xxh3_128:
         raise CheckpointError(
             f"{path}, byte {begin}: expected bytes with the checksum {found.xxh3_128}, got {digest}; the file is "
@@ -89,7 +80,3 @@ def read_checked_arrays(
         arrays[record.name] = data[place:end].view(dtype).reshape(record.shape)
         place = end
     return found.content, arrays
-
-
-def _bytes_of(array: NDArray[Any]) -> memoryview:
-    return memoryview(array.reshape(-1).view(np.uint8).data)

@@ -1,0 +1,1 @@
+"""Pages of a store: references to them, their words and rows, and their recovery."""
