@@ -61,7 +61,7 @@ class AsyncCollector:
     def __init__(
         self,
         create_env_fn: Any,
-        policy: Callable[..., Any] | None = None,
+        policy: Any = None,
         *,
         policy_factory: Callable[[], Any] | None = None,
         frames_per_batch: int,

@@ -71,7 +71,7 @@ class Collector:
     def __init__(
         self,
         create_env_fn: Any,
-        policy: Callable[..., Any] | None = None,
+        policy: Any = None,
         *,
         policy_factory: Callable[[], Any] | None = None,
         frames_per_batch: int,

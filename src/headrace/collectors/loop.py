@@ -75,7 +75,7 @@ class CollectingLoop:
     def __init__(
         self,
         stepper: VectorStepper,
-        policy: Callable[..., Any] | None,
+        policy: Any,
         *,
         max_frames_per_traj: int | None,
         refresh: Callable[[], int],
@@ -103,6 +103,8 @@ class CollectingLoop:
         if seeds is not None:
             self._random.seed(seeds)
         self._first = None
+        if self._actor is not None:
+            self._actor.reset()
         self.stepper.reset(row, seeds=seeds)
         self._lengths[:] = 0
 
@@ -126,6 +128,8 @@ class CollectingLoop:
         if self._limit or result.ended.size:
             finals, resets = self._sort_ends(result, next_row)
         sink.record(actions, extras, result, finals, version)
+        if self._actor is not None and self._actor.is_recurrent:
+            self._actor.follow(extras, np.union1d(finals, result.reset_steps))
         written = clock()
         if resets.size:
             stepper.reset(next_row, copies=resets)

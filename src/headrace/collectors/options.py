@@ -12,6 +12,7 @@ from typing import Any
 from headrace.envs import environment_seeds
 from headrace.envs.columns import check_info_columns
 from headrace.envs.make import check_num_envs
+from headrace.policies import check_policy
 from headrace.replay.interface import TO_WRITE, check_replay
 from headrace.spec import ArraySpec
 from headrace.tables.description.rules import ItemRule, checked_rules
@@ -22,7 +23,7 @@ class CollectorOptions:
     """The arguments that every collector takes; see `Collector` for the meaning of each."""
 
     create_env_fn: Any
-    policy: Callable[..., Any] | None
+    policy: Any
     policy_factory: Callable[[], Any] | None
     frames_per_batch: int
     total_frames: int
@@ -38,10 +39,10 @@ class CollectorOptions:
     def __post_init__(self) -> None:
         if self.policy is not None and self.policy_factory is not None:
             raise TypeError("policy, policy_factory: expected one of them, got both")
-        for name in ("policy", "policy_factory"):
-            value = getattr(self, name)
-            if value is not None and not callable(value):
-                raise TypeError(f"{name}: expected a callable, got {type(value).__name__}")
+        if self.policy is not None:
+            check_policy(self.policy)
+        if self.policy_factory is not None and not callable(self.policy_factory):
+            raise TypeError(f"policy_factory: expected a callable, got {type(self.policy_factory).__name__}")
         frames = self.frames_per_batch
         if not _is_int(frames) or frames < 1:
             raise ValueError(f"frames_per_batch: expected a positive int, got {frames!r}")

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from headrace.collectors.actor import Actor
@@ -15,7 +15,7 @@ from headrace.spec import ArraySpec, Signature
 
 def signature(
     create_env_fn: Any,
-    policy: Callable[..., Any] | None = None,
+    policy: Any = None,
     create_env_kwargs: Mapping[str, Any] | None = None,
     info_columns: Mapping[str, ArraySpec] | None = None,
 ) -> Signature:

@@ -13,11 +13,21 @@ from headrace.envs.protocol import Columns
 from headrace.errors import SpecError
 from headrace.spec import ArraySpec, Signature, check_array
 
-# Names of columns that a collector writes itself (collectors CB3).
-_RESERVED = frozenset(
-    ("observation", "action", "reward", "terminated", "truncated", "next_observation", "mask")
-) | {"episode_id", "t", "policy_version"}
-
+STEP_COLUMNS = frozenset(
+    (
+        "observation",
+        "action",
+        "reward",
+        "terminated",
+        "truncated",
+        "next_observation",
+        "mask",
+        "episode_id",
+        "t",
+        "policy_version",
+    )
+)
+"""Names of the columns that every collected step has."""
 
 # Used instead of a step's number.
 AT_RESET = -1
@@ -111,7 +121,7 @@ def check_info_columns(info: Mapping[str, ArraySpec]) -> None:
     for name, spec in info.items():
         if not isinstance(spec, ArraySpec):
             raise SpecError(f"info_columns: {name}: expected an ArraySpec, got {type(spec).__name__}")
-        if name in _RESERVED:
+        if name in STEP_COLUMNS:
             raise SpecError(f"info_columns: {name}: expected a name that no column has yet")
 
 

@@ -1,0 +1,61 @@
+"""The forms of policies: a callable, an object with `compute_actions`, a torch module."""
+
+# Rules: views-rollouts P1, P2; collectors CP2, CP6
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from headrace.policies.result import PolicyResult, Read, actions_or_triple
+from headrace.spec import Signature
+from headrace.weights import is_torch_module
+
+Form: TypeAlias = Callable[[Mapping[str, Any]], PolicyResult]
+"""A policy of any form. It takes the inputs by name, trees of arrays `[B, ...]`: "observation", for a recurrent policy
+"state_in_0", "state_in_1", ..., and the views that the policy reads."""
+
+
+def check_policy(policy: Any) -> None:
+    """Refuses an object that is not a policy of any form.
+
+    Raises:
+        TypeError: refused.
+    """
+    if not callable(policy) and not _computes_actions(policy):
+        raise TypeError(
+            "policy: expected a callable on observations or an object with compute_actions(input_dict), got "
+            f"{type(policy).__name__}"
+        )
+
+
+def form_of(policy: Any, acted: Signature, read: Read) -> Form:
+    """Adapts a policy.
+
+    Args:
+        policy: an object with `compute_actions(input_dict)`; a torch module, called under `no_grad` with the tensors of
+            the observations; or another callable on the observations.
+        acted: `Signature({"action": ...})`.
+        read: `actions_or_pair` or `actions_alone`, for the result of a callable.
+
+    Raises:
+        TypeError: not a policy.
+
+    >>> from headrace.policies.result import actions_or_pair
+    >>> form = form_of(lambda observation: observation + 1, Signature.like({"action": 0}), actions_or_pair)
+    >>> form({"observation": 4})
+    PolicyResult(actions=5, state_outs=(), extras={})
+    """
+    check_policy(policy)
+    if _computes_actions(policy):
+        return lambda inputs: actions_or_triple(policy.compute_actions(inputs), acted)
+    call = policy
+    if is_torch_module(policy):
+        from headrace.policies.torch_module import call_of_module
+
+        call = call_of_module(policy)
+    return lambda inputs: read(call(inputs["observation"]), acted)
+
+
+def _computes_actions(value: Any) -> bool:
+    return callable(getattr(value, "compute_actions", None))
