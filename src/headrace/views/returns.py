@@ -93,10 +93,13 @@ class Returns:
             total: Float = 0.0
             scale: Float = 1.0
             used: Int = 0
+            ends: Bool = False
             while row >= 0 and used < self.n_step and not cython.cast(Int, self.window.steps[row]) & FINAL:
                 after: Int = self.window.follow(row, 1)
-                if after < 0 and not self._ends(row):
+                ends_here = self._ends(row)
+                if after < 0 and not ends_here:
                     break
+                ends = ends_here
                 total += scale * self._reward_of(row)
                 scale *= self.gamma
                 used += 1
@@ -107,7 +110,7 @@ class Returns:
             if used == 0:
                 missing += 1
                 scale = 0.0
-            elif self._ends(newest):
+            elif ends:
                 scale = 0.0
             sums[index], sums[count + index] = total, scale
             counts[index] = used

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,7 @@ from headrace.replay.sampling.replay_sample import ReplaySample, SampleInfo
 from headrace.replay.waiter import turn
 from headrace.store.gather import Pool
 from headrace.store.layout import MAX_ROWS
-from headrace.store.store import Store
+from headrace.store.store import Reader, Store
 from headrace.tables.items.layout import (
     INVENTED,
     LOOKAHEAD,
@@ -37,10 +36,21 @@ from headrace.views.located import Located
 from headrace.views.sampling import SamplingPlan
 from headrace.views.view import View
 
-# A draw of `FusedBatches.sample`: its object, the buffer, and the number of unknown values.
-_Drawn: TypeAlias = tuple[FusedBatches, NDArray[np.uint8], int]
 
-_AT_ONCE = nullcontext()
+class _LocatedDraw(NamedTuple):
+    """A draw whose rows are found, but not copied."""
+
+    draw: Draw
+    located: Located
+    mask: NDArray[np.bool_] | None
+
+
+# A draw of `FusedBatches.sample`: its object, the buffer, and the number of unknown values.
+_Fused: TypeAlias = tuple[FusedBatches, NDArray[np.uint8], int]
+# A draw of either kind; before it its plan, and after it the guard over rows that are still to be copied, and how many
+# rows to warn of, and of how many. A bare tuple: a class takes 2 % of a batch.
+_Drawn: TypeAlias = tuple[SamplingPlan, _Fused | _LocatedDraw, Reader | None, tuple[int, int] | None]
+
 _KEPT_PLANS = 100
 _KEPT_QUICK = 64
 
@@ -87,72 +97,91 @@ class Sampling:
         """See `Replay.sample`."""
         if batch_size > MAX_ROWS:
             raise ValueError(f"batch_size: expected at most {MAX_ROWS}, got {batch_size}")
-        store = self._store
         plan = self.plan(views)
-        reader, newest = None, 0
+        drawn = None
         try:
-            with store.lock:
-                if store.is_closed:
+            with self._store.lock:
+                if self._store.is_closed:
                     raise Closed("the replay is closed")
-                with self._turn(live, batch_size, timeout):
-                    if plan.given_at_the_end is not self.given:
-                        # The first final row came in between, and with it what is known before acting.
-                        plan = self.plan(views)
-                    if plan.is_copied_later:
-                        reader = store.begin_reading()
-                    fused = self._draw_fused(plan, live, batch_size)
-                    if fused is None:
-                        if reader is None:
-                            reader = store.begin_reading()
-                        drawn = live.draw(batch_size)
-                        located, mask = self._locate(plan, drawn)
-                        padding = self.paddings.get(live.name)
-                        if plan.ahead.rows and knows_too_little(located):
-                            newest = self._count_newest(live, plan, located.rows)
-                    elif fused[2] and fused[0].ahead:
-                        newest = self._count_newest(live, plan, fused[0].rows(fused[1]))
-            if fused is not None:
-                batches, out, missing = fused
-                batch = batches.present(out, missing)
-                if reader is not None:
-                    store.check_rows_were_ours()
-                if newest:
-                    _warn_of_newest(live, plan, newest, len(batches.rows(out)))
-                return batch
-            data = plan.present(located)
-            store.check_rows_were_ours()
-            if mask is not None and padding is not None:
-                fill_padding(padding, store.signature, views, data, mask)
+                if live.can_sample(batch_size):
+                    drawn = self._draw(plan, views, live, batch_size)
+                else:
+                    with turn(live, batch_size, lock=self._store.lock, clock=self._clock, timeout=timeout):
+                        drawn = self._draw(plan, views, live, batch_size)
+            plan, found, reader, newest = drawn
+            if isinstance(found, _LocatedDraw):
+                batch = self._present(plan, live, views, found)
+            else:
+                batch = found[0].present(found[1], found[2])
+            if reader is not None:
+                self._store.check_rows_were_ours()
         except MemoryError as error:
             raise MemoryError(
                 f"batch_size: no memory for a batch of {batch_size} items of table {live.name!r}; ask for fewer"
             ) from error
         finally:
+            if drawn is not None and drawn[2] is not None:
+                self._store.end_reading(drawn[2])
+        if isinstance(found, _LocatedDraw):
+            plan.finish(found.located, batch.data)
+        if newest is not None:
+            _warn_of_newest(live, plan, *newest)
+        return batch
+
+    def _draw(
+        self, plan: SamplingPlan, views: Mapping[str, View] | None, live: LiveTable, batch_size: int
+    ) -> _Drawn:
+        """Draws items and finds their rows. The lock must be held."""
+        if plan.given_at_the_end is not self.given:
+            # The first final row came in between, and with it what is known before acting.
+            plan = self.plan(views)
+        reader = self._store.begin_reading() if plan.is_copied_later else None
+        try:
+            fused = self._draw_fused(plan, live, batch_size)
+            if fused is not None:
+                batches, out, missing = fused
+                looks_ahead = missing and batches.ahead
+                newest = self._count_newest(live, plan, batches.rows(out)) if looks_ahead else None
+                return plan, fused, reader, newest
+            reader = reader or self._store.begin_reading()
+            located = self._locate(plan, live.draw(batch_size))
+            looks_ahead = plan.ahead.rows and knows_too_little(located.located)
+            newest = self._count_newest(live, plan, located.located.rows) if looks_ahead else None
+            return plan, located, reader, newest
+        except BaseException:
             if reader is not None:
-                store.end_reading(reader)
-        plan.finish(located, data)
-        if newest:
-            _warn_of_newest(live, plan, newest, int(np.count_nonzero(located.rows >= 0)))
-        length = located.rows.shape[1] if located.rows.ndim > 1 else None
-        return ReplaySample(data, _info_of(drawn), mask, BatchLayout(length, plan.every))
+                self._store.end_reading(reader)
+            raise
 
-    def _turn(self, live: LiveTable, batch_size: int, timeout: float | None) -> AbstractContextManager[None]:
-        """Waits until the batch can be drawn, which happens inside. The lock must be held."""
-        if live.can_sample(batch_size):
-            return _AT_ONCE
-        return turn(live, batch_size, lock=self._store.lock, clock=self._clock, timeout=timeout)
+    def _present(
+        self, plan: SamplingPlan, live: LiveTable, views: Mapping[str, View] | None, found: _LocatedDraw
+    ) -> ReplaySample:
+        """Copies the rows of a draw that was not fused. Its guard must be open."""
+        data = plan.present(found.located)
+        padding = self.paddings.get(live.name)
+        if found.mask is not None and padding is not None:
+            fill_padding(padding, self._store.signature, views, data, found.mask)
+        rows = found.located.rows
+        layout = BatchLayout(rows.shape[1] if rows.ndim > 1 else None, plan.every)
+        return ReplaySample(data, _info_of(found.draw), found.mask, layout)
 
-    def _count_newest(self, live: LiveTable, plan: SamplingPlan, rows: NDArray[np.int64]) -> int:
-        """Counts the rows of a batch that are the newest of their lanes, until a warning was given. Needs the lock."""
+    def _count_newest(
+        self, live: LiveTable, plan: SamplingPlan, rows: NDArray[np.int64]
+    ) -> tuple[int, int] | None:
+        """Counts the rows of a batch that are the newest of their lanes, and all its rows; None without a warning.
+
+        The lock must be held.
+        """
         if live.has_warned_of_newest:
-            return 0
+            return None
+        count = int(np.count_nonzero(rows >= 0))
         if rows.ndim > 1:
             rows = rows[:, :: plan.ahead.every]
         newest = count_newest(self._store, rows.reshape(-1))
         live.has_warned_of_newest = newest > 0
-        return newest
+        return (newest, count) if newest else None
 
-    def _draw_fused(self, plan: SamplingPlan, live: LiveTable, batch_size: int) -> _Drawn | None:
+    def _draw_fused(self, plan: SamplingPlan, live: LiveTable, batch_size: int) -> _Fused | None:
         """Returns a fused draw, or None if the batch cannot be fused (`replay.sampling.fused`)."""
         if plan.fused is None:
             return None
@@ -176,11 +205,11 @@ class Sampling:
         drawn = live.draw_fused(found) if found.is_small else None
         return None if drawn is None else (found, *drawn)
 
-    def _locate(self, plan: SamplingPlan, drawn: Draw) -> tuple[Located, NDArray[np.bool_] | None]:
-        starts = drawn.integers[ROW]
-        if not drawn.has_sequences:
-            return plan.locate(starts, padded=False, random=self.random), None
-        windows = drawn.windows
+    def _locate(self, plan: SamplingPlan, draw: Draw) -> _LocatedDraw:
+        starts = draw.integers[ROW]
+        if not draw.has_sequences:
+            return _LocatedDraw(draw, plan.locate(starts, padded=False, random=self.random), None)
+        windows = draw.windows
         if windows.ndim == 1:
             # All items agree: nothing has to be looked up for each.
             longest, padded = int(windows[REAL] + windows[INVENTED]), bool(windows[INVENTED])
@@ -191,7 +220,8 @@ class Sampling:
             padded = bool((counts != longest).any())
         rows = np.empty((len(starts), longest), np.int64)
         self._store.window.rows_of_windows(starts, counts, rows)
-        return plan.locate(rows, padded=padded, random=self.random), (rows >= 0 if padded else None)
+        located = plan.locate(rows, padded=padded, random=self.random)
+        return _LocatedDraw(draw, located, rows >= 0 if padded else None)
 
     def plan(self, views: Mapping[str, View] | None) -> SamplingPlan:
         """Returns the plan of these views; None is the signature's tree.
