@@ -18,7 +18,7 @@ import headrace as hr
 from headrace.errors import SpecError
 from headrace.spec import Signature
 from headrace.trajectories import TrajectoryAccumulator
-from headrace.trajectories.leaf_checks import LeafCheck
+from headrace.trajectories.columns.leaf_reader import LeafCheck
 
 
 class Pair(NamedTuple):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import SpecError
-from headrace.trajectories.leaf_checks import reader
+from headrace.trajectories.columns.leaf_reader import reader
 from headrace.trees import collect, compile_tree
 
 

@@ -11,8 +11,8 @@ import pytest
 import headrace as hr
 from headrace.tables.description.selectors import Fifo
 from headrace.testing import FakeClock
-from headrace.trajectories import observer as observer_module
-from headrace.trajectories.observer_frames import FrameReader
+from headrace.trajectories import lifecycle
+from headrace.trajectories.observers.frame_reader import FrameReader
 
 
 def frame(number=0, kind=(0, 1), **changes):
@@ -425,7 +425,7 @@ def test_a_closed_replay(make):
 
 def full_replay(monkeypatch, observer_settings, max_pending=2, make=windows_of_two, **settings):
     """A queue of one item with so many waiting before it that the next call that makes one waits."""
-    monkeypatch.setattr(observer_module, "MAX_PENDING", max_pending)
+    monkeypatch.setattr(lifecycle, "MAX_PENDING", max_pending)
     replay = new_replay(hr.Table.queue("t", 1), **settings)
     observer = make(replay, **observer_settings)
     observer(frame(0, FIRST))
@@ -503,7 +503,7 @@ def test_o10_the_timeout_is_that_of_the_clock_and_a_sample_ends_the_wait(monkeyp
 
 def test_o10_the_end_of_an_episode_waits_once_and_loses_nothing(monkeypatch):
     """The frames of the end make many items at once, in every table."""
-    monkeypatch.setattr(observer_module, "MAX_PENDING", 3)
+    monkeypatch.setattr(lifecycle, "MAX_PENDING", 3)
     with new_replay(hr.Table.queue("t", 1), fifo("u")) as replay:
         observer = hr.AddTrajectoryObserver(replay, ["t", "u"], 4, pad_end_of_episodes=True, timeout=0)
         keys = []

@@ -7,7 +7,7 @@ import numpy as np
 import headrace as hr
 from headrace.replay.intake.chosen import Chosen
 from headrace.tables.description.rules import ChosenWindows
-from headrace.trajectories.chosen_rows import ChosenRows
+from headrace.trajectories.writers.chosen_rows import ChosenRows
 
 STEPS, PARTS = 12_000, 6
 QUEUE = {"sampler": hr.selectors.Fifo(), "remover": hr.selectors.Fifo(), "max_size": 4}

@@ -703,7 +703,7 @@ def test_a_full_store_replaces_no_exception(monkeypatch):
         with pytest.raises(KeyError, match="mine") as caught:  # noqa: PT012
             with hr.TransitionWriter(replay, "t") as writer:
                 play(writer, 3, end="none")
-                monkeypatch.setattr(writer._taker, "cut", refuse)
+                monkeypatch.setattr(writer._recorder, "cut", refuse)
                 raise KeyError("mine")
         (note,) = caught.value.__notes__
         assert "3 steps" in note

@@ -20,7 +20,7 @@ from headrace.forking import ForkFollowers, HomeProcess
 from headrace.server.batch_buffers import BatchBuffer, BatchBuffers, Lease
 from headrace.spec import ArraySpec, Signature
 from headrace.system import has_gil
-from headrace.trajectories.leaf_checks import LeafCheck, checked_reader
+from headrace.trajectories.columns.leaf_reader import LeafCheck, checked_reader
 from headrace.trees import build, compile_tree
 from headrace.waits import Wait
 

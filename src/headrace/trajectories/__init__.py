@@ -11,13 +11,13 @@ from headrace.trajectories.n_step import n_step
 from headrace.trajectories.windows import windows
 
 if TYPE_CHECKING:
-    from headrace.trajectories.conditions import Condition
-    from headrace.trajectories.episode_observer import AddEpisodeObserver
-    from headrace.trajectories.named_writers import EpisodeWriter, SequenceWriter, TransitionWriter
-    from headrace.trajectories.pattern_rule import PatternRule
-    from headrace.trajectories.step_rules import EpisodeRule, NStepRule
-    from headrace.trajectories.step_writer import StepWriter
-    from headrace.trajectories.trajectory_observer import AddTrajectoryObserver
+    from headrace.trajectories.observers.episode_observer import AddEpisodeObserver
+    from headrace.trajectories.observers.trajectory_observer import AddTrajectoryObserver
+    from headrace.trajectories.rules.conditions import Condition
+    from headrace.trajectories.rules.pattern_rule import PatternRule
+    from headrace.trajectories.rules.step_rules import EpisodeRule, NStepRule
+    from headrace.trajectories.writers.named_writers import EpisodeWriter, SequenceWriter, TransitionWriter
+    from headrace.trajectories.writers.step_writer import StepWriter
 
 __all__ = [
     "AddEpisodeObserver",
@@ -43,16 +43,16 @@ __all__ = [
 # Modules that write to a replay import its compiled kernels. An actor that only gathers need not wait for them, so
 # these are imported when their names are first used.
 _WRITERS = {
-    "AddEpisodeObserver": "headrace.trajectories.episode_observer",
-    "AddTrajectoryObserver": "headrace.trajectories.trajectory_observer",
-    "Condition": "headrace.trajectories.conditions",
-    "EpisodeRule": "headrace.trajectories.step_rules",
-    "EpisodeWriter": "headrace.trajectories.named_writers",
-    "NStepRule": "headrace.trajectories.step_rules",
-    "PatternRule": "headrace.trajectories.pattern_rule",
-    "SequenceWriter": "headrace.trajectories.named_writers",
-    "StepWriter": "headrace.trajectories.step_writer",
-    "TransitionWriter": "headrace.trajectories.named_writers",
+    "AddEpisodeObserver": "headrace.trajectories.observers.episode_observer",
+    "AddTrajectoryObserver": "headrace.trajectories.observers.trajectory_observer",
+    "Condition": "headrace.trajectories.rules.conditions",
+    "EpisodeRule": "headrace.trajectories.rules.step_rules",
+    "EpisodeWriter": "headrace.trajectories.writers.named_writers",
+    "NStepRule": "headrace.trajectories.rules.step_rules",
+    "PatternRule": "headrace.trajectories.rules.pattern_rule",
+    "SequenceWriter": "headrace.trajectories.writers.named_writers",
+    "StepWriter": "headrace.trajectories.writers.step_writer",
+    "TransitionWriter": "headrace.trajectories.writers.named_writers",
 }
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from headrace.spec import ArraySpec, as_array
 from headrace.store.columns import RowColumns
-from headrace.trajectories.leaf_checks import LeafCheck, is_flat_dict, reader
+from headrace.trajectories.columns.leaf_reader import LeafCheck, is_flat_dict, reader
 from headrace.trees import Branch, Node, build, compile_tree, leaves
 
 # One set is filled while the two that were built last are in the hands of the caller.

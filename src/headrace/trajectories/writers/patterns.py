@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from headrace.errors import SpecError
 from headrace.replay.intake.chosen import Chosen
 from headrace.spec import Signature
-from headrace.trajectories.conditions import Moment
-from headrace.trajectories.pattern_rule import PatternRule
+from headrace.trajectories.rules.conditions import Moment
+from headrace.trajectories.rules.pattern_rule import PatternRule
 from headrace.views.sources import METADATA, source_of
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from headrace.errors import SpecError
 from headrace.spec import ArraySpec, Signature, as_array, check_array
-from headrace.trajectories.leaf_checks import LeafCheck, checked, reader
+from headrace.trajectories.columns.leaf_reader import LeafCheck, checked, reader
 from headrace.trees import build, compile_tree, leaves
 
 _SCALARS = ("reward", "terminated", "truncated")

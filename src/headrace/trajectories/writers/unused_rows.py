@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from headrace.ends import EndOfEpisode
 from headrace.replay.intake.chosen import Chosen
 from headrace.tables.description.rules import ChosenWindows, ItemRule, Rule, WholeEpisodes
-from headrace.trajectories.chosen_rows import ChosenRows
 from headrace.trajectories.windows import regular_windows, rows_in_no_window, windows
+from headrace.trajectories.writers.chosen_rows import ChosenRows
 
 CONTINUE = EndOfEpisode.CONTINUE
 _KEEPS_THE_END = (EndOfEpisode.PAD, EndOfEpisode.TRUNCATE, EndOfEpisode.TILE)
 
 
-class DroppedRows:
+class UnusedRows:
     """Counts, when an episode ends, the rows that are in no item.
 
     Where one rule keeps every row, as most do, there is nothing to count.

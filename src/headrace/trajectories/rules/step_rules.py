@@ -16,7 +16,7 @@ from headrace.tables.description.rules import (
     WholeEpisodes,
     checked_priority,
 )
-from headrace.trajectories.pattern_rule import PatternRule
+from headrace.trajectories.rules.pattern_rule import PatternRule
 from headrace.views.transition import transition
 from headrace.views.view import View
 

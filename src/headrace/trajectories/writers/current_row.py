@@ -10,11 +10,11 @@ from numpy import ndarray
 from numpy.typing import NDArray
 
 from headrace.store.columns import WholeArrays
-from headrace.trajectories.leaf_checks import checked
-from headrace.trajectories.step_columns import StepColumns
+from headrace.trajectories.columns.leaf_reader import checked
+from headrace.trajectories.columns.step_columns import StepColumns
 
 
-class HeldColumns:
+class CurrentRow:
     """Copies of what was seen last, in the row that is written next: the caller may change its arrays after the call.
 
     Args:

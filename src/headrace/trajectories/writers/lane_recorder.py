@@ -10,15 +10,16 @@ from numpy.typing import NDArray
 
 from headrace.replay.intake.chosen import Chosen
 from headrace.tables.description.rules import Rule
-from headrace.trajectories.dropped_rows import DroppedRows
-from headrace.trajectories.final_observations import read_final_observations
-from headrace.trajectories.held_columns import HeldColumns
-from headrace.trajectories.item_priorities import ItemPriorities
-from headrace.trajectories.lane_states import SAME_STEP, LaneStates
-from headrace.trajectories.pattern_rule import PatternRule
-from headrace.trajectories.patterns import Patterns
-from headrace.trajectories.step_columns import Columns, StepColumns
-from headrace.trajectories.step_rules import StepRule
+from headrace.trajectories.columns.step_columns import Columns, StepColumns
+from headrace.trajectories.lifecycle import Counters
+from headrace.trajectories.rules.pattern_rule import PatternRule
+from headrace.trajectories.rules.step_rules import StepRule
+from headrace.trajectories.writers.current_row import CurrentRow
+from headrace.trajectories.writers.final_observations import read_final_observations
+from headrace.trajectories.writers.item_priorities import ItemPriorities
+from headrace.trajectories.writers.lane_states import SAME_STEP, LaneStates
+from headrace.trajectories.writers.patterns import Patterns
+from headrace.trajectories.writers.unused_rows import UnusedRows
 
 if TYPE_CHECKING:
     from headrace.replay.interface import WriterLike
@@ -28,7 +29,7 @@ _NO_LANES = np.zeros(0, np.int64)
 _NOTHING_CHOSEN = Chosen({}, {})
 
 
-class StepTaker:
+class LaneRecorder:
     """Takes the steps of lanes and hands them on to a writer of rows.
 
     Args:
@@ -37,12 +38,12 @@ class StepTaker:
         made_of: the same rules as the writer knows them.
         lanes: the axis that every array has in front; None for none.
         mode: what the lanes do when an episode ends (`autoreset_mode`).
+        counters: of the writer; steps and episodes are counted here.
 
     Attributes:
         columns: of a step.
         states: of the lanes.
         with_observation: the extras that come with observations, once the first call has settled it.
-        steps_written, steps_dropped, episodes: see `StepStatistics`.
     """
 
     def __init__(
@@ -52,22 +53,23 @@ class StepTaker:
         made_of: Sequence[Rule],
         lanes: int | None,
         mode: str,
+        counters: Counters,
     ) -> None:
         self._lanes = lanes
         count = lanes or 1
         self.columns = StepColumns(signature, lanes)
         self.states = LaneStates(count, mode)
-        self._dropped = DroppedRows(made_of, count)
+        self._dropped = UnusedRows(made_of, count)
         functions = {number: rule.priority for number, rule in enumerate(rules) if callable(rule.priority)}
         self._priorities = ItemPriorities(signature, made_of, functions, count) if functions else None
         self._patterns = self._new_patterns(signature, rules)
-        self._held: HeldColumns
+        self._held: CurrentRow
         self.with_observation: tuple[str, ...] | None = None
-        self.steps_written = self.steps_dropped = self.episodes = 0
+        self._counters = counters
 
     def hold_in(self, staged: Mapping[str, NDArray[Any]]) -> None:
         """Keep what comes in these arrays of the writer (`WriterLike.staged`); called once, before anything comes."""
-        self._held = HeldColumns(self.columns, self._lanes, staged)
+        self._held = CurrentRow(self.columns, self._lanes, staged)
 
     def _new_patterns(self, signature: Signature, rules: Sequence[StepRule]) -> Patterns | None:
         patterns = {number: rule for number, rule in enumerate(rules) if isinstance(rule, PatternRule)}
@@ -153,7 +155,7 @@ class StepTaker:
         if chosen is not None:
             self._dropped.chose(chosen, states.calls - states.begin)
         states.calls += 1
-        self.steps_written += len(states.open)
+        self._counters.steps_written += len(states.open)
 
     def _take_seam(
         self, writer: WriterLike, row: Columns, following: Columns, final_observation: Any
@@ -177,10 +179,10 @@ class StepTaker:
         writer.append_ends(step, idle, ended, finals)
         if self._patterns is not None:
             self._dropped.chose(chosen, index)
-        self.steps_written += len(idle) - int(np.count_nonzero(idle)) + len(ended)
+        self._counters.steps_written += len(idle) - int(np.count_nonzero(idle)) + len(ended)
         if len(ended):
-            self.steps_dropped += self._dropped.end_all(ended, states.rows(ended) + 1)
-            self.episodes += len(ended)
+            self._counters.steps_dropped += self._dropped.end_all(ended, states.rows(ended) + 1)
+            self._counters.episodes += len(ended)
         states.stepped(ended)
         if self._priorities is not None:
             self._priorities.took_step()
@@ -250,7 +252,7 @@ class StepTaker:
                 self._give_priorities(writer, self._priorities, {}, _NO_LANES, unfinished, finals, chosen)
             writer.end_lanes(unfinished, finals)
             self._dropped.chose(chosen, index)
-            self.steps_written += len(unfinished)
+            self._counters.steps_written += len(unfinished)
         dropped = self._dropped.end_all(unfinished, states.rows(unfinished))
         return self._close(writer, lanes, unfinished, dropped)
 
@@ -276,7 +278,7 @@ class StepTaker:
         if self._priorities is not None:
             self._priorities.forget(lanes.tolist())
         dropped += sum(map(self._dropped.end_stream, lanes.tolist()))
-        self.steps_dropped += dropped
-        self.episodes += len(unfinished)
+        self._counters.steps_dropped += dropped
+        self._counters.episodes += len(unfinished)
         self.states.close(lanes)
         return dropped

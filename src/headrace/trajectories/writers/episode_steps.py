@@ -9,8 +9,8 @@ from typing import Any
 
 from headrace.errors import SpecError
 from headrace.spec import Signature, check_array
+from headrace.trajectories.columns.step_columns import StepColumns, TreeColumns
 from headrace.trajectories.episode import Episode
-from headrace.trajectories.step_columns import StepColumns, TreeColumns
 
 
 class EpisodeSteps:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from headrace.trajectories.lane_states import LaneStates
-from headrace.trajectories.step_rules import EpisodeRule, StepRule
+from headrace.trajectories.rules.step_rules import EpisodeRule, StepRule
+from headrace.trajectories.writers.lane_states import LaneStates
 
 _NEVER = 1 << 62
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.ends import EndOfEpisode
 from headrace.tables.description.rules import ItemRule, PriorityFunction
-from headrace.trajectories.step_rules import EpisodeRule, NStepRule
-from headrace.trajectories.step_writer import StepWriter
+from headrace.trajectories.rules.step_rules import EpisodeRule, NStepRule
+from headrace.trajectories.writers.step_writer import StepWriter
 from headrace.views.view import View
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class TransitionWriter(StepWriter):
     ) -> None:
         rule = NStepRule(table, n_step, gamma, priority)
         super().__init__(replay, [rule], lanes=lanes, autoreset=autoreset, timeout=timeout)
-        extras = {"extras": View("extras")} if self._taker.columns.extras else {}
+        extras = {"extras": View("extras")} if self._recorder.columns.extras else {}
         self._views = {**rule.views, **extras}
 
     @property

@@ -15,8 +15,8 @@ import numpy as np
 from headrace import trees
 from headrace.errors import SpecError
 from headrace.spec import ArraySpec, Signature, check_array
+from headrace.trajectories.columns.leaf_reader import Reader, reader
 from headrace.trajectories.frames import StepType, Trajectory
-from headrace.trajectories.leaf_checks import Reader, reader
 
 Columns = dict[str, Any]
 

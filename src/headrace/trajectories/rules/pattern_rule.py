@@ -11,7 +11,7 @@ import numpy as np
 
 from headrace.checks import shown
 from headrace.tables.description.rules import ChosenWindows, PriorityFunction, checked_priority
-from headrace.trajectories.conditions import Condition
+from headrace.trajectories.rules.conditions import Condition
 from headrace.views.view import View
 
 Offsets = int | slice | Sequence[int]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.trajectories.step_columns import TreeColumns
+from headrace.trajectories.columns.step_columns import TreeColumns
 
 Array = np.ndarray[Any, Any]
 

@@ -6,11 +6,12 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from headrace.checks import check_count
-from headrace.errors import StoreFull
-from headrace.store.memory.out_of_space import stored_without_items
-from headrace.trajectories.observer import AFTER, Observer, checked_priority
-from headrace.trajectories.observer_frames import FIRST, Columns
+from headrace.tables.description.rules import Rule, WholeEpisodes
+from headrace.trajectories.observers.frame_reader import FIRST, Columns
+from headrace.trajectories.observers.observer import AFTER, Observer, checked_priority
 
 if TYPE_CHECKING:
     from headrace.replay.interface import ReplayLike, WriterLike
@@ -82,22 +83,22 @@ class AddEpisodeObserver(Observer):
         """
         self._priority = checked_priority(priority)
 
-    def _new_writer(self) -> WriterLike:
-        return self._writer_of(history=self._most)
+    def _item_rules(self) -> list[Rule]:
+        return [WholeEpisodes(table, self._most) for table in self._tables]
 
     def _take(self, writer: WriterLike, columns: Columns, next_step_type: int) -> None:
         is_boundary = next_step_type == FIRST
         if self._ignores or self._cached == self._most:
             self._frames.check(columns)
             self._check_replay()
-            self._steps_dropped += 1
+            self._counters.steps_dropped += 1
             if self._ignores:
                 self._ignores = not is_boundary
             else:
                 self._give_up(writer, next_step_type)
             return
         writer.append(columns)
-        self._steps_written += 1
+        self._counters.steps_written += 1
         self._cached += 1
         if is_boundary:
             self._end_run(writer)
@@ -120,13 +121,9 @@ class AddEpisodeObserver(Observer):
     def _end_run(self, writer: WriterLike) -> str:
         self._ignores = False
         if self._cached:
-            for table in self._tables:
-                try:
-                    self._made([writer.create_item(table, self._cached, self._priority)])
-                except StoreFull as error:
-                    # The frames are stored and the run is over all the same.
-                    self._refused = self._refused or stored_without_items(error, 1)
-            writer.drop_open_lanes()
+            priority = np.array([self._priority])
+            writer.give_priorities(dict.fromkeys(range(len(self._tables)), priority))
+            writer.cut_open_lanes()
             self._run_ended(0)
         return ""
 
@@ -145,9 +142,6 @@ class AddEpisodeObserver(Observer):
     def _forget_writer(self) -> None:
         super()._forget_writer()
         self._ignores = False
-
-    def _unwritten(self) -> int:
-        return self._cached
 
     def __repr__(self) -> str:
         return self._describe(

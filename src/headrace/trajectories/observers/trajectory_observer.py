@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from headrace.checks import check_count
 from headrace.ends import EndOfEpisode
-from headrace.tables.description.rules import ItemRule
-from headrace.trajectories.observer import Observer
-from headrace.trajectories.observer_frames import FIRST, Columns
+from headrace.tables.description.rules import ItemRule, Rule
+from headrace.trajectories.observers.frame_reader import FIRST, Columns
+from headrace.trajectories.observers.observer import Observer
 from headrace.trajectories.windows import closing_windows, rows_in_no_window
 
 if TYPE_CHECKING:
@@ -81,27 +81,21 @@ class AddTrajectoryObserver(Observer):
         self._end, self._pads_short = _mode(pad_end_of_episodes, tile_end_of_episodes)
         self._writer = self._new_writer()
 
-    def _new_writer(self) -> WriterLike:
-        rules = [
+    def _item_rules(self) -> list[Rule]:
+        return [
             ItemRule(table, self._length, self._stride, self._end, self._priority) for table in self._tables
         ]
-        writer = self._writer_of(items=rules)
-        writer.record_items()
-        return writer
 
     def _take(self, writer: WriterLike, columns: Columns, next_step_type: int) -> None:
         writer.append(columns)
-        self._steps_written += 1
+        self._counters.steps_written += 1
         self._cached += 1
         if next_step_type == FIRST:
             self._end_run(writer)
-        elif made := writer.take_made():
-            if len(made) == 1:  # One table.
-                _, keys = made[0]
-                self._items_written += len(keys)
-                self._keys += keys
-            else:
-                self._made(_keys(made, len(self._tables)))
+
+    def _note_made(self, made: Sequence[Made]) -> None:
+        tables = len(self._tables)
+        super()._note_made(made if tables == 1 else _window_by_window(made, tables))
 
     def _end_run(self, writer: WriterLike) -> str:
         if not self._cached:
@@ -109,7 +103,6 @@ class AddTrajectoryObserver(Observer):
         pads = self._pads_short and self._cached < self._length
         cached, dropped = self._cached, 0 if pads else self._rows_in_no_window(self._end)
         writer.cut_open_lanes(EndOfEpisode.PAD if pads else self._end)
-        self._made(_keys(writer.take_made(), len(self._tables)))
         self._run_ended(dropped)
         if not dropped:
             return ""
@@ -125,7 +118,7 @@ class AddTrajectoryObserver(Observer):
     def _rows_in_no_window(self, end: EndOfEpisode) -> int:
         return rows_in_no_window(self._cached, self._length, self._stride, end)
 
-    def _unwritten(self) -> int:
+    def _num_unwritten(self) -> int:
         closing = closing_windows(self._cached, self._length, self._stride, self._end)
         return max(self._rows_in_no_window(EndOfEpisode.DROP), self._cached - closing[0][0] if closing else 0)
 
@@ -163,14 +156,11 @@ def _mode(pad: bool, tile: bool | None) -> tuple[EndOfEpisode, bool]:
     return (EndOfEpisode.DROP, True) if tile is False else (EndOfEpisode.TILE, False)
 
 
-def _keys(made: list[Made], tables: int) -> list[int]:
-    """The keys of what rules that cut alike made, table by table for each window."""
-    groups = [made[first : first + tables] for first in range(0, len(made), tables)]
-    return [
-        key
-        for group in groups
-        # A table that found no room for its items has fewer.
-        for keys in zip_longest(*(keys for _, keys in group))
-        for key in keys
-        if key is not None
-    ]
+def _window_by_window(made: Sequence[Made], tables: int) -> list[Made]:
+    """Orders the items of rules that differ only in their tables: table by table for each window."""
+    found = []
+    for first in range(0, len(made), tables):
+        # A table without capacity for its items has fewer.
+        for keys in zip_longest(*(keys for _, keys in made[first : first + tables])):
+            found += [(0, range(key, key + 1)) for key in keys if key is not None]
+    return found

@@ -1,0 +1,1 @@
+"""Trees of a step or of a frame, read into checked columns."""

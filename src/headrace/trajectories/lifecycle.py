@@ -1,0 +1,253 @@
+"""Life of an object that records episodes into a replay: one call at a time, waiting, closing and counting."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from headrace.checks import check_timeout
+from headrace.errors import Closed, DeadlineExceeded
+from headrace.forking import HomeProcess
+from headrace.replay.interface import TO_WRITE, check_replay
+from headrace.statistics import StepStatistics
+
+if TYPE_CHECKING:
+    from headrace.replay.intake.writer_like import Made
+    from headrace.replay.interface import ReplayLike, WriterLike
+
+# Items of one recorder that may wait for the rate limiters of its tables, before a call waits too (replay I4).
+MAX_PENDING = 1000
+NEVER_WAITS = 1 << 62
+"""`max_pending` of a writer of rows that never waits: its recorder waits, once it has taken the step."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """Counters of a recorder; see `StepStatistics`."""
+
+    steps_written: int = 0
+    items_written: int = 0
+    steps_dropped: int = 0
+    episodes: int = 0
+
+
+class Recorder(ABC):
+    """Base of step writers and observers, which record episodes with a writer of rows.
+
+    Args:
+        argument: name of the argument `replay`, for messages.
+        replay: a `Replay`, or an object with its interface (`ReplayLike`).
+        timeout: seconds that a call may wait for full tables; None waits for ever.
+    """
+
+    # Names of the object and of its rows in messages, and how it is used again once it is closed.
+    _noun: ClassVar[str] = "writer"
+    _rows: ClassVar[str] = "steps"
+    _reopening: ClassVar[str] = ""
+
+    def __init__(self, argument: str, replay: ReplayLike, timeout: float | None) -> None:
+        self._writer: WriterLike | None = None
+        check_replay(argument, replay, TO_WRITE)
+        self._replay = replay
+        self._timeout = check_timeout(timeout)
+        self._home = HomeProcess(f"this {self._noun}", "")
+        self._in_use = threading.Lock()
+        self._counters = Counters()
+        # Keys of items that no call has returned yet.
+        self._keys: list[int] = []
+
+    # ---- differences between recorders -----------------------------------------------------------------------------
+
+    @abstractmethod
+    def _num_cached(self) -> int:
+        """Returns the number of rows of unfinished episodes."""
+
+    @abstractmethod
+    def _end_all(self, writer: WriterLike) -> str:
+        """Ends all unfinished episodes here and makes their remaining items.
+
+        Returns:
+            The text of a warning about rows in no item; "" for none.
+        """
+
+    @abstractmethod
+    def _unwritten(self) -> str:
+        """Describes the rows that garbage collection leaves unwritten; "" for none."""
+
+    def _forget_writer(self) -> None:
+        """Turns to the closed state."""
+        self._writer = None
+        self._keys = []
+
+    # ---- waiting and closing ---------------------------------------------------------------------------------------
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Returns when every item made so far is in its tables.
+
+        Args:
+            timeout: in seconds; None waits for ever.
+
+        Raises:
+            DeadlineExceeded: tells how many items wait for which table; they stay pending.
+            Closed: this object or the replay is closed.
+        """
+        with self._alone():
+            self._open_writer().flush(timeout)
+
+    def close(self) -> None:
+        """Ends unfinished episodes as `reset()`; returns when every item is in its tables. A second call does nothing.
+
+        Raises:
+            DeadlineExceeded: the tables were full for `timeout` seconds; the items stay pending, and this object stays
+                open so that it can be closed again.
+            Closed: the replay was closed before all items were in.
+        """
+        with self._alone():
+            writer = self._writer
+            if writer is None:
+                return
+            self._check_home()
+            try:
+                self._check_replay()
+                warning = self._end_all(writer)
+                try:
+                    writer.close(self._timeout)
+                finally:
+                    self._note_made(writer.take_made())
+                    if warning:
+                        warnings.warn(warning, stacklevel=2)
+            except Closed:
+                self._forget_writer()
+                raise
+            self._forget_writer()
+            writer.raise_refused()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        with self._alone():
+            writer = self._writer
+            if writer is None:
+                return
+            cached, warning = self._num_cached(), ""
+            try:
+                if not self._replay.is_closed:
+                    warning = self._end_all(writer)
+                    self._note_made(writer.take_made())
+            except Exception as failure:
+                # A note, because the failure must not replace the user's exception.
+                error.add_note(
+                    f"Leaving the {self._noun}, the ends of its unfinished episodes ({cached} {self._rows}) could not "
+                    f"be written: {type(failure).__name__}: {failure}"
+                )
+            self._forget_writer()
+            # Waits for nothing, and tells what is pending (replay I6).
+            writer.abandon()
+            if warning:
+                warnings.warn(warning, stacklevel=2)
+
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if is_finalizing():
+            return  # Nothing here works any more, numbers and messages included.
+        # The constructor of the object may have failed.
+        if getattr(self, "_writer", None) is None or self._home.is_elsewhere:
+            return
+        if unwritten := self._unwritten():
+            warnings.warn(
+                f"{self!r} was garbage-collected {unwritten} not written as they would have been by close()",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
+
+    def statistics(self) -> StepStatistics:
+        """Returns the counters so far, and the number of rows in unfinished episodes."""
+        self._check_home()
+        counters, cached = self._counters, 0 if self._writer is None else self._num_cached()
+        return StepStatistics(
+            counters.steps_written, counters.items_written, counters.steps_dropped, counters.episodes, cached
+        )
+
+    # ---- parts of calls --------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Refuses a call while another thread, or a call further out, is in one."""
+        # Rules: trajectories U2
+        if not self._in_use.acquire(False):
+            raise self._busy()
+        try:
+            yield
+        finally:
+            self._in_use.release()
+
+    def _busy(self) -> ValueError:
+        return ValueError(
+            f"this {self._noun} is in use by another call; each thread needs {self._noun}s of its own"
+        )
+
+    def _closed(self) -> Closed:
+        return Closed(f"the {self._noun} is closed{self._reopening}")
+
+    def _open_writer(self) -> WriterLike:
+        if self._writer is None:
+            raise self._closed()
+        self._check_home()
+        return self._writer
+
+    def _check_home(self) -> None:
+        """Raises `RuntimeError` in a process that was forked from the one of the replay."""
+        if self._home.is_elsewhere:
+            self._replay.check_open()
+
+    def _check_replay(self) -> None:
+        if self._replay.is_closed:
+            raise Closed(
+                f"the replay is closed; {self._num_cached()} {self._rows} of unfinished episodes are lost"
+            )
+
+    def _finish(self, writer: WriterLike, pending: int, warning: str = "") -> list[int]:
+        """Counts, warns and waits after a call; returns the keys that no call has returned yet.
+
+        Args:
+            pending: number of items that waited before the call.
+            warning: its text; "" for none.
+
+        Raises:
+            DeadlineExceeded: the tables stayed full until the deadline; the next call returns the keys.
+        """
+        if made := writer.take_made():
+            self._note_made(made)
+        if warning:
+            warnings.warn(warning, stacklevel=3)
+        writer.raise_refused()
+        # Rules: replay I4
+        if pending >= MAX_PENDING and writer.pending > pending:
+            try:
+                writer.wait_pending(MAX_PENDING - 1 + writer.pending - pending, self._timeout)
+            except DeadlineExceeded as error:
+                raise DeadlineExceeded(
+                    f"{error}. What this call was given was taken: do not send it again",
+                    pending=error.pending,
+                ) from None
+        keys, self._keys = self._keys, []
+        return keys
+
+    def _note_made(self, made: Sequence[Made]) -> None:
+        """Counts items, and keeps their keys for the caller."""
+        for _, keys in made:
+            self._counters.items_written += len(keys)
+            self._keys += keys

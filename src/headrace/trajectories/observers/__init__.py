@@ -1,0 +1,1 @@
+"""Observers: frames of one environment, one a call, into items."""

@@ -1,0 +1,1 @@
+"""Rules of step writers: which windows, transitions, episodes and patterns become items."""

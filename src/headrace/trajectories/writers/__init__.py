@@ -1,0 +1,1 @@
+"""Step writers: steps of one environment or of many lanes into items."""
