@@ -168,9 +168,16 @@ ATTRIBUTES = {
     hr.Episode: "fragment return_ terminated truncated",
     hr.EpisodeWriter: STEP_WRITER,
     hr.FunctionalPolicy: "load_state_dict state_dict",
+    hr.MultiAgentBatch: "agent_steps concat copy count env_steps jax numpy timeslices torch",
     hr.Replay: (
         "can_insert can_sample check_open close delete final_columns is_closed load reset row_writer sample save "
         "signature statistics table table_names update_priorities writer"
+    ),
+    hr.SampleBatch: (
+        "agent_steps chop clear concat copy count data env_steps get items jax keys mask numpy pop popitem "
+        "right_zero_pad rows seq_lens setdefault shuffle split_by_episode timeslices torch update values "
+        "without_padding ACTIONS AGENT_INDEX DONES ENV_ID EPS_ID NEXT_OBS OBS PREV_ACTIONS PREV_REWARDS REWARDS "
+        "SEQ_LENS T TERMINATEDS TRUNCATEDS"
     ),
     hr.SequenceWriter: STEP_WRITER,
     hr.Signature: "columns flatten from_json is_flat like nbytes of_space to_json tree unflatten validate zeros",

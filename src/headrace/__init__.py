@@ -43,9 +43,11 @@ _LAZY_NAMES = {
     "EpisodeWriter": "headrace.trajectories",
     "FunctionalPolicy": "headrace.weights",
     "ItemRule": "headrace.replay",
+    "MultiAgentBatch": "headrace.rollouts",
     "NStepRule": "headrace.trajectories",
     "Replay": "headrace.replay",
     "ReplaySample": "headrace.replay",
+    "SampleBatch": "headrace.rollouts",
     "SequenceWriter": "headrace.trajectories",
     "StepType": "headrace.trajectories",
     "StepWriter": "headrace.trajectories",
@@ -62,6 +64,7 @@ _LAZY_MODULES = {
     "loaders": "headrace.loaders",
     "memories": "headrace.memories",
     "rate_limiters": "headrace.tables.description.rate_limiters",
+    "rollouts": "headrace.rollouts",
     "selectors": "headrace.tables.description.selectors",
     "testing": "headrace.testing",
     "trajectories": "headrace.trajectories",
@@ -75,6 +78,7 @@ if TYPE_CHECKING:
     from headrace import envs as envs
     from headrace import loaders as loaders
     from headrace import memories as memories
+    from headrace import rollouts as rollouts
     from headrace import testing as testing
     from headrace import trajectories as trajectories
     from headrace import views as views
@@ -86,6 +90,8 @@ if TYPE_CHECKING:
     from headrace.replay import Replay as Replay
     from headrace.replay import ReplaySample as ReplaySample
     from headrace.replay import Table as Table
+    from headrace.rollouts import MultiAgentBatch as MultiAgentBatch
+    from headrace.rollouts import SampleBatch as SampleBatch
     from headrace.server.batch_queue import BatchQueue as BatchQueue
     from headrace.tables.description import rate_limiters as rate_limiters
     from headrace.tables.description import selectors as selectors

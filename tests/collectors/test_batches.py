@@ -2,7 +2,6 @@
 
 import contextlib
 import sys
-import types
 
 import cloudpickle
 import numpy as np
@@ -12,7 +11,6 @@ from gymnasium import spaces
 from gymnasium.vector import VectorEnv
 
 import headrace as hr
-import headrace.collectors.batch as batch_module
 from headrace.testing import CounterEnv, counter_env_fns, counter_vector_env, in_turn
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -338,24 +336,6 @@ def test_access(take):
         batch["reward"] = 3
     assert "[2, 5]" in repr(batch)
     assert "policy versions" in repr(batch)
-
-
-def test_cb2_a_batch_is_a_pytree_of_jax_once_jax_is_loaded(monkeypatch):
-    """JAX is told by the first batch that is made when it is there, and told once."""
-    told = []
-    stub = types.SimpleNamespace()
-    monkeypatch.setattr(batch_module, "_JAX", batch_module._Jax())
-    monkeypatch.setitem(sys.modules, "jax", stub)
-    trees = {"mask": np.ones((1, 2), bool), "reward": np.zeros((1, 2), np.float32)}
-    hr.Batch(trees)  # While JAX is being imported it has no registry yet.
-    assert told == []
-    stub.tree_util = types.SimpleNamespace(register_pytree_node=lambda *node: told.append(node))
-    batch = hr.Batch(trees, worker_idx=3)
-    hr.Batch(trees)
-    [(kind, flatten, unflatten)] = told
-    leaves, about = flatten(batch)
-    back = unflatten(about, [leaf + 1 for leaf in leaves])
-    assert (kind, back.worker_idx, back.reward.tolist()) == (hr.Batch, 3, [[1.0, 1.0]])
 
 
 def test_cb2_jax_maps_and_compiles_over_a_batch():

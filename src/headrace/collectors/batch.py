@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import optree
 
+from headrace.batches.conversion import to_jax, to_torch
+from headrace.batches.pytree import PytreeNode
 from headrace.spec import Signature
-from headrace.trees import at_path
+from headrace.trees import at_path, map_leaves
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -38,8 +37,7 @@ class Batch(Mapping[str, Any]):
     def __init__(self, trees: Mapping[str, Any], worker_idx: int | None = None) -> None:
         self._trees = dict(trees)
         self.worker_idx = worker_idx
-        if not _JAX.is_told and "jax" in sys.modules:
-            _JAX.tell()
+        _NODE.tell_jax()
 
     def __getitem__(self, name: str) -> Any:
         return self._trees[name] if name in self._trees else at_path(self._trees, name)
@@ -69,7 +67,7 @@ class Batch(Mapping[str, Any]):
     def flatten(self) -> Batch:
         """A batch of `[frames, ...]`, row by row; masked rows are left out."""
         mask = self._trees["mask"]
-        return Batch(optree.tree_map(lambda leaf: leaf[mask], self._trees), self.worker_idx)  # type: ignore[arg-type]
+        return Batch(map_leaves(lambda leaf: leaf[mask], self._trees), self.worker_idx)
 
     def numpy(self) -> dict[str, Any]:
         """Plain nested dicts of NumPy arrays; no copy."""
@@ -77,15 +75,11 @@ class Batch(Mapping[str, Any]):
 
     def torch(self) -> dict[str, Any]:
         """Plain nested dicts of torch tensors over the same memory."""
-        import torch
-
-        return optree.tree_map(torch.from_numpy, self._trees)  # type: ignore[arg-type,return-value]
+        return dict(to_torch(self._trees))
 
     def jax(self) -> dict[str, Any]:
         """Plain nested dicts of JAX arrays."""
-        import jax
-
-        return optree.tree_map(jax.numpy.asarray, self._trees)  # type: ignore[arg-type,return-value]
+        return dict(to_jax(self._trees))
 
     def __repr__(self) -> str:
         versions = self._trees.get("policy_version")
@@ -103,25 +97,7 @@ def _unflatten(about: tuple[tuple[str, ...], int | None], trees: tuple[Any, ...]
     return Batch(dict(zip(names, trees, strict=True)), worker_idx)
 
 
-class _Jax:
-    """Registers with a JAX that is loaded already: importing it takes a second, and not every program has one."""
-
-    def __init__(self) -> None:
-        self.is_told = False
-        self._lock = threading.Lock()
-
-    def tell(self) -> None:
-        register = getattr(getattr(sys.modules["jax"], "tree_util", None), "register_pytree_node", None)
-        with self._lock:
-            # There is none while another thread is importing JAX.
-            if register is not None and not self.is_told:
-                register(Batch, _flatten, _unflatten)
-                self.is_told = True
-
-
-_JAX = _Jax()
-
-optree.register_pytree_node(Batch, _flatten, _unflatten, namespace=optree.registry.__GLOBAL_NAMESPACE)  # type: ignore[arg-type]
+_NODE = PytreeNode(Batch, _flatten, _unflatten)
 
 
 def as_trees(signature: Signature, columns: Arrays) -> dict[str, Any]:

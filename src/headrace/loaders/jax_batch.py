@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from headrace.batches.conversion import to_jax
 from headrace.replay.sampling.replay_sample import ColumnsByName, SampleInfo
 from headrace.trees import map_leaves
 
@@ -56,17 +54,7 @@ class ToJax:
         Raises:
             OverflowError: an integer does not fit the type to which JAX narrows it.
         """
-        arrays: list[NDArray[Any]] = []
-
-        def take(leaf: Any) -> None:
-            array = np.asarray(leaf)
-            check_fits(array, jax.dtypes.canonicalize_dtype(array.dtype))
-            arrays.append(array)
-
-        map_leaves(take, (sample.data, sample.mask))
-        # One call for all arrays, because each call has overhead. JAX may use the sample's memory, and keeps it alive.
-        placed = iter(jax.device_put(arrays, self._device))
-        data, mask = map_leaves(lambda _: next(placed), (sample.data, sample.mask))
+        data, mask = to_jax((sample.data, sample.mask), self._device)
         return JaxBatch(data, sample.info, mask)
 
     def deliver(self, converted: JaxBatch) -> JaxBatch:
@@ -88,19 +76,3 @@ def jax_device(device: Any) -> Any:
         return jax.devices(device)[0]
     except RuntimeError as error:
         raise ValueError(f"device: expected a platform that JAX has here, got {device!r}: {error}") from error
-
-
-def check_fits(array: NDArray[Any], narrowed: np.dtype[Any]) -> None:
-    """Refuses integers that would overflow.
-
-    Raises:
-        OverflowError: values do not fit; the message has their range.
-    """
-    if array.dtype.kind not in "iu" or narrowed.itemsize >= array.dtype.itemsize or not array.size:
-        return
-    limits, least, most = np.iinfo(narrowed), array.min(), array.max()
-    if least < limits.min or most > limits.max:
-        raise OverflowError(
-            f"to='jax': values from {least} to {most} of dtype {array.dtype} do not fit {narrowed}, to which JAX "
-            "narrows them; set jax_enable_x64, or store a smaller dtype"
-        )

@@ -6,9 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from headrace.batches.conversion import as_tensor
 from headrace.loaders.conversion import Conversion
 from headrace.replay.sampling.packing import ONE_STEP, BatchLayout, PackedBatch, pack
 from headrace.replay.sampling.replay_sample import ColumnsByName, SampleInfo
@@ -158,11 +156,3 @@ class ToCuda:
             # Its memory came from the side stream, which must not reuse it before this stream is done with it.
             tensor.record_stream(current)
         return batch
-
-
-def as_tensor(array: NDArray[Any]) -> torch.Tensor:
-    """Returns a writable tensor of the same shape and dtype, over the array's memory if torch can use it."""
-    array = np.asarray(array)
-    if not array.flags.writeable or any(stride < 0 for stride in array.strides):
-        array = array.copy()
-    return torch.from_numpy(array)
