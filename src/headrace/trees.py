@@ -1,10 +1,8 @@
 """Containers of a tree: dicts, tuples, lists, named tuples, dataclasses and more, compiled once for all later trees.
 
 A tree is read with a `Branch` made from an example or a signature. So every tree of one signature gives its leaves in
-one
-order: dict keys sorted, other containers by index or field. Classes that the program registered with optree are
-    containers
-too.
+one order: dict keys sorted, other containers by index or field. Classes that the program registered with optree are
+containers too.
 """
 
 from __future__ import annotations
