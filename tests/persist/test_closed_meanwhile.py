@@ -192,9 +192,9 @@ def test_a_writer_that_is_overtaken_is_refused(replay, take_over, place, moment,
             files.append(mapped(place))
 
     if moment == "before a row is written":
-        block = writer._rows._rows.blocks[0]
+        block = writer._rows._lanes.blocks[0]
         block.make_room = Before(overtake, block.make_room)
-    for holder in (writer._rows, writer._rows._rows):
+    for holder in (writer._rows,):
         holder._lock = Before(overtake, holder._lock)
     with pytest.raises(hr.Closed):
         CALLS[call](writer, lanes)
@@ -204,7 +204,7 @@ def test_a_writer_that_is_overtaken_is_refused(replay, take_over, place, moment,
 
 def test_a_page_is_not_taken_from_the_next_owner(replay, take_over, place):
     writer = replay.writer(lanes=3)
-    writer._rows._rows.blocks[0]._store = store = writer._rows._store
+    writer._rows._lanes.blocks[0]._store = store = writer._rows._store
     take_over()
     content = mapped(place)
     with pytest.raises(hr.Closed):

@@ -55,7 +55,7 @@ APPENDS = {
 def rows_of_lanes(replay, writer):
     """How many rows each lane has, and whether they hold its steps in order."""
     store, found = core_of(replay).store, []
-    for block in writer._rows._blocks:
+    for block in writer._rows._lanes.blocks:
         for lane in range(block.lanes):
             newest = block.last + lane
             found.append((int(block.lane_steps[lane]), int(store.columns["x"][newest]) // 1000))
@@ -111,18 +111,18 @@ def test_a_step_whose_first_items_find_no_room_is_not_stored(replay, monkeypatch
 def test_ctrl_c_between_two_blocks_leaves_no_half_step(replay):
     writer = replay.writer(lanes=LANES, items=[hr.ItemRule("t", 1)])
     writer.append(step(0))
-    second, make = writer._rows._blocks[1], writer._rows._builder.commit
+    second, make = writer._rows._lanes.blocks[1], writer._rows._intake.commit
 
     def interrupted(block, ends):
         if block is second:
             raise KeyboardInterrupt
         make(block, ends)
 
-    writer._rows._builder.commit = interrupted
+    writer._rows._intake.commit = interrupted
     with pytest.raises(KeyboardInterrupt):
         writer.append(step(1))
     assert rows_of_lanes(replay, writer) == [(2, 1)] * LANES
-    writer._rows._builder.commit = make
+    writer._rows._intake.commit = make
     writer.append(step(2))
     assert sorted(kept(replay)) == [1000 * t + lane for t in range(3) for lane in range(LANES)]
     writer.close()

@@ -9,13 +9,13 @@ from marked_steps import append_marked
 
 import headrace as hr
 from headrace.ends import EndOfEpisode
-from headrace.replay.intake.item_builder import ItemBuilder
+from headrace.replay.intake.chosen import Chosen
+from headrace.replay.intake.intake import Intake
 from headrace.replay.public import core_of
 from headrace.spec import ArraySpec, Signature
-from headrace.store.block import LaneBlock, WrittenSteps
+from headrace.store.block import WrittenSteps
 from headrace.store.layout import FINAL, LANES, LINKED, PADDING, REFERENCES, USED
-from headrace.tables.description.rules import Rule, WholeEpisodes
-from headrace.tables.items.layout import CONTINUE
+from headrace.tables.description.rules import ChosenWindows, Rule, WholeEpisodes
 from headrace.tables.pending import Pending
 
 SIGNATURE = Signature({"number": ArraySpec((), np.int64), "observation": ArraySpec((3,), np.int64)})
@@ -36,6 +36,8 @@ class Step(NamedTuple):
 @st.composite
 def rules(draw: st.DrawFn, table: str) -> Rule:
     length = draw(st.integers(1, 5))
+    if draw(st.integers(0, 4)) == 0:
+        return ChosenWindows(table, length, draw(st.integers(0, 2)))
     end = draw(st.sampled_from([*EndOfEpisode, None]))
     if end is None:
         return WholeEpisodes(table, length)
@@ -63,6 +65,59 @@ def histories(draw: st.DrawFn, lanes: int) -> list[Step]:
         which = {kind: [lane for lane in range(lanes) if kinds[lane] == kind] for kind in "fie"}
         steps.append(Step(draw(st.integers(0, 3)), which["f"], which["i"], which["e"], cut))
     return steps
+
+
+class Selection:
+    """Which rows end windows of the rules `ChosenWindows`: any of those that have enough rows before them.
+
+    Attributes:
+        steps, ends, cuts: of each step the windows that it ends by itself, that final rows beside its lanes end, and
+            that lanes end which are cut after it.
+    """
+
+    def __init__(self, written_by: list[Rule], history: list[Step], lanes: int, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        self.steps: list[Chosen] = []
+        self.ends: list[Chosen] = []
+        self.cuts: list[Chosen] = []
+        reaches = {n: rule.reach for n, rule in enumerate(written_by) if isinstance(rule, ChosenWindows)}
+        counts = np.zeros(lanes, np.int64)
+        for step in history:
+            counts[step.idle] = 0
+            counts += ~np.isin(np.arange(lanes), step.idle)
+            found = []
+            for rows, held in (("lanes", 0), ("ended", 1), ("cut", 1)):
+                which = np.isin(np.arange(lanes), np.setdiff1d(np.arange(lanes), step.idle))
+                if rows != "lanes":
+                    which = np.isin(np.arange(lanes), getattr(step, rows))
+                masks = {
+                    n: which & (counts + held >= reach) & (rng.random(lanes) < 0.6)
+                    for n, reach in reaches.items()
+                }
+                found.append(masks)
+            in_lanes, ended, cut = found
+            final = np.isin(np.arange(lanes), step.final)
+            none = np.zeros(lanes, np.bool_)
+            self.steps.append(
+                Chosen(
+                    {n: mask & ~final for n, mask in in_lanes.items()},
+                    {n: mask & final for n, mask in in_lanes.items()},
+                )
+            )
+            self.ends.append(Chosen(dict.fromkeys(reaches, none), ended))
+            self.cuts.append(Chosen(dict.fromkeys(reaches, none), cut))
+            for ends in (step.final, step.ended, step.cut):
+                counts[ends] = 0
+
+    def of_block(self, first: int, stop: int) -> Chosen:
+        """The same of some steps in one call: masks bool[steps, lanes]."""
+        rows, finals = {}, {}
+        for n in self.steps[0].rows:
+            rows[n] = np.stack([each.rows[n] for each in self.steps[first:stop]])
+            finals[n] = np.stack(
+                [self.steps[index].finals[n] | self.ends[index].finals[n] for index in range(first, stop)]
+            )
+        return Chosen(rows, finals)
 
 
 class Side:
@@ -133,22 +188,24 @@ def masks(step: Step, lanes: int) -> tuple[np.ndarray, np.ndarray]:
     return final, idle
 
 
-def write_one_by_one(side: Side, written_by: list[Rule], history: list[Step]) -> None:
+def write_one_by_one(side: Side, written_by: list[Rule], history: list[Step], selection: Selection) -> None:
     """The ordinary writer; final rows of some of its lanes at a time, which stand beside them."""
     lanes, number = side.lanes, 0
     writer = side.replay.writer(lanes, items=written_by)
     rows = writer._rows
-    for step in history:
+    for index, step in enumerate(history):
         values = values_of(numbers_of(number, lanes))
         number += lanes
         for lane in step.idle:
             values["number"][lane] = values["observation"][lane] = 0
         writer.policy_version = step.version
+        rows.choose_windows(selection.steps[index])
         append_marked(writer, values, *masks(step, lanes), COLUMNS)
-        newest = rows._blocks[0].newest_rows.tolist()
-        for ends in (step.ended, step.cut):
+        newest = rows._lanes.blocks[0].newest_rows.tolist()
+        for ends, chosen in ((step.ended, selection.ends[index]), (step.cut, selection.cuts[index])):
             halves = (ends[:1], ends[1:]) if len(ends) == lanes else (ends,)
             for some in filter(None, halves):
+                rows.choose_windows(chosen)
                 rows.end_lanes(np.array(some), values_of(numbers_of(number, len(some))))
                 number += len(some)
         for row in newest:
@@ -159,14 +216,13 @@ def write_one_by_one(side: Side, written_by: list[Rule], history: list[Step]) ->
 class Peer:
     """Writes columns into pages that it leases, as another process would, and has them committed by blocks."""
 
-    def __init__(self, side: Side, written_by: list[Rule]) -> None:
+    def __init__(self, side: Side, written_by: list[Rule], selection: Selection) -> None:
+        self.selection, self.done = selection, 0
         self.side, self.store, self.lanes = side, side.store, side.lanes
         self.page_rows = side.arrays.page_rows
-        across = max((rule.reach for rule in written_by if rule.cut.end == CONTINUE), default=0)
         history = max(rule.reach for rule in written_by)
-        self.block = LaneBlock(self.store, self.lanes, history, across)
-        self.maker = ItemBuilder(side.core, written_by, Pending(side.core.lock))
-        self.maker.note_blocks({self.block: 0})
+        self.intake = Intake(side.core, self.lanes, written_by, history, Pending(side.core.lock))
+        (self.block,) = self.intake.lanes.blocks
         side.core.note_given(COLUMNS)
         self.ahead = [self.block.lease_page()]
         self.page, self.used = -1, 0
@@ -218,21 +274,22 @@ class Peer:
         versions = np.array([step.version for step in self.steps], np.int32)
         finals = np.array(self.final_rows, np.int64)
         written = WrittenSteps(self.page, len(self.steps), **arrays, final_rows=finals, versions=versions)
-        self.maker.commit_written_and_make(self.block, written)
-        self.maker_is_content()
+        self.intake.choose(self.selection.of_block(self.done, self.done + len(self.steps)))
+        self.done += len(self.steps)
+        self.intake.commit_written(written)
+        self.is_content()
         first = self.page * self.page_rows + self.begun * self.lanes
         self.rows = [first + place for place in range(len(self.steps) * self.lanes)]
         self.begin()
 
     def end(self, lanes: list[int]) -> None:
         rows = np.array([self.write_final() for _ in lanes], np.int64)
-        ends = np.array(lanes, np.int64)
-        self.block.end_written(ends, rows)
-        self.maker.make_last(self.block, self.block.last + ends, ends)
-        self.maker_is_content()
+        self.intake.choose(self.selection.cuts[self.done - 1])
+        self.intake.end_written(np.array(lanes, np.int64), rows)
+        self.is_content()
 
-    def maker_is_content(self) -> None:
-        assert self.maker.refused is None
+    def is_content(self) -> None:
+        self.intake.finish_call()
         while self.full_pages:
             self.store.release(self.full_pages.pop())
 
@@ -242,9 +299,14 @@ class Peer:
 
 
 def write_by_blocks(
-    side: Side, written_by: list[Rule], history: list[Step], data: st.DataObject, leaves: bool
+    side: Side,
+    written_by: list[Rule],
+    history: list[Step],
+    selection: Selection,
+    data: st.DataObject,
+    leaves: bool,
 ) -> None:
-    peer = Peer(side, written_by)
+    peer = Peer(side, written_by, selection)
     for step in history:
         peer.take(step)
         is_full = peer.used == peer.page_rows // peer.lanes
@@ -272,8 +334,9 @@ def test_blocks_of_steps_become_what_single_steps_become(
     written_by = [data.draw(rules(f"t{number}")) for number in range(tables)]
     history = data.draw(histories(lanes))
     one, other = (Side(written_by, page_rows, lanes) for _ in range(2))
-    write_one_by_one(one, written_by, history)
-    write_by_blocks(other, written_by, history, data, leaves)
+    selection = Selection(written_by, history, lanes, data.draw(st.integers(0, 2**32)))
+    write_one_by_one(one, written_by, history, selection)
+    write_by_blocks(other, written_by, history, selection, data, leaves)
     assert one.facts == other.facts
     if not leaves:
         assert one.references() == other.references()

@@ -30,5 +30,6 @@ def append_marked(
     for name, value in values.items():
         if name not in given:
             value[final] = 0
-    rows._rows.append_ends(values, Seam(final, idle, NO_LANES, -1), {}, rows._rows.spans)
-    rows._finish_call()
+    rows.make_room()
+    rows._intake.append(values, rows._lanes.spans, Seam(final, idle, NO_LANES, -1))
+    rows._intake.finish_call()

@@ -90,7 +90,7 @@ class Clients:
     def row(self):
         self.number += 1
         self.writer.append({"n": self.number})
-        return self.number, int(self.writer._rows._blocks[0].tail(0))
+        return self.number, int(self.writer._rows._lanes.blocks[0].tail(0))
 
     def commit(self, keys, priority=1.0):
         """Items of these keys, of a row each, all at once."""

@@ -152,7 +152,7 @@ def test_a_row_that_was_idle_is_zeros():
                 no = np.zeros(2, bool)
                 writer.add(np.full(2, 7), np.full(2, 7.0, np.float32), ends, no, observe([7, 7], np.ones(2)))
                 if call % 2:
-                    row = int(writer._writer._blocks[0].newest_rows[0])
+                    row = int(writer._writer._lanes.blocks[0].newest_rows[0])
                     stored = {name: column[row] for name, column in core_of(replay).store.columns.items()}
                     assert not any(np.any(value) for value in stored.values())
 

@@ -8,13 +8,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.replay.intake.item_builder import ItemBuilder
+from headrace.replay.intake.intake import Intake
 from headrace.replay.replay import ReplayCore
 from headrace.replay.waiter import turn
 from headrace.store.block import LaneBlock, WrittenSteps
 from headrace.store.store import Store
 from headrace.tables.description.rules import ItemRule, checked_rules
-from headrace.tables.items.layout import CONTINUE
 from headrace.tables.pending import Pending
 
 
@@ -28,11 +27,11 @@ class Destination(Protocol):
     store: Store
 
     def new_block(self, lanes: int) -> LaneBlock:
-        """The lanes of a writer, as many of whose rows stay in reach as items need."""
+        """Returns the lanes of the writer; as many of their rows stay in reach as items need."""
         ...
 
-    def open(self, block: LaneBlock, observed: Iterable[str]) -> None:
-        """Steps of this block will come; their final rows hold these columns."""
+    def open(self, observed: Iterable[str]) -> None:
+        """Steps will come; their final rows hold these columns."""
         ...
 
     def close(self) -> None:
@@ -43,16 +42,16 @@ class Destination(Protocol):
         """Raise `Closed` if steps cannot be taken in any more."""
         ...
 
-    def commit(self, block: LaneBlock, written: WrittenSteps) -> None:
-        """Take in steps that are written."""
+    def commit(self, written: WrittenSteps) -> None:
+        """Takes in steps that are written."""
         ...
 
-    def end(self, block: LaneBlock, lanes: NDArray[np.int64], final_rows: NDArray[np.int64]) -> None:
-        """End the open episodes of these lanes after their last step."""
+    def end(self, lanes: NDArray[np.int64], final_rows: NDArray[np.int64]) -> None:
+        """Ends the open episodes of these lanes after their last step."""
         ...
 
-    def drop(self, block: LaneBlock, lanes: NDArray[np.int64]) -> None:
-        """End the open episodes of these lanes; nothing is known of what followed, and no item is made of them."""
+    def drop(self, lanes: NDArray[np.int64]) -> None:
+        """Ends the open episodes of these lanes without final rows; no further item is made of them."""
         ...
 
 
@@ -68,9 +67,10 @@ class StoreAlone:
 
     def new_block(self, lanes: int) -> LaneBlock:
         """See `Destination.new_block`."""
-        return LaneBlock(self.store, lanes, 1)
+        self._block = LaneBlock(self.store, lanes, 1)
+        return self._block
 
-    def open(self, block: LaneBlock, observed: Iterable[str]) -> None:
+    def open(self, observed: Iterable[str]) -> None:
         """See `Destination.open`."""
 
     def close(self) -> None:
@@ -79,17 +79,17 @@ class StoreAlone:
     def check_open(self) -> None:
         """See `Destination.check_open`. The store is closed by its owner, after the grantor."""
 
-    def commit(self, block: LaneBlock, written: WrittenSteps) -> None:
+    def commit(self, written: WrittenSteps) -> None:
         """See `Destination.commit`."""
-        block.commit_written(written)
+        self._block.commit_written(written)
 
-    def end(self, block: LaneBlock, lanes: NDArray[np.int64], final_rows: NDArray[np.int64]) -> None:
+    def end(self, lanes: NDArray[np.int64], final_rows: NDArray[np.int64]) -> None:
         """See `Destination.end`."""
-        block.end_written(lanes, final_rows)
+        self._block.end_written(lanes, final_rows)
 
-    def drop(self, block: LaneBlock, lanes: NDArray[np.int64]) -> None:
+    def drop(self, lanes: NDArray[np.int64]) -> None:
         """See `Destination.drop`."""
-        block.drop(lanes)
+        self._block.drop(lanes)
 
 
 class ReplayItems:
@@ -108,17 +108,15 @@ class ReplayItems:
         self._replay = replay
         self._rules = checked_rules(rules)
         self.pending = _PendingItems(replay, self.describe_pending, all_applied)
-        self._items = ItemBuilder(replay, self._rules, self.pending)
 
     def new_block(self, lanes: int) -> LaneBlock:
         """See `Destination.new_block`."""
         history = max((rule.reach for rule in self._rules), default=1)
-        across = max((rule.reach for rule in self._rules if rule.cut.end == CONTINUE), default=0)
-        return LaneBlock(self.store, lanes, history, across)
+        self._intake = Intake(self._replay, lanes, self._rules, history, self.pending)
+        return self._intake.lanes.blocks[0]
 
-    def open(self, block: LaneBlock, observed: Iterable[str]) -> None:
+    def open(self, observed: Iterable[str]) -> None:
         """See `Destination.open`."""
-        self._items.note_blocks({block: 0})
         self._replay.note_given(observed)
         self._replay.writer_opened(self)
 
@@ -134,26 +132,20 @@ class ReplayItems:
         """See `Destination.check_open`."""
         self._replay.check_open()
 
-    def commit(self, block: LaneBlock, written: WrittenSteps) -> None:
+    def commit(self, written: WrittenSteps) -> None:
         """See `Destination.commit`."""
-        self._items.commit_written_and_make(block, written)
-        self._raise_refused()
+        self._intake.commit_written(written)
+        self._intake.finish_call()
 
-    def end(self, block: LaneBlock, lanes: NDArray[np.int64], final_rows: NDArray[np.int64]) -> None:
+    def end(self, lanes: NDArray[np.int64], final_rows: NDArray[np.int64]) -> None:
         """See `Destination.end`."""
-        block.end_written(lanes, final_rows)
-        self._items.make_last(block, block.last + lanes, lanes)
-        self._raise_refused()
+        self._intake.end_written(lanes, final_rows)
+        self._intake.finish_call()
 
-    def drop(self, block: LaneBlock, lanes: NDArray[np.int64]) -> None:
+    def drop(self, lanes: NDArray[np.int64]) -> None:
         """See `Destination.drop`."""
-        block.drop(lanes)
-        self._items.end_streams(block, lanes)
-
-    def _raise_refused(self) -> None:
-        error, self._items.refused = self._items.refused, None
-        if error is not None:
-            raise error
+        self._intake.drop(lanes)
+        self._intake.end_streams(lanes)
 
     def wait_pending(self, most: int) -> None:
         """Wait until fewer than `most` items wait for a rate limiter.

@@ -102,7 +102,7 @@ class LeaseGrantor:
         """Begin to owe pages, for `lease_owed`; final rows will hold the columns `observed`."""
         self._observed = [name for name in observed if name in self._store.signature.columns]
         with self._store.lock:
-            self._destination.open(self._block, self._observed)
+            self._destination.open(self._observed)
             self._owe("rows", self._ahead.rows)
             self._owe("finals", self._ahead.finals)
 
@@ -205,10 +205,10 @@ class LeaseGrantor:
         self._sequence = commit.sequence
         try:
             if written.steps:
-                self._destination.commit(self._block, written)
+                self._destination.commit(written)
                 self._committed(Segment(page, start, start + written.steps))
             if cut.size:
-                self._destination.end(self._block, cut, final_rows[len(final_rows) - len(cut) :])
+                self._destination.end(cut, final_rows[len(final_rows) - len(cut) :])
         finally:
             self._outbox.append(Ack(writer=self._writer, sequence=self._sequence))
             self._give_back_finals()
@@ -299,7 +299,7 @@ class LeaseGrantor:
             following = self._row_after_last() + lanes
             for name, column in self._store.columns.items():
                 column[final_rows] = column[following] if name in self._observed else 0
-            self._destination.end(block, lanes, final_rows)
+            self._destination.end(lanes, final_rows)
 
     def _row_after_last(self) -> int:
         """The first row of the vector step that follows the last one; it is written, but not committed yet."""
@@ -313,7 +313,7 @@ class LeaseGrantor:
     def drop_episodes(self) -> None:
         """End the open episodes of all lanes without final rows; no further item is made of them."""
         with self._store.lock:
-            self._destination.drop(self._block, np.flatnonzero(self._block.lane_steps))
+            self._destination.drop(np.flatnonzero(self._block.lane_steps))
 
     def close(self) -> None:
         """Give all pages back; items keep what they hold. A second call does nothing."""

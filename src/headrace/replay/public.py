@@ -15,6 +15,7 @@ from headrace.checks import check_count, shown
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.persist.checkpoint import load as load_checkpoint
 from headrace.persist.checkpoint import save as save_checkpoint
+from headrace.replay.intake.row_writer import RowWriter
 from headrace.replay.intake.writer import Writer
 from headrace.replay.intake.writer_like import WriterLike
 from headrace.replay.replay import STAYS_HERE, ReplayCore, checked_tables
@@ -115,7 +116,7 @@ class Replay:
         timeout: float | None = None,
     ) -> WriterLike:
         """A writer for code that checks steps itself and ends episodes lane by lane; see `writer`."""
-        return self._core.writer(lanes, items, history, max_pending, timeout)
+        return RowWriter(self._core, lanes, items, history, max_pending, timeout)
 
     # ---- sampling ----------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,6 @@ from headrace.errors import Closed, SpecError
 from headrace.forking import REPLAYS, HomeProcess, may_read_copies
 from headrace.persist.disk.disk import Disk
 from headrace.persist.states import ReplayState
-from headrace.replay.intake.row_writer import RowWriter
 from headrace.replay.padding import plain_paddings, read_padding
 from headrace.replay.sampling.sampler import Sampling
 from headrace.spec import Signature, maker_for
@@ -26,7 +25,6 @@ from headrace.statistics import FrozenDict, ReplayStatistics
 from headrace.store.pages.held_pages import HeldPages
 from headrace.store.store import Store
 from headrace.tables.custom_ring import new_ring
-from headrace.tables.description.rules import Rule
 from headrace.tables.description.table import Table, kernel_selectors
 from headrace.tables.distribution import SkippedKeys
 from headrace.tables.item_memory import ItemMemory
@@ -133,21 +131,6 @@ class ReplayCore:
     def final_columns(self) -> frozenset[str]:
         """The columns that final rows are given values of, all the same ones; empty before the first final row."""
         return self.sampling.given
-
-    # ---- writing ---------------------------------------------------------------------------------------------------
-
-    def writer(
-        self,
-        lanes: int = 1,
-        items: Sequence[Rule] = (),
-        history: int | None = None,
-        max_pending: int = 1000,
-        timeout: float | None = None,
-    ) -> RowWriter:
-        """A writer of rows; see `Replay.writer`."""
-        # Rules: replay I2
-        self.check_open()
-        return RowWriter(self, lanes, items, history, max_pending, timeout)
 
     # ---- sampling --------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,16 +13,15 @@ from headrace.checks import check_count
 from headrace.ends import EndOfEpisode
 from headrace.errors import Closed
 from headrace.replay.intake.chosen import Chosen
-from headrace.replay.intake.item_builder import ItemBuilder
-from headrace.replay.intake.lane_appender import LaneAppender, any_set
+from headrace.replay.intake.intake import Intake, any_set
+from headrace.replay.intake.step_rows import Values
 from headrace.replay.intake.writer_like import Made
+from headrace.replay.replay import ReplayCore
 from headrace.replay.waiter import turn
-from headrace.store.block import Seam
+from headrace.store.block import LaneBlock, Seam
+from headrace.tables.description.cut import END_NUMBERS
 from headrace.tables.description.rules import Rule, check_priority, checked_rules
-from headrace.tables.pending import NewItems, Pending
-
-if TYPE_CHECKING:
-    from headrace.replay.replay import ReplayCore
+from headrace.tables.pending import Pending
 
 
 class RowWriter:
@@ -41,6 +40,7 @@ class RowWriter:
         timeout: float | None,
     ) -> None:
         self._closed = True  # Until everything below has succeeded.
+        replay.check_open()
         lanes = check_count("lanes", lanes, 1)
         max_pending = check_count("max_pending", max_pending, 1)
         history = None if history is None else check_count("history", history, 1)
@@ -49,17 +49,17 @@ class RowWriter:
         self._store = replay.store
         self._arena = self._store.arena
         self._lock = replay.lock
-        self._lanes = lanes
         self._history = _history(history, items, lanes, self._store.capacity)
         self._max_pending = max_pending
         self._timeout = timeout
         self._pending = Pending(replay.clock.monotonic)
-        self._builder = ItemBuilder(replay, items, self._pending)
-        self._rows = LaneAppender(replay, lanes, self._history, self._builder)
+        self._intake = Intake(replay, lanes, items, self._history, self._pending)
+        self._lanes = self._intake.lanes
+        self._rows = self._intake.rows
         self._write = self._rows.write
-        self._blocks = self._rows.blocks
-        self._only = self._blocks[0] if len(self._blocks) == 1 else None
-        self._only_lanes = self._blocks[0].kernel
+        blocks = self._lanes.blocks
+        self._only = blocks[0] if len(blocks) == 1 else None
+        self._only_lanes = blocks[0].kernel
         self._no_finals = np.zeros(lanes, np.bool_)
         self._closed = False
         replay.writer_opened(self)
@@ -82,8 +82,7 @@ class RowWriter:
             self._wait_to_append()
         block = self._only
         if block is None:
-            self._rows.append_checked(self._rows.checked(step))
-            self._finish_call()
+            self._append_to_blocks(self._rows.checked(step))
             return
         lanes, arena = self._only_lanes, self._arena
         if lanes.begin_step():
@@ -97,9 +96,9 @@ class RowWriter:
                 self._write(row, step)
             if lanes.row != row:
                 lanes.refuse()
-            self._builder.commit(block)
-        if self._builder.refused is not None or self._builder.is_given:
-            self._finish_call()
+            self._intake.commit(block)
+        if self._intake.refused is not None or self._intake.is_given:
+            self._intake.finish_call()
 
     def append_checked(self, step: Mapping[str, Any]) -> None:
         """See `WriterLike.append_checked`."""
@@ -107,8 +106,7 @@ class RowWriter:
             self._check_open()
         block = self._only
         if block is None:
-            self._rows.append_checked(step)
-            self._finish_call()
+            self._append_to_blocks(step)
             return
         lanes, arena = self._only_lanes, self._arena
         if lanes.begin_step():
@@ -119,145 +117,167 @@ class RowWriter:
             if arena.moved != moved:
                 # See `append` (test_a_checked_step_written_while_the_rows_move_is_whole).
                 self._rows.write_checked(lanes.row, step)
-            self._builder.commit(block)
-        if self._builder.refused is not None or self._builder.is_given:
-            self._finish_call()
+            self._intake.commit(block)
+        if self._intake.refused is not None or self._intake.is_given:
+            self._intake.finish_call()
+
+    def _append_to_blocks(self, values: Values) -> None:
+        """Appends a step of several blocks, whose columns fit."""
+        self._make_room(self._lanes.spans)
+        with self._lock:
+            self._replay.check_open()
+            self._intake.append(values, self._lanes.spans)
+        self._intake.finish_call()
 
     @property
-    def staged(self) -> Mapping[str, NDArray[Any]]:
+    def staged(self) -> Values:
         """See `WriterLike.staged`."""
         return self._rows.staged
 
     def make_room(self) -> None:
         """See `WriterLike.make_room`."""
         self._check_open()
-        for block in self._blocks:
+        self._make_room(self._lanes.spans)
+
+    def _make_room(self, spans: Sequence[tuple[LaneBlock, slice]]) -> None:
+        for block, _ in spans:
             block.make_room()
 
     def append_ends(
-        self,
-        step: Mapping[str, Any],
-        idle: NDArray[np.bool_],
-        ended: NDArray[np.int64],
-        finals: Mapping[str, NDArray[Any]],
+        self, step: Values, idle: NDArray[np.bool_], ended: NDArray[np.int64], finals: Values
     ) -> None:
         """See `WriterLike.append_ends`."""
         self._check_open()
         if finals:
             self._replay.note_given(finals)
-        spans = self._rows.spans
+        spans = self._lanes.spans
         if any_set(idle):
             spans = [(block, lanes) for block, lanes in spans if not idle[lanes].all()]
-        self._rows.append_ends(step, Seam(self._no_finals, idle, ended, -1), finals, spans)
-        self._finish_call()
+        self._make_room(spans)
+        with self._lock:
+            self._replay.check_open()
+            self._intake.append_ends(step, spans, Seam(self._no_finals, idle, ended, -1), finals)
+        self._intake.finish_call()
 
     def end_episode(self, final: Any = None, lane: int | None = None) -> None:
         """See `WriterLike.end_episode`."""
         self._check_open()
-        self._rows.end_episode(final, lane)
-        self._finish_call()
+        steps = self._lanes.steps
+        lanes = np.arange(len(steps)) if lane is None else np.array([check_count("lane", lane, 0)])
+        if lane is not None:
+            self._lanes.find(lane)
+        empty = lanes[steps[lanes] == 0].tolist()
+        if empty:
+            raise ValueError(
+                f"end_episode: lanes {empty} have no step since their last episode ended; append one first"
+            )
+        self.end_lanes(lanes, None if final is None else self._rows.checked_finals(final, len(lanes)))
 
-    def end_lanes(self, lanes: NDArray[np.int64], values: Mapping[str, NDArray[Any]] | None) -> None:
+    def end_lanes(self, lanes: NDArray[np.int64], values: Values | None) -> None:
         """See `WriterLike.end_lanes`."""
         self._check_open()
-        self._rows.end_lanes(lanes, values)
-        self._finish_call()
+        if values is not None:
+            self._replay.note_given(values)
+        with self._lock:
+            self._replay.check_open()
+            if values is None:
+                self._intake.cut(lanes)
+            else:
+                self._intake.require_finals(lanes, 0)
+                self._intake.end(lanes, values)
+        self._intake.finish_call()
 
     def cut_open_lanes(self, end: EndOfEpisode | None = None) -> None:
         """See `WriterLike.cut_open_lanes`."""
         self._check_open()
-        lanes = self._rows.open_lanes
-        self._rows.cut_lanes(lanes, end)
-        self._rows.end_streams(lanes)
-        self._finish_call()
+        with self._lock:
+            self._replay.check_open()
+            lanes = np.flatnonzero(self._lanes.steps)
+            self._intake.cut(lanes, None if end is None else END_NUMBERS[end])
+            self._intake.end_streams(lanes)
+        self._intake.finish_call()
 
     def drop_open_lanes(self, lanes: NDArray[np.int64] | None = None) -> None:
         """See `WriterLike.drop_open_lanes`."""
         self._check_open()
-        open_lanes = self._rows.open_lanes
-        self._rows.drop_lanes(open_lanes if lanes is None else np.intersect1d(lanes, open_lanes))
-        self.end_streams(lanes)
+        with self._lock:
+            self._replay.check_open()
+            is_open = np.flatnonzero(self._lanes.steps)
+            self._intake.drop(is_open if lanes is None else np.intersect1d(lanes, is_open))
+            self._intake.end_streams(self._every_lane(lanes))
 
     def end_streams(self, lanes: NDArray[np.int64] | None = None) -> None:
         """See `WriterLike.end_streams`."""
         self._check_open()
-        self._rows.end_streams(np.arange(self._lanes) if lanes is None else lanes)
+        with self._lock:
+            self._replay.check_open()
+            self._intake.end_streams(self._every_lane(lanes))
+
+    def _every_lane(self, lanes: NDArray[np.int64] | None) -> NDArray[np.int64]:
+        return np.arange(self.lanes) if lanes is None else lanes
 
     # ---- items -----------------------------------------------------------------------------------------------------
 
     def create_item(self, table: str, length: int, priority: float = 1.0, lane: int = 0) -> int:
         """See `WriterLike.create_item`."""
         self._check_open()
-        live = self._replay.live_table(table)
+        self._replay.live_table(table)
         check_priority(priority)
-        length = check_count("length", length, 1)
+        length, lane = check_count("length", length, 1), check_count("lane", lane, 0)
         if self._pending.count >= self._max_pending:
             self._wait_for_room()
-        block, inner = self._rows.block_of(check_count("lane", lane, 0))
-        with self._lock:
-            self._replay.check_open()
-            tail = block.tail(inner)
-            in_reach = tail >= 0 and length <= self._history
-            start = self._store.window.follow(tail, 1 - length) if in_reach else -1
-            if start < 0:
-                raise ValueError(
-                    f"length: the last {length} rows of lane {lane} are not one window: a window lies in one episode "
-                    f"and among the newest {self._history} rows of its writer (history)"
-                )
-            self._store.pins.pin_window(start, length, 1)
-            key = self._replay.new_keys(1)
-            windows = np.array([[length, 0, 0]], np.uint32)
-            live.offer(NewItems(key, np.array([start]), windows, np.array([float(priority)]), self._pending))
+        self._lanes.find(lane)
+        key = -1
+        if length <= self._history:
+            with self._lock:
+                self._replay.check_open()
+                key = self._intake.create_item(table, length, priority, lane)
+        if key < 0:
+            raise ValueError(
+                f"length: the last {length} rows of lane {lane} are not one window: a window lies in one episode "
+                f"and among the newest {self._history} rows of its writer (history)"
+            )
         return key
 
     def record_items(self) -> None:
         """See `WriterLike.record_items`."""
-        self._builder.made = []
+        self._intake.made = []
 
     def give_priorities(self, priorities: Mapping[int, NDArray[np.float64]]) -> None:
         """See `WriterLike.give_priorities`."""
-        self._builder.give_priorities(priorities)
+        self._intake.give_priorities(priorities)
 
     def choose_windows(self, chosen: Chosen) -> None:
         """See `WriterLike.choose_windows`."""
-        self._builder.choose(chosen)
+        self._intake.choose(chosen)
 
     def take_made(self) -> list[Made]:
         """See `WriterLike.take_made`."""
-        made = self._builder.made
+        made = self._intake.made
         if not made:
             return []
-        self._builder.made = []
+        self._intake.made = []
         return made
 
     def raise_refused(self) -> None:
         """See `WriterLike.raise_refused`."""
-        error, self._builder.refused = self._builder.refused, None
-        if error is not None:
-            raise error
-
-    def _finish_call(self) -> None:
-        if self._builder.is_given:
-            self._builder.forget_given()
-        # The receiver of items checks this too, after it has recorded that the rows are stored.
-        if self._builder.made is None:
-            self.raise_refused()
+        self._intake.raise_refused()
 
     # ---- waiting and closing ---------------------------------------------------------------------------------------
 
     @property
     def lanes(self) -> int:
         """See `WriterLike.lanes`."""
-        return self._lanes
+        return self._lanes.count
 
     @property
     def policy_version(self) -> int:
         """See `WriterLike.policy_version`."""
-        return self._blocks[0].kernel.version
+        return self._only_lanes.version
 
     @policy_version.setter
     def policy_version(self, version: int) -> None:
-        for block in self._blocks:
+        for block in self._lanes.blocks:
             block.kernel.version = version
 
     @property
@@ -303,8 +323,8 @@ class RowWriter:
         self._closed = True
         self._replay.writer_closed(self)
         with self._lock:
-            self._store.allow(-self._rows.extra_pages)
-            for page in self._rows.release():
+            self._store.allow(-self._lanes.extra_pages)
+            for page in self._lanes.release():
                 self._store.release(page)
 
     def _check_open(self) -> None:
@@ -320,8 +340,7 @@ class RowWriter:
 
     def _wait_to_append(self) -> None:
         self._check_open()
-        steps = np.concatenate([block.lane_steps for block in self._blocks]).astype(np.int64)
-        if self._builder.makes_items_of_the_next_step(steps):
+        if self._intake.makes_items_of_the_next_step():
             self._wait_for_room()
 
     def _wait_for_pending(self, most: int, timeout: float | None) -> None:
@@ -356,12 +375,12 @@ class RowWriter:
         if not getattr(self, "_closed", True):
             self._warn_pending()
             # No lock here: another thread may hold it, which waits for this one.
-            self._store.drop(self._rows.release(), self._rows.extra_pages)
+            self._store.drop(self._lanes.release(), self._lanes.extra_pages)
 
     def __repr__(self) -> str:
-        rules = ", ".join(repr(rule) for rule in self._builder.rules)
+        rules = ", ".join(repr(rule) for rule in self._intake.rules)
         state = "closed" if self._closed else "open"
-        return f"<Writer of {self._lanes} lanes, {state}, items: [{rules}]>"
+        return f"<Writer of {self.lanes} lanes, {state}, items: [{rules}]>"
 
 
 def _history(history: int | None, items: Sequence[Rule], lanes: int, capacity: int | None) -> int:

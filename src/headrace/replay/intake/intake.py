@@ -1,0 +1,393 @@
+"""The one way in: steps of any source become rows of a replay, and windows of them items of its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.errors import StoreFull
+from headrace.replay.intake.chosen import Chosen
+from headrace.replay.intake.lanes import Lanes
+from headrace.replay.intake.rule_windows import RuleWindows, rule_windows
+from headrace.replay.intake.step_rows import StepRows, Values
+from headrace.replay.intake.writer_like import Made
+from headrace.replay.replay import ReplayCore
+from headrace.store.block import LaneBlock, Seam, WrittenSteps
+from headrace.store.memory.out_of_space import stored_without_items
+from headrace.tables.description.rules import Rule
+from headrace.tables.items.layout import CHOSEN, CONTINUE, WHOLE
+from headrace.tables.pending import NewItems, Pending
+from headrace.tables.windows.cutting import Windows
+
+_NOTHING_CHOSEN = Chosen({}, {})
+
+
+class Intake:
+    """Takes in the steps of one source: a writer of this process, or a page writer elsewhere.
+
+    Rows are written first: by `rows`, or by a page writer. The calls of this class make them part of the store and
+    offer the items that they complete to the tables. The replay's lock is held throughout.
+
+    Args:
+        replay: of this process.
+        lanes: number N of lanes.
+        rules: of the items.
+        history: newest rows of each lane that stay in reach of later windows.
+        pending: counts the items that wait for a rate limiter.
+
+    Attributes:
+        lanes: the lanes in their blocks.
+        rows: writes values.
+        rules: as above.
+        made: the items that were made, in order; None while they are not recorded.
+        refused: the error that kept items of stored rows out of their table; None: there was none.
+        is_given: whether priorities or windows are given for this call; the source forgets them after it.
+    """
+
+    def __init__(
+        self, replay: ReplayCore, lanes: int, rules: Sequence[Rule], history: int, pending: Pending
+    ) -> None:
+        self._replay = replay
+        self._store = store = replay.store
+        self._pending = pending
+        self.rules = tuple(rules)
+        tables = [replay.live_table(rule.table) for rule in rules]
+        across = max((rule.reach for rule in rules if rule.cut.end == CONTINUE), default=0)
+        self.lanes = Lanes(store, lanes, history, across)
+        self.rows = StepRows(store, self.lanes)
+        self._windows = windows = [
+            rule_windows(number, rule, table, store, self.lanes)
+            for number, (rule, table) in enumerate(zip(rules, tables, strict=True))
+        ]
+        self.made: list[Made] | None = None
+        self.refused: Exception | None = None
+        self.is_given = False
+        # In a step that is a transition of every lane, rules of single rows come first.
+        self._of_transitions = sorted(windows, key=lambda each: not each.cutter.is_every_row)
+        # A selector of the user's own is told of items one by one, and may fail: not together with the step.
+        self._customs = [table for table in tables if table.is_custom]
+        alone = len(windows) == 1 and not self._customs
+        in_one_call = alone and windows[0].cutter.end not in (CONTINUE, WHOLE, CHOSEN)
+        self._only = windows[0] if in_one_call else None
+
+    # ---- what the next call makes ----------------------------------------------------------------------------------
+
+    def give_priorities(self, priorities: Mapping[int, NDArray[np.float64]]) -> None:
+        """See `WriterLike.give_priorities`."""
+        self.is_given = True
+        for each in self._windows:
+            each.given = priorities.get(each.number)
+
+    def choose(self, chosen: Chosen) -> None:
+        """See `WriterLike.choose_windows`; for written steps masks are bool[steps, N]."""
+        self.is_given = True
+        for each in self._windows:
+            each.select(chosen)
+
+    def finish_call(self) -> None:
+        """Ends a call of the source: priorities and windows that were given for it are those of no later call.
+
+        Raises:
+            Exception: what kept items of stored rows out of their table, unless items are recorded; see
+                `raise_refused`.
+        """
+        if self.is_given:
+            self.give_priorities({})
+            self.choose(_NOTHING_CHOSEN)
+            self.is_given = False
+        # A source that records items looks for itself, after it has noted that the rows are stored.
+        if self.made is None:
+            self.raise_refused()
+
+    def raise_refused(self) -> None:
+        """See `WriterLike.raise_refused`."""
+        error, self.refused = self.refused, None
+        if error is not None:
+            raise error
+
+    def makes_items_of_the_next_step(self) -> bool:
+        """Whether the next step completes a window of some lane: only then is there an item to wait for."""
+        # Rules: replay I4
+        return any(each.completes_with_the_next_step() for each in self._windows)
+
+    # ---- one step --------------------------------------------------------------------------------------------------
+
+    def commit(self, block: LaneBlock, ends: Seam | None = None) -> None:
+        """Commits a block's step, and makes the items that it completes.
+
+        Args:
+            block: its columns are written.
+            ends: which lanes hold nothing and which episodes end; None for a transition of every lane.
+
+        Raises:
+            StoreFull: there is no room for the items; nothing changed. Where the step is stored all the same, the error
+                is in `refused`.
+        """
+        only = self._only
+        if only is not None and only.given is None:
+            table, cutter = only.table, only.cutter
+            if (
+                ends is None
+                and self.made is None
+                and cutter.is_every_row
+                and table.takes_at_once(block.lanes)
+            ):
+                # The number of items is that of the lanes, because counting them takes 5 % of a step of one lane.
+                row, key = block.kernel.row, self._replay.new_keys(block.lanes)
+                try:
+                    table.append(block, None, cutter, key)
+                except StoreFull as error:
+                    self._note_unless_stored(block, row, error)
+                return
+            most = block.lanes
+            if ends is not None:
+                most = cutter.most(most, len(ends.ended) + ends.final.tobytes().count(1))
+            if table.takes_at_once(most):
+                row, key, items = block.kernel.row, self._replay.keys_ahead(most), table.ring.items
+                before = items.inserted
+                try:
+                    table.append(block, ends, cutter, key)
+                except StoreFull as error:
+                    self._note_unless_stored(block, row, error)
+                finally:
+                    # No call before: Ctrl-C must not come between items and their keys (test_interrupts.py).
+                    made = items.inserted - before
+                    self._replay.next_key = key + made
+                    if self.made is not None and made:
+                        self.made.append((0, range(key, key + made)))
+                return
+        if self._replay.is_closed:
+            self._replay.check_open()
+        for table in self._customs:
+            table.ring.check()
+        self._commit_anyway(block, ends)
+
+    def _note_unless_stored(self, block: LaneBlock, row: int, error: StoreFull) -> None:
+        """Notes an error that kept items of a step out; raises it if the step at `row` is not stored either."""
+        if block.kernel.row == row:
+            raise error
+        self.refused = self.refused or error
+
+    def _commit_anyway(self, block: LaneBlock, ends: Seam | None) -> None:
+        """Does `commit` for a step that is stored in any case: items that cannot be inserted are refused."""
+        if ends is None:
+            block.commit()
+            self._make_of_step(block, self._of_transitions)
+            return
+        block.commit_ends(ends.final, ends.idle)
+        self._make_of_step(block, self._windows)
+        if len(ends.ended):
+            block.commit_finals(ends.ended, ends.first)
+            self._make_of_ends(block, block.last + ends.ended, ends.ended)
+
+    def append(
+        self, values: Values, spans: Sequence[tuple[LaneBlock, slice]], ends: Seam | None = None
+    ) -> None:
+        """Writes and commits a step block by block. Once one block is stored all are, so a retry doubles no lane.
+
+        Args:
+            values: columns `[N, ...]`, which fit.
+            spans: blocks that have room for the step, with their lanes.
+            ends: of all lanes; None for a transition of every lane.
+        """
+        for number, (block, lanes) in enumerate(spans):
+            row = block.row
+            try:
+                self.rows.write_block(block, lanes, values)
+                self.commit(block, _of_lanes(ends, lanes))
+            except BaseException as error:
+                is_stored = block.row != row
+                if number == 0 and not is_stored:
+                    raise
+                for other, its_lanes in spans[number + is_stored :]:
+                    self.rows.write_block(other, its_lanes, values)
+                    self._commit_anyway(other, _of_lanes(ends, its_lanes))
+                # Items that were without room are told as refused; Ctrl-C goes on.
+                if is_stored or not isinstance(error, Exception):
+                    raise
+                return
+
+    def append_ends(
+        self, values: Values, spans: Sequence[tuple[LaneBlock, slice]], ends: Seam, finals: Values
+    ) -> None:
+        """Writes and commits a step in which episodes end or lanes hold nothing: all of it is stored, or nothing.
+
+        Args:
+            values, spans: see `append`.
+            ends: of all lanes; `first` is not read.
+            finals: columns `[m, ...]` of the final rows of the lanes `ended`, zero in the others.
+
+        Raises:
+            StoreFull: no free page for the final rows; nothing changed.
+        """
+        ended, done = ends.ended, 0
+        if len(ended):
+            self.require_finals(ended, 1)
+            first = -1
+            if len(self.lanes.blocks) == len(spans) == 1 and len(ended) < self.lanes.count:
+                # Their final rows are written with the step, up to the space left in the page for these.
+                first, room = self.lanes.blocks[0].make_room_for_finals()
+                done = min(room, len(ended))
+                self.rows.write_finals(first, finals, slice(0, done))
+            ends = Seam(ends.final, ends.idle, ended[:done], first)
+        self.append(values, spans, ends)
+        if done < len(ended):
+            self.end(ended[done:], {name: value[done:] for name, value in finals.items()})
+
+    # ---- ends of episodes ------------------------------------------------------------------------------------------
+
+    def require_finals(self, lanes: NDArray[np.int64], ahead: int) -> None:
+        """Makes sure that final rows of these lanes can be stored, after `ahead` further steps.
+
+        Raises:
+            StoreFull: no free page.
+        """
+        needed: list[int] = []
+        for block, inner, _ in self.lanes.by_block(lanes):
+            needed += block.pages_for_finals(len(inner), ahead)
+        self._store.require(needed)
+
+    def end(self, lanes: NDArray[np.int64], values: Values) -> None:
+        """Ends the episodes of some lanes with final rows, for which there is room.
+
+        Args:
+            lanes: int64[m], rising.
+            values: columns `[m, ...]` of the final rows, zero in the others.
+        """
+        for block, inner, here in self.lanes.by_block(lanes):
+            picked = {name: value[here] for name, value in values.items()}
+            if len(inner) == block.lanes:
+                self._end_inside(block, picked)
+            else:
+                self._end_beside(block, inner, picked)
+
+    def _end_inside(self, block: LaneBlock, values: Values) -> None:
+        """All lanes of a block end: their final rows are its next step."""
+        block.make_room()
+        self.rows.write_finals(block.row, values, slice(0, block.lanes))
+        block.commit_final()
+        self._make_of_step(block, self._windows)
+
+    def _end_beside(self, block: LaneBlock, lanes: NDArray[np.int64], values: Values) -> None:
+        """Final rows of some lanes of a block stand in a page of their own: a step of the block has one row a lane."""
+        done = 0
+        while done < len(lanes):
+            first, room = block.make_room_for_finals()
+            some = lanes[done : done + room]
+            self.rows.write_finals(first, values, slice(done, done + len(some)))
+            block.commit_finals(some, first)
+            self._make_of_ends(block, block.last + some, some)
+            done += len(some)
+
+    def cut(self, lanes: NDArray[np.int64], end: int | None = None) -> None:
+        """Ends the episodes of some lanes without final rows.
+
+        Args:
+            lanes: int64[m], rising.
+            end: number of an `EndOfEpisode` that replaces those of the rules; None keeps these.
+        """
+        for block, inner, _ in self.lanes.by_block(lanes):
+            rows = block.last + inner
+            block.end_without_final(inner)
+            self._make_of_ends(block, rows, inner, end)
+
+    def drop(self, lanes: NDArray[np.int64]) -> None:
+        """Ends the episodes of some lanes without final rows and without further items."""
+        for block, inner, _ in self.lanes.by_block(lanes):
+            block.drop(inner)
+
+    def end_streams(self, lanes: NDArray[np.int64]) -> None:
+        """Starts new streams in some lanes: no window crosses this point."""
+        for block, inner, _ in self.lanes.by_block(lanes):
+            for each in self._windows:
+                each.end_streams(block, inner)
+
+    # ---- many steps ------------------------------------------------------------------------------------------------
+
+    def commit_written(self, written: WrittenSteps) -> None:
+        """Commits steps of the only block, whose columns are written already, and makes the items that they complete.
+
+        Items that find no room are refused (`refused`): the steps are stored.
+        """
+        (block,) = self.lanes.blocks
+        block.commit_written(written)
+        if written.steps:
+            for each in self._windows:
+                self._offer(each, each.of_steps(block, written.page, written.steps))
+
+    def end_written(self, lanes: NDArray[np.int64], final_rows: NDArray[np.int64]) -> None:
+        """Ends open episodes of the only block with final rows that are written already.
+
+        Args:
+            lanes: int64[m], rising.
+            final_rows: int64[m], rows of the store; see `WrittenSteps`.
+        """
+        (block,) = self.lanes.blocks
+        block.end_written(lanes, final_rows)
+        self._make_of_ends(block, block.last + lanes, lanes)
+
+    # ---- items -----------------------------------------------------------------------------------------------------
+
+    def create_item(self, table: str, length: int, priority: float, lane: int) -> int:
+        """Makes an item of the last `length` rows of a lane; returns its key, or -1 if these are not one window."""
+        block, inner = self.lanes.find(lane)
+        live, tail = self._replay.live_table(table), block.tail(inner)
+        start = -1 if tail < 0 else self._store.window.follow(tail, 1 - length)
+        if start < 0:
+            return -1
+        self._store.pins.pin_window(start, length, 1)
+        key = self._replay.new_keys(1)
+        shape = np.array([[length, 0, 0]], np.uint32)
+        live.offer(NewItems(key, np.array([start]), shape, np.array([float(priority)]), self._pending))
+        return key
+
+    def _make_of_step(self, block: LaneBlock, windows: Sequence[RuleWindows]) -> None:
+        page = block.last // self._store.arrays.page_rows
+        for each in windows:
+            self._offer(each, each.of_steps(block, page, 1))
+
+    def _make_of_ends(
+        self, block: LaneBlock, rows: NDArray[np.int64], lanes: NDArray[np.int64], end: int | None = None
+    ) -> None:
+        for each in self._windows:
+            self._offer(each, each.of_ends(block, rows, lanes, end))
+
+    def _offer(self, of: RuleWindows, windows: Windows) -> None:
+        """Makes items of windows of a rule; those that cannot be inserted are refused."""
+        rows, shapes = windows
+        count = len(rows)
+        if not count:
+            return
+        key, before = self._replay.new_keys(count), of.table.inserts
+        if self.made is not None:
+            self.made.append((of.number, range(key, key + count)))
+        try:
+            of.table.offer(NewItems(key, rows, shapes, of.take_priorities(count), self._pending))
+        except Exception as error:  # Also what a selector or rate limiter of the user's own raises.
+            self._refuse(error, count, of.table.inserts - before)
+
+    def _refuse(self, error: Exception, count: int, inserted: int) -> None:
+        """Notes that only so many of the `count` items that were made last are in their table."""
+        if self.made:
+            number, keys = self.made[-1]
+            self.made[-1] = number, keys[:inserted]
+        if isinstance(error, StoreFull):
+            error = stored_without_items(error, count - inserted)
+        self.refused = self.refused or error
+
+
+def _of_lanes(ends: Seam | None, lanes: slice) -> Seam | None:
+    """The part of `ends` of the lanes of a block; None where each of them holds a transition."""
+    if ends is None:
+        return None
+    final, idle = ends.final[lanes], ends.idle[lanes]
+    if not len(ends.ended) and not any_set(final) and not any_set(idle):
+        return None
+    return Seam(final, idle, ends.ended, ends.first)
+
+
+def any_set(mask: NDArray[np.bool_]) -> bool:
+    """Whether some element is True; takes a tenth of the time of `mask.any()` for some hundred elements."""
+    return 1 in mask.tobytes()
