@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 import headrace as hr
+from headrace.cli.inspect import contact_sheet
 from headrace.cli import main
-from headrace.cli.inspect import picture
 from headrace.datasets import save_minari, save_npz, save_parquet
 from headrace.datasets.exporting.structure import Column
 
@@ -103,25 +103,25 @@ def test_a_picture(tmp_path, shape):
     ],
 )
 def test_what_counts_as_an_image(shape, dtype, found):
-    assert picture.is_image(Column("observations/x", np.dtype(dtype), shape)) is found
-    assert not picture.is_image(Column("infos/x", np.dtype(dtype), shape))
+    assert contact_sheet.is_image(Column("observations/x", np.dtype(dtype), shape)) is found
+    assert not contact_sheet.is_image(Column("infos/x", np.dtype(dtype), shape))
 
 
 def test_of_a_stack_the_newest_frame_is_shown():
     stack = np.arange(4, dtype=np.uint8)[:, None, None] * np.ones((4, 20, 30), np.uint8)
-    assert picture.as_picture(stack).tolist() == np.full((20, 30), 3).tolist()
+    assert contact_sheet.as_picture(stack).tolist() == np.full((20, 30), 3).tolist()
     colour = np.zeros((20, 30, 3), np.uint8)
-    assert picture.as_picture(colour) is colour
+    assert contact_sheet.as_picture(colour) is colour
 
 
 def test_a_sheet_has_the_ends_of_the_first_episodes():
     images = np.arange(21, dtype=np.uint8)[:, None, None] * np.ones((21, 10, 10), np.uint8)
     one = episode(20, observations=images)
-    sheet = picture.ContactSheet.of(hr.datasets.exporting.structure.Structure.of(one))
+    sheet = contact_sheet.ContactSheet.of(hr.datasets.exporting.structure.Structure.of(one))
     for _ in range(9):
         sheet.add(one)
     assert [[image[0, 0] for image in row] for row in sheet.rows] == [[0, 3, 6, 9, 11, 14, 17, 20]] * 4
-    short = picture.ContactSheet.of(hr.datasets.exporting.structure.Structure.of(one))
+    short = contact_sheet.ContactSheet.of(hr.datasets.exporting.structure.Structure.of(one))
     short.add(episode(2, observations=images[:3]))
     assert len(short.rows[0]) == 3
 

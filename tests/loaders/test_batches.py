@@ -14,7 +14,7 @@ import pytest
 
 import headrace as hr
 from headrace.loaders import Loader
-from headrace.loaders.conversion import conversion_to
+from headrace.loaders.frameworks import conversion_to
 from headrace.replay import ReplaySample
 from headrace.trees import map_leaves
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from headrace.loaders import Loader
-from headrace.loaders.conversion import conversion_to
+from headrace.loaders.frameworks import conversion_to
 from headrace.replay import ReplaySample
 
 jax = pytest.importorskip("jax")

@@ -12,9 +12,9 @@ from headrace import forking
 from headrace.checks import check_count
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.errors import Closed
-from headrace.loaders.conversion import conversion_to
 from headrace.loaders.dealing import DealtStream
 from headrace.loaders.ending import end_at_exit
+from headrace.loaders.frameworks import conversion_to
 from headrace.loaders.state import read_state, state_of
 from headrace.loaders.stream import Query, Stream
 from headrace.loaders.workers import (
@@ -73,11 +73,11 @@ class Loader:
     __signature__: ClassVar[inspect.Signature]
 
     def __new__(cls, *args: Any, to: str = "numpy", **kwargs: Any) -> Self:  # noqa: ARG004 - those of __init__
-        """Returns the subclass for torch if `to` is "torch"; its module may import torch."""
+        """Returns a loader that is a dataset of torch, too, if `to` is "torch"; that module may import torch."""
         if cls is Loader and to == "torch":
-            from headrace.loaders.torch_loader import TorchLoader
+            from headrace.loaders.torch_dataset import torch_dataset
 
-            return object.__new__(TorchLoader)  # type: ignore[return-value]
+            return object.__new__(torch_dataset(Loader))  # type: ignore[no-any-return]
         return object.__new__(cls)
 
     def __init__(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.cli.inspect.picture import ContactSheet
+    from headrace.cli.inspect.contact_sheet import ContactSheet
 
 
 @dataclass(frozen=True)

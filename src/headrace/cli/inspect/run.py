@@ -15,8 +15,9 @@ import click
 from headrace.cli import tables
 from headrace.cli.episode_source import Source, open_source
 from headrace.cli.episodes import spreads
+from headrace.cli.inspect.contact_sheet import ContactSheet
 from headrace.cli.inspect.contents import Contents, EpisodeRow
-from headrace.cli.inspect.picture import ContactSheet, draw
+from headrace.cli.inspect.picture import draw
 from headrace.cli.inspect.training_folder import is_training, read_training
 from headrace.cli.progress import ProgressLine
 from headrace.cli.tally import Tally
