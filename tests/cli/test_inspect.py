@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 import headrace as hr
-from headrace.cli.inspect import contact_sheet
 from headrace.cli import main
+from headrace.cli.inspect import contact_sheet
 from headrace.datasets import save_minari, save_npz, save_parquet
 from headrace.datasets.exporting.structure import Column
 
