@@ -1,5 +1,6 @@
 """Declarative windows over stored steps: shifts, stacks, previous actions, n-step transitions, hindsight."""
 
+from headrace.views.episodes import acting, apply
 from headrace.views.goals import Hindsight
 from headrace.views.hindsight import RelabelledView, hindsight
 from headrace.views.recurrent import StateView, recurrent
@@ -12,6 +13,8 @@ __all__ = [
     "StateView",
     "TransitionView",
     "View",
+    "acting",
+    "apply",
     "hindsight",
     "recurrent",
     "transition",

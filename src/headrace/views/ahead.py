@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 
 from headrace.store.layout import ENDED, FINAL, LINKED
 from headrace.store.store import Store
-from headrace.views.hindsight import RelabelledView
 from headrace.views.located import Located
-from headrace.views.transition import TransitionView
 from headrace.views.view import View
 
 _NEXT = np.ones(1, np.int64)
@@ -32,17 +30,8 @@ class Ahead(NamedTuple):
     @classmethod
     def of(cls, views: Iterable[View]) -> Ahead:
         """Returns the largest look-ahead of the views, and the smallest k of the views that look ahead."""
-        looking = [(rows, view.every) for view in views if (rows := _rows_ahead(view)) > 0]
+        looking = [(view.furthest, view.every) for view in views if view.furthest > 0]
         return cls(max((rows for rows, _ in looking), default=0), min((k for _, k in looking), default=1))
-
-
-def _rows_ahead(view: View) -> int:
-    if isinstance(view, RelabelledView):
-        return 0
-    furthest = max(0, *view.offsets)
-    if isinstance(view, TransitionView):
-        return view.n_step + furthest
-    return furthest
 
 
 def knows_too_little(located: Located) -> bool:

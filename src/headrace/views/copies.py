@@ -8,11 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.copier import Copier
-from headrace.store.gather import Pool
-from headrace.store.store import Store
+from headrace.views.columns import METADATA
 from headrace.views.located import Located, places_of
-from headrace.views.sources import METADATA, Source
+from headrace.views.sources import Source
 from headrace.views.transition import TransitionView
 
 Places = Callable[[Located], tuple[NDArray[np.int64], NDArray[np.bool_] | None]]
@@ -25,7 +23,7 @@ class Target(NamedTuple):
     Attributes:
         name: of the view.
         leaf: path in the view's tree; "" for a view of one column.
-        column: of the store.
+        column: the column copied.
         fill: one row of the fill.
     """
 
@@ -35,30 +33,37 @@ class Target(NamedTuple):
     fill: NDArray[Any]
 
 
+CopyRows = Callable[[Sequence[NDArray[np.int64]]], list[NDArray[Any]]]
+"""Copies sets of rows, `dtype[*rows.shape, ...]` each, for `Copies.columns` in order."""
+
+
 class Copies:
     """The copies of columns that a dict of views makes, by sets of rows.
 
     Args:
-        store, pool: of the columns, and of the buffers for the copies.
         sources: the views. Metadata and sums of rewards are not copied from columns.
+
+    Attributes:
+        columns: the number of a set of rows, and the column that is copied from there.
     """
 
-    def __init__(self, store: Store, pool: Pool, sources: Sequence[Source]) -> None:
+    def __init__(self, sources: Sequence[Source]) -> None:
         sets = _sets(sources)
         self._places = [places for places, _ in sets]
         self._targets = [target for _, targets in sets for target in targets]
         self._set_of = [number for number, (_, targets) in enumerate(sets) for _ in targets]
         self._names = [target.name for target in self._targets]
         self._has_trees = any(target.leaf for target in self._targets)
-        columns = [target.column for target in self._targets]
-        self._copier = Copier(store, pool, list(zip(self._set_of, columns, strict=True)))
+        self.columns = [
+            (number, target.column) for number, target in zip(self._set_of, self._targets, strict=True)
+        ]
 
-    def present(self, located: Located, out: dict[str, Any]) -> None:
+    def present(self, located: Located, out: dict[str, Any], copy: CopyRows) -> None:
         """Writes the copies under their views' names, the leaves of a tree into a dict."""
         if not self._targets:
             return
         found = [places(located) for places in self._places]
-        copies = self._copier.copy([rows for rows, _ in found])
+        copies = copy([rows for rows, _ in found])
         if any(unfit is not None for _, unfit in found):
             self._fill([unfit for _, unfit in found], copies)
         if not self._has_trees:
@@ -102,7 +107,7 @@ def _places(source: Source) -> tuple[Any, Places]:
         return ("last", sums), lambda located: _last(located, sums)
     if source.is_plain:
         return "plain", _plain
-    return (source.window, view.has_window, source.covers), lambda located: places_of(source, located)
+    return (source.window, view.has_window, source.fill_threshold), lambda located: places_of(source, located)
 
 
 def _plain(located: Located) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:

@@ -30,7 +30,7 @@ class FusedView:
         column, spec: the column shown, and its spec.
         window: index in `FusedViews.windows`; or THE_ROWS themselves, or the LAST transitions of a sum.
         has_window: whether it has an axis for the offsets of its window.
-        covers: fill threshold: values known no better than this are replaced by the fill.
+        fill_threshold: values known no better than this are replaced by the fill.
         fill: one row of the fill.
         is_wide: whether the column is a separate array and not a field of the records.
     """
@@ -40,7 +40,7 @@ class FusedView:
     spec: ArraySpec
     window: int
     has_window: bool
-    covers: int
+    fill_threshold: int
     fill: NDArray[Any]
     is_wide: bool
 
@@ -115,7 +115,7 @@ def _fused_view(store: Store, source: Source, windows: Sequence[Window], *, is_w
         spec=store.signature.columns[column],
         window=window,
         has_window=source.view.has_window,
-        covers=source.covers,
+        fill_threshold=source.fill_threshold,
         fill=source.fills[""],
         is_wide=is_wide,
     )

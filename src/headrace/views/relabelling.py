@@ -18,10 +18,11 @@ from headrace.store.copier import Copier
 from headrace.store.gather import Pool
 from headrace.store.layout import FINAL
 from headrace.store.store import Store
+from headrace.views.columns import METADATA, Columns
 from headrace.views.goal_rows import GoalRows
 from headrace.views.goals import GoalFunction, Hindsight
-from headrace.views.located import Located, shape_of
-from headrace.views.sources import METADATA, Source, source_of
+from headrace.views.located import Located, Relabelled, shape_of
+from headrace.views.sources import Source, source_of
 from headrace.views.transition import TransitionView
 from headrace.views.view import View
 
@@ -53,29 +54,6 @@ class _Shown:
         return (view.n_step, view.gamma) if isinstance(view, TransitionView) else None
 
 
-@dataclass(slots=True)
-class Relabelled:
-    """The goals of one batch.
-
-    Attributes:
-        goals: int64[R], the row of each run's goal, or -1.
-        runs: int64[M], the run of each row, or -1.
-        replaced: bool[M], whether a row's goal is replaced.
-        acted: for each `_Shown`, int64[M, W]: the rows whose rewards are shown, or -1.
-        acted_runs: int64[M * W], their runs.
-        reached: int64[M * W], the rows after those.
-        copies: the goals, then for each `_Shown` the achieved goals and the infos, by column.
-    """
-
-    goals: NDArray[np.int64]
-    runs: NDArray[np.int64]
-    replaced: NDArray[np.bool_]
-    acted: list[NDArray[np.int64]] = field(default_factory=list)
-    acted_runs: list[NDArray[np.int64]] = field(default_factory=list)
-    reached: list[NDArray[np.int64]] = field(default_factory=list)
-    copies: list[dict[str, NDArray[Any]]] = field(default_factory=list)
-
-
 class Relabelling:
     """The part of a plan that relabels goals.
 
@@ -83,7 +61,7 @@ class Relabelling:
         store, pool: of the columns, and of the buffers for copies.
         rule: for replacing goals.
         sources: the views of the plan; views without hindsight are ignored.
-        given_at_the_end: columns for which final rows were given a value.
+        columns: of the store.
 
     Raises:
         SpecError: an unknown column; goals and achieved goals of different shape or dtype; a reward that is not a
@@ -96,17 +74,14 @@ class Relabelling:
         pool: Pool,
         rule: Hindsight,
         sources: Sequence[Source],
-        given_at_the_end: frozenset[str],
+        columns: Columns,
     ) -> None:
         signature = store.signature
         self._rule, self._steps = rule, store.arrays.steps
-        self._goal = source_of(signature, "hindsight: goal", View(rule.goal), given_at_the_end)
-        self._achieved = source_of(signature, "hindsight: achieved", View(rule.achieved), given_at_the_end)
-        self._infos = [
-            source_of(signature, f"hindsight: info {path!r}", View(path), given_at_the_end)
-            for path in rule.info
-        ]
-        self._goal_rows = GoalRows(store.window, rule.strategy, self._achieved.window.acting_gives)
+        self._goal = source_of(columns, "hindsight: goal", View(rule.goal))
+        self._achieved = source_of(columns, "hindsight: achieved", View(rule.achieved))
+        self._infos = [source_of(columns, f"hindsight: info {path!r}", View(path)) for path in rule.info]
+        self._goal_rows = GoalRows(store.window, rule.strategy, self._achieved.window.is_post)
         _check_columns(self._goal, self._achieved, *self._infos)
         _check_alike(signature, self._goal, self._achieved)
         marked = [source for source in sources if source.view.hindsight is not None]
@@ -176,10 +151,10 @@ class Relabelling:
         """Returns the rows that a view shows, and a mask of the places without fill."""
         if not source.is_plain:
             found = located.found[source.window]
-            return found.rows, found.known > source.covers
+            return found.rows, found.known > source.fill_threshold
         rows = located.rows.reshape(-1)
         is_shown = rows >= 0
-        if source.window.acting_gives:
+        if source.window.is_post:
             is_shown &= self._steps[rows] & FINAL == 0
         return rows, is_shown
 
@@ -205,7 +180,7 @@ class Relabelling:
         width = len(source.window.offsets)
         replaced = _widened(self._of_source(found.replaced, source, located), width)
         if source.is_plain:
-            is_all_shown = not (located.padded or source.window.acting_gives)
+            is_all_shown = not (located.padded or source.window.is_post)
         else:
             is_all_shown = not located.found[source.window].missing
         if not is_all_shown:
@@ -282,7 +257,7 @@ def _shown(sources: Sequence[Source], rule: Hindsight) -> list[_Shown]:
             is_discount = view.part == "discount" and rule.terminated is not None
             is_reward = view.part == "reward"
         else:
-            key, is_discount = (source.window, source.covers, source.is_plain), False
+            key, is_discount = (source.window, source.fill_threshold, source.is_plain), False
         if not (is_reward or is_flag or is_discount):
             continue
         shown = found.setdefault(key, _Shown(source))

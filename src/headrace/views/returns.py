@@ -37,9 +37,8 @@ def kind_of(spec: ArraySpec) -> int:
     return KINDS.index(name) if name in KINDS else -1
 
 
-def sum_dtype(store: Store) -> np.dtype[Any]:
+def sum_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Returns the dtype of sums of rewards: the dtype of the rewards, if they are floats."""
-    dtype = store.signature.columns["reward"].dtype
     return dtype if dtype.kind == "f" else np.dtype(np.float64)
 
 

@@ -1,4 +1,4 @@
-"""Where the numbers of a view come from: which columns of a store, at which rows, filled with what."""
+"""Where the numbers of a view come from: which columns, at which rows, filled with what."""
 
 from __future__ import annotations
 
@@ -6,35 +6,32 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
 from headrace import trees
 from headrace.errors import SpecError
 from headrace.spec import ArraySpec, Signature
 from headrace.store.layout import EDGE, UNKNOWN
+from headrace.views.causality import check_causal
+from headrace.views.columns import Columns
 from headrace.views.returns import kind_of
 from headrace.views.transition import SUM_PARTS, TransitionView
 from headrace.views.view import View, fill_value
 
-# Columns that are known before acting, beside those whose final row was given a value (views V2).
-_PRE = ("observation", "state_in_", "t", "episode_id", "policy_version")
-# Metadata of every row. A column of the signature with the same name takes precedence. No column begins with a slash,
-# so the slash tells them apart.
-METADATA = {
-    "/t": ArraySpec((), np.int64),
-    "/episode_id": ArraySpec((), np.int64),
-    "/policy_version": ArraySpec((), np.int64),
-}
-
 
 class Window(NamedTuple):
-    """Offsets of a window; views with the same offsets share one call of the window function."""
+    """Offsets of a window; views with the same offsets share one call of the window function.
+
+    Attributes:
+        offsets: of the rows.
+        is_post: whether a final row, or the row of the step that is being taken, has no value.
+        every: k, if only rows 0, k, 2k, ... are presented.
+        next_of: (n_step, gamma), if the offsets count from the row after that transition, not from the row itself.
+    """
 
     offsets: tuple[int, ...]
-    acting_gives: bool
+    is_post: bool
     every: int
-    # (n_step, gamma): seen from the next row of that transition, not from the row itself.
     next_of: tuple[int, float] | None
 
 
@@ -43,7 +40,7 @@ class Source:
     """One view and the source of its values.
 
     Attributes:
-        columns: maps a name under the view ("" for the view itself) to a column of the store.
+        columns: maps a name under the view ("" for the view itself) to a column.
         fills: fill of each column, one row.
         build: makes a tree of its leaves; None for a view of one column.
     """
@@ -68,13 +65,13 @@ class Source:
         return isinstance(self.view, TransitionView) and self.view.part == "last"
 
     @property
-    def covers(self) -> int:
+    def fill_threshold(self) -> int:
         """Fill threshold: values known no better than this (`store.window`) are filled; "edge" shows the nearest."""
         return UNKNOWN if isinstance(self.view.fill, str) and self.view.fill == "edge" else EDGE
 
     @property
     def is_plain(self) -> bool:
-        """Whether the row itself is presented, and the store already has zeros at the places to fill."""
+        """Whether the row itself is presented, and zeros are stored already at the places to fill."""
         window = self.window
         return (
             window.offsets == (0,)
@@ -82,67 +79,56 @@ class Source:
             and window.next_of is None
             and not self.view.has_window
             and not self.view.mask
-            and (not window.acting_gives or (isinstance(self.view.fill, str) and self.view.fill == "zeros"))
+            and (not window.is_post or (isinstance(self.view.fill, str) and self.view.fill == "zeros"))
         )
 
 
-def source_of(signature: Signature, name: str, view: View, given_at_the_end: frozenset[str]) -> Source:
+def source_of(columns: Columns, name: str, view: View) -> Source:
     """Looks up the columns of one view.
 
     Args:
-        signature: of the store.
+        columns: the columns there are.
         name: of the view.
         view: the view.
-        given_at_the_end: columns for which final rows were given a value.
 
     Raises:
         SpecError: an unknown column, a space that contradicts it, a fill that its dtype cannot hold.
-        ValueError: a view that stored rows cannot show.
+        ValueError: a view that these columns cannot show, or a view for acting that looks ahead.
     """
     path = view.data_col or name
-    columns = _columns(signature, name, path)
-    specs = {leaf: METADATA.get(column) or signature.columns[column] for leaf, column in columns.items()}
+    found = columns.at(name, path)
+    specs = {leaf: columns.spec_of(column) for leaf, column in found.items()}
     _check_space(name, view, specs)
-    acting_gives = not (_is_pre(path) or any(column in given_at_the_end for column in columns.values()))
-    if given_at_the_end and path.split("/")[0] == "observation":
-        # Final rows there are, but they were not given the observation: what stands in them is no data.
-        acting_gives = not any(column in given_at_the_end for column in columns.values())
-    acting_gives = acting_gives and not view.is_known_before_acting
-    _check_flags(name, view, acting_gives)
-    _check_shift(name, view)
+    is_pre = view.is_known_before_acting or columns.is_pre(path, found)
+    check_causal(name, view, is_pre=is_pre)
+    _check_agent(name, view)
+    _check_transition_view(name, view)
+    # A window that ends before the row never reaches a final row.
+    lacks_final = max(view.offsets) >= 0 and not view.is_known_before_acting and columns.ends_early(found)
     next_of = (view.n_step, view.gamma) if isinstance(view, TransitionView) and view.part == "next" else None
     return Source(
         name=name,
         view=view,
-        window=Window(view.offsets, acting_gives, view.every, next_of),
-        columns=columns,
-        fills=_fills(signature, name, path, view.fill, specs),
-        build=_builder(signature, path, columns),
+        window=Window(view.offsets, not is_pre or lacks_final, view.every, next_of),
+        columns=found,
+        fills=_fills(columns, name, path, view.fill, specs),
+        build=columns.builder(path, found),
     )
 
 
-def _is_pre(path: str) -> bool:
-    """Whether a column of this name is known before acting, whatever final rows are given."""
-    # Rules: views V2
-    return any(path == pre or path.startswith(pre if pre.endswith("_") else f"{pre}/") for pre in _PRE)
-
-
-def _check_flags(name: str, view: View, acting_gives: bool) -> None:
-    """Refuses views that stored rows cannot show, and a view for acting that looks ahead."""
-    # Rules: views V8
+def _check_agent(name: str, view: View) -> None:
+    """Refuses views of other agents."""
     if view.agent is not None:
-        raise ValueError(
-            f"view {name!r}: agent={view.agent!r}: the rows of a replay belong to one agent each"
-        )
-    if view.used_for_compute_actions and max(view.offsets) > (-1 if acting_gives else 0):
-        raise ValueError(
-            f"view {name!r}: used_for_compute_actions=True, but it looks at what is not known when acting: {view!r}"
-        )
+        raise ValueError(f"view {name!r}: agent={view.agent!r}: these rows belong to one agent each")
 
 
-def _check_shift(name: str, view: View) -> None:
-    """Refuses a shift in views whose rows the n-step return determines."""
+def _check_transition_view(name: str, view: View) -> None:
+    """Refuses options of an n-step transition's views that the n-step return determines."""
     # Rules: views V18
+    if isinstance(view, TransitionView) and view.every > 1:
+        raise ValueError(
+            f"view {name!r}: every: expected 1 in a view of an n-step transition, got {view.every}"
+        )
     if isinstance(view, TransitionView) and view.part != "next" and (view.has_window or view.offsets != (0,)):
         raise ValueError(
             f"view {name!r}: shift: expected 0 in a view of an n-step transition, got {view.shift!r}: its row is given "
@@ -150,48 +136,24 @@ def _check_shift(name: str, view: View) -> None:
         )
 
 
-def _columns(signature: Signature, name: str, path: str) -> dict[str, str]:
-    """Maps the rest of the path, for each column at or under a path, to the column's name."""
-    if path in signature.columns:
-        return {"": path}
-    below = {column[len(path) + 1 :]: column for column in signature.columns if column.startswith(f"{path}/")}
-    if not below and f"/{path}" in METADATA:
-        return {"": f"/{path}"}
-    if not below:
-        known = ", ".join([*signature.columns, *(name[1:] for name in METADATA)])
-        raise SpecError(f"view {name!r}: no column {path!r}; there are {known}")
-    return below
-
-
-def _builder(
-    signature: Signature, path: str, columns: dict[str, str]
-) -> Callable[[dict[str, Any]], Any] | None:
-    if "" in columns:
-        return None
-    return _subtree(signature, path).unflatten
-
-
 def leaves_at(signature: Signature, path: str, values: Any) -> dict[str, Any]:
     """Maps each column at or under a path to its part of `values`, a tree like the one at the path."""
-    columns = _columns(signature, path, path)
-    if "" in columns:
-        return {columns[""]: values}
-    parts = _subtree(signature, path).flatten(values)
-    return {column: parts[leaf] for leaf, column in columns.items()}
-
-
-def _subtree(signature: Signature, path: str) -> Signature:
-    return Signature(trees.at_path(signature.tree, path))
+    columns = Columns.of_store(signature, frozenset())
+    found = columns.at(path, path)
+    if "" in found:
+        return {found[""]: values}
+    parts = columns.subtree(path).flatten(values)
+    return {column: parts[leaf] for leaf, column in found.items()}
 
 
 def _fills(
-    signature: Signature, name: str, path: str, fill: Any, specs: dict[str, ArraySpec]
+    columns: Columns, name: str, path: str, fill: Any, specs: Mapping[str, ArraySpec]
 ) -> dict[str, NDArray[Any]]:
     """Returns the fill of each column of a view, given a tree of fills or one value for all."""
     by_leaf: Mapping[str, Any] = dict.fromkeys(specs, fill)
     if "" not in specs and isinstance(fill, Mapping | tuple | list):
         try:
-            by_leaf = _subtree(signature, path).flatten(fill)
+            by_leaf = columns.subtree(path).flatten(fill)
         except SpecError as error:
             raise SpecError(f"view {name!r}: fill: {error}") from error
     return {leaf: fill_value(name, by_leaf[leaf], spec.shape, spec.dtype) for leaf, spec in specs.items()}

@@ -30,6 +30,11 @@ class TransitionView(View):
     n_step: int = field(default=1, kw_only=True)
     gamma: float = field(default=0.99, kw_only=True)
 
+    @property
+    def furthest(self) -> int:
+        """The largest offset of the rows that are shown or used."""
+        return self.n_step + max(self.offsets)
+
 
 def transition(n_step: int = 1, gamma: float = 0.99, frame_stack: int = 1) -> dict[str, View]:
     """Returns the views of an n-step transition, for `Replay.sample`.

@@ -84,6 +84,11 @@ class View:
         # Rules: views V5
         return not isinstance(self.shift, int)
 
+    @property
+    def furthest(self) -> int:
+        """The largest offset of the rows that are shown or used."""
+        return max(self.offsets)
+
     def replace(self, **changes: Any) -> View:
         """Returns a copy with some arguments changed.
 

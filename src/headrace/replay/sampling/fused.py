@@ -135,4 +135,4 @@ class FusedBatches:
                 values[unfit.reshape(shape)] = view.fill
             elif view.window >= 0:
                 place = int(self._windows[view.window, PLACE])
-                values[(known[place : place + prod(shape)] <= view.covers).reshape(shape)] = view.fill
+                values[(known[place : place + prod(shape)] <= view.fill_threshold).reshape(shape)] = view.fill

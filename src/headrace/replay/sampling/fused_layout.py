@@ -69,7 +69,11 @@ def fused_layout(store: Store, views: FusedViews, batch: int, length: int, *, ha
     for name, dtype in _NUMBERS.items():
         into.add(name, dtype, (batch,))
     for part in views.sums.values():
-        into.add(f"sum:{part}", _INTEGER if part == "n" else sum_dtype(store), leading)
+        into.add(
+            f"sum:{part}",
+            _INTEGER if part == "n" else sum_dtype(store.signature.columns["reward"].dtype),
+            leading,
+        )
     shown = list(into.names)
     into.add("found", _INTEGER, (count,))
     into.add("known", _BYTE, (count,))
@@ -135,7 +139,7 @@ def _windows(views: FusedViews, rows: int, place: int) -> tuple[NDArray[np.int64
     for number, window in enumerate(views.windows):
         starts = 0 if window.next_of is None else 2 * rows
         looks_ahead = max(window.offsets) > 0
-        table[number] = begin, len(window.offsets), window.acting_gives, place, starts, looks_ahead
+        table[number] = begin, len(window.offsets), window.is_post, place, starts, looks_ahead
         begin += len(window.offsets)
         place += rows * len(window.offsets)
     return table, place
@@ -173,7 +177,7 @@ def _scratch(store: Store, batch: int, summed: int, count: int) -> np.dtype[Any]
     into.add_at(integers + 8 * batch * TIMES, "times", _INTEGER, (batch,))
     into.add_at(integers + 8 * batch * SIZE, "sizes", _INTEGER, (batch,))
     sums = into.add("sums", _FLOAT, (2 * summed,))
-    dtype = sum_dtype(store) if summed else _FLOAT
+    dtype = sum_dtype(store.signature.columns["reward"].dtype) if summed else _FLOAT
     # The sums as 32-bit floats, if rewards are.
     singles = into.add("singles", np.dtype(np.float32), (2 * summed if dtype == np.float32 else 0,))
     shown = singles if dtype == np.float32 else sums

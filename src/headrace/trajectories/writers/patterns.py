@@ -13,7 +13,8 @@ from headrace.replay.intake.chosen import Chosen
 from headrace.spec import Signature
 from headrace.trajectories.rules.conditions import Moment
 from headrace.trajectories.rules.pattern_rule import PatternRule
-from headrace.views.sources import METADATA, source_of
+from headrace.views.columns import METADATA, Columns
+from headrace.views.sources import source_of
 
 
 class Patterns:
@@ -121,10 +122,10 @@ class Patterns:
 def _needed_of_newest(signature: Signature, rule: PatternRule) -> frozenset[str]:
     """The columns that the pattern reads of the newest row."""
     needed: set[str] = set()
-    offsets = rule.offsets
+    offsets, columns = rule.offsets, Columns.of_store(signature, frozenset())
     for name, view in rule.views.items():
         try:
-            source = source_of(signature, name, view, frozenset())
+            source = source_of(columns, name, view)
         except SpecError as error:
             raise SpecError(f"PatternRule of table {rule.table!r}: {error}") from error
         if -1 in offsets[name]:
