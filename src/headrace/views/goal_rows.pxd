@@ -10,6 +10,6 @@ cdef class GoalRows:
     cdef Window window
     cdef bint of_all
     cdef bint of_last
-    cdef bint acting_gives
+    cdef bint is_post
     cdef void _read_ahead(self, Int row) noexcept nogil
     cdef Int _goal_row(self, Int row, double uniform) noexcept nogil

@@ -17,13 +17,13 @@ class GoalRows:
     Args:
         window: of the store.
         strategy: one of `goals.STRATEGIES`.
-        acting_gives: whether the column of achieved goals has no value at final rows.
+        is_post: whether the column of achieved goals has no value at final rows.
     """
 
-    def __init__(self, window: Window, strategy: str, acting_gives: Bool) -> None:
+    def __init__(self, window: Window, strategy: str, is_post: Bool) -> None:
         self.window = window
         self.of_all, self.of_last = strategy == "episode", strategy == "final"
-        self.acting_gives = acting_gives
+        self.is_post = is_post
 
     def number_runs(self, rows: LongTable, runs: LongTable) -> int:
         """Numbers the runs of rows that share an item and an episode: each run has one goal.
@@ -84,7 +84,7 @@ class GoalRows:
 
     def _goal_row(self, row: Int, uniform: Float) -> Int:
         later: Int = self.window.reach(row, 1)
-        if self.acting_gives and self.window.word(self.window.follow(row, later)) & FINAL:
+        if self.is_post and self.window.word(self.window.follow(row, later)) & FINAL:
             later -= 1  # -1 at a final row: it cannot be drawn itself.
         if not self.of_all:
             if later <= 0:
@@ -128,7 +128,7 @@ class GoalRows:
                 if goals[runs[index]] < 0:
                     continue
                 after: Int = self.window.follow(row, 1)
-                if after < 0 or (self.acting_gives and self.window.word(after) & FINAL):
+                if after < 0 or (self.is_post and self.window.word(after) & FINAL):
                     goals[runs[index]] = -1
                 else:
                     reached[index] = after
