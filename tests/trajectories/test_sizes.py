@@ -7,7 +7,7 @@ import numpy as np
 import headrace as hr
 from headrace.replay.intake.chosen import Chosen
 from headrace.tables.description.rules import ChosenWindows
-from headrace.trajectories.writers.chosen_rows import ChosenRows
+from headrace.trajectories.writers.unused_rows import SelectedRows
 
 STEPS, PARTS = 12_000, 6
 QUEUE = {"sampler": hr.selectors.Fifo(), "remover": hr.selectors.Fifo(), "max_size": 4}
@@ -59,7 +59,7 @@ def test_an_episode_observer_takes_a_long_episode_at_one_pace():
 
 
 def test_after_a_long_episode_short_ones_touch_only_their_own_rows():
-    chosen = ChosenRows([ChosenWindows("t", 2)], lanes=1)
+    chosen = SelectedRows([ChosenWindows("t", 2)], lanes=1)
     chosen.note(Chosen({0: np.array([True])}, {}), np.array([999_999]))
     assert np.flatnonzero(chosen.take(0, 1_000_000)).tolist() == [999_998, 999_999]
     # The lane keeps its long row; nothing beyond an episode's own rows is looked at or cleared.

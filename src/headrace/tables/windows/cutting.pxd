@@ -5,25 +5,21 @@ from headrace.store.layout cimport *
 from headrace.store.pages.pinning cimport Pins
 from headrace.store.window cimport Window, step_after
 from headrace.tables.items.layout cimport *
+from headrace.tables.windows.plan cimport WindowPlan
 
 # Cuts windows by one rule and writes them down.
 @cython.final
-cdef class Cutter:
+cdef class Cutter(WindowPlan):
     cdef readonly Pins pins
     cdef readonly Window window
-    cdef readonly Int length
-    cdef readonly Int stride
-    cdef readonly Int end
-    cdef readonly Int lookahead
     cdef readonly bint is_every_row
     cdef Int kept
     cdef readonly object step_shape
     cdef readonly object priorities
     cdef readonly double priority
-    # Of the windows: int64[capacity] first rows, uint32[3 * capacity] shapes; how many; the same arrays for Python.
+    # Of the windows: int64[capacity] first rows, uint32[3 * capacity] shapes; the same arrays for Python.
     cdef Longs rows
     cdef UInts shapes
-    cdef readonly Int total
     cdef object _rows
     cdef object _shapes
     # Of each lane whose windows go on over the ends of episodes: its newest rows, how many there were, whether it waits.
@@ -40,14 +36,12 @@ cdef class Cutter:
     cdef void _cut_transitions(self, Int page, Int first, Int count) noexcept nogil
     cdef void _cut_linked(self, Int first, Int lanes) noexcept nogil
     cdef void _extend(self, Int lane, Int row, Int word) noexcept nogil
-    cdef void _write_stream(self, Int row) noexcept nogil
     cdef void _wait(self, Int lane) noexcept nogil
     cpdef void end_streams(self, GivenLongs lanes) noexcept nogil
     cpdef bint completes_a_stream(self) noexcept nogil
     cdef void cut_end(self, Int row) noexcept nogil
     cdef void _cut_row(self, Int row, Int word, Int page, Int before, Int lanes) noexcept nogil
-    cdef void _emit_regular(self, Int row, Int start, Int last) noexcept nogil
-    cdef void _emit(self, Int row, Int offset, Int real, Int invented, Int kept) noexcept nogil
+    cdef void _emit(self, Int row, Int last, Int start) noexcept nogil
     cdef void _write(self, Int start, Int real, Int invented) noexcept nogil
     cdef void _write_shape(self, Int place, Int real, Int invented) noexcept nogil
 

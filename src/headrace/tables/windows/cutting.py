@@ -1,11 +1,4 @@
-"""From committed rows to windows: which items a rule makes, and when.
-
-The rule of `windows()` in closed form, applied row by row as rows are committed, for every
-lane of a block in one call. An episode of T transitions has T + 1 rows when its final row is known; rules of length 1
-count only the T transitions.
-"""
-
-# Rules: trajectories W1, W5, W6
+"""Windows of committed rows: found for every lane of a block in one call, written down, and pinned."""
 
 from __future__ import annotations
 
@@ -16,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.tables.description.cut import Cut
+from headrace.tables.windows.plan import WindowPlan
 
 if not cython.compiled:
     from headrace.kernels.kinds import Bool, GivenLongs, Int, Longs
@@ -25,13 +19,10 @@ if not cython.compiled:
     from headrace.tables.items.layout import (
         CHOSEN,
         CONTINUE,
-        DROP,
         INVENTED,
-        LAST,
         LOOKAHEAD,
         REAL,
         STREAM,
-        TILE,
         TRUNCATE,
         WHOLE,
         WINDOW_WORDS,
@@ -50,7 +41,7 @@ class Windows(NamedTuple):
     shapes: NDArray[np.uint32]
 
 
-class Cutter:
+class Cutter(WindowPlan):
     """Cuts windows by one rule and writes them down; the pages under their rows are pinned.
 
     Kernels begin with `begin`, then call `cut_block`, `cut_final` and `cut_end`.
@@ -62,22 +53,18 @@ class Cutter:
         lanes: of the block whose windows go on over the ends of episodes; other rules need no memory of them.
 
     Attributes:
-        length, stride, end, lookahead: see `Cut`.
         is_every_row: whether each transition is a window by itself, at once.
         step_shape: uint32[1, 3], of all windows that are complete before their episode ends.
         priorities: as above.
         priority: the same, as a number.
         rows: int64[capacity], the first rows of the windows of the last call.
         shapes: uint32[3 * capacity], see `Windows`.
-        total: how many windows the last call found.
     """
 
     def __init__(self, pins: Pins, cut: Cut, priorities: NDArray[np.float64], lanes: int = 0) -> None:
+        WindowPlan.__init__(self, cut)
         self.pins = pins
         self.window = pins.window
-        self.length, self.stride, self.end, self.lookahead = cut
-        if self.end == CONTINUE and self.length == self.stride == 1:
-            self.end = DROP  # Each transition, whatever episode it is in.
         self.is_every_row = (
             self.length == self.stride == 1
             and self.lookahead == 0
@@ -85,7 +72,6 @@ class Cutter:
         )
         self.priorities = priorities
         self.priority = priorities[0]
-        self.total = 0
         # Values of the word LOOKAHEAD of a window.
         self.kept = STREAM if self.end == CONTINUE else self.lookahead
         self.step_shape = np.array([[self.length, 0, self.kept]], np.uint32)
@@ -109,8 +95,7 @@ class Cutter:
         if self.is_every_row:
             return rows
         # Windows begin at rows that are stored, each at another.
-        of_an_end: Int = min(self.length + self.lookahead, self.window.steps.shape[0]) + 2
-        return 2 * rows + ends * of_an_end
+        return 2 * rows + ends * self.most_of_end(self.window.steps.shape[0])
 
     def _make_room(self, capacity: Int) -> None:
         rows, shapes = np.empty(capacity, np.int64), np.empty(WINDOW_WORDS * capacity, np.uint32)
@@ -233,13 +218,10 @@ class Cutter:
         count: Int = self.stream_counts[lane]
         self.stream_rows[count % self.length, lane] = row
         self.stream_counts[lane] = count + 1
-        start = count + 1 - self.length
-        if start >= 0 and start % self.stride == 0:
-            self._write_stream(self.stream_rows[start % self.length, lane])
-
-    def _write_stream(self, row: Int) -> None:
-        self.pins.pin_stream(row, self.length, 1)
-        self._write(row, self.length, 0)
+        if self.completes(count, False):
+            first = self.stream_rows[(count + 1 - self.length) % self.length, lane]
+            self.pins.pin_stream(first, self.length, 1)
+            self._write(first, self.length, 0)
 
     def _wait(self, lane: Int) -> None:
         """The lane holds nothing in this step. After the second in turn its rows may be out of reach."""
@@ -256,8 +238,7 @@ class Cutter:
     def completes_a_stream(self) -> Bool:
         """Whether the next row completes a window over the ends of episodes in some lane."""
         for lane in range(self.stream_counts.shape[0]):
-            start = self.stream_counts[lane] + 1 - self.length
-            if start >= 0 and start % self.stride == 0:
+            if self.completes(self.stream_counts[lane], False):
                 return True
         return False
 
@@ -270,75 +251,42 @@ class Cutter:
             page, before, lanes: the page of `lanes` that it stands in, after so many rows of its lane; `before` is 0
                 where that is not known.
         """
-        if self.end == WHOLE:
-            return
         step = word & STEP_MASK
-        back = self.length - 1 + self.lookahead
-        start = step - back
-        # Divisions take most of the time here, and most windows begin at every step.
-        if start < 0 or (self.stride != 1 and start % self.stride != 0):
+        if not self.completes(step, word & FINAL != 0):
             return
-        if back == 0 and word & FINAL:
-            return  # No transition starts at a final row (trajectories W6).
+        back = self.length - 1 + self.lookahead
         if back <= before:
             # All of it stands in one page, as nearly always.
             self.pins.pin_page(page, 1)
             self._write(row - back * lanes, self.length, 0)
             return
-        self._emit(row, -back, self.length, 0, back + 1)
+        self._emit(row, step, step - back)
 
     def cut_end(self, row: Int) -> None:
         """The windows that remain when the episode of `row`, its last row in the lane, is over.
 
         The row's own flags tell whether there is a final row: it is FINAL itself, or LINKED to one.
         """
-        if self.end == CONTINUE:
-            return
         word: Int = self.window.word(row)
         if word & LINKED:
             row = self.window.link(row)
             word = self.window.word(row)
         last = word & STEP_MASK
-        if self.end == WHOLE:
-            if last < self.length:
-                self._emit(row, -last, last + 1, 0, last + 1)
-            return
-        rows: Int = last if self.length == 1 and word & FINAL else last + 1
-        regular = rows - self.length
-        # Regular windows whose lookahead the end of the episode cut short.
-        start: Int = max(0, last - (self.length - 1) - self.lookahead + 1)
-        start = (start + self.stride - 1) // self.stride * self.stride
-        while start <= regular:
-            self._emit_regular(row, start, last)
-            start += self.stride
-        if self.end == DROP or rows <= 0:
-            return
-        if self.end == LAST:
-            if regular >= 0 and regular % self.stride != 0:
-                self._emit_regular(row, regular, last)
-            return
-        # The first start on the stride that leaves fewer rows than a window has.
-        start = 0 if regular < 0 else (regular // self.stride + 1) * self.stride
-        if self.end != TILE and regular >= 0 and regular % self.stride == 0:
-            return
-        while start < rows:
-            real = rows - start
-            invented: Int = 0 if self.end == TRUNCATE else self.length - real
-            self._emit(row, start - last, real, invented, last - start + 1)
-            if self.end != TILE:
-                return
-            start += self.stride
+        self.begin_end(last, word & FINAL != 0)
+        start = self.next_start()
+        while start >= 0:
+            self._emit(row, last, start)
+            start = self.next_start()
 
-    def _emit_regular(self, row: Int, start: Int, last: Int) -> None:
-        """The window from step `start` on, whole but for its lookahead; `row` is of step `last`."""
-        self._emit(row, start - last, self.length, 0, min(self.length + self.lookahead, last - start + 1))
-
-    def _emit(self, row: Int, offset: Int, real: Int, invented: Int, kept: Int) -> None:
-        start = self.window.follow(row, offset)
-        if start < 0:
+    def _emit(self, row: Int, last: Int, start: Int) -> None:
+        """Writes down and pins the window from row `start` of an episode on; `row` of the store is its row `last`."""
+        first = self.window.follow(row, start - last)
+        if first < 0:
             return
-        self.pins.pin_window(start, kept, 1)
-        self._write(start, real, invented)
+        real: Int = min(self.length, last + 1 - start)
+        invented: Int = 0 if self.end in (TRUNCATE, WHOLE) else self.length - real
+        self.pins.pin_window(first, min(self.length + self.lookahead, last + 1 - start), 1)
+        self._write(first, real, invented)
 
     def _write(self, start: Int, real: Int, invented: Int) -> None:
         self.rows[self.total] = start

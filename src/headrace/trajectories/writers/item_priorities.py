@@ -1,43 +1,29 @@
 """Priorities by a function of an item's rows, computed before the item exists.
 
-A step writer knows from its rules which items a call will make. So their rows are shown to the function first, and only
-when it gave a number for each is anything stored.
+The rules tell which items a call will make. So their rows are shown to the function first, and they are stored once it
+gave a number for each.
 """
 
 # Rules: trajectories A7
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.checks import shown
-from headrace.ends import EndOfEpisode
 from headrace.replay.intake.chosen import Chosen
 from headrace.spec import Signature
-from headrace.tables.description.rules import ChosenWindows, ItemRule, Rule, WholeEpisodes, check_priority
-from headrace.trajectories.windows import regular_windows, windows
+from headrace.tables.description.rules import ChosenWindows, Rule, check_priority
+from headrace.tables.items.layout import CONTINUE
+from headrace.tables.windows.plan import WindowPlan
 
 # One lane's row: the columns of the call that wrote it, `[lanes, ...]`, and which lane.
 Row = tuple[Mapping[str, NDArray[Any]], int]
-Window = tuple[int, int]
-
-
-@dataclass
-class _Lane:
-    """The rows of a lane that further items may hold.
-
-    Attributes:
-        rows: the newest ones.
-        gone: how many were before those, in the episode or, for windows over seams, in the stream.
-    """
-
-    rows: list[Row]
-    gone: int = 0
 
 
 class ItemPriorities:
@@ -47,7 +33,7 @@ class ItemPriorities:
         signature: of the replay.
         rules: of the writer, with the functions that are among their priorities, by number.
         functions: rule's number to its function.
-        lanes: how many.
+        lanes: number of lanes.
     """
 
     def __init__(
@@ -58,105 +44,100 @@ class ItemPriorities:
         lanes: int,
     ) -> None:
         self._signature = signature
-        self._rules = {number: rules[number] for number in functions}
         self._functions = functions
-        self._reach = max((rule.reach for rule in self._rules.values()), default=0) + 1
-        self._lanes = {number: [_Lane([]) for _ in range(lanes)] for number in functions}
-        self._new: list[tuple[int, Row]] = []
-        self._finals: list[tuple[int, Row]] = []
-        self._chosen = Chosen({}, {})
+        self._rules = {number: rules[number] for number in functions}
+        self._plans = {
+            number: WindowPlan(rule.cut)
+            for number, rule in self._rules.items()
+            if not isinstance(rule, ChosenWindows)
+        }
+        # Rows of each lane's episode or, for windows over the ends of episodes, of its stream.
+        self._counts = {number: np.zeros(lanes, np.int64) for number in self._plans}
+        reach = max((rule.reach for rule in self._rules.values()), default=0)
+        # The newest rows of each lane, the oldest first.
+        self._newest: list[deque[Row]] = [deque(maxlen=reach) for _ in range(lanes)]
+        self._lanes = self._ended = np.zeros(0, np.int64)
+        self._rows: list[Row] = []
 
     def of_step(
         self,
         columns: Mapping[str, NDArray[Any]],
-        lanes: Iterable[int],
-        ended: Sequence[int],
+        lanes: NDArray[np.int64],
+        ended: NDArray[np.int64],
         finals: Mapping[str, NDArray[Any]],
-        chosen: Chosen,
+        selected: Chosen,
     ) -> dict[int, NDArray[np.float64]]:
         """The priorities of the items of a step, by rule, in the order in which the writer makes them.
 
         Args:
             columns: `[lanes, ...]`; kept until the rows are out of reach.
-            lanes: those that store a row.
-            ended: those whose episode ends.
+            lanes: int64[n], rising: those that store a row.
+            ended: int64[m], rising: those whose episode ends.
             finals: `[m, ...]`: all columns of their final rows.
-            chosen: which items of the rules whose windows are chosen are made.
+            selected: the lanes of which patterns make items.
 
         Raises:
             ValueError: a function returned a priority that is negative or not finite; names the table.
         """
-        self._new = [(lane, (columns, lane)) for lane in lanes]
-        self._finals = [(lane, (finals, index)) for index, lane in enumerate(ended)]
+        self._lanes, self._ended = lanes, ended
+        self._rows = [(columns, lane) for lane in lanes.tolist()]
+        self._rows += [(finals, index) for index in range(len(ended))]
         priorities = {}
-        self._chosen = chosen
         for number, rule in self._rules.items():
-            items = [self._of_append(number, rule, lane, row) for lane, row in self._new]
-            items += [self._of_end(number, rule, lane, row) for lane, row in self._finals]
-            values = [self._ask(number, rule, rows) for rows in _flat(items)]
+            if isinstance(rule, ChosenWindows):
+                windows = self._selected(selected, number, rule)
+            else:
+                windows = self._planned(number)
+            values = [self._ask(number, rule, self._rows_of(*window)) for window in windows]
             priorities[number] = np.array(values, np.float64)
         return priorities
 
     def took_step(self) -> None:
-        """The step that `of_step` was asked of last is stored."""
-        for number, rule in self._rules.items():
-            for lane, row in self._new:
-                self._push(self._lanes[number][lane], row)
-            for lane, row in self._finals:
-                self._close(number, rule, lane, row)
-        self._new = self._finals = []
+        """Notes that the step of the last call of `of_step` is stored."""
+        places = np.concatenate([self._lanes, self._ended]).tolist()
+        for lane, row in zip(places, self._rows, strict=True):
+            self._newest[lane].append(row)
+        for number, counts in self._counts.items():
+            counts[self._lanes] += 1
+            plan = self._plans[number]
+            # No window of one row begins at a final row (trajectories W6).
+            counts[self._ended] = counts[self._ended] + (plan.length > 1) if plan.end == CONTINUE else 0
+        self._rows = []
+        self._lanes = self._ended = self._lanes[:0]
 
-    def forget(self, lanes: Iterable[int]) -> None:
-        """Nothing more is made of what these lanes hold."""
-        for each in self._lanes.values():
-            for lane in lanes:
-                each[lane] = _Lane([])
+    def forget(self, lanes: NDArray[np.int64]) -> None:
+        """Forgets the rows of these lanes: no later item holds them."""
+        for lane in lanes.tolist():
+            self._newest[lane].clear()
+        for counts in self._counts.values():
+            counts[lanes] = 0
 
-    def _push(self, lane: _Lane, row: Row) -> None:
-        lane.rows.append(row)
-        spare = len(lane.rows) - self._reach
-        if spare > self._reach:
-            del lane.rows[:spare]
-            lane.gone += spare
+    # ---- windows: the place of the newest row among the new ones, first row and stop counted from it ---------------
 
-    def _close(self, number: int, rule: Rule, lane: int, final: Row) -> None:
-        if not _continues(rule):
-            self._lanes[number][lane] = _Lane([])
-        elif rule.length > 1:
-            self._push(self._lanes[number][lane], final)
+    def _planned(self, number: int) -> list[tuple[int, int, int]]:
+        counts, stored = self._counts[number], len(self._lanes)
+        numbers = np.concatenate([counts[self._lanes], counts[self._ended]])
+        # A final row follows the row that its lane stores in this step, if it stores one.
+        numbers[stored:] += np.isin(self._ended, self._lanes)
+        final = np.arange(len(numbers)) >= stored
+        return [
+            (at, start - int(numbers[at]), stop - int(numbers[at]))
+            for at, start, stop in self._plans[number].windows_of(numbers, final).tolist()
+        ]
 
-    # ---- which rows ------------------------------------------------------------------------------------------------
+    def _selected(self, selected: Chosen, number: int, rule: ChosenWindows) -> list[tuple[int, int, int]]:
+        masks = [selected.rows[number][self._lanes], selected.finals[number][self._ended]]
+        return [(at, 1 - rule.reach, 1 - rule.skip) for at in np.flatnonzero(np.concatenate(masks)).tolist()]
 
-    def _of_append(self, number: int, rule: Rule, lane: int, row: Row) -> list[list[Row]]:
-        if isinstance(rule, WholeEpisodes):
-            return []
-        held = self._lanes[number][lane]
-        rows = held.gone + len(held.rows) + 1
-        if isinstance(rule, ChosenWindows):
-            return [_cut(held, [row], _chosen(rule, rows))] if self._chosen.rows[number][lane] else []
-        start = rows - rule.length - rule.lookahead
-        if start < 0 or start % rule.stride:
-            return []
-        return [_cut(held, [row], (start, rows))]
-
-    def _of_end(self, number: int, rule: Rule, lane: int, final: Row) -> list[list[Row]]:
-        held = self._lanes[number][lane]
-        new = [row for each, row in self._new if each == lane]
-        transitions = held.gone + len(held.rows) + len(new)
-        if isinstance(rule, WholeEpisodes):
-            due = [(0, transitions + 1)] if transitions < rule.length else []
-        elif isinstance(rule, ChosenWindows):
-            due = [_chosen(rule, transitions + 1)] if self._chosen.finals[number][lane] else []
-        elif _continues(rule):
-            start = transitions + 1 - rule.length
-            due = (
-                [(start, transitions + 1)]
-                if rule.length > 1 and start >= 0 and start % rule.stride == 0
-                else []
-            )
-        else:
-            due = _due_at_end(rule, transitions)
-        return [_cut(held, [*new, final], window) for window in due]
+    def _rows_of(self, at: int, start: int, stop: int) -> list[Row]:
+        stored = len(self._lanes)
+        lane = int(self._lanes[at] if at < stored else self._ended[at - stored])
+        rows = [*self._newest[lane]]
+        if at >= stored:
+            rows += [row for row, each in zip(self._rows, self._lanes.tolist(), strict=False) if each == lane]
+        rows.append(self._rows[at])
+        last = len(rows) - 1
+        return rows[last + start : last + stop]
 
     # ---- the functions ---------------------------------------------------------------------------------------------
 
@@ -174,29 +155,3 @@ class ItemPriorities:
                 "nothing was stored"
             ) from error
         return priority
-
-
-def _flat(groups: Iterable[Iterable[list[Row]]]) -> list[list[Row]]:
-    return [rows for group in groups for rows in group]
-
-
-def _continues(rule: Rule) -> bool:
-    return isinstance(rule, ItemRule) and rule.end is EndOfEpisode.CONTINUE
-
-
-def _chosen(rule: ChosenWindows, rows: int) -> Window:
-    """The window that is chosen when an episode has so many rows."""
-    return rows - rule.reach, rows - rule.skip
-
-
-def _due_at_end(rule: ItemRule, transitions: int) -> list[Window]:
-    """Returns the windows that remain to be made when an episode of this length ends with its final row."""
-    rows = transitions + 1
-    whole = windows(transitions if rule.length == 1 else rows, rule.length, rule.stride, rule.end)
-    made = regular_windows(max(0, transitions), rule.length + rule.lookahead, rule.stride)
-    return [(start, min(start + real + rule.lookahead, rows)) for start, real, _ in whole[made:]]
-
-
-def _cut(held: _Lane, new: Sequence[Row], window: Window) -> list[Row]:
-    start, stop = (each - held.gone for each in window)
-    return [*held.rows, *new][start:stop]

@@ -59,7 +59,7 @@ class LaneRecorder:
         count = lanes or 1
         self.columns = StepColumns(signature, lanes)
         self.states = LaneStates(count, mode)
-        self._dropped = UnusedRows(made_of, count)
+        self._unused = UnusedRows(made_of, count)
         functions = {number: rule.priority for number, rule in enumerate(rules) if callable(rule.priority)}
         self._priorities = ItemPriorities(signature, made_of, functions, count) if functions else None
         self._patterns = self._new_patterns(signature, rules)
@@ -153,7 +153,7 @@ class LaneRecorder:
         # A writer of one lane has no axis of lanes.
         writer.append_checked({name: value[0] for name, value in row.items()} if self._lanes == 1 else row)
         if chosen is not None:
-            self._dropped.chose(chosen, states.calls - states.begin)
+            self._unused.note_selected(chosen, states.calls - states.begin)
         states.calls += 1
         self._counters.steps_written += len(states.open)
 
@@ -178,10 +178,10 @@ class LaneRecorder:
             self._give_priorities(writer, self._priorities, taken, lanes, ended, finals, chosen)
         writer.append_ends(step, idle, ended, finals)
         if self._patterns is not None:
-            self._dropped.chose(chosen, index)
+            self._unused.note_selected(chosen, index)
         self._counters.steps_written += len(idle) - int(np.count_nonzero(idle)) + len(ended)
         if len(ended):
-            self._counters.steps_dropped += self._dropped.end_all(ended, states.rows(ended) + 1)
+            self._counters.steps_dropped += self._unused.end(ended, states.rows(ended) + 1)
             self._counters.episodes += len(ended)
         states.stepped(ended)
         if self._priorities is not None:
@@ -233,7 +233,7 @@ class LaneRecorder:
             name: finals[name] if name in finals else columns.zeros(name, len(ended))
             for name in columns.specs
         }
-        writer.give_priorities(priorities.of_step(step, lanes.tolist(), ended.tolist(), whole, chosen))
+        writer.give_priorities(priorities.of_step(step, lanes, ended, whole, chosen))
 
     # ---- ends ------------------------------------------------------------------------------------------------------
 
@@ -251,9 +251,9 @@ class LaneRecorder:
             if self._priorities is not None:
                 self._give_priorities(writer, self._priorities, {}, _NO_LANES, unfinished, finals, chosen)
             writer.end_lanes(unfinished, finals)
-            self._dropped.chose(chosen, index)
+            self._unused.note_selected(chosen, index)
             self._counters.steps_written += len(unfinished)
-        dropped = self._dropped.end_all(unfinished, states.rows(unfinished))
+        dropped = self._unused.end(unfinished, states.rows(unfinished))
         return self._close(writer, lanes, unfinished, dropped)
 
     def drop(self, writer: WriterLike, lanes: NDArray[np.int64]) -> int:
@@ -261,8 +261,7 @@ class LaneRecorder:
         unfinished = self._unfinished(lanes)
         if len(unfinished):
             writer.drop_open_lanes(unfinished)
-        rows = self.states.rows(unfinished).tolist()
-        dropped = sum(map(self._dropped.abandon, unfinished.tolist(), rows))
+        dropped = self._unused.abandon(unfinished, self.states.rows(unfinished))
         return self._close(writer, lanes, unfinished, dropped)
 
     def _unfinished(self, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -276,8 +275,8 @@ class LaneRecorder:
     ) -> int:
         writer.end_streams(lanes)
         if self._priorities is not None:
-            self._priorities.forget(lanes.tolist())
-        dropped += sum(map(self._dropped.end_stream, lanes.tolist()))
+            self._priorities.forget(lanes)
+        dropped += self._unused.end_streams(lanes)
         self._counters.steps_dropped += dropped
         self._counters.episodes += len(unfinished)
         self.states.close(lanes)

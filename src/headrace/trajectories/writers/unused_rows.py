@@ -1,4 +1,4 @@
-"""How many rows end in no item of any rule: what a step writer reports as dropped."""
+"""Counts rows that are in no item of any rule: the dropped steps of a step writer."""
 
 # Rules: trajectories P2
 
@@ -11,139 +11,149 @@ from numpy.typing import NDArray
 
 from headrace.ends import EndOfEpisode
 from headrace.replay.intake.chosen import Chosen
-from headrace.tables.description.rules import ChosenWindows, ItemRule, Rule, WholeEpisodes
-from headrace.trajectories.windows import regular_windows, rows_in_no_window, windows
-from headrace.trajectories.writers.chosen_rows import ChosenRows
+from headrace.tables.description.rules import ChosenWindows, ItemRule, Rule
+from headrace.tables.items.layout import CONTINUE
+from headrace.tables.windows.plan import WindowPlan
 
-CONTINUE = EndOfEpisode.CONTINUE
 _KEEPS_THE_END = (EndOfEpisode.PAD, EndOfEpisode.TRUNCATE, EndOfEpisode.TILE)
 
 
 class UnusedRows:
-    """Counts, when an episode ends, the rows that are in no item.
+    """Counts, when an episode ends, its rows that are in no item.
 
     Where one rule keeps every row, as most do, there is nothing to count.
 
     Args:
         rules: of the writer.
-        lanes: how many.
+        lanes: number of lanes.
     """
 
     def __init__(self, rules: Sequence[Rule], lanes: int) -> None:
-        self._rules = [rule for rule in rules if not _continues(rule) and not isinstance(rule, ChosenWindows)]
-        self._streams = [
-            [
-                _Stream(rule.length, rule.stride)
-                for rule in rules
-                if isinstance(rule, ItemRule) and _continues(rule)
-            ]
-            for _ in range(lanes)
-        ]
-        # Of rows that are in no item yet, but may come into one, where they stand in each stream.
-        self._undecided = [np.zeros((len(streams), 0), np.int64) for streams in self._streams]
-        self._keeps_all = any(_keeps_all(rule) for rule in self._rules)
+        found = [rule for rule in rules if not isinstance(rule, ChosenWindows)]
+        self._keeps_all = any(map(_keeps_all, found))
+        self._plans = [WindowPlan(rule.cut) for rule in found]
+        # Rows of each stream so far, 0 for rules within episodes.
+        self._counts = np.zeros((len(found), lanes), np.int64)
+        # Rows of earlier episodes that a window of a stream may still hold: whether they are in an item already.
+        self._open = [np.zeros(0, np.bool_) for _ in range(lanes)]
+        has_patterns = len(found) < len(rules) and not self._keeps_all
+        self._selected = SelectedRows(rules, lanes) if has_patterns else None
         # Rules of one row have no item of a final row, and it is not missed.
-        has_patterns = any(isinstance(rule, ChosenWindows) for rule in rules)
-        self._chosen = ChosenRows(rules, lanes) if has_patterns and not self._keeps_all else None
         self._counts_finals = not all(_is_of_one_row(rule) for rule in rules)
 
-    def chose(self, chosen: Chosen, index: NDArray[np.int64]) -> None:
-        """Patterns made these items; see `ChosenRows.note`."""
-        if self._chosen is not None:
-            self._chosen.note(chosen, index)
+    def note_selected(self, selected: Chosen, newest: NDArray[np.int64]) -> None:
+        """Notes the items of patterns; see `SelectedRows.note`."""
+        if self._selected is not None:
+            self._selected.note(selected, newest)
 
-    def end_all(self, lanes: NDArray[np.int64], transitions: NDArray[np.int64]) -> int:
-        """`end` of several lanes."""
+    def end(self, lanes: NDArray[np.int64], transitions: NDArray[np.int64]) -> int:
+        """Returns how many rows are dropped for certain when the episodes of these lanes end with final rows."""
         if self._keeps_all:
             return 0
-        return sum(map(self.end, lanes.tolist(), transitions.tolist()))
+        return sum(map(self._end, lanes.tolist(), transitions.tolist()))
 
-    def end(self, lane: int, transitions: int) -> int:
-        """An episode ended with its final row; returns how many of its rows are dropped for certain."""
-        if self._keeps_all:
-            return 0
-        rows = transitions + 1 if self._counts_finals else transitions
-        if len(self._rules) == 1 and not self._streams[lane] and self._chosen is None:
-            return _in_no_item(self._rules[0], transitions, rows)
-        free = self._free(lane, rows)
-        for rule in self._rules:
-            for start, stop in _windows(rule, transitions, rows):
-                free[start:stop] = False
-        return self._leave_to_streams(lane, free, transitions)
+    def _end(self, lane: int, transitions: int) -> int:
+        final = np.zeros(transitions + 1, np.bool_)
+        final[-1] = True
+        return self._count(lane, final)
 
-    def _free(self, lane: int, rows: int) -> NDArray[np.bool_]:
-        """The rows of an episode that is over which no pattern has in an item."""
-        return np.ones(rows, np.bool_) if self._chosen is None else ~self._chosen.take(lane, rows)
-
-    def _leave_to_streams(self, lane: int, free: NDArray[np.bool_], transitions: int) -> int:
-        streams = self._streams[lane]
-        if not streams:
-            return int(free.sum())
-        places = np.stack([stream.extend(len(free), transitions) for stream in streams])[:, free]
-        places = np.concatenate([self._undecided[lane], places], axis=1)
-        covered = np.any([stream.covers(row) for stream, row in zip(streams, places, strict=True)], axis=0)
-        places = places[:, ~covered]
-        is_open = np.any(
-            [row >= stream.open_from for stream, row in zip(streams, places, strict=True)], axis=0
+    def abandon(self, lanes: NDArray[np.int64], transitions: NDArray[np.int64]) -> int:
+        """Returns how many rows are dropped for certain when nothing more is made of the episodes of these lanes."""
+        return sum(
+            self._count(lane, np.zeros(rows, np.bool_))
+            for lane, rows in zip(lanes.tolist(), transitions.tolist(), strict=True)
         )
-        self._undecided[lane] = places[:, is_open]
-        return int(np.count_nonzero(~is_open))
 
-    def abandon(self, lane: int, transitions: int) -> int:
-        """The current episode ends here and nothing more is made of it; returns how many of its rows are in no item."""
-        free = self._free(lane, transitions)
-        for rule in self._rules:
-            if isinstance(rule, ItemRule):
-                kept = rule.length + rule.lookahead
-                for window in range(regular_windows(transitions, kept, rule.stride)):
-                    free[window * rule.stride : window * rule.stride + kept] = False
-        return self._leave_to_streams(lane, free, transitions)
+    def _count(self, lane: int, final: NDArray[np.bool_]) -> int:
+        """Counts the dropped rows of an episode; `final` is bool[rows]."""
+        rows, before = len(final), self._open[lane]
+        used = np.concatenate([before, np.zeros(rows, np.bool_)])
+        if self._selected is not None:
+            used[len(before) :] = self._selected.take(lane, rows)
+        used[-1] |= final[-1] and not self._counts_finals
+        still_open = 0
+        for plan, counts in zip(self._plans, self._counts, strict=True):
+            count = int(counts[lane])
+            _, starts, stops = plan.windows_of(np.arange(count, count + rows), final).T
+            _mark(used, starts - count + len(before), stops - count + len(before))
+            if plan.end == CONTINUE:
+                # No window of one row begins at a final row (trajectories W6).
+                counts[lane] += rows - int(final[-1] and plan.length == 1)
+                still_open = max(still_open, int(counts[lane]) - plan.stream_start(int(counts[lane])))
+        decided = len(used) - still_open
+        self._open[lane] = used[decided:]
+        return int(np.count_nonzero(~used[:decided]))
 
-    def end_stream(self, lane: int) -> int:
-        """Drops the rows kept for windows across episodes; returns their number."""
-        dropped = self._undecided[lane].shape[1]
-        self._undecided[lane] = self._undecided[lane][:, :0]
-        for stream in self._streams[lane]:
-            stream.count = 0
+    def end_streams(self, lanes: NDArray[np.int64]) -> int:
+        """Returns how many rows are dropped because no window crosses this point in these lanes."""
+        self._counts[:, lanes] = 0
+        dropped = 0
+        for lane in lanes.tolist():
+            dropped += int(np.count_nonzero(~self._open[lane]))
+            self._open[lane] = self._open[lane][:0]
         return dropped
 
 
-class _Stream:
-    """Which rows of one lane's stream are in windows of a rule."""
+class SelectedRows:
+    """The rows of unfinished episodes that are in items of patterns.
 
-    def __init__(self, length: int, stride: int) -> None:
-        self._length, self._stride = length, stride
-        self.count = 0
+    A step up at the first row of each window, and a step down behind its last.
 
-    def extend(self, rows: int, transitions: int) -> NDArray[np.int64]:
-        """An episode of so many rows joins the stream; returns where they stand, -1 for a final row that counts not."""
-        joining = min(rows, transitions) if self._length == 1 else rows
-        places = np.full(rows, -1, np.int64)
-        places[:joining] = np.arange(self.count, self.count + joining)
-        self.count += joining
-        return places
+    Args:
+        rules: of the writer; the others are left out.
+        lanes: number of lanes.
+    """
 
-    @property
-    def open_from(self) -> int:
-        """The first row that a window to come may hold."""
-        return regular_windows(self.count, self._length, self._stride) * self._stride
+    def __init__(self, rules: Sequence[Rule], lanes: int) -> None:
+        self._rules = {number: rule for number, rule in enumerate(rules) if isinstance(rule, ChosenWindows)}
+        self._steps = np.zeros((lanes, 64), np.int32)
+        # Number of entries of each lane that may be other than 0.
+        self._used = np.zeros(lanes, np.int64)
 
-    def covers(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        # The last window that begins at or before a row, among those that there are.
-        last = self.open_from - self._stride
-        begin = np.minimum(rows // self._stride * self._stride, last)
-        covered: NDArray[np.bool_] = (rows >= 0) & (begin >= 0) & (rows < begin + self._length)
-        return covered
+    def note(self, selected: Chosen, newest: NDArray[np.int64]) -> None:
+        """Notes windows that became items.
+
+        Args:
+            selected: the lanes.
+            newest: int64[lanes], the number in its episode of the newest row that is not a final row.
+        """
+        for masks, last in ((selected.rows, newest), (selected.finals, newest + 1)):
+            for number, mask in masks.items():
+                lanes = np.flatnonzero(mask)
+                if len(lanes):
+                    self._add(lanes, last[lanes] + 1, self._rules[number])
+
+    def _add(self, lanes: NDArray[np.int64], rows: NDArray[np.int64], rule: ChosenWindows) -> None:
+        stops = rows - rule.skip
+        width = self._steps.shape[1]
+        if stops.max() >= width:
+            grown = np.zeros((len(self._steps), 2 * int(stops.max())), np.int32)
+            grown[:, :width] = self._steps
+            self._steps = grown
+        self._steps[lanes, stops - rule.length] += 1
+        self._steps[lanes, stops] -= 1
+        self._used[lanes] = np.maximum(self._used[lanes], stops + 1)
+
+    def take(self, lane: int, rows: int) -> NDArray[np.bool_]:
+        """Returns whether each of the first `rows` rows of a lane's episode is in an item; the next episode begins."""
+        # After a long episode the lane has a long row: only the entries of this episode are looked at.
+        steps = self._steps[lane, : self._used[lane]]
+        found = np.zeros(rows, np.bool_)
+        known = min(rows, len(steps))
+        found[:known] = np.cumsum(steps[:known]) > 0
+        steps[:] = 0
+        self._used[lane] = 0
+        return found
 
 
-def _continues(rule: Rule) -> bool:
-    return isinstance(rule, ItemRule) and rule.end is CONTINUE
+def _mark(used: NDArray[np.bool_], starts: NDArray[np.int64], stops: NDArray[np.int64]) -> None:
+    """Marks the rows of windows."""
+    steps = np.bincount(starts, minlength=len(used) + 1) - np.bincount(stops, minlength=len(used) + 1)
+    used |= np.cumsum(steps[:-1]) > 0
 
 
 def _is_of_one_row(rule: Rule) -> bool:
-    if isinstance(rule, ChosenWindows):
-        return rule.length == 1
-    return isinstance(rule, ItemRule) and rule.length == 1 and not rule.lookahead
+    return rule.length == 1 and not (isinstance(rule, ItemRule) and rule.lookahead)
 
 
 def _keeps_all(rule: Rule) -> bool:
@@ -152,26 +162,3 @@ def _keeps_all(rule: Rule) -> bool:
     if rule.length == 1:
         return rule.stride == 1 and rule.lookahead > 0
     return rule.end in _KEEPS_THE_END and rule.stride <= rule.length
-
-
-def _in_no_item(rule: Rule, transitions: int, rows: int) -> int:
-    if isinstance(rule, ItemRule) and not rule.lookahead:
-        return rows_in_no_window(
-            transitions if rule.length == 1 else rows, rule.length, rule.stride, rule.end
-        )
-    free = np.ones(rows, np.bool_)
-    for start, stop in _windows(rule, transitions, rows):
-        free[start:stop] = False
-    return int(free.sum())
-
-
-def _windows(rule: Rule, transitions: int, rows: int) -> list[tuple[int, int]]:
-    """First row and the one after the last of each item of a whole episode, the rows that it only keeps included."""
-    if isinstance(rule, WholeEpisodes):
-        return [(0, rows)] if rows <= rule.length else []
-    assert isinstance(rule, ItemRule), "chosen windows are noted, not cut"
-    count = transitions if rule.length == 1 else rows
-    return [
-        (start, min(start + real + rule.lookahead, rows))
-        for start, real, _ in windows(count, rule.length, rule.stride, rule.end)
-    ]
