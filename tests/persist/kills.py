@@ -30,7 +30,7 @@ from headrace.store.pages.recovery import PageRecovery
 from headrace.tables.description import selectors
 from headrace.tables.items.items import Items
 from headrace.tables.items.layout import LIVE, REAL
-from headrace.tables.items.recovery import pin_items
+from headrace.tables.items.passes import pin_items
 
 PACKAGE = str(Path(hr.__file__).parent)
 SIGNATURE = hr.Signature.like({"observation": np.zeros(2), "reward": 0})

@@ -246,7 +246,7 @@ def test_c3_pending_items_stay_pending(refuse):
         assert counts.pending_inserts == writer.pending > 0
         end()
         with core_of(replay).lock:
-            live.settle()
+            live.apply_pending()
         replay.sample("t", 1000)
         assert (len(replay.table("t")), writer.pending) == (2000, 0)
         assert stored(replay) == list(range(2000))

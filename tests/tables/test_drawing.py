@@ -10,6 +10,7 @@ from headrace.replay.public import core_of
 from headrace.tables.item_ring import ItemRing
 from headrace.tables.items import drawing
 from headrace.tables.items.layout import ROW, SIZE, SLOT, TIMES
+from headrace.tables.new_items import NewItems
 
 SAMPLERS = [
     hr.selectors.Uniform(),
@@ -75,10 +76,10 @@ def test_many_items_at_once_are_what_they_are_one_by_one(remover):
         for replay in (many, single):
             for row in rows:
                 core_of(replay).store.pins.pin_rows(row, 1, 0, 1)
-        ring_of(many).insert(first_key, rows, windows, priorities)
+        new = NewItems(first_key, rows, windows, priorities)
+        ring_of(many).insert(new)
         for number in range(700):
-            one = slice(number, number + 1)
-            ring_of(single).insert(first_key + number, rows[one], windows, priorities[one])
+            ring_of(single).insert(new.after(number).until(1))
         left, gone = (table.deletes - count for table, count in zip(tables, before, strict=True))
         assert left == gone == 600
         assert contents(many) == contents(single)
@@ -101,4 +102,4 @@ def test_an_insertion_needs_a_window_and_a_priority_for_each_item_or_one_for_all
         one, two = np.array([[1, 0, 0]], np.uint32), np.array([[1, 0, 0]] * 2, np.uint32)
         for windows, priorities in ((two, np.ones(1)), (one, np.ones(2)), (one, np.ones(0))):
             with pytest.raises(ValueError, match="expected 1 or 3 windows and priorities"):
-                ring.insert(1 << 60, np.arange(3), windows, priorities)
+                ring.insert(NewItems(1 << 60, np.arange(3), windows, priorities))

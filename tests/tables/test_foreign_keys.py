@@ -19,7 +19,8 @@ from headrace.tables.description.selectors import (
 )
 from headrace.tables.indexes.key_index import KeyIndex
 from headrace.tables.items.layout import FLAGS, HAS_KEY_INDEX
-from headrace.tables.pending import NewItems, Pending
+from headrace.tables.new_items import NewItems
+from headrace.tables.pending import Pending
 
 SIGNATURE = hr.Signature.like({"n": np.int64(0)})
 WINDOW = np.array([[1, 0, 0]], np.uint32)
@@ -100,8 +101,8 @@ class Clients:
         with self.core.lock:
             self.core.store.pins.pin_pages(rows // self.core.store.arrays.page_rows, 1)
             priorities = np.array([priority])
-            new = NewItems(0, rows, WINDOW, priorities, self.pending, keys=np.array(keys, np.uint64))
-            self.live.offer(new)
+            new = NewItems(0, rows, WINDOW, priorities, np.array(keys, np.uint64))
+            self.live.offer(new, self.pending)
         self.inserted(zip(keys, numbers, strict=True), priority)
 
     def create(self, priority=1.0):
@@ -266,10 +267,9 @@ def test_keys_that_are_there_are_refused():
     clients.commit([3, 2])
     pins = clients.core.store.arrays.pages.copy()
     for keys in ([2], [5, 3], [1, 1], [4, 4]):
+        new = NewItems(0, np.array([0] * len(keys)), WINDOW, np.ones(1), np.array(keys, np.uint64))
         with pytest.raises(ValueError, match="keys: expected keys of no item, each once"):
-            clients.live.ring.insert(
-                0, np.array([0] * len(keys)), WINDOW, np.ones(1), np.array(keys, np.uint64)
-            )
+            clients.live.ring.insert(new)
     assert (clients.core.store.arrays.pages == pins).all()
     clients.check()
     clients.close()

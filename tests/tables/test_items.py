@@ -11,9 +11,7 @@ from headrace.store.pages.pinning import Pins
 from headrace.store.window import Window
 from headrace.tables.description.selectors import Fifo, MaxHeap, MinHeap, Prioritized, Uniform
 from headrace.tables.item_memory import found_items, new_items, shape_for, with_selectors
-from headrace.tables.item_ring import NO_KEYS
-from headrace.tables.items import changing, compaction, drawing, inserting, journal
-from headrace.tables.items.counting import count_rows
+from headrace.tables.items import changing, compaction, drawing, inserting, journal, passes
 from headrace.tables.items.items import Items, weight
 from headrace.tables.items.layout import (
     ACTIVE,
@@ -29,9 +27,12 @@ from headrace.tables.items.layout import (
     TOLD_WORDS,
     TOUCHES,
 )
+from headrace.tables.items.passes import count_rows
 
 ROWS = 50
 SELECTORS = [(Uniform(), Fifo()), (Prioritized(0.5), MinHeap()), (MaxHeap(), Prioritized())]
+
+NO_KEYS = np.zeros(0, np.uint64)
 
 
 def new_store():
@@ -99,7 +100,7 @@ class Ring:
     def check(self):
         arrays = self.arrays
         slots = np.full(len(self.model), -1)
-        compaction.live_slots(self.items, slots)
+        passes.live_slots(self.items, slots)
         assert arrays.ring[LIVE] == len(self.model)
         assert arrays.keys[slots].tolist() == [key for key, *_ in self.model]
         assert arrays.rows[slots].tolist() == [row for _, row, *_ in self.model]
@@ -183,7 +184,7 @@ def test_the_journal_undoes_what_was_done_since_it_began(ring, data):
     keys = data.draw(some_keys(ring))
     changing.update(ring.items, np.array(keys, np.uint64), np.arange(len(keys), dtype=np.float64))
     slots = np.empty(len(ring.model), np.int64)
-    compaction.live_slots(ring.items, slots)
+    passes.live_slots(ring.items, slots)
     integers = np.empty((4, len(slots)), np.int64)
     integers[SLOT] = slots
     drawing.take(ring.items, 0, len(slots), np.empty(len(slots), np.uint64), integers, np.empty(len(slots)))
@@ -300,7 +301,7 @@ def test_kernels_refuse_arrays_that_do_not_fit():
     with pytest.raises(ValueError, match="slots: expected 2 or more, got 1"):
         changing.find_keys(ring.items, keys, np.zeros(1, np.int64))
     with pytest.raises(ValueError, match="slots: expected 2, got 1"):
-        compaction.live_slots(ring.items, np.zeros(1, np.int64))
+        passes.live_slots(ring.items, np.zeros(1, np.int64))
     with pytest.raises(ValueError, match="windows: expected 1 or 3, got 2"):
         changing.unpin_items(ring.pins, np.zeros(3, np.int64), np.ones((2, 3), np.uint32))
 

@@ -16,11 +16,13 @@ from headrace.store.pages.pinning import Pins
 from headrace.store.pages.ranges import flags_of_pages
 from headrace.store.pages.recovery import EMPTY_PAGE, PageRecovery
 from headrace.store.window import Window
+from headrace.tables.items.found_rows import pin_found, remove_broken
 from headrace.tables.items.items import Items
 from headrace.tables.items.layout import DEAD, FIRST, RECORD_ROW, SPAN
-from headrace.tables.items.recovery import first_wrong, pin_found, pin_items, remove_broken
+from headrace.tables.items.passes import pin_items
+from headrace.tables.items.recovery import first_wrong
 
-# Over several pages and round the end of the ring, in more than two blocks of `recovery._pin_found`.
+# Over several pages and round the end of the ring, in more than two blocks of `found_rows._pin_found`.
 ITEMS = 2500
 
 

@@ -15,6 +15,7 @@ from headrace.errors import CheckpointError
 from headrace.store.pages.recovery import PageRecovery
 from headrace.store.store import Store
 from headrace.tables.items.compaction import reindex
+from headrace.tables.items.found_rows import pin_found
 from headrace.tables.items.items import Items
 from headrace.tables.items.layout import (
     BAD_PRIORITY,
@@ -33,7 +34,7 @@ from headrace.tables.items.layout import (
     UNIQUE,
     ItemArrays,
 )
-from headrace.tables.items.recovery import first_wrong, is_window, pin_found
+from headrace.tables.items.recovery import first_wrong, is_window
 
 Where = Callable[[str, int], str]
 """Tells in which file, and where in it, an entry of an array of items stands."""

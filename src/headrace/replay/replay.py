@@ -30,7 +30,6 @@ from headrace.tables.distribution import SkippedKeys
 from headrace.tables.item_memory import ItemMemory
 from headrace.tables.item_ring import ItemRing
 from headrace.tables.item_state import ItemState
-from headrace.tables.items.changing import unpin_items
 from headrace.tables.live_table import LiveTable
 
 _REMEDY = (
@@ -281,7 +280,9 @@ class ReplayCore:
         """
         with self.lock:
             tables = self._tables.values()
-            return not any(live.has_waiting for live in tables) and any(live.gives_room for live in tables)
+            return not any(live.has_waiting for live in tables) and any(
+                live.can_free_space for live in tables
+            )
 
     # ---- checkpoints -----------------------------------------------------------------------------------------------
 
@@ -291,10 +292,10 @@ class ReplayCore:
         Args:
             held: is to hold the pages in use, and has a copy of their words then.
         """
-        rooms = {name: live.ring.room_for_copy() for name, live in self._tables.items()}
+        buffers = {name: live.ring.buffers_for_copy() for name, live in self._tables.items()}
         with self.lock:
             self.check_open()
-            tables = [live.copy(rooms[name]) for name, live in self._tables.items()]
+            tables = [live.copy(buffers[name]) for name, live in self._tables.items()]
             held.hold_all()
             return ReplayState(
                 self.signature,
@@ -383,8 +384,7 @@ class ReplayCore:
     def _end_waits(self) -> None:
         for live in self._tables.values():
             live.fail(Closed("the replay is closed"))
-            for new in live.refuse_pending():
-                unpin_items(self.store.pins, new.rows, new.windows)
+            live.refuse_pending()
 
     def _let_go(self) -> None:
         if self._disk is None:

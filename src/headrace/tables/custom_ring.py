@@ -1,7 +1,7 @@
 """Items with a selector that is written in plain Python: each goes in, is chosen and goes out one by one.
 
-The items lie in the same arrays and the same kernels change them. The difference is the chooser: a kernel may serve one
-role, and a user's index the other. Tables without such a selector know nothing of this.
+The items lie in the same arrays, and the same kernels change them. Only the choice differs: a kernel may serve one
+role, and a user's index the other.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from headrace.errors import StoreFull
 from headrace.store.store import Store
 from headrace.tables.custom_index import CheckedIndex
 from headrace.tables.description.selectors import AnySelector, CustomSelector, Selector
+from headrace.tables.draw import Draw
 from headrace.tables.item_memory import ItemMemory
-from headrace.tables.item_ring import NO_KEYS, ItemRing
+from headrace.tables.item_ring import ItemRing
 from headrace.tables.items import changing, drawing, inserting
-from headrace.tables.items.layout import CUSTOM, LIVE, MAX_SIZE, PRIORITY, PROBABILITY, SLOT, TIMES
+from headrace.tables.items.layout import CUSTOM, LIVE, MAX_SIZE, SLOT, TIMES
+from headrace.tables.new_items import NewItems
 
-# The kernel that inserts never takes a victim here.
+# The kernel that inserts never removes an item here.
 _NO_LIMIT = sys.maxsize
 
 
@@ -39,14 +41,14 @@ def new_ring(
     random: np.random.Generator,
     loaded: ItemMemory | None = None,
 ) -> ItemRing:
-    """The ring for these selectors; see `ItemRing` for the arguments."""
+    """Returns the ring for these selectors; see `ItemRing` for the arguments."""
     if isinstance(sampler, CustomSelector) or isinstance(remover, CustomSelector):
         return CustomRing(store, max_size, sampler, remover, random, loaded)
     return ItemRing(store, max_size, sampler, remover, random, loaded)
 
 
 class CustomRing(ItemRing):
-    """An `ItemRing` one or both of whose selectors are a user's own."""
+    """An `ItemRing` with one or two selectors of the user's own."""
 
     def __init__(
         self,
@@ -76,50 +78,36 @@ class CustomRing(ItemRing):
 
     # ---- inserting and removing ------------------------------------------------------------------------------------
 
-    def insert(
-        self,
-        first_key: int,
-        rows: NDArray[np.int64],
-        windows: NDArray[np.uint32],
-        priorities: NDArray[np.float64],
-        keys: NDArray[np.uint64] = NO_KEYS,
-    ) -> None:
-        """See `ItemRing.insert`; the remover takes its victim after each item."""
+    def insert(self, new: NewItems) -> None:
+        """See `ItemRing.insert`; the remover takes an item out after each insertion."""
         self.check()
-        if len(keys):
-            self._expect_keys(keys)
+        self._expect_keys(new.keys)
         self._shrink()
-        for number in range(len(rows)):
-            window = windows[number : number + 1] if len(windows) > 1 else windows
-            priority = priorities[number : number + 1] if len(priorities) > 1 else priorities
-            key = int(keys[number]) if len(keys) else first_key + number
-            self._put(key, rows[number : number + 1], window, priority)
+        for number in range(len(new)):
+            self._put(new.after(number).until(1))
             self._shrink()
 
-    def _put(
-        self,
-        key: int,
-        row: NDArray[np.int64],
-        window: NDArray[np.uint32],
-        priority: NDArray[np.float64],
-    ) -> None:
-        # First, so that an item of which an index could not be told is not there.
+    def _put(self, new: NewItems) -> None:
+        """Inserts one item."""
+        key = int(new.keys[0]) if len(new.keys) else new.first_key
+        # The indexes first: if one raises, the item was not inserted.
         for index in self._indexes:
-            index.insert(int(key), float(priority[0]))
+            index.insert(key, float(new.priorities[0]))
         done = 0
         while not done:
-            done, stopped = inserting.insert(self.items, key, NO_KEYS, row, window.reshape(-1), priority)
+            done, stopped = inserting.insert(
+                self.items, key, new.keys[:0], new.rows, new.windows.reshape(-1), new.priorities
+            )
             try:
                 self._remove_obstacle(stopped)
             except StoreFull:
-                self._forget([int(key)])
+                self._forget([key])
                 raise
 
     def _shrink(self) -> None:
-        """Let the remover take items until there are no more than `max_size`."""
+        """Lets the remover take items out until there are at most `max_size`."""
         while self.arrays.ring[LIVE] > self.max_size:
-            slot = self._victim()
-            self._take_out(np.array([slot]))
+            self._take_out(np.array([self._victim()]))
 
     def _victim(self) -> int:
         if self._remover_index is not None:
@@ -129,7 +117,7 @@ class CustomRing(ItemRing):
         return slot
 
     def _take_out(self, slots: NDArray[np.int64]) -> None:
-        # First, so that items of which an index could not be told are still there.
+        # The indexes first: if one raises, the items were not removed.
         self._forget(self.arrays.keys[slots].tolist())
         changing.remove(self.items, slots)
 
@@ -151,13 +139,13 @@ class CustomRing(ItemRing):
         """See `ItemRing.remove`."""
         self.check()
         slots = self._found_slots(keys)
-        slots = slots[np.sort(np.unique(self.arrays.keys[slots], return_index=True)[1])]
+        slots = slots[np.sort(np.unique(slots, return_index=True)[1])]
         self._take_out(slots)
         self._close_holes()
         return len(slots)
 
     def clear(self) -> None:
-        """See `ItemRing.clear`; new indexes take the place of those there were."""
+        """See `ItemRing.clear`; new indexes replace the present ones."""
         for index in self._indexes:
             index.check_uncalled()
         sampler, remover = map(_index_of, self._customs)
@@ -165,7 +153,7 @@ class CustomRing(ItemRing):
         self._use_indexes(sampler, remover)
 
     def update(self, keys: NDArray[np.uint64], priorities: NDArray[np.float64]) -> int:
-        """See `ItemRing.update`; an index is told of every entry, in order."""
+        """See `ItemRing.update`; an index gets every entry, in order."""
         self.check()
         applied = super().update(keys, priorities)
         if applied > 0:
@@ -177,76 +165,46 @@ class CustomRing(ItemRing):
 
     # ---- drawing ---------------------------------------------------------------------------------------------------
 
-    def draw(
-        self,
-        keys: NDArray[np.uint64],
-        integers: NDArray[np.int64],
-        floats: NDArray[np.float64],
-        max_times: int,
-    ) -> NDArray[np.uint32]:
+    def draw(self, draw: Draw, max_times: int) -> None:
         """See `ItemRing.draw`."""
         self.check()
         if self._sampler_index is None:
-            drawn = super().draw(keys, integers, floats, max_times)
-            self._forget_spent(keys, integers, max_times)
-            return drawn
-        if max_times:
-            return self._draw_one_by_one(self._sampler_index, keys, integers, floats, max_times)
-        self._choose(self._sampler_index, 0, len(keys), integers, floats)
-        drawing.take(self.items, 0, len(keys), keys, integers, floats[PRIORITY])
-        return self._windows_of(integers[SLOT])
+            super().draw(draw, max_times)
+            self._forget_spent(draw, max_times)
+        elif max_times:
+            self._draw_one_by_one(self._sampler_index, draw, max_times)
+        else:
+            self._choose(self._sampler_index, draw, 0, len(draw))
+            self._fill_windows(draw)
 
-    def draw_distinct(
-        self,
-        keys: NDArray[np.uint64],
-        integers: NDArray[np.int64],
-        floats: NDArray[np.float64],
-        max_times: int,
-    ) -> NDArray[np.uint32]:
+    def draw_distinct(self, draw: Draw, max_times: int) -> None:
         """See `ItemRing.draw_distinct`; the sampler is `Uniform`."""
         self.check()
-        drawn = super().draw_distinct(keys, integers, floats, max_times)
-        self._forget_spent(keys, integers, max_times)
-        return drawn
+        super().draw_distinct(draw, max_times)
+        self._forget_spent(draw, max_times)
 
-    def _forget_spent(self, keys: NDArray[np.uint64], integers: NDArray[np.int64], max_times: int) -> None:
-        """Tell the indexes of the items that left with these draws."""
+    def _forget_spent(self, draw: Draw, max_times: int) -> None:
+        """Removes from the indexes the items that left with these draws."""
         if max_times:
-            self._forget(keys[integers[TIMES] >= max_times].tolist())
+            self._forget(draw.keys[draw.spent(max_times)].tolist())
 
-    def _draw_one_by_one(
-        self,
-        index: CheckedIndex,
-        keys: NDArray[np.uint64],
-        integers: NDArray[np.int64],
-        floats: NDArray[np.float64],
-        max_times: int,
-    ) -> NDArray[np.uint32]:
-        windows = np.zeros((len(keys) if self.has_windows else 0, 3), np.uint32)
-        for place in range(len(keys)):
-            self._choose(index, place, place + 1, integers, floats)
-            drawing.take(self.items, place, place + 1, keys, integers, floats[PRIORITY])
-            slot = integers[SLOT, place : place + 1]
+    def _draw_one_by_one(self, index: CheckedIndex, draw: Draw, max_times: int) -> None:
+        windows = self._new_windows(draw)
+        for number in range(len(draw)):
+            self._choose(index, draw, number, number + 1)
+            slot = draw.integers[SLOT, number : number + 1]
             if len(windows):
-                windows[place] = self.arrays.windows[slot[0]]
-            if integers[TIMES, place] >= max_times:
+                windows[number] = self.arrays.windows[slot[0]]
+            if draw.integers[TIMES, number] >= max_times:
                 self._take_out(slot.copy())
                 self._close_holes()
-        return windows if len(windows) else self.window
 
-    def _choose(
-        self,
-        index: CheckedIndex,
-        start: int,
-        stop: int,
-        integers: NDArray[np.int64],
-        floats: NDArray[np.float64],
-    ) -> None:
+    def _choose(self, index: CheckedIndex, draw: Draw, start: int, stop: int) -> None:
+        """Makes the draws `start:stop`."""
         keys, probabilities = index.choose(stop - start, self._random)
-        integers[SLOT, start:stop] = self._slots_of(keys, index)
-        floats[PROBABILITY, start:stop] = probabilities
-
-    # ---- items by key ----------------------------------------------------------------------------------------------
+        draw.integers[SLOT, start:stop] = self._slots_of(keys, index)
+        draw.probabilities[start:stop] = probabilities
+        drawing.take(self.items, start, stop, draw.keys, draw.integers, draw.priorities)
 
     def _slots_of(self, keys: NDArray[np.uint64], index: CheckedIndex) -> NDArray[np.int64]:
         slots = self._found_slots(keys)

@@ -8,9 +8,8 @@ from numpy.typing import NDArray
 from headrace.statistics import TableDistribution
 from headrace.store.store import Store
 from headrace.tables.item_ring import ItemRing
-from headrace.tables.items.compaction import live_slots
-from headrace.tables.items.counting import count_rows
 from headrace.tables.items.layout import CUSTOM, PRIORITIZED, UNIFORM, ItemArrays
+from headrace.tables.items.passes import count_rows, live_slots
 
 SkippedKeys = tuple[tuple[int, int], ...]
 """Keys that no item was given: in each pair, from the first on and below the second."""

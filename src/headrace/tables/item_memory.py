@@ -68,9 +68,14 @@ class ItemShape(NamedTuple):
 
 
 def shape_for(
-    sampler: Selector, remover: Selector, capacity: int, *, with_windows: bool, with_priorities: bool
+    sampler: Selector,
+    remover: Selector,
+    capacity: int,
+    *,
+    with_windows: bool = False,
+    with_priorities: bool = False,
 ) -> ItemShape:
-    """The shape for these selectors: a heap orders items by priorities, so each has its own."""
+    """Returns the shape for these selectors: a heap orders items by priorities, so each has its own."""
     needs_priorities = HEAP in (sampler.kind, remover.kind)
     return ItemShape(capacity, with_windows, with_priorities or needs_priorities, sampler.kind, remover.kind)
 

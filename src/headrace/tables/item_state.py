@@ -59,7 +59,7 @@ def arrays_by_name(items: ItemArrays) -> dict[str, NDArray[Any]]:
     return {name: array for name, array in zip(PER_ITEM, arrays, strict=True) if len(array)}
 
 
-def room_for_copy(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def buffers_for_copy(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """Arrays as large as those of the items, written once so that filling them costs no page faults."""
     room = {name: np.empty_like(array) for name, array in arrays.items()}
     for name, array in arrays.items():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.tables.description.selectors import Fifo, Lifo, MaxHeap, MinHeap, Prioritized, Uniform
-from headrace.tables.items import compaction
+from headrace.tables.items import passes
 
 SIGNATURE = hr.Signature.like({"n": np.int64(0)})
 
@@ -239,7 +239,7 @@ def test_without_replacement_a_hole_does_not_make_a_list_of_all_items(monkeypatc
     with new_replay(Uniform(replacement=False)) as replay:
         keys = put(replay, [1.0] * 100)
         replay.delete("t", keys[50:60])
-        monkeypatch.setattr(compaction, "live_slots", refuse)
+        monkeypatch.setattr(passes, "live_slots", refuse)
         for count in (1, 7, 90):
             drawn = replay.sample("t", count).info.keys.tolist()
             assert len(set(drawn)) == count

@@ -387,9 +387,9 @@ class Disk:
             if self.store.is_closed:
                 raise Closed("the replay is closed")
             self._points.begin()
-            rooms = {name: ring.room_for_copy() for name, ring in self._rings.items()}
+            buffers = {name: ring.buffers_for_copy() for name, ring in self._rings.items()}
             with self.store.lock:
-                point = self._points.take(self._rings, rooms, self.header)
+                point = self._points.take(self._rings, buffers, self.header)
             for arena in (self.store.arena, self.store.index, self.header.arena):
                 arena.sync()
             self._points.write(point)

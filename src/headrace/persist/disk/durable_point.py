@@ -151,17 +151,17 @@ class DurablePoints:
         self._arena.sync()
 
     def take(
-        self, rings: Mapping[str, DurableRing], rooms: Mapping[str, Any], header: DiskHeader
+        self, rings: Mapping[str, DurableRing], buffers: Mapping[str, Any], header: DiskHeader
     ) -> DurablePoint:
         """The point of this instant, without links. Its pages are retained; the lock must be held.
 
         Args:
             rings: by the names of their tables.
-            rooms: what `room_for_copy` of each made.
+            buffers: by the same names, from `buffers_for_copy`.
             header: of the store.
         """
         self._number += 1
-        tables = {name: ring.copy(rooms[name]) for name, ring in rings.items()}
+        tables = {name: ring.copy(buffers[name]) for name, ring in rings.items()}
         pages, words = self._store.retain_pages()
         return DurablePoint(
             self._number,

@@ -21,9 +21,9 @@ from headrace.store.store import Store
 from headrace.tables.description.table import Table, kernel_selectors
 from headrace.tables.item_memory import ItemMemory, new_items, shape_for
 from headrace.tables.item_state import ItemState, arrays_by_name, finish_items, segments
+from headrace.tables.items.found_rows import remove_broken
 from headrace.tables.items.items import Items
 from headrace.tables.items.layout import FIRST, SPAN
-from headrace.tables.items.recovery import remove_broken
 
 
 def restore_rows(store: Store, point: DurablePoint) -> Pins:

@@ -18,7 +18,8 @@ from headrace.store.block import LaneBlock, Seam, WrittenSteps
 from headrace.store.memory.out_of_space import stored_without_items
 from headrace.tables.description.rules import Rule
 from headrace.tables.items.layout import CHOSEN, CONTINUE, WHOLE
-from headrace.tables.pending import NewItems, Pending
+from headrace.tables.new_items import NewItems
+from headrace.tables.pending import Pending
 from headrace.tables.windows.cutting import Windows
 
 _NOTHING_CHOSEN = Chosen({}, {})
@@ -340,7 +341,7 @@ class Intake:
         self._store.pins.pin_window(start, length, 1)
         key = self._replay.new_keys(1)
         shape = np.array([[length, 0, 0]], np.uint32)
-        live.offer(NewItems(key, np.array([start]), shape, np.array([float(priority)]), self._pending))
+        live.offer(NewItems(key, np.array([start]), shape, np.array([float(priority)])), self._pending)
         return key
 
     def _make_of_step(self, block: LaneBlock, windows: Sequence[RuleWindows]) -> None:
@@ -364,7 +365,7 @@ class Intake:
         if self.made is not None:
             self.made.append((of.number, range(key, key + count)))
         try:
-            of.table.offer(NewItems(key, rows, shapes, of.take_priorities(count), self._pending))
+            of.table.offer(NewItems(key, rows, shapes, of.take_priorities(count)), self._pending)
         except Exception as error:  # Also what a selector or rate limiter of the user's own raises.
             self._refuse(error, count, of.table.inserts - before)
 

@@ -19,6 +19,7 @@ from headrace.replay.waiter import turn
 from headrace.store.gather import Pool
 from headrace.store.layout import MAX_ROWS
 from headrace.store.store import Reader, Store
+from headrace.tables.draw import Draw
 from headrace.tables.items.layout import (
     INVENTED,
     LOOKAHEAD,
@@ -30,7 +31,7 @@ from headrace.tables.items.layout import (
     STREAM,
     TIMES,
 )
-from headrace.tables.live_table import Draw, LiveTable
+from headrace.tables.live_table import LiveTable
 from headrace.views.ahead import count_newest, knows_too_little
 from headrace.views.located import Located
 from headrace.views.sampling import SamplingPlan

@@ -3,6 +3,7 @@ from headrace.store.commit cimport Lanes
 from headrace.tables.windows.cutting cimport Cutter
 from headrace.tables.items.inserting cimport insert_rows
 from headrace.tables.items.items cimport Items
+from headrace.tables.items.layout cimport WINDOW_WORDS
 
 cpdef void commit_ends(
     Lanes lanes, Cutter cutter, GivenBytes final, GivenBytes idle, GivenLongs ended, Int first_final,

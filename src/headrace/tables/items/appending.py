@@ -1,4 +1,4 @@
-"""The way of most steps whose rule is more than "each row is an item": commit, cut and insert in one call."""
+"""Appending of a step in one call: commits it, cuts its windows and inserts the items."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ if not cython.compiled:
     from headrace.store.commit import Lanes
     from headrace.tables.items.inserting import insert_rows
     from headrace.tables.items.items import Items
+    from headrace.tables.items.layout import WINDOW_WORDS
     from headrace.tables.windows.cutting import Cutter
 
 
 def append(items: Items, lanes: Lanes, cutter: Cutter, first_key: Int) -> tuple[int, int]:
-    """Commit one transition of every lane, cut it, and insert the items.
+    """Commits one transition of every lane, cuts its windows, and inserts the items.
 
     Args:
         items: of the table.
@@ -22,7 +23,7 @@ def append(items: Items, lanes: Lanes, cutter: Cutter, first_key: Int) -> tuple[
         first_key: of the first item; the others follow.
 
     Returns:
-        Inserts like `inserting.insert`; the cutter's `total` is how many were to go in.
+        The same as `inserting.insert`; the cutter's `total` is the number of items to insert.
     """
     cutter.begin(lanes.count, 0)
     lanes.take_step()
@@ -70,11 +71,8 @@ def _insert_windows(items: Items, cutter: Cutter, first_key: Int, num_shapes: In
     return insert_rows(
         items,
         first_key,
-        cutter.rows,
-        cutter.total,
-        cutter.shapes,
-        num_shapes,
-        items.uniforms,
-        0,
+        items.keys[:0],
+        cutter.rows[: cutter.total],
+        cutter.shapes[: WINDOW_WORDS * num_shapes],
         cutter.priority,
     )

@@ -19,7 +19,7 @@ if not cython.compiled:
     )
     from headrace.store.layout import AHEAD
     from headrace.store.pages.pinning import Pins
-    from headrace.tables.items.items import Items
+    from headrace.tables.items.items import Items, is_priority
     from headrace.tables.items.layout import (
         DEAD,
         FIRST,
@@ -130,8 +130,7 @@ def _update(items: Items, keys: GivenULongs, priorities: GivenDoubles) -> Int:
 
 def _are_priorities(priorities: GivenDoubles) -> Bool:
     for index in range(priorities.shape[0]):
-        # This comparison is false for NaN, too.
-        if not 0.0 <= priorities[index] <= 1.7976931348623157e308:
+        if not is_priority(priorities[index]):
             return False
     return True
 

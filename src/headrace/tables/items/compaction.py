@@ -5,10 +5,9 @@ from __future__ import annotations
 import cython
 
 if not cython.compiled:
-    from headrace.kernels.kinds import Int, Longs
+    from headrace.kernels.kinds import Int
     from headrace.tables.items.items import Items
     from headrace.tables.items.layout import (
-        DEAD,
         FIRST,
         FLAGS,
         HAS_KEY_INDEX,
@@ -80,21 +79,3 @@ def reindex(items: Items) -> None:
     with cython.nogil:
         items.fill(items.sampler)
         items.fill(items.remover)
-
-
-def live_slots(items: Items, slots: Longs) -> None:
-    """Write the slots of all items, in the order of insertion.
-
-    Args:
-        slots: int64[number of items].
-    """
-    if slots.shape[0] < items.ring[LIVE]:
-        raise ValueError(f"slots: expected {items.ring[LIVE]}, got {slots.shape[0]}")
-    count: Int = 0
-    slot: Int = items.ring[FIRST] - 1
-    with cython.nogil:
-        for _ in range(items.ring[SPAN]):
-            slot = slot + 1 if slot + 1 < items.capacity else 0
-            if items.records[RECORD_WORDS * slot + RECORD_ROW] != DEAD:
-                slots[count] = slot
-                count += 1

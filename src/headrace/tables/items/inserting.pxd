@@ -3,21 +3,15 @@ from headrace.tables.items.drawing cimport choose_one
 from headrace.tables.items.items cimport Items
 from headrace.tables.items.layout cimport *
 
-# See `inserting.insert`; how many went in, and why it stopped. There is one window for all, or one each;
-# all have `priority`, or each its own.
 cdef (Int, Int) insert_rows(
-    Items items, Int first_key, Longs rows, Int count, UInts shapes, Int num_shapes, Doubles priorities, Int num_priorities,
-    double priority,
+    Items items, Int first_key, ULongs keys, Longs rows, UInts shapes, Doubles priorities
 ) noexcept nogil
 cdef (Int, Int) _insert_each(
-    Items items, Int first_key, ULongs keys, Longs rows, Int count, UInts shapes, Int num_shapes, Doubles priorities, Int num_priorities,
-    double priority,
+    Items items, Int first_key, ULongs keys, Longs rows, UInts shapes, Doubles priorities
 ) noexcept nogil
 cdef void _let_leave(Items items, Int place) noexcept nogil
 cdef Int _obstacle(Items items, UInts shapes, Int shape, double priority) noexcept nogil
-cdef bint _is_run(
-    Items items, Int count, UInts shapes, Int num_shapes, Int num_priorities, double priority, Int leaving,
-) noexcept nogil
+cdef bint _is_run(Items items, Int count, UInts shapes, Doubles priorities, Int leaving) noexcept nogil
 cdef void _let_run_leave(Items items, Int leaving) noexcept nogil
-cdef void _append_run(Items items, Int first_key, Longs rows, Int count) noexcept nogil
+cdef void _append_run(Items items, Int first_key, Longs rows) noexcept nogil
 cdef Int _append(Items items, Int key, Int row, UInts shapes, Int shape, double priority) noexcept nogil

@@ -1,4 +1,4 @@
-"""Items go in, a whole batch a call; the remover takes its victims on the way."""
+"""Insertion of items, a batch in each call; the remover takes items out where there are too many."""
 
 from __future__ import annotations
 
@@ -40,18 +40,20 @@ if not cython.compiled:
 def insert(
     items: Items, first_key: Int, keys: ULongs, rows: Longs, shapes: UInts, priorities: Doubles
 ) -> tuple[int, int]:
-    """Insert items; whenever there are too many the remover takes a victim.
+    """Inserts items; whenever there are too many, the remover takes one out.
 
     Args:
         items: of the table.
-        first_key: of the first; the others follow. Above all that were inserted before.
-        keys: uint64[M], in place of that; none of them is there. They rise, too, unless `items` have a key index.
+        first_key: key of the first item; the others follow. It is above all keys that were inserted before.
+        keys: uint64[M], in place of `first_key`; no item has one of them. Unless `items` has a key index, they rise,
+            and are above all keys in the ring. Empty: `first_key` counts.
         rows: int64[M], first rows of the windows.
         shapes: uint32[3 * M], or uint32[3] for all: the windows.
         priorities: float64[M], or float64[1] for all.
 
     Returns:
-        How many went in, and why it stopped: DONE, or what another call needs to go on.
+        The number of items that were inserted, and the reason to stop: DONE, or the obstacle to remove before another
+        call goes on.
     """
     # Rules: replay T5
     count, num_priorities = rows.shape[0], priorities.shape[0]
@@ -62,72 +64,33 @@ def insert(
         )
     if keys.shape[0] not in (0, count):
         raise ValueError(f"expected {count} keys, got {keys.shape[0]}")
-    priority = priorities[0] if num_priorities else 0.0
     with cython.nogil:
-        if keys.shape[0]:
-            stopped = _insert_each(
-                items, 0, keys, rows, count, shapes, num_shapes, priorities, num_priorities, priority
-            )
-        else:
-            stopped = insert_rows(
-                items, first_key, rows, count, shapes, num_shapes, priorities, num_priorities, priority
-            )
+        stopped = insert_rows(items, first_key, keys, rows, shapes, priorities)
     return stopped
 
 
 def insert_rows(
-    items: Items,
-    first_key: Int,
-    rows: Longs,
-    count: Int,
-    shapes: UInts,
-    num_shapes: Int,
-    priorities: Doubles,
-    num_priorities: Int,
-    priority: Float,
+    items: Items, first_key: Int, keys: ULongs, rows: Longs, shapes: UInts, priorities: Doubles
 ) -> tuple[Int, Int]:
-    """`insert` of the first `count` rows.
-
-    Args:
-        num_shapes: 1, if the first shape is that of all.
-        num_priorities: at most 1, if all have the same.
-        priority: that of all, if all have the same.
-    """
+    """Does the same as `insert`, without its checks."""
+    count: Int = rows.shape[0]
     leaving = max(0, items.ring[LIVE] + count - items.told[MAX_SIZE])
-    if _is_run(items, count, shapes, num_shapes, num_priorities, priority, leaving):
+    if keys.shape[0] == 0 and _is_run(items, count, shapes, priorities, leaving):
         _let_run_leave(items, leaving)
-        _append_run(items, first_key, rows, count)
+        _append_run(items, first_key, rows)
         items.told[INSERTED] += count
         return count, DONE
-    return _insert_each(
-        items,
-        first_key,
-        items.keys[:0],
-        rows,
-        count,
-        shapes,
-        num_shapes,
-        priorities,
-        num_priorities,
-        priority,
-    )
+    return _insert_each(items, first_key, keys, rows, shapes, priorities)
 
 
 # ---- one after the other ---------------------------------------------------------------------------------------------
 
 
 def _insert_each(
-    items: Items,
-    first_key: Int,
-    keys: ULongs,
-    rows: Longs,
-    count: Int,
-    shapes: UInts,
-    num_shapes: Int,
-    priorities: Doubles,
-    num_priorities: Int,
-    priority: Float,
+    items: Items, first_key: Int, keys: ULongs, rows: Longs, shapes: UInts, priorities: Doubles
 ) -> tuple[Int, Int]:
+    num_shapes: Int = shapes.shape[0] // WINDOW_WORDS
+    differ: Bool = num_shapes > 1 or priorities.shape[0] > 1
     changes: Int = 0
     done: Int = 0
     stopped: Int = DONE
@@ -139,21 +102,19 @@ def _insert_each(
             _let_leave(items, changes)
             changes += 1
             continue
-        if done == count:
+        if done == rows.shape[0]:
             break
         shape = done if num_shapes > 1 else 0
-        if num_priorities > 1:
-            priority = priorities[done]
+        priority: Float = priorities[done if priorities.shape[0] > 1 else 0]
         if items.ring[SPAN] >= items.capacity:
             stopped = NO_SLOT
-        elif done == 0 or num_shapes > 1 or num_priorities > 1:
-            # Where all are alike, the first speaks for the others.
+        elif differ or done == 0:
+            # Of items that are alike, the first speaks for the others.
             stopped = _obstacle(items, shapes, shape, priority)
         if stopped != DONE:
             break
         key = cython.cast(Int, keys[done]) if keys.shape[0] else first_key + done
-        slot = _append(items, key, rows[done], shapes, shape, priority)
-        items.changed[changes] = slot
+        items.changed[changes] = _append(items, key, rows[done], shapes, shape, priority)
         if items.remover.kind == PRIORITIZED:
             items.remover.refresh(items.changed, changes, 1)
         changes += 1
@@ -164,7 +125,7 @@ def _insert_each(
 
 
 def _let_leave(items: Items, place: Int) -> None:
-    """Let the remover take an item, whose slot is written to `items.changed[place]`."""
+    """Lets the remover take an item, whose slot is written to `items.changed[place]`."""
     choose_one(items, items.remover, place)
     items.remove_slot(items.changed[place])
     if items.remover.kind == PRIORITIZED:
@@ -217,17 +178,11 @@ def _append(items: Items, key: Int, row: Int, shapes: UInts, shape: Int, priorit
 # ---- runs ------------------------------------------------------------------------------------------------------------
 
 
-def _is_run(
-    items: Items,
-    count: Int,
-    shapes: UInts,
-    num_shapes: Int,
-    num_priorities: Int,
-    priority: Float,
-    leaving: Int,
-) -> Bool:
-    """Whether these items, which let so many leave, differ in their keys and rows alone, and all there is of the table
-    is its ring, without holes: no selector keeps anything of an item, and nothing has to survive the process.
+def _is_run(items: Items, count: Int, shapes: UInts, priorities: Doubles, leaving: Int) -> Bool:
+    """Whether `count` items can go in, and `leaving` leave, by changes of the ring alone.
+
+    The items differ only in their keys and rows, the ring has no holes, no selector keeps data of an item, and nothing
+    has to survive the process.
     """
     kind = items.sampler.kind
     live: Int = items.ring[LIVE]
@@ -242,14 +197,14 @@ def _is_run(
         and live - leaving + count <= items.capacity
         and items.windows.shape[0] == 0
         and items.priorities.shape[0] == 0
-        and num_shapes == 1
-        and num_priorities <= 1
-        and _obstacle(items, shapes, 0, priority) == DONE
+        and shapes.shape[0] == WINDOW_WORDS
+        and priorities.shape[0] == 1
+        and _obstacle(items, shapes, 0, priorities[0]) == DONE
     )
 
 
 def _let_run_leave(items: Items, leaving: Int) -> None:
-    """The oldest items leave."""
+    """Removes the oldest items."""
     real = cython.cast(Int, items.common_window[REAL])
     lookahead = cython.cast(Int, items.common_window[LOOKAHEAD])
     page_rows = items.window.page_rows
@@ -278,8 +233,9 @@ def _let_run_leave(items: Items, leaving: Int) -> None:
     items.ring[SPAN] -= leaving
 
 
-def _append_run(items: Items, first_key: Int, rows: Longs, count: Int) -> None:
-    """New items go in behind the newest."""
+def _append_run(items: Items, first_key: Int, rows: Longs) -> None:
+    """Puts new items behind the newest."""
+    count: Int = rows.shape[0]
     slot: Int = items.slot_at(items.ring[SPAN])
     for number in range(count):
         row = rows[number]

@@ -63,7 +63,11 @@ cdef class Items:
     cdef bint _index_keys(self) noexcept nogil
     cdef void remember(self, Int slot) noexcept nogil
     cdef void remove_slot(self, Int slot) noexcept nogil
+    cdef void pin(self, Int slot, Int change) noexcept nogil
     cdef void close_ends(self) noexcept nogil
     cdef void fill(self, Index index) noexcept nogil
 
+cdef double LARGEST
+
 cpdef double weight(double exponent, double priority) noexcept nogil
+cdef bint is_priority(double priority) noexcept nogil

@@ -58,6 +58,8 @@ if not cython.compiled:
     )
 
 _SCRATCH = 256
+LARGEST = 1.7976931348623157e308
+"""The largest finite float64."""
 
 
 class Index:
@@ -304,13 +306,18 @@ class Items:
         """Take an item out: of both selectors, of the ring, and off its pages."""
         self.sampler.remove(slot)
         self.remover.remove(slot)
-        self.pins.pin_rows(self.row_of(slot), self.window_of(slot, REAL), self.window_of(slot, LOOKAHEAD), -1)
+        self.pin(slot, -1)
         self.remember(slot)
         if self.has_key_index:
             self.key_index.remove(slot)
         self.records[RECORD_WORDS * slot + RECORD_ROW] = DEAD
         self.ring[LIVE] -= 1
         self.close_ends()
+
+    def pin(self, slot: Int, change: Int) -> None:
+        """Adds `change` to the references of each page under the rows of an item."""
+        real = self.window_of(slot, REAL)
+        self.pins.pin_rows(self.row_of(slot), real, self.window_of(slot, LOOKAHEAD), change)
 
     def close_ends(self) -> None:
         """Move the ends of the ring over the slots of items that left."""
@@ -344,3 +351,8 @@ def weight(exponent: Float, priority: Float) -> Float:
     # 2**32 of the heaviest still have a finite sum.
     raised: Float = priority if exponent == 1.0 else power(priority, exponent)
     return min(max(raised, 5e-324), 1e290)
+
+
+def is_priority(priority: Float) -> Bool:
+    """Whether a number is finite and >= 0. Comparisons with NaN are false."""
+    return 0.0 <= priority <= LARGEST

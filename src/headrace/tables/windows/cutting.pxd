@@ -16,7 +16,7 @@ cdef class Cutter(WindowPlan):
     cdef Int kept
     cdef readonly object step_shape
     cdef readonly object priorities
-    cdef readonly double priority
+    cdef Doubles priority
     # Of the windows: int64[capacity] first rows, uint32[3 * capacity] shapes; the same arrays for Python.
     cdef Longs rows
     cdef UInts shapes

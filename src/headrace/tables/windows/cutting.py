@@ -56,7 +56,7 @@ class Cutter(WindowPlan):
         is_every_row: whether each transition is a window by itself, at once.
         step_shape: uint32[1, 3], of all windows that are complete before their episode ends.
         priorities: as above.
-        priority: the same, as a number.
+        priority: the same, for kernels.
         rows: int64[capacity], the first rows of the windows of the last call.
         shapes: uint32[3 * capacity], see `Windows`.
     """
@@ -71,7 +71,7 @@ class Cutter(WindowPlan):
             and self.end not in (CONTINUE, WHOLE, CHOSEN)
         )
         self.priorities = priorities
-        self.priority = priorities[0]
+        self.priority = priorities
         # Values of the word LOOKAHEAD of a window.
         self.kept = STREAM if self.end == CONTINUE else self.lookahead
         self.step_shape = np.array([[self.length, 0, self.kept]], np.uint32)

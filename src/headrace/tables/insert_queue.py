@@ -1,0 +1,171 @@
+"""Inserts that wait for a table: items that its rate limiter does not admit yet are pending."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from headrace.errors import StoreFull
+from headrace.tables.item_ring import ItemRing
+from headrace.tables.new_items import NewItems
+from headrace.tables.pending import Pending
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class _Waiting(NamedTuple):
+    """Items of one writer that wait.
+
+    Attributes:
+        items: the items.
+        writer: counts them as pending.
+        since: the time at which they began to wait, in seconds.
+    """
+
+    items: NewItems
+    writer: Pending
+    since: float
+
+
+class InsertQueue:
+    """The items that wait for one table, in order of arrival. The replay's lock is held throughout.
+
+    Ctrl-C may come after any call. So an inserted item is known by the ring's own count, and taken off the queue in a
+    step without calls; the next `apply` completes a step that an interrupt prevented.
+
+    Args:
+        table: its name.
+        ring: its items.
+        insertable: returns the number of items that the rate limiter lets in now.
+        now: returns the time in seconds.
+
+    Attributes:
+        count: number of items that wait.
+        seconds: sum of the waits of the items that were inserted.
+        to_notify: the writer that does not know yet that items of it were inserted; None: there is none.
+    """
+
+    def __init__(
+        self, table: str, ring: ItemRing, insertable: Callable[[], float], now: Callable[[], float]
+    ) -> None:
+        self._table = table
+        self._ring = ring
+        self._insertable = insertable
+        self._now = now
+        self._queue: deque[_Waiting] = deque()
+        self.count = 0
+        self.seconds = 0.0
+        # The ring's count of insertions when those at the head began to go in; -1: none do.
+        self._before = -1
+        self.to_notify: Pending | None = None
+        # Writers that were told of a failure.
+        self._failed: list[Pending] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._queue) or self.to_notify is not None
+
+    @property
+    def longest(self) -> float:
+        """Seconds for which the first item has waited; 0 if there is none."""
+        return self._now() - self._queue[0].since if self.count else 0.0
+
+    def append(self, new: NewItems, writer: Pending) -> None:
+        """Puts items behind the others."""
+        waiting = _Waiting(new, writer, self._now())
+        count, table = len(new), self._table
+        of_table = writer.by_table.get(table, 0)
+        # No call from here on but the last, after which Ctrl-C could come.
+        self.count += count
+        writer.count += count
+        writer.by_table[table] = of_table + count
+        self._queue.append(waiting)
+
+    def apply(self) -> None:
+        """Inserts the items that the rate limiter lets in now.
+
+        An error of a selector or rate limiter of the user's own is noted with the writers whose items wait: the caller
+        that opened the gate has completed its own change.
+        """
+        if not (self or self._failed):
+            return
+        try:
+            self._ring.check()
+            self._insert()
+            self._forgive()
+        except StoreFull as error:
+            # The caller did not ask for these items: they wait for the next attempt.
+            _LOGGER.warning("items of table %r stay pending: %s", self._table, error)
+        except Exception as error:  # Of the user's code.
+            _LOGGER.error("table %r: %d pending items cannot go in: %r", self._table, self.count, error)
+            self._notify_failure(error)
+
+    def _insert(self) -> None:
+        # Completes a step that Ctrl-C prevented.
+        self._take_off()
+        while self:
+            admitted = self._insertable()
+            if admitted < 1:
+                return
+            head = self._queue[0]
+            self._before = self._ring.items.inserted
+            try:
+                self._ring.insert(
+                    head.items if admitted >= len(head.items) else head.items.until(int(admitted))
+                )
+            except Exception as error:
+                if not isinstance(error, StoreFull):
+                    self._failed.append(head.writer)
+                raise
+            finally:
+                self._take_off()
+
+    def _take_off(self) -> None:
+        """Takes off the items that were inserted, and tells their writer."""
+        if self._before >= 0:
+            self._take_off_head(self._queue[0], self._ring.items.inserted - self._before)
+        if self.to_notify is not None:
+            self.to_notify.left()
+            self.to_notify = None
+
+    def _take_off_head(self, head: _Waiting, done: int) -> None:
+        rest, writer, table = head._replace(items=head.items.after(done)), head.writer, self._table
+        seconds, left = self._now() - head.since, len(head.items) - done
+        # No call from here on but the last, after which Ctrl-C could come.
+        self.count -= done
+        self.seconds += done * seconds
+        writer.count -= done
+        writer.by_table[table] -= done
+        self.to_notify = writer if done else None
+        self._before = -1
+        if left:
+            self._queue[0] = rest
+        else:
+            self._queue.popleft()
+
+    def _notify_failure(self, failure: BaseException) -> None:
+        """Tells the writers whose items wait why they cannot be inserted."""
+        writers = [*self._failed, *(waiting.writer for waiting in self._queue)]
+        self._failed = list({id(writer): writer for writer in writers}.values())
+        for writer in self._failed:
+            writer.fail(self._table, failure)
+
+    def _forgive(self) -> None:
+        """Takes back the failures that writers were told of."""
+        for writer in self._failed:
+            writer.failures.pop(self._table, None)
+        self._failed = []
+
+    def refuse(self) -> list[NewItems]:
+        """Empties the queue and tells the writers; returns the items that waited."""
+        self._forgive()
+        refused = list(self._queue)
+        self._queue.clear()
+        self.count = 0
+        for items, writer, _ in refused:
+            writer.refused += len(items)
+            writer.count -= len(items)
+            writer.by_table[self._table] -= len(items)
+            writer.left()
+        return [waiting.items for waiting in refused]
