@@ -1,4 +1,4 @@
-"""Histories of running episodes: what a rollout worker presents is what `apply` and `acting` present (views R8, R16)."""
+"""Histories of running episodes present what `apply` and `acting` present (views R8, R16)."""
 
 from typing import Any
 
