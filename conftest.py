@@ -10,7 +10,8 @@ import pytest
 
 ROOT = Path(__file__).parent
 
-collect_ignore = [] if importlib.util.find_spec("jax") else ["src/headrace/loaders/jax_batch.py"]
+_NEED_JAX = ["src/headrace/loaders/jax_batch.py", "src/headrace/trajectories/returns/jax_arrays.py"]
+collect_ignore = [] if importlib.util.find_spec("jax") else _NEED_JAX
 
 
 def pytest_configure():

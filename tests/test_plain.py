@@ -21,6 +21,7 @@ SUITES = [
     "tests/views",
     "tests/replay/test_fused.py",
     "tests/replay/test_streams.py",
+    "tests/trajectories/test_returns.py",
 ]
 
 

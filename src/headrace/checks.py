@@ -48,6 +48,24 @@ def check_count(name: str, value: Any, least: int) -> int:
     return number
 
 
+def check_share(name: str, value: Any) -> float:
+    """Returns a number from 0 to 1 as a Python float.
+
+    Raises:
+        TypeError: not a number (a bool is refused).
+        ValueError: outside [0, 1], or nan.
+
+    >>> check_share("gamma", 1)
+    1.0
+    """
+    if isinstance(value, bool) or not hasattr(value, "__float__"):
+        raise TypeError(f"{name}: expected a number from 0 to 1, got {shown(value)}")
+    number = float(value)
+    if not 0 <= number <= 1:
+        raise ValueError(f"{name}: expected a number from 0 to 1, got {shown(value)}")
+    return number
+
+
 def check_timeout(timeout: Any) -> float | None:
     """Returns the seconds that a call may wait as a Python float; None means without limit and stays None.
 

@@ -1,4 +1,4 @@
-"""Steps into items: windows, frames, episodes, n-step returns, and the actor's accumulator."""
+"""Steps into items: windows, frames, episodes, returns and advantages, and the actor's accumulator."""
 
 import importlib
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,10 @@ from headrace.trajectories.windows import windows
 if TYPE_CHECKING:
     from headrace.trajectories.observers.episode_observer import AddEpisodeObserver
     from headrace.trajectories.observers.trajectory_observer import AddTrajectoryObserver
+    from headrace.trajectories.returns import discounted_returns as discounted_returns
+    from headrace.trajectories.returns import gae as gae
+    from headrace.trajectories.returns import lambda_returns as lambda_returns
+    from headrace.trajectories.returns import vtrace as vtrace
     from headrace.trajectories.rules.conditions import Condition
     from headrace.trajectories.rules.pattern_rule import PatternRule
     from headrace.trajectories.rules.step_rules import EpisodeRule, NStepRule
@@ -36,13 +40,17 @@ __all__ = [
     "Trajectory",
     "TrajectoryAccumulator",
     "TransitionWriter",
+    "discounted_returns",
+    "gae",
+    "lambda_returns",
     "n_step",
+    "vtrace",
     "windows",
 ]
 
-# Modules that write to a replay import its compiled kernels. An actor that only gathers need not wait for them, so
-# these are imported when their names are first used.
-_WRITERS = {
+# Modules with compiled kernels. An actor that only gathers need not wait for them, so these are imported when their
+# names are first used.
+_COMPILED = {
     "AddEpisodeObserver": "headrace.trajectories.observers.episode_observer",
     "AddTrajectoryObserver": "headrace.trajectories.observers.trajectory_observer",
     "Condition": "headrace.trajectories.rules.conditions",
@@ -53,6 +61,10 @@ _WRITERS = {
     "SequenceWriter": "headrace.trajectories.writers.named_writers",
     "StepWriter": "headrace.trajectories.writers.step_writer",
     "TransitionWriter": "headrace.trajectories.writers.named_writers",
+    "discounted_returns": "headrace.trajectories.returns",
+    "gae": "headrace.trajectories.returns",
+    "lambda_returns": "headrace.trajectories.returns",
+    "vtrace": "headrace.trajectories.returns",
 }
 
 
@@ -60,9 +72,9 @@ _WRITERS = {
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        if name not in _WRITERS:
+        if name not in _COMPILED:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        found = globals()[name] = getattr(importlib.import_module(_WRITERS[name]), name)
+        found = globals()[name] = getattr(importlib.import_module(_COMPILED[name]), name)
         return found
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from headrace.checks import shown
+from headrace.checks import check_share, shown
 from headrace.trees import BARE, Leaf, Node, build, collect, compile_tree, leaves
 
 Array = np.ndarray[Any, Any]
@@ -51,7 +51,7 @@ def n_step(
     >>> returns.tolist(), discounts.tolist(), index.tolist()
     ([1.5, 1.5, 1.0], [0.25, 0.0, 0.0], [2, 3, 3])
     """
-    n, gamma = _checked_n(n), _checked_gamma(gamma)
+    n, gamma = _checked_n(n), check_share("gamma", gamma)
     reward_node, reward = _flatten(rewards, "rewards")
     discount_node, discount = _flatten(discounts, "discounts")
     length = _common_length(reward, discount)
@@ -173,12 +173,3 @@ def _checked_n(n: Any) -> int:
     if operator.index(n) < 1:
         raise ValueError(f"n: expected an integer >= 1, got {shown(n)}")
     return operator.index(n)
-
-
-def _checked_gamma(gamma: Any) -> float:
-    if isinstance(gamma, bool) or not isinstance(gamma, int | float | np.integer | np.floating):
-        raise TypeError(f"gamma: expected a number from 0 to 1, got {shown(gamma)}")
-    factor = float(gamma)
-    if not 0 <= factor <= 1:
-        raise ValueError(f"gamma: expected a number from 0 to 1, got {shown(gamma)}")
-    return factor

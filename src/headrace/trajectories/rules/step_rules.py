@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.checks import check_count, shown
+from headrace.checks import check_count, check_share
 from headrace.ends import EndOfEpisode
 from headrace.tables.description.rules import (
     ItemRule,
@@ -49,13 +48,8 @@ class NStepRule:
     priority: float | PriorityFunction = 1.0
 
     def __post_init__(self) -> None:
-        gamma = self.gamma
-        if isinstance(gamma, bool) or not hasattr(gamma, "__float__"):
-            raise TypeError(f"gamma: expected a number from 0 to 1, got {shown(gamma)}")
-        if math.isnan(gamma) or not 0 <= gamma <= 1:
-            raise ValueError(f"gamma: expected a number from 0 to 1, got {shown(gamma)}")
         object.__setattr__(self, "n_step", check_count("n_step", self.n_step, 1))
-        object.__setattr__(self, "gamma", float(gamma))
+        object.__setattr__(self, "gamma", check_share("gamma", self.gamma))
         object.__setattr__(self, "priority", checked_priority(self.priority))
 
     @property
