@@ -15,6 +15,7 @@ import numpy as np
 
 from headrace.errors import Disconnected
 from headrace.leases.channel import Channel
+from headrace.leases.lane_writer import LaneWriter
 from headrace.leases.messages import Ack, Commit, Lease, Pin, Return, Unpin, packed
 from headrace.leases.page_writer import PageWriter, Purpose
 from headrace.replay.public import Replay, core_of
@@ -53,28 +54,18 @@ class Granted(ABC):
         """Pins pages for the peer."""
 
 
-class LeaseWriter:
-    """A peer's writer of counters: lane k shows `[k, episode, step]` and acts `step`.
+class _Leases:
+    """The pages and acknowledgements that a peer's writer receives.
 
     Args:
-        replay: whose rows are written in place.
         granted: its connection.
-        lanes: of the writer.
-        writer: its number.
     """
 
-    def __init__(self, replay: Replay, granted: Granted, lanes: int, writer: int = 0) -> None:
-        store = core_of(replay).store
+    def __init__(self, granted: Granted) -> None:
         self._channel = granted.channel
         self.pages: dict[Purpose, deque[int]] = {"rows": deque(), "finals": deque()}
         self.acked = 0
         self.frames = 0
-        self.writer = PageWriter(
-            store.columns, store.arrays.page_rows, ["observation"], lanes, self._next_page, writer
-        )
-        self._seen = np.zeros((lanes, 3), np.int64)
-        self._seen[:, 0] = np.arange(lanes) + 100 * writer
-        self.writer.begin({"observation": self._seen})
 
     def _next_page(self, purpose: Purpose) -> int:
         while not self.pages[purpose]:
@@ -89,6 +80,32 @@ class LeaseWriter:
         elif isinstance(message, Ack):
             self.acked = message.sequence
         return message
+
+    def wait(self, sequence: int) -> None:
+        """Waits until a commit is acknowledged."""
+        while self.acked < sequence:
+            self.receive()
+
+
+class LeaseWriter(_Leases):
+    """A peer's writer of counters: lane k shows `[k, episode, step]` and acts `step`.
+
+    Args:
+        replay: whose rows are written in place.
+        granted: its connection.
+        lanes: of the writer.
+        writer: its number.
+    """
+
+    def __init__(self, replay: Replay, granted: Granted, lanes: int, writer: int = 0) -> None:
+        super().__init__(granted)
+        store = core_of(replay).store
+        self.writer = PageWriter(
+            store.columns, store.arrays.page_rows, ["observation"], lanes, self._next_page, writer
+        )
+        self._seen = np.zeros((lanes, 3), np.int64)
+        self._seen[:, 0] = np.arange(lanes) + 100 * writer
+        self.writer.begin({"observation": self._seen})
 
     def step(self, ended: Sequence[int] = ()) -> None:
         """Writes one vector step, with which the lanes `ended` end their episode."""
@@ -109,11 +126,6 @@ class LeaseWriter:
         self.writer.turn()
         return commit
 
-    def wait(self, sequence: int) -> None:
-        """Waits until a commit is acknowledged."""
-        while self.acked < sequence:
-            self.receive()
-
     def run(self, steps: int, length: int = 4) -> None:
         """Writes and commits steps; episodes have `length` transitions in lane 0, one more in each further lane."""
         for number in range(steps):
@@ -121,6 +133,41 @@ class LeaseWriter:
             self.step(np.flatnonzero(self._seen[:, 2] + 1 >= lengths).tolist())
             if self.writer.must_report or number + 1 == steps:
                 self.commit()
+
+
+class UnevenWriter(_Leases):
+    """A peer's writer of the same counters, whose lanes take steps independently.
+
+    Args: as `LeaseWriter`.
+    """
+
+    def __init__(self, replay: Replay, granted: Granted, lanes: int) -> None:
+        super().__init__(granted)
+        store = core_of(replay).store
+        self.writer = LaneWriter(
+            store.columns, store.arrays.page_rows, ["observation"], lanes, self._next_page
+        )
+        self._seen = np.zeros((lanes, 3), np.int64)
+        self._seen[:, 0] = np.arange(lanes)
+        self.writer.begin(np.arange(lanes), {"observation": self._seen})
+
+    def step(self, lanes: Sequence[int], ended: Sequence[int] = ()) -> None:
+        """Writes one step of some lanes; with it `ended` end their episodes and begin the next."""
+        taken, over = np.asarray(lanes, np.int64), np.asarray(ended, np.int64)
+        action = self._seen[taken, 2]
+        self._seen[taken, 2] += 1
+        self.writer.append(taken, {"action": action}, {"observation": self._seen[taken]}, 1)
+        self.writer.end(over)
+        self._seen[over, 1] += 1
+        self._seen[over, 2] = 0
+        self.writer.begin(over, {"observation": self._seen[over]})
+        self.frames += len(taken)
+
+    def commit(self) -> None:
+        """Reports what can be reported, and waits for the acknowledgements."""
+        for commit in self.writer.flush():
+            self._channel.send(commit)
+        self.wait(self.writer.sequence)
 
 
 class LeaseContract(ABC):
@@ -148,6 +195,22 @@ class LeaseContract(ABC):
             writer.run(200)
             count = len(replay.table("t"))
             assert writer.frames - lanes <= count <= writer.frames, "items are missing, or doubled"
+            _check(replay, count)
+
+    def test_lanes_of_different_lengths(self) -> None:
+        """Lanes take steps independently: a slow lane holds others back no longer than its episode lasts."""
+        with _connected(self, [3]) as (replay, granted):
+            writer = UnevenWriter(replay, granted, 3)
+            for number in range(150):
+                lanes = [0, *([1] if number % 2 == 0 else []), *([2] if number % 5 == 0 else [])]
+                writer.step(lanes, [lane for lane in lanes if number % (3 + lane) == 0])
+                writer.commit()
+                if not writer.writer.room.all():
+                    slow = np.flatnonzero(writer.writer.room == writer.writer.room.max())
+                    writer.step(slow.tolist(), slow.tolist())
+                    writer.commit()
+            count = len(replay.table("t"))
+            assert writer.frames - 3 * 31 <= count <= writer.frames
             _check(replay, count)
 
     def test_a_cut_ends_every_open_episode(self) -> None:
