@@ -162,7 +162,7 @@ ATTRIBUTES = {
     hr.AddTrajectoryObserver: "close flush open reset statistics",
     hr.ArraySpec: "dtype nbytes shape",
     hr.AsyncCollector: f"{COLLECTOR} async_shutdown pause start worker_pid",
-    hr.Batch: "flatten frames get items jax keys numpy shape torch values",
+    hr.Batch: "flatten frames get items jax keys minibatches numpy shape torch values with_columns",
     hr.BatchQueue: "batches close count_senders sample send statistics tail",
     hr.Collector: f"{COLLECTOR} env",
     hr.Episode: "fragment return_ terminated truncated",

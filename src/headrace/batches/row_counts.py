@@ -40,15 +40,21 @@ def as_lengths(lengths: Any) -> Lengths:
     return array.astype(np.int64)
 
 
-def leaf_rows(name: str, tree: Any) -> Iterator[tuple[str, int]]:
-    """Yields the path and the number of rows of each leaf of a column."""
-    for leaf in leaves(compile_tree(tree, _is_array, name)):
-        yield leaf.path, leaf.value.shape[0]
+def named_leaves(columns: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yields the path of each array of some columns, and the array."""
+    for name, tree in columns.items():
+        for leaf in leaves(compile_tree(tree, _is_array, name)):
+            yield leaf.path, leaf.value
+
+
+def leaf_rows(columns: Mapping[str, Any]) -> dict[str, int]:
+    """Returns the number of rows of each leaf by its path."""
+    return {path: leaf.shape[0] for path, leaf in named_leaves(columns)}
 
 
 def rows_of(columns: Mapping[str, Any]) -> int:
     """Returns the number of rows of columns that all have as many."""
-    return next((rows for name, tree in columns.items() for _, rows in leaf_rows(name, tree)), 0)
+    return next((leaf.shape[0] for _, leaf in named_leaves(columns)), 0)
 
 
 def check_equal_rows(columns: Mapping[str, Any]) -> None:
@@ -57,7 +63,7 @@ def check_equal_rows(columns: Mapping[str, Any]) -> None:
     Raises:
         SpecError: the message has the leaves that differ from most others.
     """
-    rows = dict(pair for name, tree in columns.items() for pair in leaf_rows(name, tree))
+    rows = leaf_rows(columns)
     if len(set(rows.values())) > 1:
         usual = Counter(rows.values()).most_common(1)[0][0]
         _refuse(
@@ -80,7 +86,7 @@ def one_row_a_sequence(columns: Mapping[str, Any], rows: int, sequences: int) ->
     found: set[str] = set()
     ragged: dict[str, int] = {}
     for name, tree in columns.items():
-        counts = dict(leaf_rows(name, tree))
+        counts = leaf_rows({name: tree})
         if name.startswith(STATE_IN) or (rows != sequences and set(counts.values()) == {sequences}):
             found.add(name)
             wanted = sequences

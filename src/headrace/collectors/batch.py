@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from headrace.batches.conversion import to_jax, to_torch
 from headrace.batches.pytree import PytreeNode
+from headrace.batches.row_counts import as_column, named_leaves
+from headrace.checks import check_count
+from headrace.errors import SpecError
 from headrace.spec import Signature
 from headrace.trees import at_path, map_leaves
 
@@ -69,6 +73,51 @@ class Batch(Mapping[str, Any]):
         mask = self._trees["mask"]
         return Batch(map_leaves(lambda leaf: leaf[mask], self._trees), self.worker_idx)
 
+    def with_columns(self, columns: Mapping[str, Any]) -> Batch:
+        """Returns a batch with more columns, or with others of the same names; arrays are not copied.
+
+        Args:
+            columns: name to array, or tree of arrays, that begin with the axes of `shape`; tensors are kept.
+
+        Raises:
+            SpecError: a leaf has other leading axes, or is not an array of numbers; the message has its path.
+
+        >>> batch = Batch({"mask": np.ones((2, 3), bool)})
+        >>> batch.with_columns({"advantage": np.zeros((2, 3), np.float32)})
+        <Batch [2, 3] of mask, advantage>
+        """
+        added = {name: as_column(name, tree) for name, tree in columns.items()}
+        for path, leaf in named_leaves(added):
+            if tuple(leaf.shape[: len(self.shape)]) != self.shape:
+                raise SpecError(
+                    f"{path}: expected an array [{', '.join(map(str, self.shape))}, ...], got {list(leaf.shape)}"
+                )
+        return Batch(self._trees | added, self.worker_idx)
+
+    def minibatches(
+        self, size: int, *, epochs: int = 1, seed: int | None = None, drop_last: bool = False
+    ) -> Iterator[Batch]:
+        """Returns an iterator over flat batches `[m, ...]` of rows in random order; masked rows are left out.
+
+        Every epoch has each row once, in an order of its own. No batch has rows of two epochs.
+
+        Args:
+            size: rows of a batch; the last one of an epoch has the rest.
+            epochs: number of passes over the rows.
+            seed: of the orders; the first k epochs are the same however many follow. None draws one.
+            drop_last: leaves out the last batch of an epoch if it is smaller.
+
+        Raises:
+            ValueError: size < 1 or epochs < 1.
+
+        >>> batch = Batch({"mask": np.ones((2, 4), bool)})
+        >>> [part.frames for part in batch.minibatches(3, epochs=2, seed=0)]
+        [3, 3, 2, 3, 3, 2]
+        """
+        return _minibatches(
+            self, check_count("size", size, 1), check_count("epochs", epochs, 1), seed, drop_last
+        )
+
     def numpy(self) -> dict[str, Any]:
         """Plain nested dicts of NumPy arrays; no copy."""
         return dict(self._trees)
@@ -85,6 +134,16 @@ class Batch(Mapping[str, Any]):
         versions = self._trees.get("policy_version")
         told = "" if versions is None else f", policy versions {versions.min()} to {versions.max()}"
         return f"<Batch {list(self.shape)} of {', '.join(self._trees)}{told}>"
+
+
+def _minibatches(batch: Batch, size: int, epochs: int, seed: int | None, drop_last: bool) -> Iterator[Batch]:
+    rows, generator = batch.flatten(), np.random.default_rng(seed)
+    end = rows.frames // size * size if drop_last else rows.frames
+    for _ in range(epochs):
+        order = generator.permutation(rows.frames)
+        for begin in range(0, end, size):
+            chosen = order[begin : begin + size]
+            yield Batch(map_leaves(itemgetter(chosen), rows.numpy()), batch.worker_idx)
 
 
 def _flatten(batch: Batch) -> tuple[tuple[Any, ...], tuple[tuple[str, ...], int | None]]:
