@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
 from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Self
 
@@ -51,6 +52,8 @@ class Recorder(ABC):
     _noun: ClassVar[str] = "writer"
     _rows: ClassVar[str] = "steps"
     _reopening: ClassVar[str] = ""
+    # Number of rules that differ only in their tables: their keys are returned table by table for each window.
+    _num_alike = 1
 
     def __init__(self, argument: str, replay: ReplayLike, timeout: float | None) -> None:
         self._writer: WriterLike | None = None
@@ -248,6 +251,18 @@ class Recorder(ABC):
 
     def _note_made(self, made: Sequence[Made]) -> None:
         """Counts items, and keeps their keys for the caller."""
+        if self._num_alike > 1:
+            made = _window_by_window(made, self._num_alike)
         for _, keys in made:
             self._counters.items_written += len(keys)
             self._keys += keys
+
+
+def _window_by_window(made: Sequence[Made], tables: int) -> list[Made]:
+    """Orders the items of rules that differ only in their tables: table by table for each window."""
+    found = []
+    for first in range(0, len(made), tables):
+        # A table without capacity for its items has fewer.
+        for keys in zip_longest(*(keys for _, keys in made[first : first + tables])):
+            found += [(0, range(key, key + 1)) for key in keys if key is not None]
+    return found

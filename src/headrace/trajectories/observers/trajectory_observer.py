@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from headrace.checks import check_count
@@ -14,7 +13,6 @@ from headrace.trajectories.observers.observer import Observer
 from headrace.trajectories.windows import closing_windows, rows_in_no_window
 
 if TYPE_CHECKING:
-    from headrace.replay.intake.writer_like import Made
     from headrace.replay.interface import ReplayLike, WriterLike
 
 
@@ -79,6 +77,7 @@ class AddTrajectoryObserver(Observer):
         self._length = check_count("sequence_length", sequence_length, 1)
         self._stride = check_count("stride_length", stride_length, 1)
         self._end, self._pads_short = _mode(pad_end_of_episodes, tile_end_of_episodes)
+        self._num_alike = len(self._tables)
         self._writer = self._new_writer()
 
     def _item_rules(self) -> list[Rule]:
@@ -92,10 +91,6 @@ class AddTrajectoryObserver(Observer):
         self._cached += 1
         if next_step_type == FIRST:
             self._end_run(writer)
-
-    def _note_made(self, made: Sequence[Made]) -> None:
-        tables = len(self._tables)
-        super()._note_made(made if tables == 1 else _window_by_window(made, tables))
 
     def _end_run(self, writer: WriterLike) -> str:
         if not self._cached:
@@ -154,13 +149,3 @@ def _mode(pad: bool, tile: bool | None) -> tuple[EndOfEpisode, bool]:
     if not pad:
         return EndOfEpisode.DROP, False
     return (EndOfEpisode.DROP, True) if tile is False else (EndOfEpisode.TILE, False)
-
-
-def _window_by_window(made: Sequence[Made], tables: int) -> list[Made]:
-    """Orders the items of rules that differ only in their tables: table by table for each window."""
-    found = []
-    for first in range(0, len(made), tables):
-        # A table without capacity for its items has fewer.
-        for keys in zip_longest(*(keys for _, keys in made[first : first + tables])):
-            found += [(0, range(key, key + 1)) for key in keys if key is not None]
-    return found
