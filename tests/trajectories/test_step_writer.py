@@ -696,7 +696,7 @@ def test_leaving_through_an_exception_waits_for_nothing():
 def test_a_full_store_replaces_no_exception(monkeypatch):
     """O8: the writer's end finds no room for what the exception cut short."""
 
-    def refuse(writer, lanes):
+    def refuse(lanes):
         raise hr.StoreFull("the store is full")
 
     with new_replay() as replay:

@@ -73,7 +73,7 @@ class Recorder(ABC):
         """Returns the number of rows of unfinished episodes."""
 
     @abstractmethod
-    def _end_all(self, writer: WriterLike) -> str:
+    def _end_all(self) -> str:
         """Ends all unfinished episodes here and makes their remaining items.
 
         Returns:
@@ -119,7 +119,7 @@ class Recorder(ABC):
             self._check_home()
             try:
                 self._check_replay()
-                warning = self._end_all(writer)
+                warning = self._end_all()
                 try:
                     writer.close(self._timeout)
                 finally:
@@ -148,7 +148,7 @@ class Recorder(ABC):
             cached, warning = self._num_cached(), ""
             try:
                 if not self._replay.is_closed:
-                    warning = self._end_all(writer)
+                    warning = self._end_all()
                     self._note_made(writer.take_made())
             except Exception as failure:
                 # A note, because the failure must not replace the user's exception.

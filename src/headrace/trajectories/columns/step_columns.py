@@ -21,6 +21,7 @@ from headrace.trees import build, compile_tree, leaves
 _SCALARS = ("reward", "terminated", "truncated")
 _REQUIRED = ("observation", "action", *_SCALARS)
 Array = np.ndarray[Any, Any]
+Rows = np.ndarray[Any, np.dtype[np.int64]]
 Columns = dict[str, Any]
 
 
@@ -30,67 +31,57 @@ class TreeColumns:
     Args:
         tree: of `ArraySpec`.
         path: the part's name.
-        leading: axes that every leaf has before its own.
+        lanes: size of an axis that every leaf has before its own; None for none.
 
     Attributes:
+        lanes: as above.
         specs: of the columns.
         names: of the columns.
         take: takes the part apart into leaves, in that order.
-        checks: what each is to be.
+        checks: the check of each leaf.
     """
 
-    def __init__(self, tree: Any, path: str, leading: tuple[int, ...]) -> None:
-        node = compile_tree(tree, lambda each: isinstance(each, ArraySpec), path)
-        self._node = node
-        self.specs: dict[str, ArraySpec] = {leaf.path: leaf.value for leaf in leaves(node)}
+    def __init__(self, tree: Any, path: str, lanes: int | None) -> None:
+        self._node = compile_tree(tree, lambda each: isinstance(each, ArraySpec), path)
+        self.lanes = lanes
+        self.specs: dict[str, ArraySpec] = {leaf.path: leaf.value for leaf in leaves(self._node)}
         self.names = tuple(self.specs)
-        self.take = reader(node)
-        self.checks = [
-            LeafCheck(name, ArraySpec((*leading, *spec.shape), spec.dtype))
-            for name, spec in self.specs.items()
-        ]
+        self.take = reader(self._node)
+        self.checks = [_check(name, spec, lanes) for name, spec in self.specs.items()]
 
-    def read(self, value: Any) -> Sequence[Any]:
-        """The leaves in the order of `names`, each ready to be stored.
+    def read_columns(self, value: Any, rows: Rows | None = None) -> Columns:
+        """Returns the columns of a tree, each ready to be stored.
 
-        Raises:
-            SpecError: with the path of what does not fit.
-        """
-        return checked(self.checks, self.take(value))
-
-    def build(self, columns: Mapping[str, Any]) -> Any:
-        """The part as a tree, of these columns."""
-        return build(self._node, columns)
-
-    def read_rows(self, value: Any, lanes: int, rows: np.ndarray[Any, Any]) -> list[Array]:
-        """Returns the rows `rows` of leaves `[lanes, ...]`; the other rows are ignored.
+        Args:
+            value: a tree of leaves `[...]`, or `[lanes, ...]`.
+            rows: int64[m], the lanes that are looked at; the columns are `[m, ...]` then. None is all.
 
         Raises:
             SpecError: with the path of what does not fit.
         """
-        found = []
-        for leaf, (name, spec) in zip(self.take(value), self.specs.items(), strict=True):
-            array = as_array(leaf, name)
-            if array.shape != (lanes, *spec.shape):
-                expected = ArraySpec((lanes, *spec.shape), spec.dtype)
-                raise SpecError(f"{name}: expected {expected}, got {array.dtype}{list(array.shape)}")
-            found.append(check_array(array[rows], spec, name, (len(rows),)))
-        return found
+        found = self.take(value)
+        if rows is None:
+            return dict(zip(self.names, checked(self.checks, found), strict=True))
+        return {
+            name: _of_rows(leaf, name, spec, self.lanes, rows)
+            for leaf, (name, spec) in zip(found, self.specs.items(), strict=True)
+        }
 
-    def read_each(self, values: Sequence[Any]) -> list[Array]:
+    def read_each(self, values: Sequence[Any]) -> dict[str, Array]:
         """Returns the columns `[len(values), ...]` of one value for each lane.
 
         Raises:
             SpecError: with the path of what does not fit.
         """
-        taken = [
-            [
-                check_array(as_array(leaf, name), spec, name)
-                for leaf, (name, spec) in zip(self.take(value), self.specs.items(), strict=True)
-            ]
-            for value in values
-        ]
-        return [np.stack(column) for column in zip(*taken, strict=True)]
+        trees = [self.take(value) for value in values]
+        return {
+            name: np.stack([check_array(as_array(tree[place], name), spec, name) for tree in trees])
+            for place, (name, spec) in enumerate(self.specs.items())
+        }
+
+    def row(self, columns: Mapping[str, Any], row: int) -> Any:
+        """Returns the tree of one row of columns."""
+        return build(self._node, {name: columns[name][row] for name in self.names})
 
 
 class StepColumns:
@@ -108,6 +99,7 @@ class StepColumns:
         observation, action: these parts.
         acting: the columns that come with an action: reward, flags, and its own.
         checks: of the columns `acting`, and then of those of an observation.
+        extras: the columns of extras.
     """
 
     # Rules: trajectories A1
@@ -122,7 +114,7 @@ class StepColumns:
         unknown = [name for name in tree if name not in (*_REQUIRED, "extras")]
         if missing or unknown:
             parts = [f"missing: {', '.join(missing)}"] * bool(missing)
-            parts += [f"nobody gives: {', '.join(unknown)}"] * bool(unknown)
+            parts += [f"unknown: {', '.join(unknown)}"] * bool(unknown)
             raise SpecError(
                 f"signature: expected {', '.join(_REQUIRED)} and, if used, extras; {'; '.join(parts)}"
             )
@@ -135,20 +127,15 @@ class StepColumns:
             ):
                 wanted = "one number" if name == "reward" else "one boolean"
                 raise SpecError(f"{name}: expected {wanted} a step, got {spec}")
-        leading = () if lanes is None else (lanes,)
         self.specs = signature.columns
-        self.observation = TreeColumns(tree["observation"], "observation", leading)
-        self.action = TreeColumns(tree["action"], "action", leading)
-        scalars = [
-            LeafCheck(name, ArraySpec((*leading, *self.specs[name].shape), self.specs[name].dtype))
-            for name in _SCALARS
-        ]
+        self.observation = TreeColumns(tree["observation"], "observation", lanes)
+        self.action = TreeColumns(tree["action"], "action", lanes)
+        scalars = [_check(name, self.specs[name], lanes) for name in _SCALARS]
         self.checks = [*scalars, *self.action.checks, *self.observation.checks]
         self.acting = (*_SCALARS, *self.action.names)
         self._lanes = lanes
-        self._leading = leading
         self._no_flags = bytes(lanes or 1)
-        self._extras = tuple(name for name in self.specs if name == "extras" or name.startswith("extras/"))
+        self.extras = tuple(name for name in self.specs if name == "extras" or name.startswith("extras/"))
 
     def leaves(self, scalars: tuple[Any, Any, Any], action: Any, next_observation: Any) -> tuple[Any, ...]:
         """Returns the arguments of a call as leaves, in the order of `checks`.
@@ -176,12 +163,7 @@ class StepColumns:
             return {name: np.asarray(value)[None] for name, value in values.items()}
         return values
 
-    @property
-    def extras(self) -> tuple[str, ...]:
-        """Their columns."""
-        return self._extras
-
-    def read_extras(self, extras: Any, expected: Sequence[str] | None, rows: Any = None) -> Columns:
+    def read_extras(self, extras: Any, expected: Sequence[str] | None, rows: Rows | None = None) -> Columns:
         """The extras of one call, by column.
 
         Args:
@@ -201,19 +183,13 @@ class StepColumns:
                 f"extras: expected {wanted}, got {', '.join(found) or 'none'}. Those that add_first names come with "
                 "each observation, the others with each action; that does not change while the writer is open"
             )
-        for name, value in found.items():
-            spec = self.specs[name]
-            array = as_array(value, name)
-            if rows is None:
-                found[name] = check_array(array, spec, name, self._leading)
-            elif array.shape != (self._lanes, *spec.shape):
-                raise SpecError(
-                    f"{name}: expected {ArraySpec((*self._leading, *spec.shape), spec.dtype)}, "
-                    f"got {array.dtype}{list(array.shape)}"
-                )
-            else:
-                found[name] = check_array(array[rows], spec, name, (len(rows),))
-        return found
+        leading = () if self._lanes is None else (self._lanes,)
+        return {
+            name: check_array(as_array(value, name), self.specs[name], name, leading)
+            if rows is None
+            else _of_rows(value, name, self.specs[name], self._lanes, rows)
+            for name, value in found.items()
+        }
 
     def collect_extras(self, extras: Any, out: Columns) -> None:
         """Put the leaves of extras into `out`, by column.
@@ -233,10 +209,24 @@ class StepColumns:
             for index, child in enumerate(value):
                 self._collect(f"{path}/{index}", child, out)
         else:
-            known = ", ".join(self._extras) or "none"
+            known = ", ".join(self.extras) or "none"
             raise SpecError(f"{path}: expected extras among the signature's, which are: {known}")
 
     def zeros(self, name: str, count: int) -> Array:
         """`[count, ...]` of a column."""
         spec = self.specs[name]
         return np.zeros((count, *spec.shape), spec.dtype)
+
+
+def _check(name: str, spec: ArraySpec, lanes: int | None) -> LeafCheck:
+    leading = () if lanes is None else (lanes,)
+    return LeafCheck(name, ArraySpec((*leading, *spec.shape), spec.dtype))
+
+
+def _of_rows(value: Any, name: str, spec: ArraySpec, lanes: int | None, rows: Rows) -> Array:
+    """Returns some rows of a leaf `[lanes, ...]`, checked; its other rows are ignored."""
+    array = as_array(value, name)
+    if array.shape != (lanes, *spec.shape):
+        expected = ArraySpec((lanes or 0, *spec.shape), spec.dtype)
+        raise SpecError(f"{name}: expected {expected}, got {array.dtype}{list(array.shape)}")
+    return check_array(array[rows], spec, name, (len(rows),))

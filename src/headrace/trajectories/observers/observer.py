@@ -174,8 +174,8 @@ class Observer(Recorder):
         writer.record_items()
         return writer
 
-    def _end_all(self, writer: WriterLike) -> str:
-        warning = self._end_run(writer)
+    def _end_all(self) -> str:
+        warning = self._end_run(self._open_writer())
         self._expected = _NO_RUN
         return warning
 

@@ -47,18 +47,18 @@ class EpisodeSteps:
             raise ValueError(f"episode: expected at most max_length={longest} transitions, got {steps}")
         tree = signature.tree
         self._episode = episode
-        self._observation = TreeColumns(tree["observation"], "observation", (steps + 1,))
-        self._action = TreeColumns(tree["action"], "action", (steps,))
-        self._observations = self._observation.read(episode.observations)
-        self._actions = self._action.read(episode.actions)
+        self._observation = TreeColumns(tree["observation"], "observation", steps + 1)
+        self._action = TreeColumns(tree["action"], "action", steps)
+        self._observations = self._observation.read_columns(episode.observations)
+        self._actions = self._action.read_columns(episode.actions)
         self._rewards = check_array(episode.rewards, columns.specs["reward"], "reward", (steps,))
         self._extras = self._read_extras(columns, steps, with_observation)
-        self.first = (self._observation_at(0), self._extras_at(-1))
+        self.first = (self._observation.row(self._observations, 0), self._extras_at(-1))
 
     def _read_extras(
         self, columns: StepColumns, steps: int, with_observation: tuple[str, ...] | None
     ) -> dict[str, tuple[Any, int]]:
-        """By column the array, and how many rows it has more than there are actions."""
+        """Maps each column to its array and to the number of rows beyond the last action."""
         found: dict[str, Any] = {}
         if self._episode.extras is not None:
             columns.collect_extras(self._episode.extras, found)
@@ -79,10 +79,6 @@ class EpisodeSteps:
             for name, value in found.items()
         }
 
-    def _observation_at(self, row: int) -> Any:
-        values = [leaf[row] for leaf in self._observations]
-        return self._observation.build(dict(zip(self._observation.names, values, strict=True)))
-
     def _extras_at(self, row: int) -> Any:
         """Returns the extras of action `row` and of the observation after it."""
         found = {name: array[row + more] for name, (array, more) in self._extras.items() if more or row >= 0}
@@ -93,12 +89,11 @@ class EpisodeSteps:
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         episode = self._episode
         for row in range(len(episode)):
-            actions = [leaf[row] for leaf in self._actions]
             yield (
-                self._action.build(dict(zip(self._action.names, actions, strict=True))),
+                self._action.row(self._actions, row),
                 self._rewards[row],
                 episode.terminations[row],
                 episode.truncations[row],
-                self._observation_at(row + 1),
+                self._observation.row(self._observations, row + 1),
                 self._extras_at(row),
             )

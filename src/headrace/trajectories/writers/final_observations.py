@@ -15,15 +15,14 @@ Array = np.ndarray[Any, Any]
 
 
 def read_final_observations(
-    observation: TreeColumns, given: Any, lanes: int, ended: NDArray[np.int64]
-) -> list[Array]:
-    """The columns `[m, ...]` of the m lanes that ended.
+    observation: TreeColumns, given: Any, ended: NDArray[np.int64]
+) -> dict[str, Array]:
+    """Returns the columns `[m, ...]` of the m lanes that ended.
 
     Args:
         observation: its columns.
         given: a tree of arrays `[lanes, ...]`, whose other rows are ignored; or an object array, or a
             list, of one observation for each lane, None elsewhere (gymnasium's `info["final_obs"]`).
-        lanes: how many.
         ended: int64[m].
 
     Raises:
@@ -32,16 +31,16 @@ def read_final_observations(
     """
     if given is None:
         raise _missing(ended)
-    each = _one_each(given, lanes)
+    each = _one_each(given, observation.lanes)
     if each is None:
-        return observation.read_rows(given, lanes, ended)
+        return observation.read_columns(given, ended)
     missing = [lane for lane in ended.tolist() if each[lane] is None]
     if missing:
         raise _missing(missing)
     return observation.read_each([each[lane] for lane in ended.tolist()])
 
 
-def _one_each(given: Any, lanes: int) -> list[Any] | None:
+def _one_each(given: Any, lanes: int | None) -> list[Any] | None:
     """One observation for each lane, if that is what was given."""
     if isinstance(given, np.ndarray) and given.dtype == object:
         if given.shape[:1] != (lanes,):

@@ -50,7 +50,7 @@ class LaneStates:
     """The episodes of the lanes of one writer: which are open, and since which call.
 
     Args:
-        lanes: how many.
+        lanes: number of lanes.
         mode: of `autoreset_mode`.
 
     Attributes:
@@ -58,7 +58,6 @@ class LaneStates:
         resetting: bool[lanes]: ended in the last call; the next one is the environment's reset.
         all_open: whether every lane is open.
         any_resetting: whether some lane is resetting.
-        any_closed: whether some lane is neither.
         calls: steps so far; a row of an open lane is counted from `begin`, int64[lanes].
     """
 
@@ -72,25 +71,25 @@ class LaneStates:
         self._look()
 
     def rows(self, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """How many rows the episodes of these open lanes have."""
+        """Returns the numbers of rows of the episodes of these open lanes."""
         return self.calls - self.begin[lanes]
 
     @property
     def cached(self) -> int:
-        """Rows of all unfinished episodes."""
+        """Number of rows of all unfinished episodes."""
         return int((self.calls - self.begin[self.open]).sum())
 
     # ---- checks: nothing changes -----------------------------------------------------------------------------------
 
     def check_add(self) -> None:
-        """Refuse a step while some lane has no episode.
+        """Refuses a step while some lane has no episode.
 
         Raises:
             ValueError: with the lanes.
         """
         # Rules: trajectories A2, V5
-        if self.any_closed:
-            closed = np.flatnonzero(~(self.open | self.resetting))
+        closed = np.flatnonzero(~(self.open | self.resetting))
+        if len(closed):
             if len(self.open) == 1:
                 raise ValueError("add: no episode is open; call add_first with its first observation first")
             raise ValueError(
@@ -99,7 +98,7 @@ class LaneStates:
             )
 
     def lanes_to_open(self, mask: NDArray[np.bool_] | None) -> NDArray[np.int64]:
-        """The lanes that `add_first` opens.
+        """Returns the lanes that `add_first` opens.
 
         Raises:
             ValueError: some are in an episode, or are not to be chosen in this mode.
@@ -123,16 +122,13 @@ class LaneStates:
         return np.flatnonzero(wanted)
 
     def check_resets(self, ended: NDArray[np.bool_]) -> None:
-        """Refuse a flag in a step that is the environment's reset.
+        """Refuses a flag in a step that is the environment's reset.
 
         Raises:
             ValueError: with the lanes.
         """
         # Rules: trajectories V3
-        if not self.any_resetting:
-            return
-        both = ended & self.resetting
-        if np.count_nonzero(both):
+        if self.any_resetting and 1 in (both := ended & self.resetting).tobytes():
             wrong = np.flatnonzero(both)
             raise ValueError(
                 f"add: lanes {wrong.tolist()}: a flag is set in the step after their end, which is a reset in the mode "
@@ -142,20 +138,20 @@ class LaneStates:
     # ---- changes ---------------------------------------------------------------------------------------------------
 
     def start(self, lanes: NDArray[np.int64]) -> None:
-        """Episodes begin: the next row is their first."""
+        """Begins episodes: the next row is their first."""
         self.open[lanes] = True
         self.resetting[lanes] = self._was_reset[lanes] = False
         self.begin[lanes] = self.calls
         self._look()
 
     def close(self, lanes: NDArray[np.int64]) -> None:
-        """Episodes are cut off by `reset`."""
+        """Ends episodes that `reset` cuts off."""
         self.open[lanes] = self.resetting[lanes] = False
         self._was_reset[lanes] = True
         self._look()
 
     def stepped(self, ended: NDArray[np.int64]) -> None:
-        """A step was taken that was a reset for the lanes that are resetting, and the last one for those that ended."""
+        """Notes a step: a reset for the lanes that are resetting, and the last one of the episodes of lanes `ended`."""
         self.calls += 1
         if self.any_resetting:
             self.open |= self.resetting
@@ -170,14 +166,13 @@ class LaneStates:
         self._look()
 
     def _look(self) -> None:
-        opened, resetting = int(np.count_nonzero(self.open)), int(np.count_nonzero(self.resetting))
-        self.all_open = opened == len(self.open)
-        self.any_resetting = resetting > 0
-        self.any_closed = opened + resetting < len(self.open)
+        # Bytes are looked through in a quarter of the time that NumPy takes to count them.
+        self.all_open = 0 not in self.open.tobytes()
+        self.any_resetting = 1 in self.resetting.tobytes()
 
 
 def checked_mask(mask: Any, lanes: int | None) -> NDArray[np.bool_] | None:
-    """A choice of lanes.
+    """Returns a choice of lanes.
 
     Raises:
         ValueError: given without lanes, or of another shape.

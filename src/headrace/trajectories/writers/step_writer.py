@@ -18,7 +18,7 @@ from headrace.trajectories.writers.lane_recorder import LaneRecorder
 from headrace.trajectories.writers.lane_states import autoreset_mode, checked_mask
 
 if TYPE_CHECKING:
-    from headrace.replay.interface import ReplayLike, WriterLike
+    from headrace.replay.interface import ReplayLike
 
 
 class StepWriter(Recorder):
@@ -72,13 +72,13 @@ class StepWriter(Recorder):
         self.rules = checked_step_rules(rules)
         self._lanes = None if lanes is None else check_count("lanes", lanes, 1)
         mode = autoreset_mode(autoreset, self._lanes)
-        made_of = [writer_rule(rule) for rule in self.rules]
+        written = [writer_rule(rule) for rule in self.rules]
         self._recorder = LaneRecorder(
-            replay.signature, self.rules, made_of, self._lanes, mode, self._counters
+            replay.signature, self.rules, written, self._lanes, mode, self._counters
         )
         self._limits = EpisodeLimits(self.rules, self._recorder.states, self._lanes)
-        self._writer = replay.row_writer(self._lanes or 1, items=made_of, max_pending=NEVER_WAITS)
-        self._recorder.hold_in(self._writer.staged)
+        self._writer = replay.row_writer(self._lanes or 1, items=written, max_pending=NEVER_WAITS)
+        self._recorder.write_to(self._writer)
         self._writer.record_items()
 
     # ---- calls -----------------------------------------------------------------------------------------------------
@@ -97,8 +97,8 @@ class StepWriter(Recorder):
             Closed: the writer is closed.
         """
         with self._alone():
-            writer = self._open_writer()
-            self._recorder.open(writer, observation, extras, checked_mask(mask, self._lanes))
+            self._open_writer()
+            self._recorder.open(observation, extras, checked_mask(mask, self._lanes))
             self._limits.watch()
 
     def add(
@@ -146,7 +146,7 @@ class StepWriter(Recorder):
             at_limit = recorder.states.calls >= limits.next_call
             warning = limits.check() if at_limit else ""
             pending = writer.pending
-            if recorder.take(writer, following, final_observation) or at_limit:
+            if recorder.take(following, final_observation) or at_limit:
                 limits.watch()
             return self._finish(writer, pending, warning)
         finally:
@@ -208,15 +208,15 @@ class StepWriter(Recorder):
             self._check_replay()
             pending, warning = writer.pending, ""
             if write_cached_steps:
-                warning = self._end(writer, lanes)
+                warning = self._end(lanes)
             else:
-                self._recorder.drop(writer, lanes)
+                self._recorder.drop(lanes)
                 self._limits.watch()
             return self._finish(writer, pending, warning)
 
-    def _end(self, writer: WriterLike, lanes: NDArray[np.int64]) -> str:
+    def _end(self, lanes: NDArray[np.int64]) -> str:
         """Ends the episodes and streams of some lanes as cut; returns the text of a warning."""
-        dropped = self._recorder.cut(writer, lanes)
+        dropped = self._recorder.cut(lanes)
         self._limits.watch()
         return (
             f"{dropped} steps are in no item and were dropped. To keep them: {advice(self.rules)}"
@@ -226,8 +226,8 @@ class StepWriter(Recorder):
 
     # ---- the object's life -----------------------------------------------------------------------------------------
 
-    def _end_all(self, writer: WriterLike) -> str:
-        return self._end(writer, np.arange(self._lanes or 1))
+    def _end_all(self) -> str:
+        return self._end(np.arange(self._lanes or 1))
 
     def _num_cached(self) -> int:
         return self._recorder.states.cached

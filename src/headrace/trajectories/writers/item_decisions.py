@@ -1,0 +1,108 @@
+"""Items that a call will make where the rules alone do not tell: patterns, and priorities by functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.replay.intake.chosen import Chosen
+from headrace.tables.description.rules import Rule
+from headrace.trajectories.columns.step_columns import StepColumns
+from headrace.trajectories.rules.pattern_rule import PatternRule
+from headrace.trajectories.rules.step_rules import StepRule
+from headrace.trajectories.writers.item_priorities import ItemPriorities
+from headrace.trajectories.writers.patterns import Patterns
+
+if TYPE_CHECKING:
+    from headrace.replay.interface import WriterLike
+    from headrace.spec import Signature
+
+_NOTHING = Chosen({}, {})
+
+
+class ItemDecisions:
+    """Asks patterns and priority functions about a step, and tells the writer, before the step is stored.
+
+    Args:
+        signature: of the replay.
+        rules: of the step writer.
+        written: the same rules as the writer of rows knows them.
+        columns: of a step.
+        lanes: as the step writer's.
+
+    Attributes:
+        are_made: whether there is a pattern or a priority function.
+    """
+
+    def __init__(
+        self,
+        signature: Signature,
+        rules: Sequence[StepRule],
+        written: Sequence[Rule],
+        columns: StepColumns,
+        lanes: int | None,
+    ) -> None:
+        self._columns = columns
+        functions = {number: rule.priority for number, rule in enumerate(rules) if callable(rule.priority)}
+        patterns = {number: rule for number, rule in enumerate(rules) if isinstance(rule, PatternRule)}
+        self._priorities = ItemPriorities(signature, written, functions, lanes or 1) if functions else None
+        self._patterns = None
+        if patterns:
+            of_finals = (*columns.observation.names, *columns.extras)
+            self._patterns = Patterns(signature, patterns, lanes, of_finals)
+        self.are_made = bool(functions or patterns)
+        self._selected = _NOTHING
+
+    def check_ends(self, names: Mapping[str, Any]) -> None:
+        """Refuses patterns that read columns which final rows do not have; see `Patterns.check_ends`."""
+        if self._patterns is not None:
+            self._patterns.check_ends(names)
+
+    def announce(
+        self,
+        writer: WriterLike,
+        newest: NDArray[np.int64],
+        step: Mapping[str, NDArray[Any]],
+        storing: NDArray[np.int64],
+        ended: NDArray[np.int64],
+        finals: Mapping[str, NDArray[Any]],
+    ) -> None:
+        """Decides the items of the next call.
+
+        Args:
+            writer: makes them.
+            newest: int64[lanes], the number in its episode of the newest row that is not a final row.
+            step: `[lanes, ...]`, all columns, of the lanes that store a row.
+            storing: int64[n], these lanes.
+            ended: int64[m], lanes whose episode ends.
+            finals: `[m, ...]`, the columns that their final rows have.
+
+        Raises:
+            ValueError: a function returned no bool, or no priority; names the table.
+        """
+        if self._patterns is not None:
+            self._selected = self._patterns.choose(newest, step, storing, ended, finals)
+            writer.choose_windows(self._selected)
+        if self._priorities is not None:
+            # The caller's arrays, and those of the current row, change after the call.
+            taken = {name: np.array(value) for name, value in step.items()}
+            columns, count = self._columns, len(ended)
+            whole = {
+                name: finals[name] if name in finals else columns.zeros(name, count) for name in columns.specs
+            }
+            writer.give_priorities(self._priorities.of_step(taken, storing, ended, whole, self._selected))
+
+    def stored(self) -> Chosen:
+        """Notes that the step is stored; returns the lanes of which patterns made items."""
+        if self._priorities is not None:
+            self._priorities.took_step()
+        selected, self._selected = self._selected, _NOTHING
+        return selected
+
+    def forget(self, lanes: NDArray[np.int64]) -> None:
+        """Forgets the rows of these lanes: no later item holds them."""
+        if self._priorities is not None:
+            self._priorities.forget(lanes)
