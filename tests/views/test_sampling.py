@@ -350,6 +350,25 @@ def test_a_column_that_the_final_row_was_given_is_known_before_acting():
             assert data["reward_mask"].tolist() == [[True, False]]
 
 
+@pytest.mark.parametrize("column", ["state_in_0", "env_t", "observation"])
+def test_zeros_of_a_final_row_are_no_data_of_a_column_known_before_acting(column: str):
+    """V2: the column is pre by its name, but its value at the final row was not given."""
+    given_column = "observation" if column != "observation" else "state_in_0"
+    example = {"observation": 0, "state_in_0": 0, "env_t": 0, **FLOW}
+    rule, views = hr.ItemRule("t", 1), {"next": hr.View(column, shift=1, fill=-1, mask=True)}
+    views["before"] = hr.View(column, shift=-1, fill="edge", used_for_compute_actions=True)
+    views["now"] = hr.View(column, fill=-1, mask=True, used_for_compute_actions=True)
+    table = hr.Table.queue("t", 100)
+    with hr.Replay(hr.Signature.like(example), [table]) as replay, replay.writer(items=[rule]) as writer:
+        for t in range(2):
+            writer.append({"observation": 5 + t, "state_in_0": 5 + t, "env_t": 5 + t, **FLOW})
+        writer.end_episode({given_column: 7})
+        data = replay.sample("t", 2, views=views).data
+    assert data["now"].tolist() == [5, 6]
+    assert (data["next"].tolist(), data["next_mask"].tolist()) == ([6, -1], [True, False])
+    assert data["before"].tolist() == [5, 5]
+
+
 def test_metadata_columns():
     """V2: the step's index, the episode's id and the version of the policy, shifted and filled as any column."""
     views = {

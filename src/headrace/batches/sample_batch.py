@@ -246,7 +246,8 @@ class SampleBatch(MutableMapping[str, Any]):
             return cls({})
         check_same_names([batch._columns for batch in filled])
         columns = {name: joined(name, [batch._columns[name] for batch in filled]) for name in filled[0]}
-        result = filled[0]._like_this(columns, join_sequences([batch._sequences for batch in filled]))
+        sequences = join_sequences([batch._sequences for batch in filled])
+        result = filled[0]._joined_with(filled[1:], columns, sequences)
         limits = [batch.max_seq_len for batch in filled if batch.max_seq_len is not None]
         result.max_seq_len = max(limits, default=None)
         return result
@@ -302,6 +303,15 @@ class SampleBatch(MutableMapping[str, Any]):
         result._columns, result._sequences, result.max_seq_len = columns, sequences, self.max_seq_len
         return result
 
+    def _joined_with(
+        self,
+        others: list[SampleBatch],  # noqa: ARG002 - for a subclass
+        columns: dict[str, Any],
+        sequences: Sequences | None,
+    ) -> Self:
+        """Returns a batch of these columns, which are those of this batch and of others."""
+        return self._like_this(columns, sequences)
+
     def _sliced(self, key: slice) -> Self:
         if key.step not in (None, 1):
             raise ValueError(f"batch[a:b]: expected no step other than 1, got {key.step!r}")
@@ -326,13 +336,15 @@ def _checked_sequences(columns: Mapping[str, Any], lengths: Lengths) -> Sequence
     return Sequences(lengths, one_row=one_row)
 
 
-def _flatten(batch: SampleBatch) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+def flatten(batch: SampleBatch) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Returns the columns and the lengths of a batch, and the rest of it."""
     sequences = batch._sequences
     form = None if sequences is None else replace(sequences, lengths=None)
     return (*batch._columns.values(), batch.seq_lens), (type(batch), tuple(batch), form, batch.max_seq_len)
 
 
-def _unflatten(about: tuple[Any, ...], children: tuple[Any, ...]) -> SampleBatch:
+def unflatten(about: tuple[Any, ...], children: tuple[Any, ...]) -> SampleBatch:
+    """Builds a batch from what `flatten` returned, with any objects as its columns."""
     kind, names, form, max_seq_len = about
     *trees, lengths = children
     batch: SampleBatch = object.__new__(kind)
@@ -342,4 +354,4 @@ def _unflatten(about: tuple[Any, ...], children: tuple[Any, ...]) -> SampleBatch
     return batch
 
 
-_NODE = PytreeNode(SampleBatch, _flatten, _unflatten)
+_NODE = PytreeNode(SampleBatch, flatten, unflatten)
