@@ -359,7 +359,7 @@ def test_set_seed_starts_anew(take):
     # CS1, CS2: copy k gets seed + k; all copies are reset, ids are new, later resets pass no seed.
     with hr.Collector(lambda: CounterEnv(3), frames_per_batch=8, num_envs=2, seed=5) as collector:
         (first,) = take(collector, 1)
-        envs = collector._stepper.environments
+        envs = collector._loop.stepper.environments
         assert [env.seeds[0] for env in envs] == [5, 6]
         assert collector.set_seed(1) == 2
         (second,) = take(collector, 1)

@@ -54,8 +54,8 @@ def collect_all(collector):
     if isinstance(collector, hr.Collector):
         return sum(batch.frames for batch in collector)
     collector.start()
-    with collector._worker._changed:
-        assert collector._worker._changed.wait_for(lambda: not collector.statistics().running, 20)
+    with collector._worker.status.changed:
+        assert collector._worker.status.changed.wait_for(lambda: not collector.statistics().running, 20)
     return collector.statistics().frames
 
 

@@ -238,9 +238,9 @@ def test_a_failure_that_nobody_heard_of_is_told_by_shutdown():
     # CQ7.
     for raises in (True, False):
         collector = hr.AsyncCollector(lambda: Failing(8), frames_per_batch=5)
-        session = collector._worker
-        with session._changed:
-            assert session._changed.wait_for(lambda session=session: session._death is not None, 20)
+        handle = collector._worker
+        with handle.status.changed:
+            assert handle.status.changed.wait_for(lambda handle=handle: handle.status.death is not None, 20)
         if raises:
             with pytest.raises(hr.WorkerDied):
                 collector.shutdown()
@@ -292,9 +292,9 @@ def test_kill_at_any_moment(make_replay, mode, delay):
     ) as other:
         other.start()
         inserts = replay.table("t").statistics().inserts
-        session = other._worker
-        with session._changed:
-            assert session._changed.wait_for(
+        handle = other._worker
+        with handle.status.changed:
+            assert handle.status.changed.wait_for(
                 lambda: replay.table("t").statistics().inserts > inserts + 50, 20
             )
     replay.reset("t")

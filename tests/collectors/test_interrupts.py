@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import headrace as hr
-from headrace.collectors.blocks import BlockReader, EpisodeNumbering
-from headrace.collectors.replay_output import ReplayOutput
+from headrace.collectors.batches.block_reader import BlockReader
+from headrace.collectors.batches.episode_numbering import EpisodeNumbering
+from headrace.collectors.inline.replay_output import ReplayOutput
 from headrace.collectors.statistics import Tally
 from headrace.leases.grantor import LeaseGrantor
 from headrace.leases.page_writer import PageWriter
@@ -24,7 +25,7 @@ INLINE = [
     (EpisodeNumbering, "number"),
     (PageWriter, "turn"),
     (ReplayOutput, "write"),
-    (Tally, "add_batch"),
+    (Tally, "add"),
 ]
 
 
@@ -107,7 +108,7 @@ def test_a_rollout_of_a_worker_is_handed_out_by_the_next_call(interrupt, take, c
     with hr.AsyncCollector(in_turn(counter_env_fns(lengths)), frames_per_batch=20, num_envs=2) as collector:
         batches = take(collector, 2)
         for _ in range(3):
-            interrupt(Tally, "add_batch", "before")
+            interrupt(Tally, "add", "before")
             with pytest.raises(KeyboardInterrupt):
                 collector.next(timeout=20)
             batches += take(collector, 1)
@@ -123,7 +124,7 @@ def test_with_a_replay_too(make_replay, interrupt, take, counters):
     ) as collector:
         batches = take(collector, 1)
         for _ in range(3):
-            interrupt(Tally, "add_batch", "before")
+            interrupt(Tally, "add", "before")
             with pytest.raises(KeyboardInterrupt):
                 collector.next(timeout=20)
         batches += take(collector, 3)

@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.collectors.admission import Admission
-from headrace.collectors.blocks import EpisodeNumbering
+from headrace.collectors.batches.episode_numbering import EpisodeNumbering
+from headrace.collectors.handle.admission import Admission
+from headrace.collectors.loop.step_counts import StepCounts
 from headrace.collectors.messages import AnyMessage, Proceed, Progress, Stop
 from headrace.collectors.statistics import Tally
 from headrace.leases.channel import Channel, Frame
@@ -43,7 +44,7 @@ def test_numbering_against_a_plain_count(history):
     for begin in range(0, len(ended), steps):
         part = slice(begin, begin + steps)
         found.append(numbering.number(starts[part], masked[part]))
-    ids, positions = (np.concatenate(each) for each in zip(*found, strict=True))
+    ids, positions = (np.concatenate(each, axis=1).T for each in zip(*found, strict=True))
 
     next_id = 0
     current, length = [-1] * ended.shape[1], [0] * ended.shape[1]
@@ -64,7 +65,7 @@ def test_grants_stop_at_the_total():
     admission = Admission(tally, 10, 30, lambda: False, begun.append)
     admission.owe(2)
     for _ in range(5):
-        tally.add(10, [], [(0, 10)], 0, batches=1)
+        tally.add(StepCounts(10, [], {0: 10}), 1)
         admission.owe(1)
     assert begun == [0, 1, 2]
 
@@ -75,10 +76,10 @@ def test_grants_go_on_where_rows_were_masked():
     admission = Admission(tally, 10, 18, lambda: False, begun.append)
     admission.owe(2)
     assert begun == [0, 1]
-    tally.add(8, [], [], 0, batches=1)
+    tally.add(StepCounts(8), 1)
     admission.owe(1)
     assert begun == [0, 1]  # 8 + 10 may be enough ...
-    tally.add(8, [], [], 0, batches=1)
+    tally.add(StepCounts(8), 1)
     admission.owe(1)
     assert begun == [0, 1, 2]  # ... but was not.
 
@@ -95,7 +96,8 @@ def test_grants_wait_while_blocked():
 
 def test_tally():
     tally = Tally()
-    tally.add(4, [(3.0, 2), (5.0, 4)], [(1, 3), (2, 1), (-1, 2)], 3, batches=1)
+    tally.newest = 3
+    tally.add(StepCounts(4, [(3.0, 2), (5.0, 4)], {1: 3, 2: 1, -1: 2}), 1)
     record = tally.record(running=True, paused=False)
     assert (record.frames, record.batches, record.episodes) == (4, 1, 2)
     assert (record.episode_return_mean, record.episode_length_mean) == (4.0, 3.0)
@@ -104,15 +106,14 @@ def test_tally():
     with pytest.raises(AttributeError):
         record.frames = 3
     for _ in range(200):
-        tally.add(1, [(1.0, 1)], [], 3, batches=1)
+        tally.add(StepCounts(1, [(1.0, 1)]), 1)
     assert tally.record(running=False, paused=False).episode_return_mean == 1.0  # Of the last 100.
 
 
 def test_messages_travel_whole():
     one, other = Channel.pair(AnyMessage)
-    progress = Progress(
-        frames=8, episodes=[(1.5, 3)], stamps={-1: 4, 7: 4}, closes_rollout=True, seconds=(0.1, 0.2, 0.3)
-    )
+    counts = StepCounts(8, [(1.5, 3)], {-1: 4, 7: 4})
+    progress = Progress(counts=counts, closes_rollout=True, seconds=(0.1, 0.2, 0.3))
     for message in (progress, Proceed(), Stop(close_env=False)):
         one.send(message, payload=b"behind")
         assert other.receive() == Frame(message, b"behind", [])

@@ -97,8 +97,8 @@ def nothing_is_held_but_items(replay):
 
 def wait_for(collector, there):
     """Wait until something is so that the worker's reports can change."""
-    with collector._worker._changed:
-        assert collector._worker._changed.wait_for(lambda: there(collector.statistics()), 20)
+    with collector._worker.status.changed:
+        assert collector._worker.status.changed.wait_for(lambda: there(collector.statistics()), 20)
 
 
 def wait_for_full_store(collector):

@@ -245,9 +245,9 @@ def test_lag():
         collector.next(timeout=20)
         assert collector.statistics().lag_max == 0
         # Two rollouts are begun at most before the first is handed out, the third then; none saw the fifth set.
-        session = collector._worker
-        with session._changed:
-            assert session._changed.wait_for(lambda: len(session._rollouts) == 2, 20)
+        handle = collector._worker
+        with handle.status.changed:
+            assert handle.status.changed.wait_for(lambda: len(handle._rollouts) == 2, 20)
         for number in range(5):
             collector.update_policy_weights_({"number": np.array(float(number))})
         collector.next(timeout=20)

@@ -58,7 +58,7 @@ def transitions(stepper, num_steps: int, actions) -> list[list[dict[str, Any]]]:
                 }
             )
         if step.ended.size and stepper.autoreset is Autoreset.DISABLED:
-            stepper.reset(next_row, copies=step.ended)
+            stepper.reset(next_row, envs=step.ended)
         row = next_row
     return collected
 
@@ -172,7 +172,7 @@ def test_a_limit_is_a_reset_of_some_copies(kind):
     stepper.reset(row)
     stepper.step({"action": np.zeros(2, np.int64)}, row)
     np.testing.assert_array_equal(row["observation"], [[0, 0, 1], [1, 0, 1]])
-    stepper.reset(row, copies=np.array([1]))
+    stepper.reset(row, envs=np.array([1]))
     np.testing.assert_array_equal(row["observation"], [[0, 0, 1], [1, 1, 0]])
     stepper.step({"action": np.zeros(2, np.int64)}, row)
     np.testing.assert_array_equal(row["observation"], [[0, 0, 2], [1, 1, 1]])
@@ -186,7 +186,7 @@ def test_a_limit_at_the_end_of_a_next_step_episode():
     stepper.reset(row)
     for _ in range(2):
         stepper.step({"action": np.zeros(2, np.int64)}, row)
-    stepper.reset(row, copies=np.array([0]))
+    stepper.reset(row, envs=np.array([0]))
     step = stepper.step({"action": np.zeros(2, np.int64)}, row)
     assert step.reset_steps.tolist() == [1]
     np.testing.assert_array_equal(row["observation"], [[0, 1, 1], [1, 1, 0]])
@@ -208,7 +208,7 @@ def test_copies_that_wait(kind):
         assert step.ended.size == 0
         assert step.reward.tolist() == [0, 4 * (k - 1)]
         assert not step.terminated.any()
-    stepper.reset(row, copies=np.array([0]))
+    stepper.reset(row, envs=np.array([0]))
     assert row["observation"][0].tolist()[2] == 0
     assert stepper.step(actions, row).ended.tolist() == [0, 1]
     stepper.close()
@@ -265,7 +265,7 @@ def test_seeds(kind):
     stepper = make(kind, [1, 2, 3])
     row = new_columns(stepper.observation_signature, 3)
     stepper.reset(row, seeds=[5, 6, 7])
-    stepper.reset(row, copies=np.array([1]))
+    stepper.reset(row, envs=np.array([1]))
     stepper.reset(row, seeds=[9, 9, 9])
     envs = stepper.environments if kind == "copies" else stepper.environments[0].envs
     assert [env.seeds for env in envs] == [[5, 9], [6, None, 9], [7, 9]]

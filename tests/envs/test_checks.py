@@ -330,7 +330,7 @@ def test_an_environment_that_is_not_known_to_reset_by_mask():
     stepper.reset(rows, seeds=[3, 4])
     assert not stepper.resets_by_mask
     with pytest.raises(ValueError, match="reset by mask"):
-        stepper.reset(rows, copies=np.array([0]))
+        stepper.reset(rows, envs=np.array([0]))
 
 
 INFO = {"count": ArraySpec((), np.int64)}
@@ -353,7 +353,7 @@ def test_info_columns(kind):
         assert last["count"][step.ended].tolist() == [(2, 3)[i] for i in step.ended]
         assert last["observation"][step.ended, 2].tolist() == [(2, 3)[i] for i in step.ended]
         if stepper.autoreset == "disabled" and step.ended.size:
-            stepper.reset(rows, copies=step.ended)
+            stepper.reset(rows, envs=step.ended)
     stepper.close()
 
 
@@ -448,7 +448,7 @@ def test_nothing_is_broadcast_at_a_later_reset():
     rows = new_columns(stepper.observation_signature, 2)
     stepper.reset(rows)
     with pytest.raises(SpecError, match=r"environment 1: observation/arm"):
-        stepper.reset(rows, copies=np.array([1]))
+        stepper.reset(rows, envs=np.array([1]))
 
 
 @pytest.mark.parametrize(

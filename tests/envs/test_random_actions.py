@@ -165,3 +165,13 @@ def test_errors():
         RandomActions(spaces.Dict(text=spaces.Text(5)), 1)
     with pytest.raises(ValueError, match="seeds: expected 2"):
         RandomActions(spaces.Discrete(2), 2, seeds=[1])
+
+
+def test_actions_that_were_handed_out_stay():
+    # Also where environments wait afterwards, and the others use up the block.
+    actions = RandomActions(spaces.Discrete(1000), 2, seeds=[1, 2])
+    held = [actions.draw()["action"] for _ in range(3)]
+    before = [action.copy() for action in held]
+    for _ in range(600):
+        actions.draw(active=np.array([0]))
+    np.testing.assert_array_equal(held, before)

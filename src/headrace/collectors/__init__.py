@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headrace.collectors.async_collector import AsyncCollector as AsyncCollector
-    from headrace.collectors.batch import Batch as Batch
+    from headrace.collectors.batches.batch import Batch as Batch
     from headrace.collectors.collector import Collector as Collector
     from headrace.collectors.signatures import signature as signature
     from headrace.collectors.statistics import CollectorStatistics as CollectorStatistics
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "AsyncCollector": "async_collector",
-    "Batch": "batch",
+    "Batch": "batches.batch",
     "Collector": "collector",
     "CollectorStatistics": "statistics",
     "WorkerStatistics": "statistics",

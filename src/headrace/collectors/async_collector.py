@@ -7,23 +7,20 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import cloudpickle
 
-from headrace.collectors.batch import Batch
-from headrace.collectors.collector import number_of_batches
+from headrace.collectors.base import CollectorBase
+from headrace.collectors.batches.batch import Batch
+from headrace.collectors.handle.handle import WorkerHandle
+from headrace.collectors.handle.publisher import Publisher
+from headrace.collectors.loop.columns import warn_not_stored
 from headrace.collectors.messages import Seed
 from headrace.collectors.options import CollectorOptions
-from headrace.collectors.publisher import Publisher
-from headrace.collectors.replay_columns import warn_not_stored
 from headrace.collectors.statistics import CollectorStatistics
 from headrace.collectors.weight_arguments import given_weights
-from headrace.collectors.worker import Task
-from headrace.collectors.worker_handle import WorkerHandle
-from headrace.envs import environment_factory, environment_seeds
+from headrace.envs import environment_seeds
 from headrace.spec import ArraySpec
 from headrace.system import need_linux
 from headrace.tables.description.rules import ItemRule
@@ -33,7 +30,7 @@ _INTERRUPTED_SECONDS = 2.0
 _PAUSE_SECONDS = 30.0
 
 
-class AsyncCollector:
+class AsyncCollector(CollectorBase):
     """Collects in one worker process that runs ahead by at most two rollouts.
 
     Without a replay it is iterated: rollouts are written into shared memory by the worker, and each batch is copied out
@@ -96,7 +93,7 @@ class AsyncCollector:
             info_columns=info_columns,
             seed=seed,
         )
-        task = self._task()
+        task = cloudpickle.dumps(self._options.worker_task())
         self._worker = WorkerHandle(self._options)
         try:
             self._ready = self._worker.launch(task, start_timeout)
@@ -111,34 +108,7 @@ class AsyncCollector:
         self._pausing = False
         self._finalizer = weakref.finalize(self, _forgotten, self._worker, self._publisher)
 
-    def _task(self) -> bytes:
-        options, replay = self._options, self._options.replay_buffer
-        task = Task(
-            create_env_fn=environment_factory(options.create_env_fn, options.create_env_kwargs),
-            num_envs=options.num_envs,
-            info_columns=options.info_columns,
-            policy=options.policy,
-            policy_factory=options.policy_factory,
-            frames_per_batch=options.frames_per_batch,
-            random_frames=options.random_frames,
-            max_frames_per_traj=options.max_frames_per_traj,
-            seeds_of=None if options.seed is None else partial(environment_seeds, options.seed),
-            seed=options.seed,
-            replay=None if replay is None else replay.signature,
-        )
-        payload: bytes = cloudpickle.dumps(task)
-        return payload
-
     # ---- batches ---------------------------------------------------------------------------------------------------
-
-    def __iter__(self) -> Iterator[Batch]:
-        return self
-
-    def __next__(self) -> Batch:
-        batch = self.next()
-        if batch is None:
-            raise StopIteration
-        return batch
 
     def next(self, timeout: float | None = None) -> Batch | None:
         """The next batch, the longest waiting first; None when `total_frames` were handed out. Any thread may call it.
@@ -153,9 +123,9 @@ class AsyncCollector:
             Closed: after `shutdown`.
         """
         worker = self._worker
-        worker.check_open()
+        worker.status.check_open()
         if not worker.is_iterating:
-            worker.raise_failure()
+            worker.status.raise_failure()
             if self._started:
                 raise RuntimeError(
                     "next: expected a collector that was not started; start() fills the replay by itself"
@@ -174,8 +144,7 @@ class AsyncCollector:
             RuntimeError: without `replay_buffer`, when started already, or after iteration has begun.
             WorkerDied: the worker is gone.
         """
-        self._worker.check_open()
-        self._worker.raise_failure()
+        self._worker.status.check()
         if self._options.replay_buffer is None:
             raise RuntimeError("start: expected a collector with replay_buffer; iterate over this one")
         if self._started or self._worker.is_iterating:
@@ -193,8 +162,7 @@ class AsyncCollector:
             WorkerDied: the worker is gone.
         """
         worker = self._worker
-        worker.check_open()
-        worker.raise_failure()
+        worker.status.check()
         if not worker.is_running or self._pausing:
             raise RuntimeError("pause: expected a collector that runs freely and is not paused")
         self._pausing = True
@@ -214,8 +182,8 @@ class AsyncCollector:
     @property
     def policy_version(self) -> int:
         """The number of the newest set of weights: 0 at the start, one more with every update."""
-        self._worker.home.check()
-        return self._worker.newest
+        self._worker.status.home.check()
+        return self._worker.tally.newest
 
     def update_policy_weights_(
         self, policy_or_weights: Any = None, *, weights: Any = None, policy: Any = None
@@ -237,10 +205,9 @@ class AsyncCollector:
             WorkerDied, Closed: no worker is left to take them.
         """
         worker = self._worker
-        worker.check_open()
-        worker.raise_failure()
+        worker.status.check()
         values = given_weights(policy_or_weights, weights, policy, self._options.policy)
-        worker.newest = max(worker.newest, self._publisher.publish(values))
+        worker.tally.newest = max(worker.tally.newest, self._publisher.publish(values))
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
         """Reset every copy with its seed at the worker's next step: copy k gets `seed + k`, or all the same.
@@ -248,30 +215,22 @@ class AsyncCollector:
         Returns:
             The seed of the last copy.
         """
-        self._worker.check_open()
-        self._worker.raise_failure()
+        self._worker.status.check()
         seeds = environment_seeds(seed, self._ready.num_envs, static_seed=static_seed)
         self._worker.send(Seed(seeds=seeds, seed=seed))
         return seeds[-1]
 
     # ---- about -----------------------------------------------------------------------------------------------------
 
-    def __len__(self) -> int:
+    @property
+    def _batch_size(self) -> tuple[int, str]:
         ready = self._ready
-        return number_of_batches(self._options.total_frames, ready.steps * ready.num_envs, ready.autoreset)
-
-    def __bool__(self) -> bool:
-        return True
+        return ready.steps * ready.num_envs, ready.autoreset
 
     @property
     def policy(self) -> Any:
         """This process's policy object; the worker has its own."""
         return self._options.policy
-
-    @property
-    def replay_buffer(self) -> Any:
-        """The replay that is written to, or None."""
-        return self._options.replay_buffer
 
     @property
     def worker_pid(self) -> int:
@@ -304,7 +263,7 @@ class AsyncCollector:
             WorkerDied: after all is released.
         """
         worker = self._worker
-        if worker.home.is_elsewhere:
+        if worker.status.home.is_elsewhere:
             return
         try:
             worker.shutdown(
@@ -313,28 +272,22 @@ class AsyncCollector:
                 raise_on_error=raise_on_error,
             )
         finally:
-            if worker.is_closed:
+            if worker.status.is_closed:
                 self._finalizer.detach()
                 self._publisher.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        is_interrupted = kind is not None and issubclass(kind, KeyboardInterrupt)
-        self.shutdown(_INTERRUPTED_SECONDS if is_interrupted else None, raise_on_error=kind is None)
+    def _exit_seconds(self, kind: type[BaseException] | None) -> float | None:
+        return _INTERRUPTED_SECONDS if kind is not None and issubclass(kind, KeyboardInterrupt) else None
 
     def __repr__(self) -> str:
-        state = "shut down" if self._worker.is_closed else f"worker {self._worker.pid}"
+        state = "shut down" if self._worker.status.is_closed else f"worker {self._worker.pid}"
         return f"<AsyncCollector, {state}, {self._worker.tally.frames} frames>"
 
 
 def _forgotten(worker: WorkerHandle, publisher: Publisher) -> None:
     """A collector became garbage, or the interpreter ends, and nobody has shut it down."""
     # Rules: collectors CX9
-    if worker.home.is_elsewhere:
+    if worker.status.home.is_elsewhere:
         return
     try:
         worker.shutdown(2.0, close_env=True, raise_on_error=False)

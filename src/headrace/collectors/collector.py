@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from headrace.collectors.batch import Batch
-from headrace.collectors.blocks import EpisodeNumbering
+from headrace.collectors.base import CollectorBase
+from headrace.collectors.batches.batch import Batch
+from headrace.collectors.batches.episode_numbering import EpisodeNumbering
 from headrace.collectors.failures import collector_home
-from headrace.collectors.local_rows import LocalRows
-from headrace.collectors.loop import CollectingLoop
+from headrace.collectors.inline.replay_output import ReplayOutput
+from headrace.collectors.inline.rows import LocalRows
+from headrace.collectors.loop.collecting import CollectingLoop
+from headrace.collectors.loop.columns import warn_not_stored
 from headrace.collectors.options import CollectorOptions
-from headrace.collectors.replay_columns import (
-    check_columns,
-    check_filled,
-    collected_signature,
-    not_stored,
-    warn_not_stored,
-)
-from headrace.collectors.replay_output import ReplayOutput
 from headrace.collectors.statistics import CollectorStatistics, Tally
-from headrace.collectors.step_sink import StepSink
 from headrace.collectors.weight_arguments import WeightCheck, given_weights
-from headrace.envs import environment_seeds, is_environment, make_stepper, new_columns
-from headrace.envs.protocol import Autoreset
+from headrace.envs import environment_seeds
 from headrace.errors import Closed, StoreFull
 from headrace.replay.public import core_of
 from headrace.spec import ArraySpec
@@ -36,7 +28,7 @@ from headrace.weights import apply_weights
 _log = logging.getLogger(__name__)
 
 
-class Collector:
+class Collector(CollectorBase):
     """Collects batches in this process, only when asked.
 
     Args:
@@ -102,59 +94,32 @@ class Collector:
         )
         self._home = collector_home()
         self._closed = False
-        self._tally = Tally()
-        self._policy = policy_factory() if policy_factory is not None else policy
-        self._version = 0
-        self._begun = 0
-        self._stepper = make_stepper(
-            create_env_fn, create_env_kwargs=create_env_kwargs, num_envs=num_envs, info_columns=info_columns
-        )
+        self._tally = Tally(total_frames)
+        self._loop = CollectingLoop(self._options.task(), lambda: self._tally.newest)
         try:
-            self._options.warn_of_rounding(self._stepper.num_envs, stacklevel=2)
+            self._options.warn_of_rounding(self._loop.stepper.num_envs, stacklevel=2)
             self._prepare()
         except BaseException:
-            if not is_environment(create_env_fn):  # A ready one stays open: the caller may try again.
-                self._stepper.close()
+            self._loop.abandon()
             raise
 
     def _prepare(self) -> None:
-        options, stepper = self._options, self._stepper
-        self._loop = CollectingLoop(
-            stepper,
-            self._policy,
-            max_frames_per_traj=options.max_frames_per_traj,
-            refresh=lambda: self._version,
-        )
-        self._numbering = EpisodeNumbering(stepper.num_envs)
-        self._steps = options.steps(stepper.num_envs)
-        self._observed = frozenset(stepper.observation_signature.columns)
-        # The observations that the next rollout begins with, after a reset of all environments.
-        self._first = new_columns(stepper.observation_signature, stepper.num_envs)
-        self._extras: Mapping[str, ArraySpec] | None = None
+        options, num_envs = self._options, self._loop.stepper.num_envs
+        self._numbering = EpisodeNumbering(num_envs)
         # None: none was begun since the last failure.
         self._rows: LocalRows | None = None
-        self._sink: StepSink | None = None
         self._must_reset = True
         self._weight_check: WeightCheck | None = None
         self._seeds: list[int] | None = None
         if options.seed is not None:
             self.set_seed(options.seed)
         self._output: ReplayOutput | None = None
-        replay = options.replay_buffer
-        if replay is not None:
-            check_columns(replay.signature, self._signature({}))
-            self._output = ReplayOutput(core_of(replay), stepper.num_envs, self._observed, options.rules())
+        if options.replay_buffer is not None:
+            self._output = ReplayOutput(
+                core_of(options.replay_buffer), num_envs, self._loop.observed, options.rules()
+            )
 
     # ---- batches ---------------------------------------------------------------------------------------------------
-
-    def __iter__(self) -> Iterator[Batch]:
-        return self
-
-    def __next__(self) -> Batch:
-        batch = self.next()
-        if batch is None:
-            raise StopIteration
-        return batch
 
     def next(self, timeout: float | None = None) -> Batch | None:  # noqa: ARG002 - the interface of all collectors
         """Collect one batch; None when `total_frames` were handed out. An inline collector never waits.
@@ -165,38 +130,35 @@ class Collector:
                 lost; the next call resets all copies.
         """
         self._check_open()
-        if self._is_complete():
+        if self._tally.is_complete():
             self._end_trajectories()
             return None
-        sink = self._begin_rollout()
+        rows = self._begin_rollout()
         self._must_reset = True  # Unless a batch comes of the rollout: Ctrl-C may end it anywhere.
         try:
-            batch = self._collect(sink)
+            batch = self._collect(rows)
         except BaseException:
-            self._tally.frames_discarded += sink.frames
+            self._tally.frames_discarded += self._loop.frames
             raise
         self._must_reset = self._seeds is not None  # The policy may have called `set_seed` meanwhile.
-        if self._is_complete():
+        if self._tally.is_complete():
             with suppress(StoreFull):  # The batch is complete; the next call tries again, and raises.
                 self._end_trajectories()
         return batch
 
-    def _collect(self, sink: StepSink) -> Batch:
+    def _collect(self, rows: LocalRows) -> Batch:
         """Fills a rollout that was begun; returns its batch, and writes it into the replay."""
-        assert self._rows is not None
-        at_random = self._begun < self._options.random_frames
-        self._begun += self._steps * self._stepper.num_envs
-        for _ in range(self._steps):
-            self._loop.step(sink, at_random=at_random)
-        is_open = sink.writer.is_open
-        commit = sink.report()
-        batch = self._rows.finish(commit)
+        loop = self._loop
+        for _ in range(loop.steps):
+            loop.step()
+        is_open = loop.writer.is_open
+        commit, counts = loop.report()
+        batch = rows.finish(commit)
         if self._output is not None:
-            steps = self._rows.steps_of(commit)
-            self._output.write(steps, is_open, {name: row.copy() for name, row in sink.row.items()})
-        times = self._loop.times
-        self._tally.note_seconds((times.env, times.policy, times.write))
-        self._tally.add_batch(batch, sink.episodes, self._version)
+            following = {name: row.copy() for name, row in loop.row.items()}
+            self._output.write(rows.steps_of(commit), is_open, following)
+        self._tally.note_seconds(loop.seconds)
+        self._tally.add(counts, 1)
         return batch
 
     def _check_open(self) -> None:
@@ -204,68 +166,35 @@ class Collector:
         if self._closed:
             raise Closed("the collector is shut down")
 
-    def _is_complete(self) -> bool:
-        """Whether `total_frames` were handed out."""
-        return 0 < self._options.total_frames <= self._tally.frames
-
     def _end_trajectories(self) -> None:
         """Stores the final rows of the open trajectories, as no step will follow."""
         if self._output is not None:
             self._output.cut()
 
-    def _begin_rollout(self) -> StepSink:
+    def _begin_rollout(self) -> LocalRows:
+        loop = self._loop
         if self._must_reset:
             self._reset()
-        row = self._first if self._sink is None else self._sink.row
-        acts = self._begun >= self._options.random_frames
         try:
-            if acts and self._extras is None:
-                self._extras = self._loop.probe(row)
-                self._check_extras(self._extras)
-                self._sink = self._new_sink(row)
-            elif self._sink is None:
-                self._sink = self._new_sink(row)
+            has_learned = loop.learn_columns()
+            if has_learned and loop.not_stored:
+                warn_not_stored(loop.not_stored, stacklevel=3)
+            if has_learned or self._rows is None:
+                self._rows = LocalRows(loop, self._numbering, self._rows)
         except BaseException:
-            self._must_reset, self._extras = True, None
+            self._must_reset = True
             raise
-        self._sink.begin_report()
-        return self._sink
+        loop.begin()
+        return self._rows
 
     def _reset(self) -> None:
         """At the start, after a failure and after `set_seed`: every environment begins an episode."""
         # Rules: collectors CX1
-        self._rows = self._sink = None
+        self._rows = None
         if self._output is not None:
             self._output.cut()
-        self._loop.reset(self._first, self._seeds)
+        self._loop.restart(self._seeds)
         self._must_reset, self._seeds = False, None
-
-    def _signature(self, extras: Mapping[str, ArraySpec]) -> Any:
-        return collected_signature(
-            self._stepper.observation_signature, self._stepper.action_signature, extras
-        )
-
-    def _check_extras(self, extras: Mapping[str, ArraySpec]) -> None:
-        """Compare the columns that the policy adds with those of the replay."""
-        replay = self._options.replay_buffer
-        if replay is not None:
-            signature = self._signature(extras)
-            check_columns(replay.signature, signature, extras)
-            check_filled(replay.signature, signature)
-            if names := not_stored(replay.signature, extras):
-                warn_not_stored(names, stacklevel=4)
-
-    def _new_sink(self, row: Mapping[str, Any]) -> StepSink:
-        """Rows of the columns that are known now; episodes that are under way go on."""
-        num_envs = self._stepper.num_envs
-        signature = self._signature(self._extras or {})
-        rows = LocalRows(signature, self._observed, self._steps, num_envs, self._numbering, self._rows)
-        rows.writer.begin(row)
-        self._rows = rows
-        if self._sink is None:
-            return StepSink(rows.writer, num_envs)
-        self._sink.writer = rows.writer
-        return self._sink
 
     # ---- weights and seeds -----------------------------------------------------------------------------------------
 
@@ -273,7 +202,7 @@ class Collector:
     def policy_version(self) -> int:
         """The number of the newest set of weights: 0 at the start, one more with every update."""
         self._home.check()
-        return self._version
+        return self._tally.newest
 
     def update_policy_weights_(
         self, policy_or_weights: Any = None, *, weights: Any = None, policy: Any = None
@@ -294,10 +223,10 @@ class Collector:
         self._check_open()
         values = given_weights(policy_or_weights, weights, policy, self._options.policy)
         if self._weight_check is None:
-            self._weight_check = WeightCheck.of(self._policy)
+            self._weight_check = WeightCheck.of(self._loop.policy)
         self._weight_check(values)
-        apply_weights(self._policy, values)
-        self._version += 1
+        apply_weights(self._loop.policy, values)
+        self._tally.newest += 1
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
         """Seed every copy: copy k gets `seed + k`, or all the same; all are reset with it.
@@ -307,36 +236,26 @@ class Collector:
         """
         # Rules: collectors CS1, CS2
         self._home.check()
-        self._seeds = environment_seeds(seed, self._stepper.num_envs, static_seed=static_seed)
+        self._seeds = environment_seeds(seed, self._loop.stepper.num_envs, static_seed=static_seed)
         self._must_reset = True
         return self._seeds[-1]
 
     # ---- about -----------------------------------------------------------------------------------------------------
 
-    def __len__(self) -> int:
-        return number_of_batches(
-            self._options.total_frames,
-            self._steps * self._stepper.num_envs,
-            self._stepper.autoreset,
-        )
-
-    def __bool__(self) -> bool:
-        return True
+    @property
+    def _batch_size(self) -> tuple[int, str]:
+        stepper = self._loop.stepper
+        return self._loop.steps * stepper.num_envs, stepper.autoreset
 
     @property
     def env(self) -> Any:
         """The first environment."""
-        return self._stepper.environments[0]
+        return self._loop.stepper.environments[0]
 
     @property
     def policy(self) -> Any:
         """The policy that acts."""
-        return self._policy
-
-    @property
-    def replay_buffer(self) -> Any:
-        """The replay that is written to, or None."""
-        return self._options.replay_buffer
+        return self._loop.policy
 
     def statistics(self) -> CollectorStatistics:
         """A frozen record of what was done."""
@@ -374,33 +293,7 @@ class Collector:
             _log.error("shutdown: the final rows of open trajectories are missing: %s", str(error))
         finally:
             if close_env:
-                self._stepper.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.shutdown(raise_on_error=kind is None)
+                self._loop.stepper.close()
 
     def __repr__(self) -> str:
-        return f"<Collector of {self._stepper.num_envs} environments, {self._tally.frames} frames>"
-
-
-def number_of_batches(total_frames: int, frames: int, autoreset: str) -> int:
-    """Returns the total number of batches of `frames_per_batch` frames.
-
-    Raises:
-        TypeError: `total_frames` is -1, so there is no last batch; or the autoreset mode is NEXT_STEP, so the number
-            depends on the lengths of the episodes.
-    """
-    # Rules: collectors CB10
-    if total_frames < 0:
-        raise TypeError("this collector has no end: total_frames is -1")
-    if autoreset == Autoreset.NEXT_STEP:
-        raise TypeError(
-            "the number of batches is not known before the end: with autoreset NEXT_STEP a reset takes a step, which "
-            "does not count towards total_frames"
-        )
-    return -(-total_frames // frames)
+        return f"<Collector of {self._loop.stepper.num_envs} environments, {self._tally.frames} frames>"

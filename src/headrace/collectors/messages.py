@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
+from headrace.collectors.loop.step_counts import StepCounts
 from headrace.leases.messages import LeaseMessage, Message
 
 
 class Start(Message):
-    """Collector to worker: begin. The payload is cloudpickle of `worker.Task`."""
+    """Collector to worker: begin. The payload is cloudpickle of `loop.task.Task`."""
 
 
 class Ready(Message):
@@ -85,19 +86,15 @@ class Failed(Message):
 
 
 class Progress(Message):
-    """Worker to collector: what the steps of the last commit were.
+    """Worker to collector: about the steps of the last commit.
 
     Attributes:
-        frames: real transitions.
-        episodes: return and length of those that ended.
-        stamps: version to frames it acted on.
+        counts: of these steps.
         closes_rollout: T steps are complete.
         seconds: spent so far in environments, policy and writing.
     """
 
-    frames: int
-    episodes: list[tuple[float, int]]
-    stamps: dict[int, int]
+    counts: StepCounts
     closes_rollout: bool
     seconds: tuple[float, float, float]
 

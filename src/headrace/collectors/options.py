@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from headrace.envs import environment_seeds
+from headrace.collectors.loop.task import Task
+from headrace.envs import environment_factory, environment_seeds
 from headrace.envs.columns import check_info_columns
 from headrace.envs.make import check_num_envs
 from headrace.policies import check_policy
@@ -80,20 +81,36 @@ class CollectorOptions:
                 raise TypeError(f"items: expected ItemRule, got {type(rule).__name__}")
             self.replay_buffer.table(rule.table)
 
-    @property
-    def random_frames(self) -> int:
-        """Frames before which actions are random."""
-        return max(0, self.init_random_frames or 0)
+    def task(self) -> Task:
+        """Returns the work of a loop in this process."""
+        replay = self.replay_buffer
+        return Task(
+            create_env_fn=self.create_env_fn,
+            create_env_kwargs=self.create_env_kwargs,
+            num_envs=self.num_envs,
+            info_columns=self.info_columns,
+            policy=self.policy,
+            policy_factory=self.policy_factory,
+            frames_per_batch=self.frames_per_batch,
+            random_frames=max(0, self.init_random_frames or 0),
+            max_frames_per_traj=self.max_frames_per_traj,
+            seed=self.seed,
+            replay=None if replay is None else replay.signature,
+        )
 
-    def steps(self, num_envs: int) -> int:
-        """T: steps of `num_envs` copies that make a batch."""
-        # Rules: collectors CR1
-        return -(-self.frames_per_batch // num_envs)
+    def worker_task(self) -> Task:
+        """Returns the work of a loop in another process, which builds its own environments.
+
+        Raises:
+            TypeError: `create_env_fn` builds none.
+        """
+        factory = environment_factory(self.create_env_fn, self.create_env_kwargs)
+        return replace(self.task(), create_env_fn=factory, create_env_kwargs=None)
 
     def warn_of_rounding(self, num_envs: int, *, stacklevel: int) -> None:
         """Warn where a batch has more frames than were asked for."""
         # Rules: collectors CR1
-        frames = self.steps(num_envs) * num_envs
+        frames = self.task().steps(num_envs) * num_envs
         if frames != self.frames_per_batch:
             warnings.warn(
                 f"frames_per_batch={self.frames_per_batch} is no multiple of {num_envs} environments: "

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headrace.collectors.actor import Actor
-from headrace.collectors.replay_columns import collected_signature
+from headrace.collectors.loop.actor import Actor
+from headrace.collectors.loop.columns import collected_signature
 from headrace.envs import is_environment, make_stepper, new_columns
 from headrace.spec import ArraySpec, Signature
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from headrace.collectors.batch import Batch
+from headrace.collectors.loop.step_counts import StepCounts
 
 
 @dataclass(frozen=True)
@@ -75,12 +75,22 @@ class CollectorStatistics:
 
 
 class Tally:
-    """Counts as batches come; `record` makes the frozen record. Thread-safe."""
+    """Counts as batches come; `record` makes the frozen record. Thread-safe.
 
-    def __init__(self) -> None:
+    Args:
+        total_frames: where collection ends; -1 is no end.
+
+    Attributes:
+        newest: the version of weights published last.
+        frames, batches, frames_discarded, wait_seconds: see `CollectorStatistics`.
+    """
+
+    def __init__(self, total_frames: int = -1) -> None:
+        self._total = total_frames
+        self.newest = 0
         self.frames = self.batches = self.frames_discarded = 0
         self.wait_seconds = 0.0
-        self.newest_stamp = -1
+        self._newest_stamp = -1
         self._episodes = 0
         self._seconds = (0.0, 0.0, 0.0)
         self._recent: deque[tuple[float, int]] = deque(maxlen=100)
@@ -89,38 +99,26 @@ class Tally:
         self._lags: Counter[int] = Counter()
         self._lock = threading.Lock()
 
-    def add_batch(self, batch: Batch, episodes: Sequence[tuple[float, int]], newest: int) -> None:
-        """Count a batch that is handed out; see `add`."""
-        versions, counts = np.unique(batch["policy_version"][batch["mask"]], return_counts=True)
-        stamps = list(zip(versions.tolist(), counts.tolist(), strict=True))
-        self.add(batch.frames, episodes, stamps, newest, batches=1)
+    def is_complete(self) -> bool:
+        """Whether `total_frames` were handed out (free-running: written)."""
+        return 0 < self._total <= self.frames
 
-    def add(
-        self,
-        frames: int,
-        episodes: Sequence[tuple[float, int]],
-        stamps: Iterable[tuple[int, int]],
-        newest: int,
-        *,
-        batches: int,
-    ) -> None:
-        """Count what was collected.
+    def add(self, counts: StepCounts, batches: int) -> None:
+        """Counts steps that are handed out (free-running: written).
 
         Args:
-            frames: real transitions in it.
-            episodes: (return, length) of those that ended.
-            stamps: (version, frames): how many frames each version acted on.
-            newest: the version published last.
-            batches: how many are complete with it.
+            counts: of the steps.
+            batches: the number of batches that are complete with these steps.
         """
+        stamps = counts.stamps.items()
         with self._lock:
-            self.frames += frames
+            self.frames += counts.frames
             self.batches += batches
-            self._episodes += len(episodes)
-            self._recent.extend(episodes)
+            self._episodes += len(counts.episodes)
+            self._recent.extend(counts.episodes)
             self._times.append((time.perf_counter(), self.frames))
-            self._count_lag([(max(0, newest - version), count) for version, count in stamps if version >= 0])
-            self.newest_stamp = max((self.newest_stamp, *(version for version, _ in stamps)))
+            self._count_lag([(max(0, self.newest - stamp), count) for stamp, count in stamps if stamp >= 0])
+            self._newest_stamp = max((self._newest_stamp, *counts.stamps))
 
     def _count_lag(self, lags: Sequence[tuple[int, int]]) -> None:
         total = sum(count for _, count in lags)
@@ -147,7 +145,7 @@ class Tally:
             returns, lengths = zip(*self._recent, strict=True) if self._recent else ((np.nan,), (np.nan,))
             if worker is not None:
                 worker = replace(
-                    worker, frames=self.frames, rollouts=self.batches, policy_version=self.newest_stamp
+                    worker, frames=self.frames, rollouts=self.batches, policy_version=self._newest_stamp
                 )
             return CollectorStatistics(
                 frames=self.frames,

@@ -11,7 +11,7 @@ from headrace.envs.make import is_environment as is_environment
 from headrace.envs.make import is_vector_environment as is_vector_environment
 from headrace.envs.make import make_stepper as make_stepper
 from headrace.envs.make import worker_factories as worker_factories
-from headrace.envs.protocol import NO_COPIES as NO_COPIES
+from headrace.envs.protocol import NO_ENVS as NO_ENVS
 from headrace.envs.protocol import Autoreset as Autoreset
 from headrace.envs.protocol import StepResult as StepResult
 from headrace.envs.protocol import VectorStepper as VectorStepper

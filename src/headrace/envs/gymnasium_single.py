@@ -1,4 +1,4 @@
-"""Copies of a single gymnasium environment, stepped one after the other.
+"""Single gymnasium environments, stepped one after the other.
 
 Writing each observation straight into its row costs less than what `gymnasium.vector.SyncVectorEnv` does after each
 step (stacking, copying, merging infos), so a collector over this is faster than that loop without any recording.
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from headrace.checks import shown
 from headrace.envs.columns import AT_RESET, EnvironmentColumns
 from headrace.envs.old_gym import reset_values, step_values
-from headrace.envs.protocol import NO_COPIES, Autoreset, Columns, Indices, StepResult
+from headrace.envs.protocol import NO_ENVS, Autoreset, Columns, Indices, StepResult
 from headrace.errors import SpecError
 from headrace.spec import ArraySpec, Signature, check_array
 
@@ -25,7 +25,7 @@ class SingleEnvStepper:
     """A `VectorStepper` over single environments.
 
     Args:
-        envs: the copies, all with the same spaces.
+        envs: the environments, all with the same spaces.
         info_columns: entries of `info` to keep as columns.
 
     Raises:
@@ -53,7 +53,7 @@ class SingleEnvStepper:
         envs: Sequence[gymnasium.Env[Any, Any]],
         info_columns: Mapping[str, ArraySpec] | None = None,
     ) -> None:
-        _check_copies(envs)
+        _check_envs(envs)
         self.environments = tuple(envs)
         self.num_envs = len(envs)
         self.observation_space = envs[0].observation_space
@@ -78,11 +78,9 @@ class SingleEnvStepper:
         """Columns that `step` reads."""
         return self._columns.acted
 
-    def reset(
-        self, out: Columns, *, copies: Indices | None = None, seeds: Sequence[int] | None = None
-    ) -> None:
-        """Resets `copies` (None: all) one after the other; see `VectorStepper.reset`."""
-        for i in range(self.num_envs) if copies is None else copies.tolist():
+    def reset(self, out: Columns, *, envs: Indices | None = None, seeds: Sequence[int] | None = None) -> None:
+        """Resets `envs` (None: all) one after the other; see `VectorStepper.reset`."""
+        for i in range(self.num_envs) if envs is None else envs.tolist():
             try:
                 returned = self.environments[i].reset(seed=None if seeds is None else int(seeds[i]))
             except Exception as error:
@@ -103,15 +101,15 @@ class SingleEnvStepper:
             self._began_at[i] = self._calls
 
     def step(self, actions: Columns, out: Columns, active: Indices | None = None) -> StepResult:
-        """Steps the copies one after the other; see `VectorStepper.step`."""
+        """Steps the environments one after the other; see `VectorStepper.step`."""
         result = self._result
         reward, terminated, truncated = result.reward, result.terminated, result.truncated
         terminated.fill(False)
         truncated.fill(False)
-        copies: Iterable[int] = range(self.num_envs)
+        envs: Iterable[int] = range(self.num_envs)
         if active is not None:
             reward.fill(0)
-            copies = active.tolist()
+            envs = active.tolist()
         steps, unchecked, info_columns = self._steps, self._never_stepped, self._columns.info
         sizes = self._columns.sizes
         # An observation without a tree, as most are, is written without a loop over its leaves.
@@ -128,7 +126,7 @@ class SingleEnvStepper:
         ended = []
         i, action = 0, None
         try:
-            for i, action in zip(copies, self._split(actions, active), strict=True):
+            for i, action in zip(envs, self._split(actions, active), strict=True):
                 returned = steps[i](action)
                 if unchecked:
                     self._check_step(i, returned)
@@ -158,7 +156,7 @@ class SingleEnvStepper:
             error.add_note(f"raised by environment {i} at step {step} of its episode, action {shown(action)}")
             raise
         self._calls += 1
-        result.ended = np.array(ended, np.intp) if ended else NO_COPIES
+        result.ended = np.array(ended, np.intp) if ended else NO_ENVS
         result.last_observation = out
         return result
 
@@ -183,10 +181,10 @@ class SingleEnvStepper:
                 )  # An element of Box(shape=()) is an array of no axes, no scalar.
                 return [row.reshape(()) for row in (column if active is None else column[active])]
             return column if active is None else column[active]
-        copies = range(self.num_envs) if active is None else active.tolist()
+        envs = range(self.num_envs) if active is None else active.tolist()
         # With the ellipsis a float of no axes stays an array; scalars are for Discrete spaces.
         per_copy = [
-            {name: c[i, ...] if c.dtype.kind == "f" else c[i] for name, c in actions.items()} for i in copies
+            {name: c[i, ...] if c.dtype.kind == "f" else c[i] for name, c in actions.items()} for i in envs
         ]
         return [self._columns.acted.unflatten(columns)["action"] for columns in per_copy]
 
@@ -240,7 +238,7 @@ def close_all(environments: Iterable[Any]) -> None:
         raise failed
 
 
-def _check_copies(envs: Sequence[gymnasium.Env[Any, Any]]) -> None:
+def _check_envs(envs: Sequence[gymnasium.Env[Any, Any]]) -> None:
     if not envs:
         raise ValueError("envs: expected at least one environment, got none")
     if len({id(env) for env in envs}) != len(envs):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from headrace.checks import shown
 from headrace.envs.columns import AT_RESET, EnvironmentColumns, new_columns
 from headrace.envs.old_gym import reset_values, step_values
-from headrace.envs.protocol import NO_COPIES, Autoreset, Columns, Indices, StepResult
+from headrace.envs.protocol import NO_ENVS, Autoreset, Columns, Indices, StepResult
 from headrace.errors import SpecError
 from headrace.spec import ArraySpec, Signature, check_array
 
@@ -67,7 +67,7 @@ class VectorEnvStepper:
         self._outcome_shapes = [(self.num_envs,)] * 3
         self._result = StepResult.empty(self.num_envs)
         self._final = new_columns(self._columns.observed, self.num_envs * self._is_same_step)
-        # Copies whose episode ended and that were not reset since (SAME_STEP: none).
+        # Environments whose episode ended and that were not reset since (SAME_STEP: none).
         self._ended = np.zeros(self.num_envs, np.bool_)
         self._calls = 0
         self._closed = False
@@ -86,17 +86,15 @@ class VectorEnvStepper:
     def _is_same_step(self) -> bool:
         return self.autoreset is Autoreset.SAME_STEP
 
-    def reset(
-        self, out: Columns, *, copies: Indices | None = None, seeds: Sequence[int] | None = None
-    ) -> None:
-        """Resets all copies at once, or `copies` by mask; see `VectorStepper.reset`.
+    def reset(self, out: Columns, *, envs: Indices | None = None, seeds: Sequence[int] | None = None) -> None:
+        """Resets all environments at once, or `envs` by mask; see `VectorStepper.reset`.
 
         Raises:
-            ValueError: `copies`, with an environment that resets itself and is not known to take a mask.
+            ValueError: `envs`, with an environment that resets itself and is not known to take a mask.
         """
-        if copies is None or copies.size:
-            observation, info = self._reset_env(copies, seeds)
-            self._write(observation, info, out, copies, AT_RESET)
+        if envs is None or envs.size:
+            observation, info = self._reset_env(envs, seeds)
+            self._write(observation, info, out, envs, AT_RESET)
 
     def step(self, actions: Columns, out: Columns, active: Indices | None = None) -> StepResult:
         """Steps the environment once; see `VectorStepper.step`.
@@ -105,8 +103,8 @@ class VectorEnvStepper:
         their results are dropped.
 
         Raises:
-            RuntimeError: a copy that ended takes part without a reset (DISABLED).
-            SpecError: SAME_STEP, a copy ended and `info["final_obs"]` has no observation for it.
+            RuntimeError: an environment that ended takes part without a reset (DISABLED).
+            SpecError: SAME_STEP, an environment ended and `info["final_obs"]` has no observation for it.
         """
         reset_steps = self._before_step(active)
         try:
@@ -138,7 +136,7 @@ class VectorEnvStepper:
         return result
 
     def get_attr(self, name: str) -> Any:
-        """The attribute of the first copy where the environment gives those of its copies, else its own."""
+        """The attribute of the first single environment where the vector environment gives it, else its own."""
         if isinstance(self._env.unwrapped, SyncVectorEnv | AsyncVectorEnv):
             return self._env.unwrapped.get_attr(name)[0]
         return getattr(self._env, name)
@@ -153,10 +151,10 @@ class VectorEnvStepper:
         """Handles the environments that ended before this step. Returns those for which this step is the reset."""
         if active is not None and self.autoreset is not Autoreset.DISABLED:
             raise ValueError(
-                "active: expected None for an environment that resets itself; it steps all copies"
+                "active: expected None for an environment that resets itself; it steps all of them"
             )
         if self._is_same_step or not self._ended.any():
-            return NO_COPIES
+            return NO_ENVS
         ended = np.flatnonzero(self._ended)
         if self.autoreset is Autoreset.NEXT_STEP:
             return ended
@@ -166,31 +164,29 @@ class VectorEnvStepper:
                 f"environments {stepped.tolist()} ended: expected a reset before the next step"
             )
         self._reset_env(ended, None)
-        return NO_COPIES
+        return NO_ENVS
 
-    def _reset_env(
-        self, copies: Indices | None, seeds: Sequence[int] | None
-    ) -> tuple[Any, Mapping[str, Any]]:
+    def _reset_env(self, envs: Indices | None, seeds: Sequence[int] | None) -> tuple[Any, Mapping[str, Any]]:
         options = None
-        if copies is not None and copies.size < self.num_envs:
+        if envs is not None and envs.size < self.num_envs:
             if not self.resets_by_mask:
                 raise ValueError(
-                    "copies: expected None: this environment resets itself and is not known to reset by mask; "
+                    "envs: expected None: this environment resets itself and is not known to reset by mask; "
                     "build it with autoreset_mode DISABLED"
                 )
             mask = np.zeros(self.num_envs, np.bool_)
-            mask[copies] = True
+            mask[envs] = True
             options = {"reset_mask": mask}
         try:
             observation, info = reset_values(self._env.reset(seed=_seed_argument(seeds), options=options))
         except Exception as error:
             error.add_note("raised by reset of the vector environment")
             raise
-        self._ended[slice(None) if copies is None else copies] = False
+        self._ended[slice(None) if envs is None else envs] = False
         return observation, info
 
     def _write(
-        self, observation: Any, info: Mapping[str, Any], out: Columns, copies: Indices | None, step: int
+        self, observation: Any, info: Mapping[str, Any], out: Columns, envs: Indices | None, step: int
     ) -> None:
         if self._calls <= 1:
             try:
@@ -199,22 +195,22 @@ class VectorEnvStepper:
                 raise SpecError(f"environments 0 to {self.num_envs - 1}: {error}") from error
         arrays = self._columns.observation.flatten({"observation": observation})
         for name in self._columns.info:
-            arrays[name] = self._info_column(name, info, copies, step)
+            arrays[name] = self._info_column(name, info, envs, step)
         for name, array in arrays.items():
             if array.shape != self._shapes[name]:  # NumPy would broadcast it.
                 raise SpecError(
                     f"environments 0 to {self.num_envs - 1}: {name}: expected shape {self._shapes[name]}, got "
                     f"{array.shape}; nothing is broadcast"
                 )
-            if copies is None:
+            if envs is None:
                 out[name][...] = array
             else:
-                out[name][copies] = array[copies]
+                out[name][envs] = array[envs]
 
     def _info_column(
-        self, name: str, info: Mapping[str, Any], copies: Indices | None, step: int
+        self, name: str, info: Mapping[str, Any], envs: Indices | None, step: int
     ) -> NDArray[Any]:
-        wanted = slice(None) if copies is None else copies
+        wanted = slice(None) if envs is None else envs
         present = self._present(name, info)
         if not present[wanted].all():
             lacking = np.arange(self.num_envs)[wanted][~present[wanted]]
@@ -224,7 +220,7 @@ class VectorEnvStepper:
         return check_array(info[name], self._columns.info[name], name, (self.num_envs,))
 
     def _present(self, name: str, info: Mapping[str, Any]) -> NDArray[np.bool_]:
-        """bool[n], which copies have this entry: gymnasium says so in `_name`; the others hold zeros or None."""
+        """bool[n], which environments have this entry: gymnasium says so in `_name`; the others hold zeros or None."""
         if f"_{name}" not in info:
             return np.full(self.num_envs, name in info)
         present = np.asarray(info[f"_{name}"], np.bool_)
@@ -241,7 +237,7 @@ class VectorEnvStepper:
         result = self._result
         result.last_observation = out
         if not (result.terminated.any() or result.truncated.any()):
-            result.ended = NO_COPIES
+            result.ended = NO_ENVS
             return
         result.ended = np.flatnonzero(result.terminated | result.truncated)
         if self._is_same_step:
@@ -250,12 +246,12 @@ class VectorEnvStepper:
             result.last_observation = self._final
 
     def _read_final(self, info: Mapping[str, Any], ended: Indices) -> None:
-        """Takes the last observations from `final_obs`: an object array of one per copy, or a batched tree."""
+        """Takes the last observations from `final_obs`: an object array of one per environment, or a batched tree."""
         final: Any = info.get("final_obs")
         given = self._present("final_obs", info)
         missing = ended[~given[ended]].tolist()
-        one_per_copy = isinstance(final, np.ndarray) and final.dtype == object
-        if one_per_copy:
+        one_per_env = isinstance(final, np.ndarray) and final.dtype == object
+        if one_per_env:
             self._check_one_each("final_obs", final)
             missing = [i for i in ended.tolist() if not given[i] or final[i] is None]
         if missing:
@@ -265,7 +261,7 @@ class VectorEnvStepper:
                 f"hr.envs.adapt(env, autoreset=...)"
             )
         signature = self._columns.observation
-        if one_per_copy:
+        if one_per_env:
             for i in ended.tolist():
                 one = {"observation": final[i]}
                 for name, array in self._checked(signature, one, (), f"environment {i}").items():
@@ -288,11 +284,11 @@ class VectorEnvStepper:
         except SpecError as error:
             raise SpecError(f"{where}: final_obs: {error}") from error
 
-    def _clear(self, copies: Indices) -> None:
-        if copies.size:
-            self._result.reward[copies] = 0
-            self._result.terminated[copies] = False
-            self._result.truncated[copies] = False
+    def _clear(self, envs: Indices) -> None:
+        if envs.size:
+            self._result.reward[envs] = 0
+            self._result.terminated[envs] = False
+            self._result.truncated[envs] = False
 
     def _check_outcome(self, reward: Any, terminated: Any, truncated: Any) -> None:
         try:
@@ -310,8 +306,8 @@ def mode_of(env: Any, said: Autoreset | None) -> Autoreset:
     declared = (env.metadata or {}).get("autoreset_mode")
     if declared is None and said is None:
         raise ValueError(
-            f"{env}: expected metadata['autoreset_mode'] to say what the environment does when a copy ends, got none; "
-            f"say it with hr.envs.adapt(env, autoreset='next_step' | 'same_step' | 'disabled')"
+            f"{env}: expected metadata['autoreset_mode'] to say what the environment does when an episode ends, got "
+            f"none; say it with hr.envs.adapt(env, autoreset='next_step' | 'same_step' | 'disabled')"
         )
     if declared is None:
         assert said is not None

@@ -29,7 +29,7 @@ def make_stepper(
         create_env_fn: a callable that returns an environment, called exactly once per environment; a ready environment
             (also from `adapt`); or the id of a registered gymnasium environment.
         create_env_kwargs: keyword arguments of the callable, or of `gymnasium.make`.
-        num_envs: copies of a single environment. With a vector environment 1 or its own number.
+        num_envs: the number of single environments. With a vector environment 1 or its own number.
         info_columns: entries of `info` to keep as columns.
 
     Raises:
@@ -208,7 +208,7 @@ def _check_ready(env: Any, create_env_kwargs: Mapping[str, Any] | None, num_envs
         )
     if num_envs > 1 and not is_vector_environment(env):
         raise ValueError(
-            f"num_envs: expected 1 with one ready environment, got {num_envs}; give a callable that builds the copies"
+            f"num_envs: expected 1 with one ready environment, got {num_envs}; give a callable that builds each of them"
         )
 
 

@@ -10,7 +10,7 @@ copied only once. The loop around a stepper is:
         if step.ended.size and stepper.autoreset is not Autoreset.NEXT_STEP:
             keep(step.last_observation, step.ended)      # the final row of the episodes that ended
             if stepper.autoreset is Autoreset.DISABLED:
-                stepper.reset(next_row, copies=step.ended)
+                stepper.reset(next_row, envs=step.ended)
         row = next_row
 
 Environments that Headrace builds itself are `Autoreset.DISABLED`. Resetting is a separate call, so the same lines
@@ -32,12 +32,12 @@ from headrace.spec import Signature
 Columns = Mapping[str, NDArray[Any]]
 Indices = NDArray[np.intp]
 
-NO_COPIES: Indices = np.empty(0, np.intp)
-NO_COPIES.setflags(write=False)
+NO_ENVS: Indices = np.empty(0, np.intp)
+NO_ENVS.setflags(write=False)
 
 
 class Autoreset(StrEnum):
-    """Behaviour of a vector environment when one of its copies ends.
+    """Behaviour of a vector environment when an episode ends.
 
     >>> Autoreset.parse("next_step")
     <Autoreset.NEXT_STEP: 'next_step'>
@@ -69,13 +69,13 @@ class StepResult:
     """The outcome of one step of n environments. The next step overwrites the arrays: copy values that must last.
 
     Attributes:
-        reward: float32[n]; 0 for copies that took no transition.
-        terminated, truncated: bool[n]; false for copies that took no transition.
-        ended: indices of the copies whose episode ended in this step, ascending.
+        reward: float32[n]; 0 for environments that took no transition.
+        terminated, truncated: bool[n]; false for environments that took no transition.
+        ended: indices of the environments whose episode ended in this step, ascending.
         last_observation: columns `[n, ...]`; only the rows in `ended` are valid: the true last
             observation. These are the caller's own output arrays, except under SAME_STEP, where those already hold
             the first observation of the next episode.
-        reset_steps: indices of the copies for which this step was the reset of a NEXT_STEP environment: the action was
+        reset_steps: indices of the environments for which this step was the reset (NEXT_STEP): the action was
             ignored, so the row that was given to the policy is the final row of the old episode (its observation, zeros
             elsewhere) and the output is the first observation of the next episode.
     """
@@ -91,12 +91,12 @@ class StepResult:
     def empty(cls, num_envs: int) -> StepResult:
         """Returns a result without transitions."""
         flags = np.zeros((2, num_envs), np.bool_)
-        return cls(np.zeros(num_envs, np.float32), flags[0], flags[1], NO_COPIES, {}, NO_COPIES)
+        return cls(np.zeros(num_envs, np.float32), flags[0], flags[1], NO_ENVS, {}, NO_ENVS)
 
 
 @runtime_checkable
 class VectorStepper(Protocol):
-    """n copies of an environment, stepped as one."""
+    """n environments, stepped as one."""
 
     @property
     def num_envs(self) -> int:
@@ -105,12 +105,12 @@ class VectorStepper(Protocol):
 
     @property
     def observation_space(self) -> Any:
-        """The gymnasium space of one copy's observations."""
+        """The gymnasium space of one environment's observations."""
         ...
 
     @property
     def action_space(self) -> Any:
-        """The gymnasium space of one copy's actions."""
+        """The gymnasium space of one environment's actions."""
         ...
 
     @property
@@ -133,7 +133,7 @@ class VectorStepper(Protocol):
 
     @property
     def resets_by_mask(self) -> bool:
-        """Whether `reset` takes only some of the copies (a limit on the length of a trajectory needs it)."""
+        """Whether `reset` takes only some of the environments (a limit on the length of a trajectory needs it)."""
         ...
 
     @property
@@ -141,26 +141,24 @@ class VectorStepper(Protocol):
         """The environments that are stepped: n single ones, or one vector environment."""
         ...
 
-    def reset(
-        self, out: Columns, *, copies: Indices | None = None, seeds: Sequence[int] | None = None
-    ) -> None:
-        """Begins a new episode in `copies` (None: in all) and writes their first observations into their rows of `out`.
+    def reset(self, out: Columns, *, envs: Indices | None = None, seeds: Sequence[int] | None = None) -> None:
+        """Begins a new episode in `envs` (None: in all) and writes their first observations into their rows of `out`.
 
         Args:
-            out: columns `[n, ...]` of `observation_signature`; rows of other copies are left alone.
-            copies: indices.
-            seeds: n seeds; only those of `copies` are used. None: each environment's own generator goes on.
+            out: columns `[n, ...]` of `observation_signature`; rows of others are left alone.
+            envs: indices.
+            seeds: n seeds; only those of `envs` are used. None: each environment's own generator goes on.
         """
         ...
 
     def step(self, actions: Columns, out: Columns, active: Indices | None = None) -> StepResult:
-        """Takes one transition in each copy and writes the observations that followed into `out`.
+        """Takes one transition in each environment and writes the observations that followed into `out`.
 
         Args:
             actions: columns `[n, ...]` of `action_signature`, of its dtypes. An environment may keep or change what it
                 is given: give the policy's arrays, not stored rows.
             out: columns `[n, ...]` of `observation_signature`.
-            active: the copies that take part, as indices in ascending order. None: all. The others take no transition
+            active: indices of the environments that take part, ascending. None: all. The others take no transition
                 and their rows of `out` are left alone.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Random actions for n copies of an environment.
+"""Random actions for n environments.
 
 Each environment has its own generator, seeded with its seed, and draws many actions at once. So its actions depend only
 on its seed and its number of transitions. They do not depend on the number of environments, or on the worker that steps
@@ -51,22 +51,22 @@ class RandomActions:
         self._specs = signature.columns
         self._draws = {name: _draw_of(leaf_spaces[name]) for name in self._specs}
         self._num_envs = num_envs
-        # The length of a block may depend on the space, never on the number of copies: it decides how a generator's
-        # numbers are dealt to the columns.
+        # The length of a block may depend on the space, never on the number of environments: it decides how the
+        # numbers of a generator are split among the columns.
         self._block = max(1, min(_LONGEST_BLOCK, _BLOCK_BYTES // max(1, signature.nbytes)))
         self.seed(seeds)
 
     def seed(self, seeds: Sequence[int] | None) -> None:
         """Restarts all generators, from one seed per environment."""
         if seeds is not None and len(seeds) != self._num_envs:
-            raise ValueError(f"seeds: expected {self._num_envs}, one a copy, got {len(seeds)}")
+            raise ValueError(f"seeds: expected {self._num_envs}, one for each environment, got {len(seeds)}")
         sequences = (
             np.random.SeedSequence().spawn(self._num_envs)
             if seeds is None
             else [np.random.SeedSequence([int(seed), _STREAM]) for seed in seeds]
         )
         self._generators = [np.random.Generator(np.random.PCG64(sequence)) for sequence in sequences]
-        # While all copies have taken equally many actions one cursor serves them; otherwise each has its own.
+        # While all environments have taken equally many actions one cursor serves them; otherwise each has its own.
         self._cursor = self._block
         self._cursors: NDArray[np.intp] | None = None
         self._buffers: dict[str, NDArray[Any]] = {}
@@ -86,7 +86,7 @@ class RandomActions:
                 self._refill()
             row = self._cursor
             self._cursor = row + 1
-            return {name: buffer[row] for name, buffer in self._buffers.items()}
+            return self._rows[row]
         return self._draw_each(active)
 
     def _refill(self) -> None:
@@ -96,10 +96,14 @@ class RandomActions:
             for name, spec in self._specs.items()
         }
         for i in range(self._num_envs):
-            self._refill_copy(i)
+            self._refill_env(i)
+        names = list(self._buffers)
+        self._rows = [
+            dict(zip(names, columns, strict=True)) for columns in zip(*self._buffers.values(), strict=True)
+        ]
         self._cursor = 0
 
-    def _refill_copy(self, i: int) -> None:
+    def _refill_env(self, i: int) -> None:
         for name, draw in self._draws.items():
             self._buffers[name][:, i] = draw(self._generators[i], self._block)
 
@@ -107,14 +111,16 @@ class RandomActions:
         if self._cursors is None:
             if self._cursor == self._block:
                 self._refill()
+            # From here on buffers are refilled in place, and views of the present ones were handed out.
+            self._buffers = {name: buffer.copy() for name, buffer in self._buffers.items()}
             self._cursors = np.full(self._num_envs, self._cursor, np.intp)
         cursors = self._cursors
         for i in np.flatnonzero(cursors == self._block).tolist():
-            self._refill_copy(i)
+            self._refill_env(i)
             cursors[i] = 0
-        copies = np.arange(self._num_envs)
-        actions = {name: buffer[cursors, copies] for name, buffer in self._buffers.items()}
-        cursors[copies if active is None else active] += 1
+        envs = np.arange(self._num_envs)
+        actions = {name: buffer[cursors, envs] for name, buffer in self._buffers.items()}
+        cursors[envs if active is None else active] += 1
         return actions
 
 

@@ -8,58 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.collectors.batch import Batch, as_trees
+from headrace.collectors.batches.batch import Batch, as_trees
+from headrace.collectors.batches.episode_numbering import EpisodeNumbering
 from headrace.leases.grantor import Segment
 from headrace.spec import Signature
 from headrace.store.layout import FINAL, LINKED, NEXT, PADDING, STEP_MASK
 from headrace.store.store import Store
 
 Columns = Mapping[str, NDArray[Any]]
-
-
-class EpisodeNumbering:
-    """Numbers the episodes of n lanes over batch borders.
-
-    Ids count the starts: in the order of steps, and of lanes within a step. A replay's own ids count those of all its
-    writers.
-
-    >>> numbering = EpisodeNumbering(1)
-    >>> starts = np.array([[True], [False], [True]])
-    >>> ids, positions = numbering.number(starts, np.zeros((3, 1), bool))
-    >>> ids[:, 0].tolist(), positions[:, 0].tolist()
-    ([0, 0, 1], [0, 1, 0])
-    """
-
-    # Rules: collectors CB5
-
-    def __init__(self, lanes: int) -> None:
-        self._next_id = 0
-        self._ids = np.full(lanes, -1, np.int64)
-        self._lengths = np.zeros(lanes, np.int64)
-
-    def number(
-        self, starts: NDArray[np.bool_], masked: NDArray[np.bool_]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The episode of each step and its index in it, int64[T, n]; -1 and 0 where masked.
-
-        Args:
-            starts, masked: bool[T, n]: where an episode begins, and where no transition was taken.
-        """
-        steps, lanes = starts.shape
-        flat = starts.reshape(-1)
-        counted = np.cumsum(flat)
-        ids = np.where(flat, self._next_id + counted - 1, -1).reshape(steps, lanes)
-        ids = np.maximum(np.maximum.accumulate(ids, axis=0), self._ids)
-        at = np.arange(steps)[:, None]
-        # The step at which the episode began; before this block for those that go on.
-        begin = np.maximum.accumulate(np.where(starts, at, -1), axis=0)
-        positions = np.where(begin >= 0, at - begin, at + self._lengths)
-        self._next_id += int(counted[-1])
-        self._ids, self._lengths = ids[-1].copy(), positions[-1] + 1
-        if masked.any():
-            ids[masked] = -1
-            positions[masked] = 0
-        return ids, positions
 
 
 class BlockReader:
@@ -124,8 +80,8 @@ class BlockReader:
         starts = ((words & STEP_MASK) == 0) & ~masked
         ids, positions = self._numbering.number(starts, masked)
         stamps = np.repeat(versions[None], self._lanes, axis=0)
-        counted = {"episode_id": _by_lane(ids), "t": _by_lane(positions), "policy_version": stamps}
-        mask = ~_by_lane(masked)
+        counted = {"episode_id": ids, "t": positions, "policy_version": stamps}
+        mask = ~masked.T.copy()
         _zero_masked(mask, (*columns.values(), *following.values(), stamps))
         after = as_trees(self._following, following)["observation"]
         return _batch(as_trees(store.signature, columns), after, counted | {"mask": mask}, self._worker_idx)
@@ -201,8 +157,3 @@ def _batch(trees: dict[str, Any], following: Any, counted: dict[str, Any], worke
 
 def _is_observed(name: str, observed: Iterable[str]) -> bool:
     return any(column == name or column.startswith(f"{name}/") for column in observed)
-
-
-def _by_lane(column: NDArray[Any]) -> NDArray[Any]:
-    """A copy of `[T, n]` as `[n, T]`."""
-    return column.T.copy(order="C")

@@ -23,13 +23,14 @@ _LOOK_SECONDS = 0.5
 
 
 class Ending(Exception):
-    """It is time to end."""
+    """The collector has said stop, or is gone."""
 
 
 class WorkerInbox:
     """Messages of the collector, received by a separate thread.
 
     Attributes:
+        interrupts: whether a message has come that is to be obeyed before the next step.
         rollouts: the number of rollouts that may be begun.
         rows: where rows are to be written, with the descriptor of the arena; None: they go on where they are.
         acked: the sequence of the newest commit that is part of the store.
@@ -43,6 +44,7 @@ class WorkerInbox:
         self._channel = channel
         self._changed = threading.Condition()
         self._pages: dict[Purpose, deque[int]] = {"rows": deque(), "finals": deque()}
+        self.interrupts = False
         self.rollouts = self.acked = 0
         self.rows: tuple[RowsAt, int] | None = None
         self.seed: Seed | None = None
@@ -52,7 +54,7 @@ class WorkerInbox:
         self._orphaned = False
 
     def listen(self) -> None:
-        """Take in messages until the collector is gone."""
+        """Takes in messages until the collector is gone."""
         try:
             while True:
                 frame = self._channel.receive()
@@ -61,14 +63,14 @@ class WorkerInbox:
                     self._changed.notify_all()
         except Disconnected:
             with self._changed:
-                self._orphaned = True
+                self._orphaned = self.interrupts = True
                 self._changed.notify_all()
             # The main thread stops before its next step; a step that hangs must not keep an orphan alive.
             time.sleep(_GRACE_SECONDS)
             os._exit(1)
 
     def watch(self, parent: int) -> None:
-        """End the connection when the collector's process is gone, whatever process has inherited its end of it."""
+        """Ends the connection when the collector's process is gone, whatever process has inherited its end of it."""
         while os.getppid() == parent:
             time.sleep(_LOOK_SECONDS)
         self._channel.shutdown()
@@ -90,32 +92,31 @@ class WorkerInbox:
                 self.weights = SharedMemoryReceiver.from_fd(frame.descriptors[0], cloudpickle.loads(layout))
             case Seed() as seed:
                 self.seed = seed
+                self.interrupts = True
             case Pause(number=number):
                 self.pause = number
+                self.interrupts = True
             case Resume():
                 self.pause = None
             case Stop() as stop:
                 self.stop = stop
+                self.interrupts = True
 
     @property
     def ends(self) -> bool:
         """Whether there is nothing more to do."""
         return self.stop is not None or self._orphaned
 
-    def wait_until(self, there: Callable[[], bool]) -> bool:
-        """Wait for something; False when it is time to end instead."""
-        with self._changed:
-            while not there() and not self.ends:
-                self._changed.wait()
-        return not self.ends
-
     def wait_for(self, there: Callable[[], bool]) -> None:
-        """Wait for something.
+        """Waits until `there` returns True.
 
         Raises:
             Ending: it is time to end instead.
         """
-        if not self.wait_until(there):
+        with self._changed:
+            while not there() and not self.ends:
+                self._changed.wait()
+        if self.ends:
             raise Ending
 
     def next_page(self, purpose: Purpose) -> int | None:
@@ -125,6 +126,6 @@ class WorkerInbox:
             Ending: it is time to end instead.
         """
         pages = self._pages[purpose]
-        if not self.wait_until(lambda: bool(pages) or self.pause is not None) and not pages:
-            raise Ending
+        if not pages:
+            self.wait_for(lambda: bool(pages) or self.pause is not None)
         return pages.popleft() if pages else None

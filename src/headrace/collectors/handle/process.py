@@ -26,7 +26,7 @@ _PROGRAM = """\
 import signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 sys.path[:] = sys.argv[3:]
-from headrace.collectors.worker import main
+from headrace.collectors.worker.main import main
 sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))
 """
 
@@ -36,7 +36,7 @@ _KILLED_SECONDS = 5.0
 
 
 class WorkerProcess:
-    """A Python that runs `headrace.collectors.worker.main` at one end of a channel.
+    """A Python that runs `headrace.collectors.worker.main.main` at one end of a channel.
 
     Attributes:
         channel: this process's end.

@@ -1,53 +1,26 @@
-"""The one loop: step n copies, act, write. It runs inline and in worker processes alike."""
+"""One step of n environments: the policy acts, the environments step, and the transition is recorded."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.collectors.actor import Actor
-from headrace.envs.protocol import NO_COPIES, Autoreset, Indices, StepResult, VectorStepper
+from headrace.collectors.loop.actor import Actor
+from headrace.envs.protocol import NO_ENVS, Autoreset, Indices, StepResult, VectorStepper
 from headrace.envs.random_actions import RandomActions
+from headrace.leases.page_writer import PageWriter
 from headrace.spec import ArraySpec
 
 Columns = Mapping[str, NDArray[Any]]
 RANDOM_VERSION = -1
 
 
-class Sink(Protocol):
-    """Where a loop writes. The observations of the step that comes next stand in `row` already."""
-
-    @property
-    def row(self) -> Columns:
-        """The observations of the step that comes next."""
-        ...
-
-    @property
-    def next_row(self) -> Columns:
-        """Where the observations that follow are to be written."""
-        ...
-
-    def record(
-        self, actions: Columns, extras: Columns, result: StepResult, finals: Indices, version: int
-    ) -> None:
-        """Write what was done at this step and what followed.
-
-        Args:
-            actions, extras: columns `[n, ...]`.
-            result: what followed.
-            finals: the copies whose last observation, in `result.last_observation`, is to be kept now: `next_row` holds
-                (or will hold) the first one of their next episode.
-            version: of the weights that acted.
-        """
-        ...
-
-
-@dataclass
+@dataclass(slots=True)
 class LoopTimes:
     """Seconds spent so far in the parts of the loop."""
 
@@ -56,15 +29,18 @@ class LoopTimes:
     write: float = 0.0
 
 
-class CollectingLoop:
-    """Steps a vector of copies with a policy and records every transition once.
+class RecordingStepper:
+    """Steps n environments with a policy and records every transition once.
 
     Args:
-        stepper: the copies.
+        stepper: the environments.
         policy: see `Actor`; None acts at random.
-        max_frames_per_traj: the transition that makes a trajectory this long is marked truncated and the copy is reset;
-            None, 0 and negative numbers set no limit.
-        refresh: called before each step; gives the version of the weights that act.
+        max_frames_per_traj: the transition that makes a trajectory this long is marked truncated and its environment is
+            reset; None, 0 and negative numbers set no limit.
+        refresh: called before each step; returns the version of the weights that act.
+
+    Attributes:
+        times: seconds spent so far.
 
     Raises:
         ValueError: a limit with an environment that cannot be reset by mask.
@@ -86,57 +62,67 @@ class CollectingLoop:
                 "max_frames_per_traj: this vector environment resets itself and cannot be reset by mask; give single "
                 "environments, or one with autoreset disabled"
             )
-        self.stepper = stepper
         self.times = LoopTimes()
+        self._stepper = stepper
+        self._num_envs = stepper.num_envs
         self._random = RandomActions(stepper.action_space, stepper.num_envs)
         self._actor = (
             None
             if policy is None
             else Actor(policy, stepper.observation_signature, stepper.action_signature, stepper.num_envs)
         )
+        self._is_recurrent = self._actor is not None and self._actor.is_recurrent
         self._lengths = np.zeros(stepper.num_envs, np.int64)
         self._refresh = refresh
         self._first: tuple[Columns, Columns, int] | None = None
 
     def reset(self, row: Columns, seeds: Sequence[int] | None = None) -> None:
-        """Reset all copies; their first observations go into `row`."""
+        """Resets all environments and writes their first observations into `row`."""
         if seeds is not None:
             self._random.seed(seeds)
         self._first = None
         if self._actor is not None:
             self._actor.reset()
-        self.stepper.reset(row, seeds=seeds)
+        self._stepper.reset(row, seeds=seeds)
         self._lengths[:] = 0
 
     def probe(self, row: Columns) -> Mapping[str, ArraySpec]:
-        """The further columns of the policy. It is called for the first step, and what it gives is used there."""
+        """Returns the further columns of the policy. It is called for the first step, which uses its result."""
         if self._actor is None:
             return {}
         self._first = self._ask(self._actor, row, self._refresh())
         return self._actor.extras
 
-    def step(self, sink: Sink, *, at_random: bool) -> None:
-        """One step of all copies."""
-        stepper, times, clock = self.stepper, self.times, time.perf_counter
-        next_row = sink.next_row
+    def step(self, writer: PageWriter, *, at_random: bool) -> int:
+        """Takes and records one step of all environments; returns the number of transitions."""
+        stepper, times, clock = self._stepper, self.times, time.perf_counter
+        next_row = writer.next_row
         begin = clock()
-        actions, extras, version = self._act(sink.row, at_random)
+        actions, extras, version = self._act(writer.row, at_random)
         acted = clock()
         result = stepper.step(actions, next_row)
         stepped = clock()
-        finals = resets = NO_COPIES
+        finals = resets = NO_ENVS
         if self._limit or result.ended.size:
             finals, resets = self._sort_ends(result, next_row)
-        sink.record(actions, extras, result, finals, version)
-        if self._actor is not None and self._actor.is_recurrent:
+        values = {
+            **actions,
+            **extras,
+            "reward": result.reward,
+            "terminated": result.terminated,
+            "truncated": result.truncated,
+        }
+        writer.record(values, version, result.reset_steps, finals, result.last_observation)
+        if self._is_recurrent and self._actor is not None:
             self._actor.follow(extras, np.union1d(finals, result.reset_steps))
         written = clock()
         if resets.size:
-            stepper.reset(next_row, copies=resets)
-            stepped += clock() - written
+            stepper.reset(next_row, envs=resets)
+            times.env += clock() - written
         times.policy += acted - begin
         times.env += stepped - acted
         times.write += written - stepped
+        return self._num_envs - len(result.reset_steps)
 
     def _act(self, row: Columns, at_random: bool) -> tuple[Columns, Columns, int]:
         if at_random or self._actor is None:
@@ -157,13 +143,13 @@ class CollectingLoop:
             raise
 
     def _sort_ends(self, result: StepResult, next_row: Columns) -> tuple[Indices, Indices]:
-        """The copies whose last observations are to be kept now, and those that are to be reset here.
+        """Returns the environments whose last observations are to be kept now, and those that are to be reset now.
 
-        A copy that the limit cuts is reset here, by mask, whatever its environment does at ends of its own.
+        An environment that the limit cuts is reset by mask, whatever it does at the ends of its own episodes.
         """
-        cut = self._cut_long(result) if self._limit else NO_COPIES
+        cut = self._cut_long(result) if self._limit else NO_ENVS
         ended = result.ended
-        match self.stepper.autoreset:
+        match self._stepper.autoreset:
             case Autoreset.DISABLED:
                 return ended, ended
             case Autoreset.NEXT_STEP:
@@ -175,11 +161,11 @@ class CollectingLoop:
                 return ended, cut
 
     def _cut_long(self, result: StepResult) -> Indices:
-        """Mark the trajectories that have become too long; those of them that go on in the environment."""
+        """Marks trajectories that have reached the limit; returns those of them that the environment would continue."""
         lengths = self._lengths
         lengths += 1
         lengths[result.reset_steps] = 0
-        cut: Indices = NO_COPIES
+        cut: Indices = NO_ENVS
         long = lengths >= self._limit
         if long.any():
             cut = np.flatnonzero(long & ~(result.terminated | result.truncated))

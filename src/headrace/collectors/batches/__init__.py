@@ -1,0 +1,1 @@
+"""Batches `[N, T, ...]`, made of committed steps."""

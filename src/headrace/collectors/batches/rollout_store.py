@@ -1,0 +1,20 @@
+"""A store for rollouts that no replay keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.spec import Signature
+from headrace.store.memory.arena import Arena
+from headrace.store.store import Store
+
+# A page holds a rollout. Two are leased for rows and three for final rows; the others are those of rollouts before,
+# until these are copied out.
+_PAGES = 16
+
+
+def rollout_store(
+    signature: Signature, steps: int, num_envs: int, make_arena: Callable[[int], Arena]
+) -> Store:
+    """Returns a store whose pages hold one rollout each."""
+    return Store(signature, make_arena=make_arena, page_rows=steps * num_envs, num_pages=_PAGES)

@@ -1,0 +1,1 @@
+"""A worker process, seen from the process of its collector."""

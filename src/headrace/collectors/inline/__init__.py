@@ -1,0 +1,1 @@
+"""Rows that are collected in the learner's own process."""

@@ -1,0 +1,1 @@
+"""The loop that collects: the same inline and in worker processes."""

@@ -1,0 +1,168 @@
+"""The loop that collects rollouts `[n, T]`, inline and in worker processes alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from headrace.collectors.loop.columns import check_columns, check_filled, collected_signature, not_stored
+from headrace.collectors.loop.recording import Columns, RecordingStepper
+from headrace.collectors.loop.step_counts import StepCounter, StepCounts
+from headrace.collectors.loop.task import Task
+from headrace.envs import is_environment, new_columns
+from headrace.errors import SpecError
+from headrace.leases.messages import Commit
+from headrace.leases.page_writer import PageWriter
+from headrace.spec import ArraySpec, Signature
+
+
+class CollectingLoop:
+    """Steps n environments, rollout after rollout, and writes every step into the pages of a writer.
+
+    The caller gives the writer (`write_to`) when it knows the columns, and takes the reports.
+
+    Args:
+        task: the work.
+        refresh: called before each step; returns the version of the weights that act.
+
+    Attributes:
+        policy: the policy that acts; None: random actions.
+        stepper: the environments.
+        steps: T.
+        observed: names of the columns of an observation.
+        extras: specs of the columns that the policy adds; None before it acts for the first time.
+        not_stored: names of those columns that the replay lacks.
+        frames: real transitions since `begin`.
+
+    Raises:
+        Exception: what building the policy or the environments raised.
+        SpecError: the replay lacks columns.
+    """
+
+    def __init__(self, task: Task, refresh: Callable[[], int]) -> None:
+        self._task = task
+        self.policy = task.make_policy()
+        self.stepper = task.make_stepper()
+        try:
+            self._prepare(refresh)
+        except BaseException:
+            self.abandon()
+            raise
+
+    def _prepare(self, refresh: Callable[[], int]) -> None:
+        stepper, task = self.stepper, self._task
+        self._recording = RecordingStepper(
+            stepper, self.policy, max_frames_per_traj=task.max_frames_per_traj, refresh=refresh
+        )
+        self._counter = StepCounter(stepper.num_envs)
+        self.steps = task.steps(stepper.num_envs)
+        self.observed = frozenset(stepper.observation_signature.columns)
+        # The observations that the first rollout begins with.
+        self._first: Columns = new_columns(stepper.observation_signature, stepper.num_envs)
+        self._writer: PageWriter | None = None
+        self.extras: dict[str, ArraySpec] | None = None
+        self.not_stored: list[str] = []
+        self._begun = self.frames = 0
+        self._at_random = True
+        if task.replay is not None:
+            check_columns(task.replay, self.signature)
+
+    def abandon(self) -> None:
+        """Closes the environments after a failure in a constructor. A ready one stays open: its owner may try again."""
+        if not is_environment(self._task.create_env_fn):
+            self.stepper.close()
+
+    # ---- columns and rows ------------------------------------------------------------------------------------------
+
+    @property
+    def signature(self) -> Signature:
+        """The columns of a step, as far as they are known."""
+        stepper = self.stepper
+        return collected_signature(stepper.observation_signature, stepper.action_signature, self.extras or {})
+
+    def learn_columns(self) -> bool:
+        """Asks the policy for the columns that it adds, once: when it is about to act for the first time.
+
+        Returns:
+            Whether the columns of a step have become more.
+
+        Raises:
+            SpecError: columns that do not fit the replay.
+        """
+        # Rules: collectors CR4
+        if self.extras is not None or self._begun < self._task.random_frames:
+            return False
+        extras, replay = dict(self._recording.probe(self.row)), self._task.replay
+        self.extras = extras
+        try:
+            if replay is not None:
+                check_columns(replay, self.signature, extras)
+                check_filled(replay, self.signature)
+                self.not_stored = not_stored(replay, extras)
+        except SpecError:
+            self.extras = None
+            raise
+        return bool(extras)
+
+    @property
+    def writer(self) -> PageWriter:
+        """The writer of the rows."""
+        assert self._writer is not None
+        return self._writer
+
+    @property
+    def has_writer(self) -> bool:
+        """Whether steps have been written since the last `restart`, or can be."""
+        return self._writer is not None
+
+    @property
+    def row(self) -> Columns:
+        """The observations of the next step, columns `[n, ...]`."""
+        return self._first if self._writer is None else self._writer.row
+
+    def write_to(self, writer: PageWriter) -> None:
+        """Writes the next step, and all after it, with another writer. Episodes under way go on."""
+        if self._writer is not None:
+            writer.continue_from(self._writer)
+        writer.begin(self.row)
+        self._writer = writer
+
+    # ---- resets ----------------------------------------------------------------------------------------------------
+
+    def restart(self, seeds: Sequence[int] | None) -> None:
+        """Resets all environments and forgets the writer, and with it all steps that were not reported."""
+        self._writer = None
+        self._counter.reset()
+        self._recording.reset(self._first, seeds)
+
+    def cut(self) -> None:
+        """Ends the episodes under way, after the last step that was reported; `reset` follows."""
+        self.writer.cut()
+        self._counter.reset()
+
+    def reset(self, seeds: Sequence[int]) -> None:
+        """Resets all environments, after `cut`."""
+        self._recording.reset(self.row, seeds)
+
+    # ---- steps -----------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Begins a rollout."""
+        self._at_random = self._begun < self._task.random_frames
+        self._begun += self.steps * self.stepper.num_envs
+        self.frames = 0
+
+    def step(self) -> None:
+        """Takes one step in all environments."""
+        assert self._writer is not None
+        self.frames += self._recording.step(self._writer, at_random=self._at_random)
+
+    def report(self) -> tuple[Commit, StepCounts]:
+        """Returns the report of the steps since the last one, and what they were."""
+        counts = self._counter.count(self.writer)
+        return self.writer.report(), counts
+
+    @property
+    def seconds(self) -> tuple[float, float, float]:
+        """Seconds spent so far in environments, policy and writing."""
+        times = self._recording.times
+        return times.env, times.policy, times.write

@@ -1,0 +1,56 @@
+"""The work of one collecting loop, as it travels to a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.envs import make_stepper
+from headrace.envs.protocol import VectorStepper
+from headrace.spec import ArraySpec, Signature
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """The environments, the policy, and the size of a rollout.
+
+    Attributes:
+        create_env_fn, create_env_kwargs, num_envs, info_columns: see `make_stepper`.
+        policy, policy_factory: the policy, or a callable that makes it; both None: random actions.
+        frames_per_batch: of all environments, before it is rounded up to whole steps.
+        random_frames: frames begun before which actions are random.
+        max_frames_per_traj: see `Collector`.
+        seed: of the environments; None leaves them unseeded.
+        replay: the signature of the replay that rows go into; None: no replay.
+    """
+
+    create_env_fn: Any
+    create_env_kwargs: Mapping[str, Any] | None
+    num_envs: int
+    info_columns: Mapping[str, ArraySpec] | None
+    policy: Any
+    policy_factory: Callable[[], Any] | None
+    frames_per_batch: int
+    random_frames: int
+    max_frames_per_traj: int | None
+    seed: int | None
+    replay: Signature | None
+
+    def make_policy(self) -> Any:
+        """Returns the policy that acts; None: random actions."""
+        return self.policy if self.policy_factory is None else self.policy_factory()
+
+    def make_stepper(self) -> VectorStepper:
+        """Builds the environments, unless they are ready."""
+        return make_stepper(
+            self.create_env_fn,
+            create_env_kwargs=self.create_env_kwargs,
+            num_envs=self.num_envs,
+            info_columns=self.info_columns,
+        )
+
+    def steps(self, num_envs: int) -> int:
+        """Returns T, the steps of one rollout of `num_envs` environments."""
+        # Rules: collectors CR1
+        return -(-self.frames_per_batch // num_envs)

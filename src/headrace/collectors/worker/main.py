@@ -1,0 +1,69 @@
+"""The entry of a worker process.
+
+It is a Python of its own (`handle.process.WorkerProcess`), so a user's script needs no main guard. It ends when it is
+told to, when an exception ends it, or when the collector's process is gone. In the last case it stops before its next
+step, and a step that takes longer is not waited for.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+import threading
+from contextlib import suppress
+
+import cloudpickle
+
+from headrace.collectors.failures import failed
+from headrace.collectors.loop.task import Task
+from headrace.collectors.messages import AnyMessage, Start
+from headrace.collectors.worker.inbox import Ending, WorkerInbox
+from headrace.collectors.worker.worker import Worker, seed_everything
+from headrace.errors import Disconnected
+from headrace.leases.channel import Channel, Frame
+
+
+def main(descriptor: int, parent: int) -> int:
+    """Serves the collector of process `parent` at the other end of this socket; returns the exit code."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    connection = socket.socket(fileno=descriptor)
+    connection.set_inheritable(False)
+    channel = Channel(connection, AnyMessage)
+    inbox = WorkerInbox(channel)
+    try:
+        start = channel.receive()
+        assert isinstance(start.message, Start)
+        threading.Thread(target=inbox.listen, daemon=True, name="headrace-inbox").start()
+        threading.Thread(target=inbox.watch, args=(parent,), daemon=True, name="headrace-watch").start()
+        _work(channel, inbox, start)
+    except (Disconnected, Ending):
+        return 1
+    except BaseException as error:
+        _tell(channel, error)
+        return 1
+    return 0
+
+
+def _work(channel: Channel, inbox: WorkerInbox, start: Frame) -> None:
+    task: Task = cloudpickle.loads(start.payload)
+    if task.seed is not None:
+        seed_everything(task.seed)
+    had_torch = "torch" in sys.modules
+    worker = Worker(channel, inbox, task)
+    if task.seed is not None and not had_torch:
+        seed_everything(task.seed)  # It may have been loaded only now.
+    try:
+        worker.run()
+    except BaseException as error:
+        _tell(channel, error)
+        with suppress(Exception):
+            worker.loop.stepper.close()
+        raise Ending from error
+    worker.finish()
+
+
+def _tell(channel: Channel, error: BaseException) -> None:
+    with suppress(Disconnected):  # The collector is gone as well.
+        report, pickled = failed(error)
+        channel.send(report, payload=pickled)

@@ -1,0 +1,205 @@
+"""The worker: it steps the environments and writes where the collector's process reads."""
+
+from __future__ import annotations
+
+import random
+import sys
+from contextlib import suppress
+
+import cloudpickle
+import numpy as np
+
+from headrace.collectors.loop.collecting import CollectingLoop
+from headrace.collectors.loop.task import Task
+from headrace.collectors.messages import MoreColumns, NotStored, Paused, Progress, Ready
+from headrace.collectors.weight_arguments import WeightCheck
+from headrace.collectors.worker.inbox import Ending, WorkerInbox
+from headrace.envs import environment_seeds
+from headrace.leases.channel import Channel
+from headrace.leases.messages import Goodbye
+from headrace.leases.page_writer import PageWriter, Purpose
+from headrace.leases.place import RowsPlace
+from headrace.spec import Signature
+from headrace.weights import apply_weights
+
+
+class Worker:
+    """Collects rollouts for the collector at the other end of a channel, as far as it allows.
+
+    Args:
+        channel: to the collector.
+        inbox: its messages.
+        task: the work.
+
+    Attributes:
+        loop: the collecting loop.
+    """
+
+    def __init__(self, channel: Channel, inbox: WorkerInbox, task: Task) -> None:
+        self._channel = channel
+        self._inbox = inbox
+        self._has_replay = task.replay is not None
+        self._version = 0
+        self.loop = CollectingLoop(task, self._refresh)
+        try:
+            num_envs = self.loop.stepper.num_envs
+            self.loop.restart(None if task.seed is None else environment_seeds(task.seed, num_envs))
+            self._learn_columns()
+            self._say_ready()
+        except BaseException:
+            self.loop.stepper.close()
+            raise
+
+    def _learn_columns(self) -> bool:
+        """See `CollectingLoop.learn_columns`; returns whether the rows need more columns."""
+        if not self.loop.learn_columns():
+            return False
+        if self.loop.not_stored:
+            self._channel.send(NotStored(names=self.loop.not_stored))
+        return not self._has_replay
+
+    def _say_ready(self) -> None:
+        loop, policy = self.loop, self.loop.policy
+        layout = WeightCheck.of(policy).layout
+        self._channel.send(
+            Ready(
+                signature=loop.signature.to_json(),
+                observed=sorted(loop.observed),
+                num_envs=loop.stepper.num_envs,
+                steps=loop.steps,
+                policy=type(policy).__name__,
+                weights=b"" if layout is None else cloudpickle.dumps(layout),
+                autoreset=loop.stepper.autoreset,
+            )
+        )
+
+    def _open_rows(self) -> None:
+        """Writes from here on where the collector says."""
+        inbox, loop = self._inbox, self.loop
+        inbox.wait_for(lambda: inbox.rows is not None)
+        assert inbox.rows is not None
+        (message, descriptor), inbox.rows = inbox.rows, None
+        place = RowsPlace(
+            signature=Signature.from_json(message.signature),
+            nbytes=message.nbytes,
+            num_pages=message.num_pages,
+            page_rows=message.page_rows,
+        )
+        columns, num_envs = place.columns(descriptor), loop.stepper.num_envs
+        loop.write_to(
+            PageWriter(columns, place.page_rows, loop.observed, num_envs, self._need_page, message.writer)
+        )
+
+    def _need_page(self, purpose: Purpose) -> int:
+        """Returns the next leased page; a full store may keep it waiting, and pauses are obeyed meanwhile."""
+        while (page := self._inbox.next_page(purpose)) is None:
+            self._obey_pause()
+        return page
+
+    def _refresh(self) -> int:
+        weights = self._inbox.weights
+        if weights is not None and weights.version != self._version:
+            newest = weights.try_read()
+            if newest is not None:  # Else it is overtaken: the next step looks again.
+                self._version, values = newest
+                apply_weights(self.loop.policy, values)
+        return self._version
+
+    # ---- collecting ------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Collects until the collector says stop, or is gone."""
+        with suppress(Ending):
+            self._open_rows()
+            while True:
+                self._wait_for_turn()
+                self._collect_rollout()
+
+    def _wait_for_turn(self) -> None:
+        """Waits until the next rollout may be begun."""
+        inbox = self._inbox
+        while True:
+            self._obey_pause()
+            inbox.wait_for(lambda: inbox.rollouts > 0 or inbox.pause is not None)
+            if inbox.rollouts and inbox.pause is None:
+                inbox.rollouts -= 1
+                return
+
+    def _collect_rollout(self) -> None:
+        loop, inbox = self.loop, self._inbox
+        if self._learn_columns():
+            self._channel.send(MoreColumns(signature=loop.signature.to_json()))
+            self._open_rows()
+        loop.begin()
+        writer = loop.writer
+        for step in range(loop.steps):
+            if inbox.interrupts:
+                self._obey()
+            loop.step()
+            closes = step + 1 == loop.steps
+            if closes or writer.must_report:
+                self._report(closes_rollout=closes)
+                writer.turn()
+
+    def _report(self, *, closes_rollout: bool) -> None:
+        commit, counts = self.loop.report()
+        progress = Progress(counts=counts, closes_rollout=closes_rollout, seconds=self.loop.seconds)
+        self._channel.send(commit, progress)
+
+    def _flush(self) -> None:
+        if self.loop.has_writer and self.loop.writer.has_news:
+            self._report(closes_rollout=False)
+
+    # ---- between two steps -----------------------------------------------------------------------------------------
+
+    def _obey(self) -> None:
+        """Does what the collector wants between two steps."""
+        inbox = self._inbox
+        inbox.interrupts = False
+        if inbox.ends:
+            raise Ending
+        self._obey_pause()
+        if inbox.seed is not None:
+            seed, inbox.seed = inbox.seed, None
+            self._reset(seed.seed, seed.seeds)
+
+    def _reset(self, seed: int, seeds: list[int]) -> None:
+        inbox, loop = self._inbox, self.loop
+        # Written rows are sent first, because the reply brings the pages for the final rows of the cut.
+        self._flush()
+        loop.cut()
+        self._flush()
+        # Until then the collector may read this row as what followed the last step.
+        inbox.wait_for(lambda: inbox.acked == loop.writer.sequence)
+        seed_everything(seed)
+        loop.reset(seeds)
+
+    def _obey_pause(self) -> None:
+        inbox = self._inbox
+        number = inbox.pause
+        if number is None:
+            return
+        self._flush()
+        self._channel.send(Paused(number=number))
+        inbox.wait_for(lambda: inbox.pause != number)
+
+    def finish(self) -> None:
+        """Sends what was collected and not sent, and closes the environments unless told not to."""
+        stop = self._inbox.stop
+        if stop is not None:
+            self._flush()
+        if stop is None or stop.close_env:
+            self.loop.stepper.close()
+        if stop is not None:
+            self._channel.send(Goodbye())
+
+
+def seed_everything(seed: int) -> None:
+    """Seeds the global generators of this process."""
+    # Rules: collectors CS3
+    streams = np.random.SeedSequence([seed, 0]).generate_state(3)
+    random.seed(int(streams[0]))
+    np.random.seed(int(streams[1]))  # noqa: NPY002 - what environments use is the global generator
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.manual_seed(int(streams[2]))
