@@ -6,7 +6,6 @@ import grimp
 KNOWN = {
     frozenset({"headrace.envs.adapted", "headrace.envs.make"}),
     frozenset({"headrace.replay.sampling.fused_kernel", "headrace.replay.sampling.fused_layout"}),
-    frozenset({"headrace.views.located", "headrace.views.relabelling"}),
 }
 
 

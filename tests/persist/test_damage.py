@@ -67,7 +67,7 @@ def everything(replay):
             items.ring[[0, 1, 2, 3, 4, 8, 9, 10]].tolist(),
         ]  # fmt: skip
     found["next_key"], found["episodes"] = (
-        core_of(replay).next_key,
+        core_of(replay).keys.next,
         int(core_of(replay).store.next_episode[0]),
     )
     return found

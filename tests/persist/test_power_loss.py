@@ -146,7 +146,7 @@ def test_k1_keys_that_may_have_been_used_before_a_failure_are_not_used_again(pla
     # What came later of the header did not come to the disk.
     (left / "header").write_bytes(durable)
     with on_machine(monkeypatch, 6), hr.Replay(SIGNATURE, [table()], path=left) as again:
-        assert core_of(again).next_key > used
+        assert core_of(again).keys.next > used
 
 
 def test_d3_pages_of_the_durable_point_are_used_again_many_at_a_time(place, tmp_path, monkeypatch):

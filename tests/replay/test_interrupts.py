@@ -99,7 +99,7 @@ def check(replay, steps):
     keys = items.keys[slots].astype(np.int64)
     assert live.inserts - live.deletes == len(live.ring) == len(slots)
     assert (np.diff(keys) > 0).all()
-    assert core_of(replay).next_key > keys.max(initial=-1)
+    assert core_of(replay).keys.next > keys.max(initial=-1)
     first = core_of(replay).store.columns["n"][items.rows[slots].astype(np.int64)]
     by_lane = [first[first % 100 == lane] for lane in range(steps.lanes)]
     assert sum(map(len, by_lane)) == len(first)

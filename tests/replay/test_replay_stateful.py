@@ -249,7 +249,7 @@ class ReplayAgainstLists(RuleBasedStateMachine):
         """The replay comes back as it was (replay Q8, D1, D7), apart from its writers."""
         self.writer.close()
         self.replay = self.next_life()
-        self.next_key = core_of(self.replay).next_key
+        self.next_key = core_of(self.replay).keys.next
         self.begin_writing()
 
     def next_life(self):

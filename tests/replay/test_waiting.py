@@ -425,8 +425,8 @@ def test_after_close_every_call_raises(scene):
         lambda: play.replay.can_sample("t"),
         play.replay.statistics,
         lambda: play.replay.table("t"),
-        lambda: core_of(play.replay).note_given(["n"]),
-        lambda: core_of(play.replay).note_padding("t", {"n": 1}),
+        lambda: core_of(play.replay).declare_final_columns(["n"]),
+        lambda: core_of(play.replay).declare_padding("t", {"n": 1}),
         lambda: len(handle),
         handle.statistics,
         handle.distribution,
@@ -684,7 +684,7 @@ def test_when_the_last_writer_has_failed_a_waiting_sample_ends_with_its_error(sc
         play.put(writer, 1)
     play.replay.reset("t")
     waiter = play.start(play.replay.sample, "t", 1)
-    core_of(play.replay).writer_failed(Gone(), hr.WorkerDied("worker 3 died", worker_idx=3))
+    core_of(play.replay).writers.failed(Gone(), hr.WorkerDied("worker 3 died", worker_idx=3))
     with pytest.raises(hr.WorkerDied, match="worker 3"):
         waiter.result(10)
     with pytest.raises(hr.WorkerDied):
@@ -696,7 +696,7 @@ def test_while_another_can_write_a_failure_ends_no_wait(scene):
     play = scene(table())
     writer = play.writer()
     waiter = play.start(play.replay.sample, "t", 1)
-    core_of(play.replay).writer_failed(Gone(), hr.WorkerDied("worker 3 died", worker_idx=3))
+    core_of(play.replay).writers.failed(Gone(), hr.WorkerDied("worker 3 died", worker_idx=3))
     assert not waiter.done()
     play.put(writer, 5)
     assert waiter.result(10).data["n"].tolist() == [5]
@@ -708,7 +708,7 @@ def test_what_can_be_served_is_served_also_after_a_failure(scene):
     play = scene(hr.Table.queue("t", 5))
     with play.writer() as writer:
         play.put(writer, 1, 2)
-    core_of(play.replay).writer_failed(Gone(), hr.WorkerDied("worker 3 died", worker_idx=3))
+    core_of(play.replay).writers.failed(Gone(), hr.WorkerDied("worker 3 died", worker_idx=3))
     assert play.replay.sample("t", 2).data["n"].tolist() == [1, 2]
     with pytest.raises(hr.WorkerDied):
         play.replay.sample("t", 1)
@@ -778,7 +778,7 @@ def test_the_first_padded_item_comes_while_a_sample_waits(scene, views):
     play = scene(table(sampler=Lifo(), rate_limiter=MinSize(2)))
     with play.replay.writer(items=[hr.ItemRule("t", 3, stride=3, end=hr.EndOfEpisode.PAD)]) as writer:
         waiter = play.start(play.replay.sample, "t", 2, views=views)
-        core_of(play.replay).note_padding("t", {"n": -1})
+        core_of(play.replay).declare_padding("t", {"n": -1})
         for number in range(4):
             writer.append({"n": number})
         writer.end_episode()

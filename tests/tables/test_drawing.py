@@ -70,7 +70,7 @@ def test_many_items_at_once_are_what_they_are_one_by_one(remover):
     with filled(sampler, remover) as many, filled(sampler, remover) as single:
         rows = np.arange(700) % 300
         windows, priorities = np.array([[1, 0, 0]], np.uint32), np.linspace(9.0, 0.5, 700)
-        first_key = core_of(many).new_keys(700)
+        first_key = core_of(many).keys.take(700)
         tables = [core_of(each).live_table("t") for each in (many, single)]
         before = [table.deletes for table in tables]
         for replay in (many, single):

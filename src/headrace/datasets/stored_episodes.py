@@ -67,9 +67,12 @@ class StoredSteps(Protocol):
     def final_columns(self) -> frozenset[str]:
         """Columns that have a value in final rows."""
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the steps are closed."""
+
     store: Store
     lock: threading.RLock
-    is_closed: bool
 
     def check_open(self) -> None:
         """Raises `Closed` if the steps are closed."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.replay.intake.intake import Intake
-from headrace.replay.replay import ReplayCore
+from headrace.replay.local import LocalReplay
 from headrace.replay.waiter import turn
 from headrace.store.block import LaneBlock, WrittenSteps
 from headrace.store.store import Store
@@ -102,7 +102,7 @@ class ReplayItems:
     """
 
     def __init__(
-        self, replay: ReplayCore, rules: Sequence[ItemRule], all_applied: Callable[[], None] = lambda: None
+        self, replay: LocalReplay, rules: Sequence[ItemRule], all_applied: Callable[[], None] = lambda: None
     ) -> None:
         self.store = replay.store
         self._replay = replay
@@ -117,16 +117,16 @@ class ReplayItems:
 
     def open(self, observed: Iterable[str]) -> None:
         """See `Destination.open`."""
-        self._replay.note_given(observed)
-        self._replay.writer_opened(self)
+        self._replay.declare_final_columns(observed)
+        self._replay.writers.opened(self)
 
     def close(self) -> None:
         """See `Destination.close`."""
-        self._replay.writer_closed(self)
+        self._replay.writers.closed(self)
 
     def fail(self, failure: BaseException) -> None:
         """No more steps will come, for this reason: waits for them end with it."""
-        self._replay.writer_failed(self, failure)
+        self._replay.writers.failed(self, failure)
 
     def check_open(self) -> None:
         """See `Destination.check_open`."""
@@ -178,7 +178,7 @@ class _PendingItems(Pending):
     """Items that wait; tells when the last of them is in its table, under the replay's lock."""
 
     def __init__(
-        self, replay: ReplayCore, describe: Callable[[], str], all_applied: Callable[[], None]
+        self, replay: LocalReplay, describe: Callable[[], str], all_applied: Callable[[], None]
     ) -> None:
         super().__init__(replay.clock.monotonic)
         self._describe = describe

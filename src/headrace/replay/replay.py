@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,9 +14,12 @@ import numpy as np
 from headrace.checks import check_count
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.errors import Closed, SpecError
-from headrace.forking import REPLAYS, HomeProcess, may_read_copies
+from headrace.forking import REPLAYS
 from headrace.persist.disk.disk import Disk
 from headrace.persist.states import ReplayState
+from headrace.replay.item_keys import ItemKeys
+from headrace.replay.lifetime import Lifetime
+from headrace.replay.open_writers import OpenWriters
 from headrace.replay.padding import plain_paddings, read_padding
 from headrace.replay.sampling.sampler import Sampling
 from headrace.spec import Signature, maker_for
@@ -26,17 +28,10 @@ from headrace.store.pages.held_pages import HeldPages
 from headrace.store.store import Store
 from headrace.tables.custom_ring import new_ring
 from headrace.tables.description.table import Table, kernel_selectors
-from headrace.tables.distribution import SkippedKeys
 from headrace.tables.item_memory import ItemMemory
 from headrace.tables.item_ring import ItemRing
 from headrace.tables.item_state import ItemState
 from headrace.tables.live_table import LiveTable
-
-_REMEDY = (
-    "Use it in the process that made it: collect in another process with hr.AsyncCollector, which writes into this "
-    "replay, or send steps to its process with a queue of multiprocessing. To read in forked workers, use "
-    "hr.loaders.Loader(..., snapshot=True), or save a checkpoint and call hr.Replay.load(path) in each worker"
-)
 
 STAYS_HERE = (
     "a Replay lives in the process that made it and cannot be pickled or copied; for a copy in another process "
@@ -101,15 +96,8 @@ class ReplayCore:
         self._random = random
         self.sampling = Sampling(store, random, clock, frozenset() if disk is None else disk.header.given)
         self._disk = disk
-        self.next_key = 1 if disk is None else disk.header.next_key
-        # A store on disk has written down that keys up to here may have been used.
-        self._keys_aside = sys.maxsize if disk is None else self.next_key
-        self.skipped_keys: SkippedKeys = ()
-        self._open_writers: weakref.WeakSet[object] = weakref.WeakSet()
-        self._home = HomeProcess("this replay", _REMEDY)
-        # A copy in a forked child. `is_closed` is set with it, so that calls look at one attribute.
-        self.is_inherited = False
-        self.is_closed = False
+        self.lifetime = Lifetime()
+        self.keys = ItemKeys(self.lifetime, None if disk is None else disk.header)
 
     def _new_ring(self, table: Table, loaded: ItemMemory | None = None) -> ItemRing:
         return new_ring(self.store, table.max_size, table.sampler, table.remover, self._random, loaded)
@@ -119,6 +107,7 @@ class ReplayCore:
             table.name: LiveTable(table, self.store, ring, self.clock.monotonic, counts)
             for table, ring, counts in tables
         }
+        self.writers = OpenWriters(self.lifetime, self.lock, self._tables)
         REPLAYS.add(self)
 
     @property
@@ -133,7 +122,7 @@ class ReplayCore:
 
     # ---- sampling --------------------------------------------------------------------------------------------------
 
-    def note_given(self, columns: Iterable[str]) -> None:
+    def declare_final_columns(self, columns: Iterable[str]) -> None:
         """Final rows are given values of these columns: they are known before acting.
 
         All final rows of a replay are given the same columns. So a view can tell data from the zeros that fill a final
@@ -158,7 +147,7 @@ class ReplayCore:
                 self._disk.header.given = given
             self.sampling.know_given(given)
 
-    def note_padding(self, table: str, values: Mapping[str, Any]) -> None:
+    def declare_padding(self, table: str, values: Mapping[str, Any]) -> None:
         """Invented rows of this table's items hold these values, and zeros in the other columns.
 
         Args:
@@ -204,35 +193,12 @@ class ReplayCore:
             KeyError: no such table, with the names of those there are.
             Closed: the replay is closed.
         """
-        if self.is_closed:
+        if self.lifetime.is_closed:
             self.check_open()
         live = self._tables.get(name)
         if live is None:
             raise KeyError(f"no table {name!r}; there are {', '.join(map(repr, self._tables))}")
         return live
-
-    def new_keys(self, count: int) -> int:
-        """The first of `count` keys that were never used. The lock must be held.
-
-        Raises:
-            Closed: the replay is closed; no item is made.
-        """
-        first = self.next_key
-        if self.is_closed or first + count > self._keys_aside:
-            self._set_keys_aside(count)
-        self.next_key = first + count
-        return first
-
-    def keys_ahead(self, most: int) -> int:
-        """The first of `most` keys that were never used; whoever uses some moves `next_key` on. See `new_keys`."""
-        if self.is_closed or self.next_key + most > self._keys_aside:
-            self._set_keys_aside(most)
-        return self.next_key
-
-    def _set_keys_aside(self, count: int) -> None:
-        self.check_open()
-        assert self._disk is not None, "in memory there are keys for ever"
-        self._keys_aside = self._disk.header.set_keys_aside(self.next_key + count)
 
     def statistics(self) -> ReplayStatistics:
         """See `Replay.statistics`."""
@@ -250,28 +216,6 @@ class ReplayCore:
         )
         pending = sum(live.statistics().pending_inserts for live in self._tables.values())
         return f"Items in tables: {sizes}; pending: {pending}; the rest is held by open writers and views. "
-
-    def writer_opened(self, writer: object) -> None:
-        """A writer, or whoever takes in what another process writes, can bring what samples wait for."""
-        with self.lock:
-            self.check_open()
-            self._open_writers.add(writer)
-            # Also after a failure.
-            for live in self._tables.values():
-                live.failure = None
-
-    def writer_closed(self, writer: object) -> None:
-        """A writer will bring nothing more."""
-        with self.lock:
-            self._open_writers.discard(writer)
-
-    def writer_failed(self, writer: object, failure: BaseException) -> None:
-        """A writer is gone; if no other is open, waits to sample that nothing can serve any more end with its error."""
-        with self.lock:
-            self._open_writers.discard(writer)
-            if not self._open_writers and not self.is_closed:
-                for live in self._tables.values():
-                    live.fail(failure)
 
     def items_may_leave(self) -> bool:
         """Whether learners can be expected to let items leave: by sampling, while none of them waits for more.
@@ -301,12 +245,12 @@ class ReplayCore:
                 self.signature,
                 self.store.capacity,
                 tables,
-                self.next_key,
+                self.keys.next,
                 int(self.store.next_episode[0]),
                 self.sampling.given,
                 plain_paddings(self.sampling.paddings),
                 self._random.bit_generator.state,
-                self.skipped_keys,
+                self.keys.skipped,
             )
 
     @classmethod
@@ -317,8 +261,8 @@ class ReplayCore:
         random.bit_generator.state = state.generator
         core._begin(store, random, SYSTEM_CLOCK)
         core._use((each.table, core._new_ring(each.table, each.items), each.counts) for each in state.tables)
-        core.next_key = state.next_key
-        core.skipped_keys = state.skipped_keys
+        core.keys.next = state.next_key
+        core.keys.skipped = state.skipped_keys
         core.sampling.know_given(state.given)
         core._take_paddings(state.paddings)
         store.next_episode[0] = state.next_episode
@@ -347,19 +291,14 @@ class ReplayCore:
 
     # ---- closing ---------------------------------------------------------------------------------------------------
 
-    def check_open(self) -> None:
-        """Raise if the replay cannot be used here.
+    @property
+    def is_closed(self) -> bool:
+        """See `Lifetime.is_closed`."""
+        return self.lifetime.is_closed
 
-        Raises:
-            Closed: it is closed.
-            RuntimeError: this process was forked from the one that made it.
-        """
-        if not self.is_closed:
-            return
-        if not self.is_inherited:
-            raise Closed("the replay is closed")
-        if not may_read_copies():
-            self._home.check()
+    def check_open(self) -> None:
+        """See `Lifetime.check_open`."""
+        self.lifetime.check_open()
 
     def close(self) -> None:
         """See `Replay.close`."""
@@ -368,15 +307,15 @@ class ReplayCore:
             if self.is_closed:
                 return
             try:
-                self.is_closed = True
+                self.lifetime.is_closed = True
                 self._end_waits()
                 if self._disk is None:
                     self.store.close()
                 else:
-                    self._disk.close(self._random, self.next_key)
+                    self._disk.close(self._random, self.keys.next)
             except BaseException:
                 # Ctrl-C came on the way, and a second call does nothing: nobody waits on, and the folder is free.
-                self.is_closed = True
+                self.lifetime.is_closed = True
                 self._end_waits()
                 self._let_go()
                 raise
@@ -414,8 +353,7 @@ class ReplayCore:
             live.ring.memory.arena.make_private()
         # Their pools have locks, too.
         self.sampling.forget_plans()
-        if not self.is_closed:
-            self.is_closed = self.is_inherited = True
+        self.lifetime.become_inherited()
         self.lock.release()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -423,7 +361,7 @@ class ReplayCore:
 
     def __repr__(self) -> str:
         if self.is_closed:
-            state = "of another process" if self.is_inherited else "closed"
+            state = "of another process" if self.lifetime.is_inherited else "closed"
             return f"<Replay of {self.signature!r}: {state}>"
         tables = ", ".join(
             f"{name} {len(live.ring)}/{live.ring.max_size}" for name, live in self._tables.items()

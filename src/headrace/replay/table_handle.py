@@ -54,7 +54,7 @@ class TableHandle:
         replay = self._replay
         with replay.lock:
             replay.check_open()
-            return self._live.distribution(replay.next_key, replay.skipped_keys)
+            return self._live.distribution(replay.keys.next, replay.keys.skipped)
 
     def configure(self, *, max_size: int | None = None, rate_limiter: RateLimiter | None = None) -> None:
         """Change a live table: waiters are looked at again, a smaller `max_size` removes at once.
@@ -69,7 +69,7 @@ class TableHandle:
 
     def __repr__(self) -> str:
         if self._replay.is_closed:
-            state = "of another process" if self._replay.is_inherited else "of a closed replay"
+            state = "of another process" if self._replay.lifetime.is_inherited else "of a closed replay"
         else:
             state = f"of {len(self)} items"
         return f"<table {self.name!r} {state}>"

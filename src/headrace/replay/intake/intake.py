@@ -13,7 +13,7 @@ from headrace.replay.intake.lanes import Lanes
 from headrace.replay.intake.rule_windows import RuleWindows, rule_windows
 from headrace.replay.intake.step_rows import StepRows, Values
 from headrace.replay.intake.writer_like import Made
-from headrace.replay.replay import ReplayCore
+from headrace.replay.local import LocalReplay
 from headrace.store.block import LaneBlock, Seam, WrittenSteps
 from headrace.store.memory.out_of_space import stored_without_items
 from headrace.tables.description.rules import Rule
@@ -48,9 +48,10 @@ class Intake:
     """
 
     def __init__(
-        self, replay: ReplayCore, lanes: int, rules: Sequence[Rule], history: int, pending: Pending
+        self, replay: LocalReplay, lanes: int, rules: Sequence[Rule], history: int, pending: Pending
     ) -> None:
         self._replay = replay
+        self._keys = replay.keys
         self._store = store = replay.store
         self._pending = pending
         self.rules = tuple(rules)
@@ -136,7 +137,7 @@ class Intake:
                 and table.takes_at_once(block.lanes)
             ):
                 # The number of items is that of the lanes, because counting them takes 5 % of a step of one lane.
-                row, key = block.kernel.row, self._replay.new_keys(block.lanes)
+                row, key = block.kernel.row, self._keys.take(block.lanes)
                 try:
                     table.append(block, None, cutter, key)
                 except StoreFull as error:
@@ -146,7 +147,7 @@ class Intake:
             if ends is not None:
                 most = cutter.most(most, len(ends.ended) + ends.final.tobytes().count(1))
             if table.takes_at_once(most):
-                row, key, items = block.kernel.row, self._replay.keys_ahead(most), table.ring.items
+                row, key, items = block.kernel.row, self._keys.ahead(most), table.ring.items
                 before = items.inserted
                 try:
                     table.append(block, ends, cutter, key)
@@ -155,12 +156,11 @@ class Intake:
                 finally:
                     # No call before: Ctrl-C must not come between items and their keys (test_interrupts.py).
                     made = items.inserted - before
-                    self._replay.next_key = key + made
+                    self._keys.next = key + made
                     if self.made is not None and made:
                         self.made.append((0, range(key, key + made)))
                 return
-        if self._replay.is_closed:
-            self._replay.check_open()
+        self._replay.check_open()
         for table in self._customs:
             table.ring.check()
         self._commit_anyway(block, ends)
@@ -339,7 +339,7 @@ class Intake:
         if start < 0:
             return -1
         self._store.pins.pin_window(start, length, 1)
-        key = self._replay.new_keys(1)
+        key = self._keys.take(1)
         shape = np.array([[length, 0, 0]], np.uint32)
         live.offer(NewItems(key, np.array([start]), shape, np.array([float(priority)])), self._pending)
         return key
@@ -361,7 +361,7 @@ class Intake:
         count = len(rows)
         if not count:
             return
-        key, before = self._replay.new_keys(count), of.table.inserts
+        key, before = self._keys.take(count), of.table.inserts
         if self.made is not None:
             self.made.append((of.number, range(key, key + count)))
         try:

@@ -46,6 +46,7 @@ class RowWriter:
         history = None if history is None else check_count("history", history, 1)
         items = checked_rules(items)
         self._replay = replay
+        self._lifetime = replay.lifetime
         self._store = replay.store
         self._arena = self._store.arena
         self._lock = replay.lock
@@ -62,23 +63,23 @@ class RowWriter:
         self._only_lanes = blocks[0].kernel
         self._no_finals = np.zeros(lanes, np.bool_)
         self._closed = False
-        replay.writer_opened(self)
+        replay.writers.opened(self)
 
     # ---- declarations ----------------------------------------------------------------------------------------------
 
     def declare_final_columns(self, columns: Iterable[str]) -> None:
         """See `WriterLike.declare_final_columns`."""
-        self._replay.note_given(columns)
+        self._replay.declare_final_columns(columns)
 
     def declare_padding(self, table: str, values: Mapping[str, Any]) -> None:
         """See `WriterLike.declare_padding`."""
-        self._replay.note_padding(table, values)
+        self._replay.declare_padding(table, values)
 
     # ---- steps -----------------------------------------------------------------------------------------------------
 
     def append(self, step: Any) -> None:
         """See `WriterLike.append`."""
-        if self._closed or self._replay.is_closed or self._pending.count >= self._max_pending:
+        if self._closed or self._lifetime.is_closed or self._pending.count >= self._max_pending:
             self._wait_to_append()
         block = self._only
         if block is None:
@@ -102,7 +103,7 @@ class RowWriter:
 
     def append_checked(self, step: Mapping[str, Any]) -> None:
         """See `WriterLike.append_checked`."""
-        if self._closed or self._replay.is_closed:
+        if self._closed or self._lifetime.is_closed:
             self._check_open()
         block = self._only
         if block is None:
@@ -125,7 +126,7 @@ class RowWriter:
         """Appends a step of several blocks, whose columns fit."""
         self._make_room(self._lanes.spans)
         with self._lock:
-            self._replay.check_open()
+            self._lifetime.check_open()
             self._intake.append(values, self._lanes.spans)
         self._intake.finish_call()
 
@@ -149,13 +150,13 @@ class RowWriter:
         """See `WriterLike.append_ends`."""
         self._check_open()
         if finals:
-            self._replay.note_given(finals)
+            self._replay.declare_final_columns(finals)
         spans = self._lanes.spans
         if any_set(idle):
             spans = [(block, lanes) for block, lanes in spans if not idle[lanes].all()]
         self._make_room(spans)
         with self._lock:
-            self._replay.check_open()
+            self._lifetime.check_open()
             self._intake.append_ends(step, spans, Seam(self._no_finals, idle, ended, -1), finals)
         self._intake.finish_call()
 
@@ -177,9 +178,9 @@ class RowWriter:
         """See `WriterLike.end_lanes`."""
         self._check_open()
         if values is not None:
-            self._replay.note_given(values)
+            self._replay.declare_final_columns(values)
         with self._lock:
-            self._replay.check_open()
+            self._lifetime.check_open()
             if values is None:
                 self._intake.cut(lanes)
             else:
@@ -191,7 +192,7 @@ class RowWriter:
         """See `WriterLike.cut_open_lanes`."""
         self._check_open()
         with self._lock:
-            self._replay.check_open()
+            self._lifetime.check_open()
             lanes = np.flatnonzero(self._lanes.steps)
             self._intake.cut(lanes, None if end is None else END_NUMBERS[end])
             self._intake.end_streams(lanes)
@@ -201,7 +202,7 @@ class RowWriter:
         """See `WriterLike.drop_open_lanes`."""
         self._check_open()
         with self._lock:
-            self._replay.check_open()
+            self._lifetime.check_open()
             is_open = np.flatnonzero(self._lanes.steps)
             self._intake.drop(is_open if lanes is None else np.intersect1d(lanes, is_open))
             self._intake.end_streams(self._every_lane(lanes))
@@ -210,7 +211,7 @@ class RowWriter:
         """See `WriterLike.end_streams`."""
         self._check_open()
         with self._lock:
-            self._replay.check_open()
+            self._lifetime.check_open()
             self._intake.end_streams(self._every_lane(lanes))
 
     def _every_lane(self, lanes: NDArray[np.int64] | None) -> NDArray[np.int64]:
@@ -230,7 +231,7 @@ class RowWriter:
         key = -1
         if length <= self._history:
             with self._lock:
-                self._replay.check_open()
+                self._lifetime.check_open()
                 key = self._intake.create_item(table, length, priority, lane)
         if key < 0:
             raise ValueError(
@@ -290,13 +291,13 @@ class RowWriter:
         if durable and not self._replay.is_on_disk:
             raise ValueError("durable=True: this replay lives in memory, which does not survive the machine")
         self._flush(timeout)
-        self._replay.check_open()
+        self._lifetime.check_open()
         if durable:
             self._replay.sync()
 
     def _flush(self, timeout: float | None) -> None:
-        if self._replay.is_inherited:
-            self._replay.check_open()
+        if self._lifetime.is_inherited:
+            self._lifetime.check_open()
         self._wait_for_pending(0, timeout)
         self._pending.raise_failure()
         if self._pending.refused:
@@ -321,7 +322,7 @@ class RowWriter:
 
     def _release(self) -> None:
         self._closed = True
-        self._replay.writer_closed(self)
+        self._replay.writers.closed(self)
         with self._lock:
             self._store.allow(-self._lanes.extra_pages)
             for page in self._lanes.release():
@@ -330,8 +331,8 @@ class RowWriter:
     def _check_open(self) -> None:
         if self._closed:
             raise Closed("the writer is closed")
-        if self._replay.is_closed:
-            self._replay.check_open()
+        if self._lifetime.is_closed:
+            self._lifetime.check_open()
 
     def _wait_for_room(self) -> None:
         self._check_open()
@@ -364,7 +365,7 @@ class RowWriter:
             self._warn_pending()
 
     def _warn_pending(self) -> None:
-        if self._pending.count and not self._replay.is_inherited:
+        if self._pending.count and not self._lifetime.is_inherited:
             warnings.warn(
                 f"a writer was left with {self._pending.count} items pending; they go in when their tables open",
                 ResourceWarning,

@@ -1,0 +1,67 @@
+"""The keys of new items."""
+
+from __future__ import annotations
+
+import sys
+from typing import Protocol
+
+from headrace.replay.lifetime import Lifetime
+from headrace.tables.distribution import SkippedKeys
+
+
+class KeyFile(Protocol):
+    """The file of a store on disk that holds up to which key keys may have been used."""
+
+    next_key: int
+
+    def set_keys_aside(self, next_key: int) -> int:
+        """Notes that keys beyond `next_key` will be used; returns the first that may not."""
+        ...
+
+
+class ItemKeys:
+    """Gives each item of a replay a key that was never used. The replay's lock is held throughout.
+
+    Args:
+        lifetime: of the replay.
+        file: of a store on disk; None in memory.
+
+    Attributes:
+        next: the key of the next item.
+        skipped: ranges of keys that no item was given.
+
+    >>> keys = ItemKeys(Lifetime(), None)
+    >>> keys.take(3), keys.take(1), keys.next
+    (1, 4, 5)
+    """
+
+    def __init__(self, lifetime: Lifetime, file: KeyFile | None) -> None:
+        self._lifetime = lifetime
+        self._file = file
+        self.next = 1 if file is None else file.next_key
+        # The file notes that keys below this one may have been used.
+        self._set_aside = sys.maxsize if file is None else self.next
+        self.skipped: SkippedKeys = ()
+
+    def take(self, count: int) -> int:
+        """Returns the first of `count` new keys.
+
+        Raises:
+            Closed: the replay is closed; no item is made.
+        """
+        first = self.next
+        if self._lifetime.is_closed or first + count > self._set_aside:
+            self._extend(count)
+        self.next = first + count
+        return first
+
+    def ahead(self, most: int) -> int:
+        """Returns the first of `most` new keys without taking them: the caller moves `next` on; see `take`."""
+        if self._lifetime.is_closed or self.next + most > self._set_aside:
+            self._extend(most)
+        return self.next
+
+    def _extend(self, count: int) -> None:
+        self._lifetime.check_open()
+        assert self._file is not None, "in memory no key is out of range"
+        self._set_aside = self._file.set_keys_aside(self.next + count)
