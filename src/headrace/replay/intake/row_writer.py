@@ -153,7 +153,7 @@ class RowWriter:
             self._replay.declare_final_columns(finals)
         spans = self._lanes.spans
         if any_set(idle):
-            spans = [(block, lanes) for block, lanes in spans if not idle[lanes].all()]
+            spans = [(block, lanes) for block, lanes in spans if 0 in idle[lanes].tobytes()]
         self._make_room(spans)
         with self._lock:
             self._lifetime.check_open()

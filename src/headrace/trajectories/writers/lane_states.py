@@ -88,8 +88,8 @@ class LaneStates:
             ValueError: with the lanes.
         """
         # Rules: trajectories A2, V5
-        closed = np.flatnonzero(~(self.open | self.resetting))
-        if len(closed):
+        if 0 in (self.open | self.resetting).tobytes():
+            closed = np.flatnonzero(~(self.open | self.resetting))
             if len(self.open) == 1:
                 raise ValueError("add: no episode is open; call add_first with its first observation first")
             raise ValueError(
