@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,9 +74,8 @@ class Episode:
             "truncations": self.truncations,
         }
         steps = agreed_steps(observed.values(), acted.values(), *map(len, columns.values()))
-        _check_rows(observed, _one_more(steps))
-        _check_rows(acted, _exactly(steps))
-        _check_rows({name: len(array) for name, array in columns.items()}, _exactly(steps))
+        _check_observations(observed, steps)
+        _check_rows({**acted, **{name: len(array) for name, array in columns.items()}}, steps)
         for name in ("terminations", "truncations"):
             _check_only_last(columns[name], name)
         self.infos = _mapping(infos, "infos", steps)
@@ -147,9 +146,6 @@ _ATTRIBUTES = (
     "infos", "extras", "seed", "options", "id",
 )  # fmt: skip
 
-# Raises if an array under this path may not have this many rows.
-RowCheck = Callable[[str, int], None]
-
 
 def agreed_steps(observations: Iterable[int], actions: Iterable[int], *others: int) -> int:
     """The number of transitions that most parts of an episode agree on, so that an error names the one that does not.
@@ -168,41 +164,25 @@ def agreed_steps(observations: Iterable[int], actions: Iterable[int], *others: i
     return Counter(votes).most_common(1)[0][0]
 
 
-def _one_more(steps: int) -> RowCheck:
-    def check(path: str, rows: int) -> None:
-        if rows == steps:
+def _check_rows(rows: Mapping[str, int], *expected: int) -> None:
+    """Refuses an array that has none of these numbers of rows; `rows` is by path."""
+    for path, count in rows.items():
+        if count not in expected:
+            raise SpecError(f"{path}: expected {' or '.join(map(str, expected))} rows, got {count}")
+
+
+def _check_observations(rows: Mapping[str, int], steps: int) -> None:
+    for path, count in rows.items():
+        if count == steps:
             raise SpecError(
-                f"{path}: expected {steps + 1} rows, got {rows}: an episode of T={steps} transitions has T+1 "
+                f"{path}: expected {steps + 1} rows, got {count}: an episode of T={steps} transitions has T+1 "
                 "observations; append the last observation, the one after the last action"
             )
-        _exactly(steps + 1)(path, rows)
-
-    return check
-
-
-def _exactly(expected: int) -> RowCheck:
-    def check(path: str, rows: int) -> None:
-        if rows != expected:
-            raise SpecError(f"{path}: expected {expected} rows, got {rows}")
-
-    return check
-
-
-def _either(steps: int) -> RowCheck:
-    def check(path: str, rows: int) -> None:
-        if rows not in (steps, steps + 1):
-            raise SpecError(f"{path}: expected {steps + 1} or {steps} rows, got {rows}")
-
-    return check
-
-
-def _check_rows(rows: Mapping[str, int], check: RowCheck) -> None:
-    for path, count in rows.items():
-        check(path, count)
+    _check_rows(rows, steps + 1)
 
 
 def _convert(tree: Any, path: str, least: int = 1) -> tuple[Any, dict[str, int]]:
-    """The tree as arrays, and how many rows each has by its path."""
+    """Returns the tree as arrays, and the number of rows of each by its path."""
     # A list or a deque is an array here, never a container.
     node = compile_tree(tree, lambda value: isinstance(value, list | deque | np.ndarray), path)
     arrays = {leaf.path: _array(leaf.value, leaf.path) for leaf in leaves(node)}
@@ -259,7 +239,7 @@ def _mapping(value: Mapping[str, Any] | None, path: str, steps: int) -> dict[str
     if not isinstance(value, Mapping):
         raise SpecError(f"{path}: expected a mapping of arrays, got {type(value).__name__}")
     converted, rows = _convert(value, path, least=0)
-    _check_rows(rows, _either(steps))
+    _check_rows(rows, steps + 1, steps)
     return dict(converted)
 
 
@@ -298,8 +278,6 @@ def _equal_containers(one: Any, other: Any, kind: str) -> bool:
 
 
 def _equal_arrays(one: Any, other: Any) -> bool:
-    if not isinstance(one, np.ndarray) or not isinstance(other, np.ndarray):
-        return False
-    if one.dtype != other.dtype or one.shape != other.shape:
+    if not isinstance(one, np.ndarray) or not isinstance(other, np.ndarray) or one.dtype != other.dtype:
         return False
     return bool(np.array_equal(one, other, equal_nan=one.dtype.kind in "fc"))

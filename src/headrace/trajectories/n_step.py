@@ -8,13 +8,12 @@ digits: O(T log n) in whole-array operations (Hillis and Steele, "Data parallel 
 
 from __future__ import annotations
 
-import operator
 from collections import deque
 from typing import Any
 
 import numpy as np
 
-from headrace.checks import check_share, shown
+from headrace.checks import check_count, check_share
 from headrace.trees import BARE, Leaf, Node, build, collect, compile_tree, leaves
 
 Array = np.ndarray[Any, Any]
@@ -51,7 +50,7 @@ def n_step(
     >>> returns.tolist(), discounts.tolist(), index.tolist()
     ([1.5, 1.5, 1.0], [0.25, 0.0, 0.0], [2, 3, 3])
     """
-    n, gamma = _checked_n(n), check_share("gamma", gamma)
+    n, gamma = check_count("n", n, 1), check_share("gamma", gamma)
     reward_node, reward = _flatten(rewards, "rewards")
     discount_node, discount = _flatten(discounts, "discounts")
     length = _common_length(reward, discount)
@@ -165,11 +164,3 @@ def _real_steps(mask: Any, length: int) -> int:
             f"mask: expected False only at the end, got False at {int(np.argmin(flags))} before True"
         )
     return real
-
-
-def _checked_n(n: Any) -> int:
-    if isinstance(n, bool) or not hasattr(n, "__index__"):
-        raise TypeError(f"n: expected an integer >= 1, got {shown(n)}")
-    if operator.index(n) < 1:
-        raise ValueError(f"n: expected an integer >= 1, got {shown(n)}")
-    return operator.index(n)

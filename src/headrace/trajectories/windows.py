@@ -8,9 +8,7 @@ last, so `windows = regular windows + closing_windows`.
 
 from __future__ import annotations
 
-import operator
-
-from headrace.checks import shown
+from headrace.checks import check_count
 from headrace.ends import EndOfEpisode as EndOfEpisode
 
 Window = tuple[int, int, int]
@@ -113,14 +111,8 @@ def check_window(length: int, stride: int, end: object, num_rows: int = 0) -> tu
 
 
 def _checked(num_rows: int, length: int, stride: int) -> tuple[int, int, int]:
-    return _integer("num_rows", num_rows, 0), _integer("length", length, 1), _integer("stride", stride, 1)
-
-
-def _integer(name: str, value: object, least: int) -> int:
-    # numpy's bool has no __index__, Python's has one.
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"{name}: expected an integer >= {least}, got {shown(value)}")
-    number = operator.index(value)
-    if number < least:
-        raise ValueError(f"{name}: expected an integer >= {least}, got {number}")
-    return number
+    return (
+        check_count("num_rows", num_rows, 0),
+        check_count("length", length, 1),
+        check_count("stride", stride, 1),
+    )

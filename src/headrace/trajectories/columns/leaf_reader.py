@@ -1,6 +1,6 @@
-"""Reading one tree into leaves that are ready to be stored: the quick way in for what comes at every step.
+"""Reads one tree into leaves that are ready to be stored, quickly, because one comes at every step.
 
-Arrays of the very dtype and shape and plain numbers pass at once; anything else takes the general way, by the
+Arrays of the exact dtype and shape and plain numbers pass at once. All other values take the general way, by the
 one table of casts in `headrace.arrays`.
 """
 
@@ -45,7 +45,7 @@ class LeafCheck:
         self.scalars, self.low, self.high = _plain_numbers(spec.dtype) if spec.shape == () else _NO_NUMBERS
 
     def check(self, value: Any) -> Array:
-        """The value as an array of the leaf's dtype and shape.
+        """Returns the value as an array of the leaf's dtype and shape.
 
         Raises:
             SpecError: with the path, what was expected and what came.
@@ -57,7 +57,7 @@ class LeafCheck:
 
 
 def checked(leaves: Sequence[LeafCheck], values: Sequence[Any]) -> Sequence[Any]:
-    """The values, one a leaf, each ready to be assigned to a place of its leaf's dtype and shape.
+    """Returns the values, one a leaf, each ready to be assigned to an entry of its leaf's dtype and shape.
 
     Raises:
         SpecError: with the path of the first that does not fit.
@@ -75,7 +75,7 @@ def checked(leaves: Sequence[LeafCheck], values: Sequence[Any]) -> Sequence[Any]
 
 
 def checked_reader(node: Node, leaves: Sequence[LeafCheck]) -> Reader:
-    """Returns what takes a tree apart and checks its leaves: `checked(leaves, reader(node)(tree))`, in one call.
+    """Returns a function that takes a tree apart and checks its leaves: `checked(leaves, reader(node)(tree))`.
 
     A tree that is one bare array passes without any loop, which costs as much as the rest.
     """
@@ -110,7 +110,7 @@ def _plain_numbers(dtype: np.dtype[Any]) -> Numbers:
 
 
 def reader(node: Node) -> Reader:
-    """Returns what takes a tree apart into its leaves, in the order of the columns; flat containers in one step."""
+    """Returns a function that takes a tree apart into its leaves, in the order of the columns."""
 
     def general(data: Any) -> Sequence[Any]:
         found: dict[str, Any] = {}
@@ -119,18 +119,9 @@ def reader(node: Node) -> Reader:
 
     if isinstance(node, Leaf):
         return lambda data: (data,)
-    if not all(isinstance(child, Leaf) for child in node.children):
-        return _nested_reader(node, general)
-    size: int = len(node.names)
-    cls: type[Any] = node.cls
-    if node.kind == "namedtuple":
-        # By iteration: its class may index in a way of its own.
-        return lambda data: tuple(data) if type(data) is cls and len(data) == size else general(data)
-    if node.kind in ("tuple", "list"):
-        return lambda data: data if type(data) is cls and len(data) == size else general(data)
-    if node.kind != "dict":
-        return general
-    get = _values_of(node.names)
+    if not is_flat_dict(node):
+        return _container_reader(node, general)
+    size, get = len(node.names), _values_of(node.names)
 
     def flat(data: Any) -> Sequence[Any]:
         if type(data) is dict and len(data) == size:
@@ -144,8 +135,8 @@ def reader(node: Node) -> Reader:
 
 
 def _values_of(names: Sequence[str]) -> Callable[[Any], Sequence[Any]]:
-    """Returns a function for the values of these keys of a dict; `itemgetter` gives no tuple for one key."""
-    return itemgetter(*names) if len(names) > 1 else lambda data: (data[names[0]],)
+    """Returns a function for the values of these keys of a dict; `itemgetter` gives a tuple for two or more."""
+    return itemgetter(*names) if len(names) > 1 else lambda data: tuple(data[name] for name in names)
 
 
 def is_flat_dict(node: Node) -> TypeGuard[Branch]:
@@ -157,8 +148,8 @@ def is_flat_dict(node: Node) -> TypeGuard[Branch]:
     )
 
 
-def _nested_reader(node: Branch, general: Reader) -> Reader:
-    """A reader of containers in containers, which follows the parts that it knows and leaves all else to `general`."""
+def _container_reader(node: Branch, general: Reader) -> Reader:
+    """Returns a reader of containers that follows the known kinds; `general` reads all others."""
     follow = _follower(node)
     if follow is None:
         return general

@@ -1,6 +1,6 @@
-"""Reading one frame of a driver: the forms that it may have, and where it stands in its episode.
+"""Reads one frame of a driver, in any of its forms, and its position in the episode.
 
-Nothing here changes anything; what does not fit is refused before an observer acts on it.
+Nothing here changes the observer: a frame that does not fit is refused first.
 """
 
 # Rules: trajectories P1
@@ -15,7 +15,7 @@ import numpy as np
 from headrace import trees
 from headrace.errors import SpecError
 from headrace.spec import ArraySpec, Signature, check_array
-from headrace.trajectories.columns.leaf_reader import Reader, reader
+from headrace.trajectories.columns.leaf_reader import reader
 from headrace.trajectories.frames import StepType, Trajectory
 
 Columns = dict[str, Any]
@@ -68,10 +68,15 @@ class FrameReader:
                 found = spec or "a container"
                 raise SpecError(f"{name}: expected one integer without axes in the signature, got {found!r}")
         self._root = root
-        self._nested = _nested_fields(root)
+        # The fields that are containers, with the names of their columns.
+        self._nested = [
+            (field, tuple(leaf.path for leaf in trees.leaves(child)), reader(child))
+            for field, child in zip(root.names, root.children, strict=True)
+            if isinstance(child, trees.Branch)
+        ]
 
     def read(self, frame: Any) -> Columns:
-        """The columns of one frame, by name; their values are not looked at.
+        """Returns the columns of one frame, by name; their values are not checked.
 
         Args:
             frame: a `Trajectory`, a mapping of columns, or a plain list or tuple of leaves in the order of columns.
@@ -116,7 +121,7 @@ class FrameReader:
         return columns
 
     def step_types(self, columns: Columns) -> tuple[int, int]:
-        """The pair (step_type, next_step_type) of a frame.
+        """Returns the pair (step_type, next_step_type) of a frame.
 
         Raises:
             SpecError: no integers without axes.
@@ -151,7 +156,7 @@ class FrameReader:
         return first, following
 
     def check(self, columns: Columns) -> None:
-        """Refuse what a writer would refuse, without writing.
+        """Refuses the frames that a writer would refuse, without writing.
 
         Raises:
             SpecError: a shape or dtype that does not fit, with the path.
@@ -163,7 +168,7 @@ class FrameReader:
             raise self.explained(error, columns) from None
 
     def explained(self, error: SpecError, columns: Columns) -> SpecError:
-        """The error, or a better one if the frame is a batch."""
+        """Returns the error, or a better one if the frame is a batch."""
         # Rules: trajectories O5
         for name, spec in self._specs.items():
             shape = _shape(columns[name])
@@ -181,23 +186,3 @@ def _shape(value: Any) -> tuple[int, ...]:
         ValueError,
     ):  # Ragged lists, arrays that are elsewhere: the table of casts tells of them.
         return ()
-
-
-def _nested_fields(root: trees.Branch) -> list[tuple[str, tuple[str, ...], Reader]]:
-    """The fields that are containers: their names, those of their columns, and how to take them apart."""
-    nested = []
-    for field, child in zip(root.names, root.children, strict=True):
-        if isinstance(child, trees.Branch):
-            names = tuple(leaf.path for leaf in trees.leaves(child))
-            nested.append((field, names, reader(child) if names else _nothing(child)))
-    return nested
-
-
-def _nothing(node: trees.Branch) -> Reader:
-    """A reader of a container without leaves."""
-
-    def read(data: Any) -> tuple[()]:
-        trees.collect(node, data, {})
-        return ()
-
-    return read

@@ -64,8 +64,8 @@ class EpisodeRule:
 
     Args:
         table: the table's name.
-        max_length: the most transitions; an environment's time limit is the right number.
-        overflow: what becomes of a longer episode: "raise" refuses the step, "drop" makes no item of it, "split" makes
+        max_length: the largest number of transitions; an environment's time limit is the right number.
+        overflow: treatment of a longer episode: "raise" refuses the step, "drop" makes no item of it, "split" makes
             items of `max_length` transitions that share a row.
         priority: of every item; or a function of its rows.
 
