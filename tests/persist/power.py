@@ -21,7 +21,7 @@ from unittest import mock
 
 import numpy as np
 
-from headrace.persist.disk import disk as disk_of_replay
+from headrace.persist.disk import store_files
 from headrace.store.pages import retained
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -141,7 +141,7 @@ def watched(folder):
 @contextmanager
 def next_boot(number):
     """The machine has been started anew."""
-    with mock.patch.object(disk_of_replay, "boot_id", return_value=number):
+    with mock.patch.object(store_files, "boot_id", return_value=number):
         yield
 
 

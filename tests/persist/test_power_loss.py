@@ -46,7 +46,7 @@ def place(tmp_path):
 @contextmanager
 def on_machine(monkeypatch, boot):
     with monkeypatch.context() as patched:
-        patched.setattr("headrace.persist.disk.disk.boot_id", lambda: boot)
+        patched.setattr("headrace.persist.disk.store_files.boot_id", lambda: boot)
         yield
 
 

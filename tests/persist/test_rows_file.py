@@ -12,7 +12,7 @@ from click.testing import CliRunner
 import headrace as hr
 from headrace.cli import main
 from headrace.persist.checked_json import write_checked_json
-from headrace.persist.disk import disk
+from headrace.persist.disk import manifest as store_manifest
 from headrace.persist.disk.stored import StoredReplay
 from headrace.replay.public import core_of
 from headrace.store.memory.arena import Arena
@@ -118,7 +118,7 @@ def test_pages_of_a_durable_point_count_as_used(place, tmp_path, monkeypatch):
         fill(replay, range(5, 200))
         failed = shutil.copytree(place, tmp_path / "failed")
     with monkeypatch.context() as patched:
-        patched.setattr("headrace.persist.disk.disk.boot_id", lambda: 7)
+        patched.setattr("headrace.persist.disk.store_files.boot_id", lambda: 7)
         with opened(failed, FRAMES) as replay:
             assert kept(replay) == list(range(5))
 
@@ -238,22 +238,22 @@ def test_each_file_may_be_whole_or_cut(closed, cut):
 
 
 def test_wide_columns_stand_in_the_order_of_their_width_and_no_other(closed):
-    manifest = disk.read_store_manifest(closed)
+    manifest = store_manifest.read_store_manifest(closed)
     assert [name for name, _ in manifest.arrays] == ["records", "column:mask", "column:frame"]
     records, mask, frame = manifest.arrays
     other = msgspec.structs.replace(manifest, arrays=(records, frame, mask))
-    write_checked_json(closed / "manifest.json", other, disk._STORE_FORMAT, disk._VERSION)
+    write_checked_json(closed / "manifest.json", other, store_manifest.FORMAT, store_manifest.VERSION)
     with pytest.raises(hr.CheckpointError, match="as another release of headrace has written them"):
         opened(closed, FRAMES)
-    write_checked_json(closed / "manifest.json", manifest, disk._STORE_FORMAT, disk._VERSION)
+    write_checked_json(closed / "manifest.json", manifest, store_manifest.FORMAT, store_manifest.VERSION)
     with opened(closed, FRAMES) as replay:
         assert kept(replay) == list(range(300))
 
 
 def test_a_store_of_an_earlier_format_is_refused_and_left(closed):
     """Version 1 had the page table in the file of rows."""
-    manifest = disk.read_store_manifest(closed)
-    write_checked_json(closed / "manifest.json", manifest, disk._STORE_FORMAT, 1)
+    manifest = store_manifest.read_store_manifest(closed)
+    write_checked_json(closed / "manifest.json", manifest, store_manifest.FORMAT, 1)
     before = {path.name: path.read_bytes() for path in closed.iterdir()}
     for look in (lambda: opened(closed, FRAMES), lambda: StoredReplay(closed)):
         with pytest.raises(hr.CheckpointError, match="expected version 2 of the format, got version 1"):

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import headrace as hr
 from headrace.cli import main
-from headrace.persist.disk import stored as stored_replay
+from headrace.persist.disk import store_files
 from headrace.persist.disk.stored import StoredReplay
 
 STEP = {"observation": np.zeros(2), "action": 0, "reward": 1.0, "terminated": False, "truncated": False}
@@ -108,7 +108,7 @@ def test_a_store_that_has_to_go_back_is_opened_first(tmp_path, monkeypatch):
         writer.flush(durable=True)
     replay.close()
     with monkeypatch.context() as other_boot:
-        other_boot.setattr(stored_replay, "boot_id", lambda: 7)
+        other_boot.setattr(store_files, "boot_id", lambda: 7)
         with StoredReplay(tmp_path / "store") as stored:  # It was closed orderly.
             assert lengths(hr.datasets.episodes(stored)) == [1, 2, 3, 4, 5, 6]
         (tmp_path / "store" / "closed.json").unlink()

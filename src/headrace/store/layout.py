@@ -72,7 +72,7 @@ ORPHAN = 0xFFFFFFFF  # a final row whose last transition is gone
 
 MAX_ROWS = 0xFFFFFFF0
 # Reserved beyond what the capacity needs.
-_SPARE_PAGES = 64
+SPARE_PAGES = 64
 
 
 class StoreArrays(NamedTuple):
@@ -188,10 +188,10 @@ def reserved_pages(capacity: int | None, row_nbytes: int, page_rows: int) -> int
         ValueError: a capacity of which not all rows could be numbered.
     """
     rows = reserved_rows(row_nbytes) if capacity is None else capacity
-    pages, most = 2 * -(-rows // page_rows) + _SPARE_PAGES, MAX_ROWS // page_rows
+    pages, most = 2 * -(-rows // page_rows) + SPARE_PAGES, MAX_ROWS // page_rows
     if capacity is not None and pages > most:
         raise ValueError(
-            f"capacity: expected at most {(most - _SPARE_PAGES) // 2 * page_rows} steps, got {capacity}: rows have "
+            f"capacity: expected at most {(most - SPARE_PAGES) // 2 * page_rows} steps, got {capacity}: rows have "
             "numbers of 32 bits, half of which are kept for places that vector steps leave unused. Use several replays"
         )
     return min(pages, most)

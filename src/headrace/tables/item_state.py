@@ -1,10 +1,10 @@
-"""The items of a table as plain arrays in the order of the ring: what a checkpoint keeps of it.
+"""The items of a table as plain arrays in the order of the ring, for checkpoints.
 
-Slots stay where they are, marked ones included, and so does the capacity: a draw at random finds an item by its slot.
-Selectors' indexes are left out; they are made anew from the items, bit for bit the same.
+Slots, those of removed items included, and the capacity stay the same, because a random draw finds an item by its slot.
+Selectors' indexes are left out; they are rebuilt from the items, bit for bit the same.
 
-A checkpoint is read straight into the arrays of a ring: `empty_memory` makes them, `segments` tells where each part of
-a file goes, and `finish_items` adds what the file does not hold.
+A checkpoint is read straight into the arrays of a ring: `empty_memory` makes them, `segments` gives the place of each
+part of a file, and `finish_items` adds the data that the file does not hold.
 """
 
 from __future__ import annotations
@@ -60,32 +60,28 @@ def arrays_by_name(items: ItemArrays) -> dict[str, NDArray[Any]]:
 
 
 def buffers_for_copy(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Arrays as large as those of the items, written once so that filling them costs no page faults."""
-    room = {name: np.empty_like(array) for name, array in arrays.items()}
+    """Returns arrays as large as those of the items, written once so that filling them costs no page faults."""
+    buffers = {name: np.empty_like(array) for name, array in arrays.items()}
     for name, array in arrays.items():
-        # The items may change meanwhile: only pages of memory count here.
-        np.copyto(room[name], array)
-    return room
+        # The items may change meanwhile: only the pages of memory matter here.
+        np.copyto(buffers[name], array)
+    return buffers
 
 
-def state_of(items: ItemArrays, room: dict[str, NDArray[Any]]) -> ItemState:
-    """A copy of the items, into `room` where it is large enough.
+def state_of(items: ItemArrays, buffers: dict[str, NDArray[Any]]) -> ItemState:
+    """Returns a copy of the items, in the buffers that are large enough.
 
     Args:
         items: of a ring.
-        room: what `room_for_copy` made; the ring may have changed since.
+        buffers: from `buffers_for_copy`; the ring may have changed since.
     """
     first, span = int(items.ring[FIRST]), int(items.ring[SPAN])
     arrays = {}
     for name, array in arrays_by_name(items).items():
-        target = room.get(name)
+        target = buffers.get(name)
         if target is None or len(target) < span:
             target = np.empty((span, *array.shape[1:]), array.dtype)
-        done = 0
-        for part in segments(array, first, span):
-            np.copyto(target[done : done + len(part)], part)
-            done += len(part)
-        arrays[name] = target[:span]
+        arrays[name] = np.concatenate(segments(array, first, span), out=target[:span])
     return ItemState(
         len(items.rows),
         items.ring.copy(),
@@ -99,6 +95,14 @@ def segments(array: NDArray[Any], first: int, span: int) -> list[NDArray[Any]]:
     """The parts of an array by slot that hold `span` items from slot `first` on, in the order of the ring."""
     until_end = min(span, len(array) - first)
     return [array[first : first + until_end], array[: span - until_end]]
+
+
+def fill_ring(array: NDArray[Any], first: int, values: NDArray[Any]) -> None:
+    """Copies values in the order of the ring into an array by slot, from slot `first` on."""
+    done = 0
+    for part in segments(array, first, len(values)):
+        part[:] = values[done : done + len(part)]
+        done += len(part)
 
 
 def empty_memory(capacity: int, names: set[str], sampler: Selector, remover: Selector) -> ItemMemory:
@@ -126,9 +130,6 @@ def finish_items(items: ItemArrays, state: ItemState, names: set[str]) -> None:
         for part in segments(items.priorities, first, span):
             part[:] = state.priority
     if len(items.touches) and "touches" not in names:
-        # Nothing asked for the order of touches before: it is that of insertion.
-        done = 0
-        for part in segments(items.touches, first, span):
-            part[:] = np.arange(done, done + len(part))
-            done += len(part)
+        # The order of the last updates was not needed before: it is that of insertion.
+        fill_ring(items.touches, first, np.arange(span))
         items.ring[TOUCHES] = span

@@ -20,6 +20,7 @@ from headrace.checks import check_count
 from headrace.persist.checkpoint.files import HashedWriter, io_threads, record_of_array
 from headrace.persist.checkpoint.folders import new_folder, publish, remove_older
 from headrace.persist.checkpoint.manifest import SCRATCH, FileRecord, Manifest, TableEntry, write_manifest
+from headrace.persist.final_rows import SavedRows
 from headrace.persist.generator import generator_record
 from headrace.persist.items_record import record_fields
 from headrace.persist.states import ReplayState, Saveable
@@ -221,9 +222,7 @@ class _Links:
     def __init__(self, store: Store, pages: NDArray[np.int64], words: NDArray[np.int64]) -> None:
         self._arrays, self._versions = store.arrays, store.versions
         self._pages, self._words = pages, words
-        # Rows of a page that are saved; none of a page that is not.
-        self._saved = np.zeros(store.num_pages, np.int64)
-        self._saved[pages] = words[:, USED] * words[:, LANES]
+        self._saved = SavedRows(store, pages, words)
         self._last = [np.zeros(0, np.int64)]
         self._final = [np.zeros(0, np.int64)]
         self._beside = [np.zeros(0, np.int64)]
@@ -237,9 +236,7 @@ class _Links:
         copy = np.concatenate([np.zeros(0, np.uint32), *(steps[start:end] for start, end in ranges.tolist())])
         linked = np.flatnonzero(copy & np.uint32(LINKED))
         last = _rows_at(linked, ranges)
-        final = links[last].astype(np.int64) - 1
-        page, in_page = np.divmod(final, self._arrays.page_rows)
-        saved = in_page < self._saved[np.minimum(page, len(self._saved) - 1)]
+        final, saved = self._saved.final_rows(last)
         copy[linked[~saved]] &= ~np.uint32(LINKED)
         self._last.append(last[saved])
         self._final.append(final[saved])

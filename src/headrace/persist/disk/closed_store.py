@@ -12,11 +12,9 @@ import numpy as np
 from headrace.errors import CheckpointError
 from headrace.persist.checked_json import read_checked_json, write_checked_json
 from headrace.persist.disk.checksums import Checksums, checksums_of, hash_of_page, pages_in_use
-from headrace.persist.disk.generations import Generations
 from headrace.persist.disk.header import DiskHeader
 from headrace.persist.disk.mapped_file import mapped_file
 from headrace.persist.generator import GeneratorRecord, generator_state
-from headrace.persist.recovery import check_items, pin_tables
 from headrace.store.layout import LANES
 from headrace.store.memory.arena import Arena
 from headrace.store.store import Store
@@ -43,7 +41,7 @@ class ClosedRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_closed(folder: Path) -> ClosedRecord | None:
-    """The record of an orderly close; None without one.
+    """Reads the record of an orderly close; returns None without one.
 
     Raises:
         CheckpointError: it is damaged.
@@ -66,7 +64,7 @@ def write_closed(
     tables: Mapping[str, ItemMemory],
     generator: GeneratorRecord,
 ) -> None:
-    """Hash what is in the files and write the record down."""
+    """Hashes the files and writes the record."""
     hash_new_pages(store)
     header.opened = 0
     checksums = checksums_of(store, header, tables)
@@ -75,10 +73,10 @@ def write_closed(
 
 
 def open_hashes(folder: Path, store: Store) -> Arena:
-    """The file of the hashes of pages, which become those of the store.
+    """Maps the file of the hashes of pages, and gives them to the store.
 
     Raises:
-        StoreFull: no room on the disk.
+        StoreFull: the disk is full.
     """
     arena = mapped_file(folder / HASHES, 8 * store.num_pages)
     store.page_hashes = arena.array(0, (store.num_pages,), np.uint64)  # type: ignore[assignment]
@@ -86,7 +84,7 @@ def open_hashes(folder: Path, store: Store) -> Arena:
 
 
 def hash_new_pages(store: Store) -> None:
-    """Hash the pages that were taken since they were hashed last. Free ones are left out."""
+    """Hashes the pages that were taken since they were hashed last, except free ones."""
     hashes = store.page_hashes
     assert hashes is not None
     in_use = pages_in_use(store)
@@ -96,54 +94,7 @@ def hash_new_pages(store: Store) -> None:
 
 
 def forget_hashes(store: Store) -> None:
-    """No page counts as hashed any more."""
+    """Clears all hashes of pages."""
     hashes = store.page_hashes
     assert hashes is not None
     hashes[np.flatnonzero(hashes)] = 0
-
-
-def is_as_closed(
-    record: ClosedRecord, store: Store, header: DiskHeader, files: Mapping[str, Generations]
-) -> bool:
-    """Whether the files are what they were when the store was closed."""
-    return header.opened == 0 and record.checksums == _checksums_now(store, header, files)
-
-
-def refuse_damage(
-    folder: Path, record: ClosedRecord, store: Store, header: DiskHeader, files: Mapping[str, Generations]
-) -> None:
-    """Raise if the files are not what they were when the store was closed. Nothing is written.
-
-    Raises:
-        CheckpointError: with the file, and the place in it where that is known.
-    """
-    if header.opened == record.token or is_as_closed(record, store, header, files):
-        return
-    # An error in the structure says more than a checksum.
-    found = [each.described(each.opened(), header.next_key) for each in files.values()]
-    for each in found:
-        check_items(each)
-    pin_tables(store, pages_in_use(store), found)
-    now, then = _checksums_now(store, header, files), record.checksums
-    differ = {
-        folder / "header": now.header != then.header or header.opened,
-        folder / "index": now.pages != then.pages,
-        folder / HASHES: now.page_hashes != then.page_hashes,
-        **{each.path: now.tables[name] != then.tables.get(name) for name, each in files.items()},
-    }
-    names = ", ".join(str(path) for path, is_other in differ.items() if is_other)
-    raise CheckpointError(
-        f"{names}: expected the checksum that the store was closed with, got another; the file is damaged. Load a "
-        "checkpoint that is whole"
-    )
-
-
-def _checksums_now(store: Store, header: DiskHeader, files: Mapping[str, Generations]) -> Checksums:
-    return checksums_of(store, header, {name: _opened(each) for name, each in files.items()})
-
-
-def _opened(files: Generations) -> ItemMemory | None:
-    try:
-        return files.opened()
-    except CheckpointError:
-        return None

@@ -28,8 +28,9 @@ from headrace.persist.checked_arrays import read_checked_arrays, write_checked_a
 from headrace.persist.disk.durable_ring import DurableRing
 from headrace.persist.disk.header import DiskHeader
 from headrace.persist.disk.mapped_file import mapped_file
+from headrace.persist.final_rows import SavedRows
 from headrace.persist.items_record import ItemsRecord, record_fields
-from headrace.store.layout import LANES, LINKED, LINKED_ROWS, USED
+from headrace.store.layout import LINKED, LINKED_ROWS
 from headrace.store.memory.arena import Arena
 from headrace.store.pages.ranges import flagged_rows, used_ranges
 from headrace.store.pages.retained import RetainedPages
@@ -55,14 +56,14 @@ class _Point(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class DurablePoint:
-    """The state of one instant but for the rows themselves.
+    """The state of one instant, without the rows themselves.
 
     Attributes:
         number: points that are made later have higher ones.
         next_key, next_episode, given: of the header.
         tables: the items of each table, by its name.
         pages: int64[n], those in use, rising.
-        words: int64[n, PAGE_WORDS], theirs.
+        words: int64[n, PAGE_WORDS], of these pages.
         links: int64[2, m], the last rows of episodes and their final rows in other pages.
         is_lost: bool[n], pages that were given up since.
     """
@@ -99,7 +100,7 @@ class DurablePoints:
         return self._arena is not None
 
     def found(self) -> DurablePoint | None:
-        """The point that is on the disk; None without one.
+        """Reads the point on the disk; returns None without one.
 
         Raises:
             CheckpointError: it is damaged.
@@ -127,10 +128,10 @@ class DurablePoints:
         )
 
     def begin(self, pages: Sequence[int] | NDArray[np.int64] = ()) -> None:
-        """Retain the pages of the point that is there, from here on.
+        """Retains the pages of the present point.
 
         Raises:
-            StoreFull: no room on the disk.
+            StoreFull: the disk is full.
         """
         if self._store.retained is None:
             self._open_released()
@@ -145,7 +146,7 @@ class DurablePoints:
         return released
 
     def _give_up(self, pages: Sequence[int]) -> None:
-        """Write down that no point so far has these pages, nor one that is being written."""
+        """Records that these pages belong to no point so far, nor to one that is being written."""
         assert self._arena is not None
         self._open_released()[list(pages)] = self._number
         self._arena.sync()
@@ -153,7 +154,7 @@ class DurablePoints:
     def take(
         self, rings: Mapping[str, DurableRing], buffers: Mapping[str, Any], header: DiskHeader
     ) -> DurablePoint:
-        """The point of this instant, without links. Its pages are retained; the lock must be held.
+        """Takes the point of this instant, without links, and retains its pages. The lock must be held.
 
         Args:
             rings: by the names of their tables.
@@ -176,7 +177,7 @@ class DurablePoints:
         )
 
     def write(self, point: DurablePoint) -> None:
-        """Put a point on the disk, whose rows are there already; needs no lock."""
+        """Writes a point to the disk after its rows were synced; needs no lock."""
         tables = tuple(_Table(*record_fields(state), name) for name, state in point.tables.items())
         given = tuple(sorted(point.given))
         record = _Point(point.number, point.next_key, point.next_episode, given, tables)
@@ -186,7 +187,7 @@ class DurablePoints:
         write_checked_arrays(self._path, record, arrays, _FORMAT, _VERSION)
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Closes the descriptor."""
         if self._arena is not None:
             self._arena.close()
 
@@ -200,13 +201,9 @@ def _items_of(table: _Table, number: int, arrays: Mapping[str, NDArray[Any]]) ->
 
 
 def _links_of(store: Store, point: DurablePoint) -> NDArray[np.int64]:
-    """The links to final rows of the point's rows, int64[2, m]; those that came later are left out."""
+    """Returns int64[2, m]: the links to final rows of the point's rows, without those that came later."""
     has_links = point.words[:, LINKED_ROWS] > 0
     ranges = used_ranges(point.pages[has_links], point.words[has_links], store.arrays.page_rows)
     last = flagged_rows(store.arrays.steps, ranges, LINKED)
-    final = store.arrays.links[last].astype(np.int64) - 1
-    used = np.zeros(store.num_pages, np.int64)
-    used[point.pages] = point.words[:, USED] * point.words[:, LANES]
-    page, in_page = np.divmod(final, store.arrays.page_rows)
-    kept = in_page < used[np.clip(page, 0, store.num_pages - 1)]
-    return np.stack([last[kept], final[kept]])
+    final, is_saved = SavedRows(store, point.pages, point.words).final_rows(last)
+    return np.stack([last[is_saved], final[is_saved]])

@@ -10,6 +10,7 @@ import os
 import numpy as np
 
 from headrace.errors import CheckpointError
+from headrace.persist.disk.checksums import pages_in_use
 from headrace.persist.disk.durable_point import DurablePoint
 from headrace.persist.disk.durable_ring import JOURNAL_WORDS
 from headrace.persist.disk.generations import Generations
@@ -20,10 +21,10 @@ from headrace.store.pages.recovery import EMPTY_PAGE, PageRecovery
 from headrace.store.store import Store
 from headrace.tables.description.table import Table, kernel_selectors
 from headrace.tables.item_memory import ItemMemory, new_items, shape_for
-from headrace.tables.item_state import ItemState, arrays_by_name, finish_items, segments
+from headrace.tables.item_state import ItemState, arrays_by_name, fill_ring, finish_items
 from headrace.tables.items.found_rows import remove_broken
 from headrace.tables.items.items import Items
-from headrace.tables.items.layout import FIRST, SPAN
+from headrace.tables.items.layout import FIRST
 
 
 def restore_rows(store: Store, point: DurablePoint) -> Pins:
@@ -36,8 +37,7 @@ def restore_rows(store: Store, point: DurablePoint) -> Pins:
         StoreFull: no room on the disk.
     """
     arrays = store.arrays
-    used = np.flatnonzero(arrays.pages.any(axis=1))
-    in_use = max(int(used[-1]) + 1 if len(used) else 0, int(point.pages.max(initial=-1)) + 1)
+    in_use = max(pages_in_use(store), int(point.pages.max(initial=-1)) + 1)
     _clear_versions_from(store, in_use)
     pages, words = point.pages[~point.is_lost], point.words[~point.is_lost]
     arrays.pages[:in_use] = EMPTY_PAGE
@@ -95,13 +95,10 @@ def restored_items(
         with_priorities="priorities" in names,
     )
     memory = new_items(shape._replace(journal=JOURNAL_WORDS), sampler, remover, files.new)
-    items, (first, span) = memory.arrays, state.ring[[FIRST, SPAN]].tolist()
+    items, first = memory.arrays, int(state.ring[FIRST])
     for name, array in arrays_by_name(items).items():
         if name in names:
-            done = 0
-            for part in segments(array, first, span):
-                part[:] = state.arrays[name][done : done + len(part)]
-                done += len(part)
+            fill_ring(array, first, state.arrays[name])
     finish_items(items, state, names)
     lost = remove_broken(Items(items, rows))
     if lost and not has_lost:

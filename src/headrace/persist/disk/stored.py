@@ -1,9 +1,8 @@
-"""A store on disk, looked at: nothing in its folder is changed, and no table is needed to open it."""
+"""A view of a store on disk, which changes nothing in its folder and needs no tables."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -12,19 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import CheckpointError, Closed
-from headrace.persist.disk.boot import boot_id
 from headrace.persist.disk.checksums import hash_of_page, pages_in_use
-from headrace.persist.disk.closed_store import HASHES, is_as_closed, read_closed, refuse_damage
-from headrace.persist.disk.disk import HEADER, is_store, need_disk, read_store_manifest, stored_store
+from headrace.persist.disk.closed_store import HASHES
 from headrace.persist.disk.durable_point import DURABLE
-from headrace.persist.disk.generations import Generations
-from headrace.persist.disk.header import DiskHeader
+from headrace.persist.disk.folder import lock_to_read, need_disk
+from headrace.persist.disk.manifest import is_store, map_store, read_store_manifest, signature_of
 from headrace.persist.disk.rows_file import INDEX, ROWS
+from headrace.persist.disk.store_files import StoreFiles
 from headrace.persist.recovery import recover
-from headrace.spec import Signature
 from headrace.store.layout import REFERENCES
 from headrace.store.memory.arena import Arena
-from headrace.system import lock
 from headrace.tables.items.layout import LIVE
 
 __all__ = ["StoredReplay", "is_store"]
@@ -53,10 +49,11 @@ class StoredReplay:
         need_disk(f"{folder}, a store on disk")
         manifest = read_store_manifest(folder)
         self.is_closed = False
-        self._descriptor = _shared_lock(folder)
+        self._folder = folder
+        self._descriptor = lock_to_read(folder)
         try:
-            self.signature = Signature.from_json(manifest.signature)
-            self.store = stored_store(
+            self.signature = signature_of(folder, manifest)
+            self.store = map_store(
                 folder,
                 manifest,
                 self.signature,
@@ -64,46 +61,32 @@ class StoredReplay:
                 lambda nbytes: Arena.copy_on_write(folder / INDEX, nbytes),
             )
             self.lock = self.store.lock
-            header = DiskHeader(
-                folder / HEADER,
-                tuple(self.signature.columns),
-                len(manifest.tables),
-                is_new=False,
-                open_arena=Arena.copy_on_write,
+            self.store.page_hashes = _hashes(folder, self.store.num_pages)
+            files = StoreFiles(
+                folder, self.store, manifest.tables, is_new=False, open_arena=Arena.copy_on_write
             )
-            self.final_columns = header.given
-            files = {
-                name: Generations(folder, header, number, Arena.copy_on_write)
-                for number, name in enumerate(manifest.tables)
-            }
-            self._folder = folder
-            self._check_state(folder, header, files)
-            self.tables = self._mended(header, files)
+            self.final_columns = files.header.given
+            self._check_state(files)
+            self.tables = self._recovered(files)
         except BaseException:
             os.close(self._descriptor)
             raise
 
-    def _check_state(self, folder: Path, header: DiskHeader, files: Mapping[str, Generations]) -> None:
-        """Refuses a store that is damaged, and one that opening would put back to its last durable flush."""
-        closed = read_closed(folder)
-        self.store.page_hashes = _hashes(folder, self.store.num_pages)
-        # The same cases as in `Disk`, which goes back.
-        may_go_back = header.boot != boot_id() and (folder / DURABLE).exists()
-        if may_go_back and (closed is None or not is_as_closed(closed, self.store, header, files)):
+    def _check_state(self, files: StoreFiles) -> None:
+        """Refuses a damaged store, and a store that opening would put back to its last durable flush."""
+        has_point = (self._folder / DURABLE).exists()
+        if has_point and files.may_have_lost(has_point=True):
             raise CheckpointError(
-                f"{folder}: the machine failed, or was started anew, while the store was open; open it once with "
+                f"{self._folder}: the machine failed, or was started anew, while the store was open; open it once with "
                 "hr.Replay(signature, tables, path=folder), which puts it back to its last durable flush"
             )
-        if closed is not None:
-            refuse_damage(folder, closed, self.store, header, files)
+        files.refuse_damage()
 
-    def _mended(self, header: DiskHeader, files: Mapping[str, Generations]) -> dict[str, int]:
+    def _recovered(self, files: StoreFiles) -> dict[str, int]:
         """Recovers the pages that the items of all tables hold; returns the number of items of each table."""
-        found = {
-            name: each.described(each.found(header.next_key), header.next_key) for name, each in files.items()
-        }
-        recover(self.store, pages_in_use(self.store), list(found.values()))
-        return {name: int(each.items.ring[LIVE]) for name, each in found.items()}
+        memories = {name: files.found(name) for name in files.items}
+        recover(self.store, pages_in_use(self.store), files.described(memories))
+        return {name: int(memory.arrays.ring[LIVE]) for name, memory in memories.items()}
 
     def verify_rows(self) -> tuple[int, int]:
         """Compares each page of rows that items hold with its hash, made by the first orderly close after it was taken.
@@ -153,22 +136,6 @@ class StoredReplay:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _shared_lock(folder: Path) -> int:
-    """Returns a descriptor whose lock keeps an owner out and lets others look."""
-    try:
-        descriptor = os.open(folder / ROWS, os.O_RDONLY)
-    except OSError as error:
-        raise CheckpointError(
-            f"{folder / ROWS}: expected the rows of a store, got {error.strerror}"
-        ) from error
-    if not lock(descriptor, shared=True):
-        os.close(descriptor)
-        raise CheckpointError(
-            f"{folder}: the store is in use by another process, or by this one; close it there first"
-        )
-    return descriptor
 
 
 def _hashes(folder: Path, num_pages: int) -> NDArray[np.uint64]:
