@@ -126,7 +126,7 @@ def check_references(replay):
             got = np.where(store.arrays.pages[:used, LANES] > 0, store.arrays.pages[:used, word], 0)
             np.testing.assert_array_equal(got, expected)
         waiting = 0 if store.retained is None else len(store.retained)
-        free = len(store._free) + len(store._limbo) + waiting
+        free = len(store._free) + len(store._retired) + waiting
         assert free == int((store.arrays.pages[:used, REFERENCES] == 0).sum())
         for name in replay.table_names:
             live = core_of(replay).live_table(name)

@@ -250,7 +250,7 @@ def test_a_full_store_keeps_everything_and_goes_on():
     other = LaneBlock(store, 1, MAX_ROWS)
     message = until_full(lambda: append(store, other, 100))
     assert re.search(r"capacity 16 steps, \d+ rows held \(\d+ bytes\).*Somebody holds it", message)
-    assert "room is given back 2 rows at a time" in message
+    assert "space is freed 2 rows at a time" in message
     before = store.statistics()
     for _ in range(3):
         with pytest.raises(StoreFull):
@@ -324,10 +324,10 @@ def test_pages_wait_for_the_oldest_of_several_readers():
     with store.lock:
         late = store.begin_reading()
     store.release(second)
-    store.end_reading(early)
+    early.end()
     assert store.acquire(1) == first  # The late reader began after it was freed.
     assert store.acquire(1) != second
-    store.end_reading(late)
+    late.end()
     assert store.acquire(1) == second
 
 
@@ -341,7 +341,7 @@ def test_what_is_freed_after_a_reader_began_stays_whole_for_it():
         close(store, block)
         assert store.arrays.pages[row // 4, LANES] == 1
         assert store.arrays.pages[row // 4, USED] == 1
-    store.end_reading(reader)
+    reader.end()
     assert store.statistics().rows == 0
     assert store.arrays.pages[row // 4, LANES] == 0
 
@@ -360,7 +360,7 @@ def test_readers_that_end_without_the_lock_disturb_nobody():
             for _ in range(400):
                 with store.lock:
                     reader = store.begin_reading()
-                store.end_reading(reader)
+                reader.end()
         except BaseException as error:
             errors.append(error)
 
@@ -557,7 +557,7 @@ def test_a_full_store_waits_for_a_batch_that_is_being_copied():
     taken: list[int] = []
     writer = threading.Thread(target=lambda: taken.append(store.acquire(1)))
     writer.start()
-    while not store._waits_for_readers:
+    while not store._readers.waiting:
         assert writer.is_alive()
     assert not taken
     may_end.set()

@@ -128,7 +128,7 @@ class ReplayEpisodes(Iterator[Episode]):
             store.check_rows_were_ours()
         finally:
             if reader is not None:
-                store.end_reading(reader)
+                reader.end()
         return self._make(columns, final_columns)
 
 

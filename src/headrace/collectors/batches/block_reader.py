@@ -73,7 +73,7 @@ class BlockReader:
                     column[lane, time] = store.columns[name][finals]
                 store.check_rows_were_ours()
             finally:
-                store.end_reading(reader)
+                reader.end()
         finally:
             self.forget()
         masked = (words & (FINAL | PADDING)) != 0

@@ -18,7 +18,8 @@ from headrace.replay.sampling.replay_sample import ReplaySample, SampleInfo
 from headrace.replay.waiter import turn
 from headrace.store.gather import Pool
 from headrace.store.layout import MAX_ROWS
-from headrace.store.store import Reader, Store
+from headrace.store.pages.readers import ReadGuard
+from headrace.store.store import Store
 from headrace.tables.draw import Draw
 from headrace.tables.items.layout import (
     INVENTED,
@@ -50,7 +51,7 @@ class _LocatedDraw(NamedTuple):
 _Fused: TypeAlias = tuple[FusedBatches, NDArray[np.uint8], int]
 # A draw of either kind; before it its plan, and after it the guard over rows that are still to be copied, and how many
 # rows to warn of, and of how many. A bare tuple: a class takes 2 % of a batch.
-_Drawn: TypeAlias = tuple[SamplingPlan, _Fused | _LocatedDraw, Reader | None, tuple[int, int] | None]
+_Drawn: TypeAlias = tuple[SamplingPlan, _Fused | _LocatedDraw, ReadGuard | None, tuple[int, int] | None]
 
 _KEPT_PLANS = 100
 _KEPT_QUICK = 64
@@ -122,7 +123,7 @@ class Sampling:
             ) from error
         finally:
             if drawn is not None and drawn[2] is not None:
-                self._store.end_reading(drawn[2])
+                drawn[2].end()
         if isinstance(found, _LocatedDraw):
             plan.finish(found.located, batch.data)
         if newest is not None:
@@ -151,7 +152,7 @@ class Sampling:
             return plan, located, reader, newest
         except BaseException:
             if reader is not None:
-                self._store.end_reading(reader)
+                reader.end()
             raise
 
     def _present(

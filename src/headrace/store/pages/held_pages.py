@@ -8,17 +8,17 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.store.layout import PAGE_WORDS, REFERENCES, USED
+from headrace.store.layout import PAGE_WORDS, REFERENCES
 from headrace.store.store import Store
 
 
 class HeldPages:
     """Holds pages within its `with` block; gives them back from the first on, and the rest at the end.
 
-    While it holds pages, as many others may be taken beyond the capacity, so that no writer waits for these.
+    While it holds pages, the same number of others may be taken beyond the capacity, so that no writer waits.
 
-    Ctrl-C may come between any two calls. So what is held is noted in the same breath as it is held, and what Ctrl-C
-    keeps from being given back goes when the object is garbage.
+    Ctrl-C may come between any two calls. So pages are held and noted without a call in between, and pages that Ctrl-C
+    kept from being given back are given back when the object is garbage.
 
     Args:
         store: of the pages.
@@ -37,13 +37,10 @@ class HeldPages:
         self.words: NDArray[np.int64] = np.zeros((0, PAGE_WORDS), np.int64)
 
     def hold_all(self) -> None:
-        """Hold every page that is in use now. The store's lock must be held."""
+        """Holds every page that is in use now. The store's lock must be held."""
         store = self._store
-        store.reclaim()
-        words = store.arrays.pages[: store.pages_taken]
-        pages = np.flatnonzero((words[:, REFERENCES] > 0) & (words[:, USED] > 0))
-        self.words = words[pages]
-        extra_rows = len(pages) * store.arrays.page_rows
+        pages, self.words = store.pages_in_use()
+        words, extra_rows = store.arrays.pages, len(pages) * store.arrays.page_rows
         store.note_holder(self)
         # No call from here on, after which Ctrl-C could come.
         words[pages, REFERENCES] += 1
@@ -51,7 +48,7 @@ class HeldPages:
         self.extra_rows = extra_rows
 
     def release(self, count: int) -> None:
-        """Give back those before the first `count`."""
+        """Gives back the pages before number `count`."""
         store = self._store
         with store.lock:
             if count > self._released and not store.is_closed:
