@@ -5,7 +5,6 @@ import grimp
 # Cycles that are there today; none may be added.
 KNOWN = {
     frozenset({"headrace.envs.adapted", "headrace.envs.make"}),
-    frozenset({"headrace.replay.sampling.fused_kernel", "headrace.replay.sampling.fused_layout"}),
 }
 
 

@@ -18,6 +18,7 @@ from headrace.persist.checkpoint import save as save_checkpoint
 from headrace.replay.intake.row_writer import RowWriter
 from headrace.replay.intake.writer import Writer
 from headrace.replay.intake.writer_like import WriterLike
+from headrace.replay.local import LocalReplay
 from headrace.replay.replay import STAYS_HERE, ReplayCore, checked_tables
 from headrace.replay.sampling.replay_sample import ReplaySample
 from headrace.replay.table_handle import TableHandle
@@ -334,8 +335,8 @@ class Replay:
         return repr(self._core)
 
 
-def core_of(replay: Replay) -> ReplayCore:
-    """Returns the inner state of a replay, for the parts of Headrace that work on its store in place.
+def core_of(replay: Replay) -> LocalReplay:
+    """Returns the inside of a replay, for the parts of Headrace that work on its rows in place.
 
     Raises:
         TypeError: the replay is a client or a wrapper, which has no store in this process.

@@ -17,7 +17,7 @@ from headrace.leases.connection import LeaseConnection
 from headrace.leases.destination import Destination, ReplayItems, StoreAlone
 from headrace.leases.grantor import LeaseGrantor
 from headrace.leases.messages import Message
-from headrace.replay.replay import ReplayCore
+from headrace.replay.local import LocalReplay
 from headrace.spec import Signature
 from headrace.store.memory.arena import Arena
 from headrace.store.store import Store
@@ -173,7 +173,7 @@ class ReplayRows(WorkerRows):
         ready: Ready,
         numbering: EpisodeNumbering,
         send: Send,
-        replay: ReplayCore,
+        replay: LocalReplay,
         rules: Sequence[ItemRule],
         all_applied: Callable[[], None],
         is_running: Callable[[], bool],

@@ -14,7 +14,7 @@ from headrace.leases.destination import ReplayItems
 from headrace.leases.forwarding import CommitForwarder, Steps
 from headrace.leases.grantor import BY_COPY, LeaseGrantor
 from headrace.leases.place import Columns
-from headrace.replay.replay import ReplayCore
+from headrace.replay.local import LocalReplay
 from headrace.tables.description.rules import ItemRule
 
 # Items of one block of lanes that may wait for a rate limiter.
@@ -32,7 +32,7 @@ class ReplayOutput:
     """
 
     def __init__(
-        self, replay: ReplayCore, num_envs: int, observed: Iterable[str], rules: Sequence[ItemRule]
+        self, replay: LocalReplay, num_envs: int, observed: Iterable[str], rules: Sequence[ItemRule]
     ) -> None:
         most = replay.store.arrays.page_rows
         self._is_open = np.zeros(num_envs, np.bool_)
@@ -100,7 +100,7 @@ class _Block:
     """Some lanes, as many as a page has rows at most: a writer beside its grantor."""
 
     def __init__(
-        self, replay: ReplayCore, lanes: slice, observed: Iterable[str], rules: Sequence[ItemRule]
+        self, replay: LocalReplay, lanes: slice, observed: Iterable[str], rules: Sequence[ItemRule]
     ) -> None:
         self._replay = replay
         self._lanes = lanes

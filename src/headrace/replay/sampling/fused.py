@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.replay.sampling.fused_fields import fused_layout
 from headrace.replay.sampling.fused_kernel import PAGES_FREED, PLACE, FusedKernel
-from headrace.replay.sampling.fused_layout import fused_layout
 from headrace.replay.sampling.packing import BatchLayout
 from headrace.replay.sampling.replay_sample import ReplaySample, SampleInfo
 from headrace.store.fields import Fields
