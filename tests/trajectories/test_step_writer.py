@@ -447,7 +447,7 @@ def test_signatures_that_are_refused(step, match):
         (lambda r: hr.EpisodeWriter(r, "t", 3, overflow="cut"), ValueError, "'cut'"),
         (lambda r: hr.StepWriter(r, []), ValueError, "rules"),
         (lambda _: hr.TransitionWriter("host:1", "t"), TypeError, "^replay: expected a Replay.*got str"),
-        (lambda r: hr.StepWriter(r.table("t"), [hr.NStepRule("t")]), TypeError, "^replay: .*got TableHandle"),
+        (lambda r: hr.StepWriter(r.table("t"), [hr.NStepRule("t")]), TypeError, "^replay: .*got TableView"),
         (lambda r: hr.StepWriter(r, hr.NStepRule("t")), TypeError, "list"),
         (lambda r: hr.StepWriter(r, ["t"]), TypeError, "ItemRule"),
         (lambda r: hr.TransitionWriter(r, "t", timeout=-1), ValueError, "timeout"),

@@ -5,7 +5,7 @@ from headrace.replay.intake.writer import Writer
 from headrace.replay.public import Replay
 from headrace.replay.sampling.packing import PackedBatch
 from headrace.replay.sampling.replay_sample import ReplaySample, SampleInfo
-from headrace.replay.table_handle import TableHandle
+from headrace.replay.table_view import TableView
 from headrace.tables.description import rate_limiters, selectors
 from headrace.tables.description.rules import ItemRule
 from headrace.tables.description.table import Table
@@ -17,7 +17,7 @@ __all__ = [
     "ReplaySample",
     "SampleInfo",
     "Table",
-    "TableHandle",
+    "TableView",
     "Writer",
     "estimate_bytes",
     "rate_limiters",

@@ -21,7 +21,7 @@ from headrace.replay.intake.writer_like import WriterLike
 from headrace.replay.local import LocalReplay
 from headrace.replay.replay import STAYS_HERE, ReplayCore, checked_tables
 from headrace.replay.sampling.replay_sample import ReplaySample
-from headrace.replay.table_handle import TableHandle
+from headrace.replay.table_view import TableView
 from headrace.spec import Signature
 from headrace.statistics import ReplayStatistics
 from headrace.tables.description.rules import Rule
@@ -224,7 +224,7 @@ class Replay:
 
     # ---- tables ------------------------------------------------------------------------------------------------------
 
-    def table(self, name: str) -> TableHandle:
+    def table(self, name: str) -> TableView:
         """Returns a live table: its length, statistics and settings.
 
         Raises:
@@ -232,7 +232,7 @@ class Replay:
             Closed: the replay is closed. Methods of its tables raise it, too.
         """
         # Not kept: it refers back to this object, and a reference cycle keeps memory until the garbage collector runs.
-        return TableHandle(self._core, self._core.live_table(name))
+        return TableView(self._core, self._core.live_table(name))
 
     @property
     def table_names(self) -> tuple[str, ...]:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from headrace.replay.replay import ReplayCore
 from headrace.statistics import TableDistribution, TableStatistics
 from headrace.tables.description.rate_limiters import RateLimiter
-
-if TYPE_CHECKING:
-    from headrace.replay.replay import ReplayCore
-    from headrace.tables.live_table import LiveTable
+from headrace.tables.live_table import LiveTable
 
 
-class TableHandle:
+class TableView:
     """A live table of a replay; made by `Replay.table`."""
 
     def __init__(self, replay: ReplayCore, live: LiveTable) -> None:
@@ -21,7 +17,7 @@ class TableHandle:
 
     @property
     def name(self) -> str:
-        """By which it is asked for."""
+        """The name of the table."""
         return self._live.name
 
     def __len__(self) -> int:
@@ -35,9 +31,9 @@ class TableHandle:
             return self._live.statistics()
 
     def distribution(self) -> TableDistribution:
-        """A frozen record of what its items are like: rows, ages, times sampled, effective sample size.
+        """Returns a frozen record of the items: rows, ages, times sampled, effective sample size.
 
-        Every item is looked at with the lock held: 20 to 100 ms for a million of them, for which writers and learners
+        It visits every item with the lock held: 20 to 100 ms for a million items, during which writers and learners
         wait. `statistics` costs the same for every size.
 
         >>> import headrace as hr
@@ -57,7 +53,7 @@ class TableHandle:
             return self._live.distribution(replay.keys.next, replay.keys.skipped)
 
     def configure(self, *, max_size: int | None = None, rate_limiter: RateLimiter | None = None) -> None:
-        """Change a live table: waiters are looked at again, a smaller `max_size` removes at once.
+        """Changes a live table: waiting calls are checked again, and a smaller `max_size` removes items at once.
 
         Raises:
             ValueError: the limiter could never open at this size; nothing changes.
