@@ -173,6 +173,7 @@ ATTRIBUTES = {
         "can_insert can_sample check_open close delete final_columns is_closed load reset row_writer sample save "
         "signature statistics table table_names update_priorities writer"
     ),
+    hr.RolloutWorker: "close pruned sample",
     hr.SampleBatch: (
         "agent_steps chop clear concat copy count data env_steps get items jax keys mask numpy pop popitem "
         "right_zero_pad rows seq_lens setdefault shuffle split_by_episode timeslices torch update values "

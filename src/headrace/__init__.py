@@ -47,6 +47,7 @@ _LAZY_NAMES = {
     "NStepRule": "headrace.trajectories",
     "Replay": "headrace.replay",
     "ReplaySample": "headrace.replay",
+    "RolloutWorker": "headrace.rollouts",
     "SampleBatch": "headrace.rollouts",
     "SequenceWriter": "headrace.trajectories",
     "StepType": "headrace.trajectories",
@@ -91,6 +92,7 @@ if TYPE_CHECKING:
     from headrace.replay import ReplaySample as ReplaySample
     from headrace.replay import Table as Table
     from headrace.rollouts import MultiAgentBatch as MultiAgentBatch
+    from headrace.rollouts import RolloutWorker as RolloutWorker
     from headrace.rollouts import SampleBatch as SampleBatch
     from headrace.server.batch_queue import BatchQueue as BatchQueue
     from headrace.tables.description import rate_limiters as rate_limiters

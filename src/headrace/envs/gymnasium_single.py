@@ -28,6 +28,10 @@ class SingleEnvStepper:
         envs: the environments, all with the same spaces.
         info_columns: entries of `info` to keep as columns.
 
+    Attributes:
+        failed: the environment whose `step` raised last.
+        result: of the last step; after an error, of the environments that were stepped before.
+
     Raises:
         ValueError: no environment, or the same environment twice.
         SpecError: the spaces differ; the message has the index of the first that differs.
@@ -61,7 +65,8 @@ class SingleEnvStepper:
         self._columns = EnvironmentColumns(self.observation_space, self.action_space, info_columns)
         # Bound methods: looking `step` up through the wrapper again costs more than the call of the loop itself.
         self._steps = tuple(env.step for env in envs)
-        self._result = StepResult.empty(self.num_envs)
+        self.result = self._result = StepResult.empty(self.num_envs)
+        self.failed = 0
         self._never_stepped = set(range(self.num_envs))
         self._never_reset = set(range(self.num_envs))
         self._calls = 0
@@ -151,9 +156,11 @@ class SingleEnvStepper:
                     ended.append(i)
                 if info_columns:
                     self._write_info(i, info, out, self._calls - self._began_at[i])
-        except Exception as error:
+        except BaseException as error:
             step = self._calls - self._began_at[i]
             error.add_note(f"raised by environment {i} at step {step} of its episode, action {shown(action)}")
+            self.failed = i
+            result.ended = np.array(ended, np.intp)
             raise
         self._calls += 1
         result.ended = np.array(ended, np.intp) if ended else NO_ENVS

@@ -1,9 +1,12 @@
-"""Rollouts in the manner of RLlib: batches of one policy and of several."""
+"""Rollouts in the manner of RLlib: workers that step environments, and batches of one policy and of several."""
 
 from headrace.batches.multi_agent_batch import MultiAgentBatch
 from headrace.batches.sample_batch import SampleBatch
+from headrace.rollouts.callbacks import Callbacks
+from headrace.rollouts.samplers import AsyncSampler, SyncSampler
+from headrace.rollouts.worker import RolloutWorker
 
-__all__ = ["MultiAgentBatch", "SampleBatch"]
+__all__ = ["AsyncSampler", "Callbacks", "MultiAgentBatch", "RolloutWorker", "SampleBatch", "SyncSampler"]
 
 
 def __dir__() -> list[str]:

@@ -1,0 +1,63 @@
+"""Names of the columns of a rollout, and the views that make the base columns of a batch."""
+
+# Rules: views-rollouts R9, R10, P3
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.spec import ArraySpec
+from headrace.views import View
+
+BOOKKEEPING = ("episode_id", "t", "env_t", "fragment_id", "env_id", "agent_index")
+POLICY_VERSION = "policy_version"
+INFO = "info"
+NUMBER = ArraySpec((), np.int64)
+
+OUTCOME: Mapping[str, ArraySpec] = {
+    "reward": ArraySpec((), np.float32),
+    "terminated": ArraySpec((), np.bool_),
+    "truncated": ArraySpec((), np.bool_),
+}
+
+BASE = ("observation", "action", "reward", "terminated", "truncated", "next_observation")
+
+
+def base_views(initial_states: Sequence[NDArray[Any]], every: int) -> dict[str, View]:
+    """Returns the views that show the base columns and the states of a policy.
+
+    Args:
+        initial_states: for one row.
+        every: `max_seq_len`, or 1: one initial state for so many rows.
+
+    >>> list(base_views([np.zeros(2)], 1))[-3:]
+    ['next_observation', 'state_in_0', 'state_out_0']
+    """
+    views = {name: View() for name in BASE}
+    # An agent that ends without a final observation has its last one there.
+    views["next_observation"] = View("observation", shift=1, fill="edge")
+    for i, state in enumerate(initial_states):
+        views[f"state_in_{i}"] = View(f"state_out_{i}", shift=-1, fill=state, every=every)
+        views[f"state_out_{i}"] = View()
+    return views
+
+
+def source_of(name: str, view: View) -> str:
+    """Returns the name of the column that a view shows, without the path inside its tree."""
+    return (view.data_col or name).split("/")[0]
+
+
+def sources_of(views: Mapping[str, View]) -> set[str]:
+    """Returns the names of all columns that views show."""
+    return {source_of(name, view) for name, view in views.items()}
+
+
+def reserved_names(state_count: int) -> dict[str, str]:
+    """Returns the names that a policy must not use for further columns, and a description of each."""
+    names: Iterable[str] = (*BASE, *BOOKKEEPING, POLICY_VERSION, INFO, "seq_lens")
+    states = [f"state_{way}_{i}" for way in ("in", "out") for i in range(state_count)]
+    return dict.fromkeys(names, "a column of every batch") | dict.fromkeys(states, "a state of the policy")

@@ -1,0 +1,134 @@
+"""The pieces of the fragment that is being collected, and the batches that are made of them."""
+
+# Rules: views-rollouts R5, R6, R8
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import groupby, pairwise
+from typing import Any
+
+from headrace.batches.sample_batch import SampleBatch
+from headrace.rollouts.detection import Detection
+from headrace.rollouts.episode import RolloutEpisode
+from headrace.rollouts.pieces import Piece, SampleKey
+from headrace.rollouts.policy_lanes import PolicyLanes
+from headrace.rollouts.postprocessing import PieceBatch, Postprocessing
+
+
+class Fragments:
+    """Collects the pieces of a fragment, and makes a batch of each policy's pieces when it is cut.
+
+    Pieces are presented together at the cut, or at the end of each episode where postprocessing takes them.
+
+    Args:
+        policies: lanes by policy id.
+        postprocessing: of the pieces.
+        detection: finds the columns that losses do not read.
+    """
+
+    def __init__(
+        self, policies: Mapping[str, PolicyLanes], postprocessing: Postprocessing, detection: Detection
+    ) -> None:
+        self._policies, self._postprocessing, self._detection = policies, postprocessing, detection
+        self._episodes = 0
+        self._pieces = 0
+        self._closed: list[Piece] = []
+        self._ready: list[PieceBatch] = []
+
+    def new_episode(self) -> RolloutEpisode:
+        """Returns an episode with an id of its own."""
+        self._episodes += 1
+        return RolloutEpisode(self._episodes - 1)
+
+    def open(
+        self,
+        episode: RolloutEpisode,
+        policy_id: str,
+        lane: int,
+        *,
+        env_index: int,
+        agent_id: Any,
+        place: int = 0,
+        agent_index: int = 0,
+    ) -> Piece:
+        """Begins a piece at the newest row of a lane, the first row of a trajectory."""
+        first = self._policies[policy_id].rows.place(lane)
+        key = SampleKey(env_index, episode.episode_id, agent_id)
+        return Piece(
+            key, place, agent_index, policy_id, episode, lane, first, first, 0, self._new_fragment_id()
+        )
+
+    def close(self, piece: Piece, *, last_is_known: bool = True) -> None:
+        """Ends a piece at the newest row of its lane."""
+        piece.stop = self._policies[piece.policy_id].rows.place(piece.lane)
+        piece.last_is_known = last_is_known
+        if piece.stop > piece.first:
+            self._closed.append(piece)
+
+    def after(self, piece: Piece, episode: RolloutEpisode | None = None) -> Piece:
+        """Returns the piece that continues a closed one: in the next fragment, or in a next episode without a reset."""
+        if episode is None:
+            key, t, episode = piece.key, piece.t + piece.stop - piece.first, piece.episode
+        else:
+            key, t = piece.key._replace(episode_id=episode.episode_id), 0
+        return Piece(
+            key, piece.place, piece.agent_index, piece.policy_id, episode, piece.lane,
+            piece.begin, piece.stop, t, self._new_fragment_id(),
+        )  # fmt: skip
+
+    def end_episode(self) -> None:
+        """Postprocesses the pieces of an episode that has ended, if anything takes them."""
+        if self._postprocessing.is_needed:
+            self._postprocess()
+
+    def take(self) -> dict[str, SampleBatch]:
+        """Returns the rows of each policy, of those pieces that are closed."""
+        if self._postprocessing.is_needed:
+            self._postprocess()
+            ready, self._ready = self._ready, []
+            return self._detected(_joined(ready, self._policies))
+        closed, self._closed = self._closed, []
+        return self._detected(
+            {
+                policy_id: self._policies[policy_id].present(pieces)[0]
+                for policy_id, pieces in _by_policy(closed)
+            }
+        )
+
+    def _postprocess(self) -> None:
+        closed, self._closed = self._closed, []
+        presented: list[PieceBatch] = []
+        for policy_id, pieces in _by_policy(closed):
+            batch, bounds = self._policies[policy_id].present(pieces)
+            parts = [batch[begin:end] for begin, end in pairwise(bounds)]
+            presented += map(PieceBatch, pieces, parts)
+        presented.sort(key=lambda each: each.piece.order[:3])
+        for _, group in groupby(presented, key=lambda each: each.piece.order[:2]):
+            self._ready += self._postprocessing.run(list(group))
+
+    def _detected(self, batches: dict[str, SampleBatch]) -> dict[str, SampleBatch]:
+        for policy_id, batch in batches.items():
+            self._detection.run(self._policies[policy_id], batch)
+        return batches
+
+    def _new_fragment_id(self) -> int:
+        self._pieces += 1
+        return self._pieces - 1
+
+
+def _by_policy(pieces: Iterable[Piece]) -> list[tuple[str, list[Piece]]]:
+    found: dict[str, list[Piece]] = {}
+    for piece in sorted(pieces, key=lambda piece: piece.order):
+        found.setdefault(piece.policy_id, []).append(piece)
+    return list(found.items())
+
+
+def _joined(ready: list[PieceBatch], policies: Mapping[str, PolicyLanes]) -> dict[str, SampleBatch]:
+    found: dict[str, list[SampleBatch]] = {}
+    for piece, batch in sorted(ready, key=lambda each: each.piece.order):
+        found.setdefault(piece.policy_id, []).append(batch)
+    return {
+        policy_id: policies[policy_id].for_training(SampleBatch.concat(batches))
+        for policy_id, batches in found.items()
+    }

@@ -1,0 +1,141 @@
+"""Rows of many trajectories in preallocated columns: each lane holds the rows of one trajectory after another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.spec import ArraySpec
+
+Lanes = NDArray[np.int64]
+_FIRST_ROWS = 64
+
+
+class LaneRows:
+    """Columns `[lanes * rows, ...]`, where lane i has the rows `i * rows` to `(i + 1) * rows - 1`.
+
+    A row holds an observation and what followed it. The newest row of a lane has an observation alone. Rows and lanes
+    grow when they are needed.
+
+    Args:
+        columns: specs by name.
+        lanes: number of lanes to begin with.
+
+    Attributes:
+        arrays: the columns.
+        newest: int64[lanes], the newest row of each lane; `lane * rows - 1` for an empty lane.
+        begins: int64[lanes], the first row of the trajectory that each lane is in.
+
+    >>> rows = LaneRows({"observation": ArraySpec((), "float32"), "action": ArraySpec((), "int64")}, 2)
+    >>> rows.begin(np.array([0, 1]), {"observation": np.array([5, 6])})
+    >>> rows.write(rows.newest, {"action": np.array([1, 0])})
+    >>> rows.extend(np.array([0, 1]), {"observation": np.array([7, 8])})
+    >>> rows.arrays["observation"][rows.newest], rows.newest - rows.begins
+    (array([7., 8.], dtype=float32), array([1, 1]))
+    """
+
+    def __init__(self, columns: Mapping[str, ArraySpec], lanes: int) -> None:
+        self._rows = _FIRST_ROWS
+        # Upper bound of the rows that are in use in any lane.
+        self._used = 0
+        self.arrays = {name: _zeros(lanes * self._rows, spec) for name, spec in columns.items()}
+        self.newest: Lanes = np.arange(lanes) * self._rows - 1
+        self.begins: Lanes = self.newest + 1
+
+    @property
+    def lanes(self) -> int:
+        """Number of lanes."""
+        return len(self.newest)
+
+    @property
+    def first_rows(self) -> Lanes:
+        """The first row of each lane, int64[lanes]."""
+        return np.arange(self.lanes) * self._rows
+
+    def place(self, lane: int) -> int:
+        """Returns the newest row of a lane, counted from the lane's first."""
+        return int(self.newest[lane]) - lane * self._rows
+
+    def begin(self, lanes: Lanes, observed: Mapping[str, NDArray[Any]]) -> None:
+        """Begins a trajectory in some lanes, with its first observation."""
+        self._reserve()
+        self.newest[lanes] += 1
+        self.begins[lanes] = self.newest[lanes]
+        self.write(self.newest[lanes], observed)
+
+    def extend(self, lanes: Lanes, observed: Mapping[str, NDArray[Any]]) -> None:
+        """Appends a row to some lanes, with the observation that followed."""
+        self._reserve()
+        if len(lanes) == self.lanes:
+            self.newest += 1
+            self.write(self.newest, observed)
+            return
+        self.newest[lanes] += 1
+        self.write(self.newest[lanes], observed)
+
+    def write(self, rows: NDArray[np.int64], values: Mapping[str, NDArray[Any]]) -> None:
+        """Writes columns of some rows."""
+        for name, value in values.items():
+            self.arrays[name][rows] = value
+
+    def add_columns(self, columns: Mapping[str, ArraySpec]) -> None:
+        """Adds columns, or replaces columns of another spec; their rows are zeros so far."""
+        for name, spec in columns.items():
+            self.arrays[name] = _zeros(self.lanes * self._rows, spec)
+
+    def add_lanes(self, more: int) -> None:
+        """Adds empty lanes."""
+        lanes = self.lanes + more
+        for name, array in self.arrays.items():
+            self.arrays[name] = np.concatenate(
+                [array, np.zeros((more * self._rows, *array.shape[1:]), array.dtype)]
+            )
+        firsts = np.arange(self.lanes, lanes) * self._rows
+        self.newest = np.concatenate([self.newest, firsts - 1])
+        self.begins = np.concatenate([self.begins, firsts])
+
+    def forget(self, lanes: Lanes, look_back: int) -> Lanes:
+        """Moves the newest rows of every lane to its front.
+
+        Args:
+            lanes: the lanes that are in a trajectory. The others become empty.
+            look_back: rows before the newest one that stay, if the trajectory has as many.
+
+        Returns:
+            int64[lanes of all], by how many rows each lane was moved.
+        """
+        firsts = self.first_rows
+        kept = np.full(self.lanes, -1)
+        kept[lanes] = np.minimum(look_back, self.newest[lanes] - self.begins[lanes])
+        starts = self.newest - kept
+        counts = kept + 1
+        within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        sources, targets = np.repeat(starts, counts) + within, np.repeat(firsts, counts) + within
+        for array in self.arrays.values():
+            array[targets] = array[sources]
+        moved: Lanes = starts - firsts
+        self.newest = firsts + kept
+        self.begins = np.maximum(self.begins - moved, firsts)
+        self._used = int(counts.max(initial=0))
+        return moved
+
+    def _reserve(self) -> None:
+        """Makes place for one more row in every lane."""
+        self._used += 1
+        if self._used <= self._rows:
+            return
+        grown, lane = 2 * self._rows, np.arange(self.lanes) * self._rows
+        for name, array in self.arrays.items():
+            wider = np.zeros((self.lanes, grown, *array.shape[1:]), array.dtype)
+            wider[:, : self._rows] = array.reshape(self.lanes, self._rows, *array.shape[1:])
+            self.arrays[name] = wider.reshape(-1, *array.shape[1:])
+        self.newest += lane
+        self.begins += lane
+        self._rows = grown
+
+
+def _zeros(rows: int, spec: ArraySpec) -> NDArray[Any]:
+    return np.zeros((rows, *spec.shape), spec.dtype)

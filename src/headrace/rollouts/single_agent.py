@@ -1,0 +1,259 @@
+"""Collects from environments with one agent, all of them stepped together."""
+
+# Rules: views-rollouts R2, R3, R6, R12, R14, H1, H2
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.batches.sample_batch import SampleBatch
+from headrace.envs.columns import new_columns
+from headrace.envs.protocol import StepResult
+from headrace.policies import Decision
+from headrace.rollouts.callbacks import Calls
+from headrace.rollouts.fragments import Fragments
+from headrace.rollouts.lane_rows import Lanes
+from headrace.rollouts.pieces import Piece
+from headrace.rollouts.policy_lanes import PolicyLanes
+from headrace.rollouts.samplers import StopFlag
+from headrace.rollouts.settings import Settings
+from headrace.views import View
+
+if TYPE_CHECKING:
+    from headrace.envs.gymnasium_single import SingleEnvStepper
+
+Columns = Mapping[str, NDArray[Any]]
+
+AGENT = "agent0"
+
+
+class SingleAgentLoop:
+    """Steps n environments with one policy; lane i holds the rows of environment i.
+
+    Args:
+        settings: of the worker.
+        stepper: the environments.
+        lanes: of the policy.
+        fragments: the pieces.
+        calls: the callbacks.
+        stop: ends `collect` early.
+        follows_episodes: whether anything is given episodes, so that their rewards must be added up.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        stepper: SingleEnvStepper,
+        lanes: PolicyLanes,
+        fragments: Fragments,
+        calls: Calls,
+        stop: StopFlag,
+        *,
+        follows_episodes: bool,
+    ) -> None:
+        self._settings, self._stepper, self._lanes = settings, stepper, lanes
+        self._fragments, self._calls, self._follows_episodes = fragments, calls, follows_episodes
+        self._stop = stop
+        n = settings.num_envs
+        self._all = np.arange(n)
+        # The running episode of each environment; environments that are to be reset before their next step have none.
+        self._pieces: dict[int, Piece] = {}
+        self._never_reset = set(range(n))
+        self._lengths = np.zeros(n, np.int64)
+        # Steps, or episodes, that each environment has still to bring for the present batch.
+        self._left = np.zeros(n, np.int64)
+        self._scratch = new_columns(stepper.observation_signature, n)
+
+    def collect(self, views: Mapping[str, View]) -> SampleBatch:
+        """Returns the next fragment.
+
+        Args:
+            views: of the worker.
+        """
+        settings = self._settings
+        self._lanes.use(views)
+        if not self._left.any():
+            self._left[:] = 1 if settings.takes_whole_episodes else settings.rollout_fragment_length
+        while (lanes := self._left.nonzero()[0]).size:
+            self._step(lanes)
+        return self._cut()
+
+    def _step(self, lanes: Lanes) -> None:
+        self._stop.check()
+        if len(self._pieces) < self._all.size:
+            for i in lanes.tolist():
+                if i not in self._pieces:
+                    self._reset(i)
+        decision = self._lanes.act(lanes)
+        following = new_columns(self._stepper.observation_signature, self._all.size)
+        active = None if self._are_all(lanes) else lanes
+        try:
+            result = self._stepper.step(self._actions(decision, lanes), following, active)
+        except BaseException:
+            self._record_until_failure(lanes, decision, following)
+            raise
+        self._record(lanes, decision, following, result)
+
+    def _are_all(self, lanes: Lanes) -> bool:
+        return len(lanes) == self._all.size
+
+    def _actions(self, decision: Decision, lanes: Lanes) -> Columns:
+        """Returns the actions as columns of all environments."""
+        if self._are_all(lanes):
+            return decision.actions
+        actions = new_columns(self._stepper.action_signature, self._all.size)
+        for name, column in decision.actions.items():
+            actions[name][lanes] = column
+        return actions
+
+    def _record_until_failure(self, lanes: Lanes, decision: Decision, following: Columns) -> None:
+        """Records the environments that were stepped before one raised, and drops the episode of that one."""
+        failed = self._stepper.failed
+        before = lanes < failed
+        taken = Decision(
+            {name: column[before] for name, column in decision.actions.items()},
+            [state[before] for state in decision.state_outs],
+            {name: column[before] for name, column in decision.extras.items()},
+        )
+        piece = self._pieces.pop(failed)
+        if not self._settings.takes_whole_episodes:
+            self._left[failed] += self._lanes.rows.place(failed) - piece.first
+        self._lengths[failed] = 0
+        if before.any():
+            self._record(lanes[before], taken, following, self._stepper.result)
+
+    def _record(self, lanes: Lanes, decision: Decision, following: Columns, result: StepResult) -> None:
+        """Writes a step of some environments, and handles the episodes that end with it."""
+        self._lengths[lanes] += 1
+        ended: list[int] = result.ended.tolist()
+        continued: list[int] = []
+        if self._settings.horizon is not None:
+            ended, continued = self._at_horizon(lanes, result)
+        self._write(lanes, decision, following, result)
+        if not self._settings.takes_whole_episodes:
+            self._left[lanes] -= 1
+        over = [self._close(i) for i in ended]
+        over += [self._continue(i) for i in continued]
+        if self._follows_episodes:
+            self._tell_step(lanes, result, over)
+        if over:
+            self._tell_ends(over)
+
+    def _at_horizon(self, lanes: Lanes, result: StepResult) -> tuple[list[int], list[int]]:
+        """Returns the environments that are to be reset, and those that go on with a new episode."""
+        at_horizon = [i for i in lanes.tolist() if self._lengths[i] >= self._settings.horizon]
+        ended = result.ended.tolist()
+        cut = [i for i in at_horizon if i not in ended]
+        if self._settings.soft_horizon:
+            return ended, cut
+        result.truncated[cut] = True
+        return ended + cut, []
+
+    def _write(self, lanes: Lanes, decision: Decision, following: Columns, result: StepResult) -> None:
+        self._lanes.record_actions(lanes, decision)
+        outcome = {
+            "reward": result.reward,
+            "terminated": result.terminated,
+            "truncated": result.truncated,
+        }
+        if self._settings.no_done_at_end:
+            outcome["terminated"] = outcome["truncated"] = np.zeros(self._all.size, np.bool_)
+        if not self._are_all(lanes):
+            outcome = {name: column[lanes] for name, column in outcome.items()}
+            following = {name: column[lanes] for name, column in following.items()}
+        rows = self._lanes.rows
+        rows.write(rows.newest[lanes], outcome)
+        rows.extend(lanes, following)
+        if self._lanes.asked:
+            self._write_numbers(lanes)
+
+    def _write_numbers(self, lanes: Lanes) -> None:
+        """Writes the bookkeeping columns that views show into the newest rows."""
+        for i in lanes.tolist():
+            if piece := self._pieces.get(i):
+                numbers = piece.numbers(int(self._lengths[i]))
+                row = self._lanes.rows.newest[i]
+                for name in self._lanes.asked:
+                    self._lanes.rows.arrays[name][row] = numbers.get(name, 0)
+
+    def _reset(self, i: int) -> None:
+        """Begins an episode in an environment."""
+        settings, lane = self._settings, self._all[i : i + 1]
+        seeds = None
+        if settings.seed is not None and i in self._never_reset:
+            seeds = range(settings.seed, settings.seed + self._all.size)
+        self._stepper.reset(self._scratch, envs=lane, seeds=seeds)
+        self._never_reset.discard(i)
+        self._lanes.rows.begin(lane, {name: column[lane] for name, column in self._scratch.items()})
+        self._lengths[i] = 0
+        episode = self._fragments.new_episode()
+        self._pieces[i] = self._fragments.open(episode, self._lanes.policy_id, i, env_index=i, agent_id=AGENT)
+        if self._lanes.asked:
+            self._write_numbers(lane)
+        if self._calls.start is not None:
+            self._calls.start(episode=episode, env_index=i)
+
+    def _close(self, i: int) -> Piece:
+        """Ends the episode of an environment, which is to be reset."""
+        piece = self._pieces.pop(i)
+        self._fragments.close(piece)
+        self._count_episode(i)
+        return piece
+
+    def _continue(self, i: int) -> Piece:
+        """Ends the episode of an environment that is not reset, and begins the next one."""
+        # Rules: views-rollouts H2
+        piece = self._pieces[i]
+        self._fragments.close(piece)
+        self._pieces[i] = self._fragments.after(piece, self._fragments.new_episode())
+        self._lengths[i] = 0
+        if self._lanes.asked:
+            self._write_numbers(self._all[i : i + 1])
+        self._count_episode(i)
+        return piece
+
+    def _count_episode(self, i: int) -> None:
+        self._lengths[i] = 0
+        if self._settings.takes_whole_episodes:
+            self._left[i] -= 1
+
+    def _tell_step(self, lanes: Lanes, result: StepResult, over: list[Piece]) -> None:
+        """Updates the episodes, and calls `on_episode_step`."""
+        episodes = {i: piece.episode for i, piece in self._pieces.items()}
+        episodes |= {piece.key.env_index: piece.episode for piece in over}
+        for i in lanes.tolist():
+            episodes[i].length += 1
+            episodes[i].add(AGENT, result.reward[i])
+        if self._calls.step is not None:
+            for i in lanes.tolist():
+                self._calls.step(episode=episodes[i], env_index=i)
+
+    def _tell_ends(self, over: list[Piece]) -> None:
+        self._fragments.end_episode()
+        for piece in over:
+            i = piece.key.env_index
+            if self._calls.end is not None:
+                self._calls.end(episode=piece.episode, env_index=i)
+            if self._calls.start is not None and i in self._pieces:
+                self._calls.start(episode=self._pieces[i].episode, env_index=i)
+
+    def _cut(self) -> SampleBatch:
+        """Returns the batch of the closed pieces, and begins the next fragment."""
+        for piece in self._pieces.values():
+            self._fragments.close(piece)
+        try:
+            return self._fragments.take()[self._lanes.policy_id]
+        finally:
+            self._begin_fragment()
+
+    def _begin_fragment(self) -> None:
+        moved = self._lanes.forget(np.array(sorted(self._pieces), np.int64)).tolist()
+        for i, piece in self._pieces.items():
+            later = self._pieces[i] = self._fragments.after(piece)
+            later.begin, later.first = max(0, piece.begin - moved[i]), piece.stop - moved[i]
+        if self._lanes.asked:
+            self._write_numbers(self._all)

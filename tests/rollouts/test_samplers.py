@@ -1,0 +1,99 @@
+"""Synchronous and asynchronous samplers (views-rollouts R13)."""
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from counting_rollouts import Recurrent, by_step, counters, worker
+
+import headrace as hr
+from headrace.rollouts import AsyncSampler, SyncSampler
+from headrace.rollouts.samplers import StopFlag
+from headrace.testing.envs import CounterEnv
+
+
+@pytest.mark.parametrize("mode", ["truncate_episodes", "complete_episodes"])
+def test_both_samplers_return_the_same_rows(mode: str):
+    def sampled(sample_async: bool) -> Any:
+        with worker(
+            counters(4, 3), Recurrent(), num_envs=2, batch_mode=mode, sample_async=sample_async
+        ) as made:
+            assert isinstance(made.sampler, AsyncSampler if sample_async else SyncSampler)
+            return [made.sample() for _ in range(4)]
+
+    for one, other in zip(sampled(False), sampled(True), strict=True):
+        assert set(one) == set(other)
+        for name in one:
+            np.testing.assert_array_equal(one[name], other[name])
+
+
+def test_the_thread_is_one_finished_batch_ahead():
+    made, may_make = [], threading.Semaphore(0)
+
+    def collect() -> int:
+        made.append(len(made))
+        may_make.release()
+        return made[-1]
+
+    sampler = AsyncSampler(collect, StopFlag())
+    try:
+        assert sampler.get_data() == 0
+        for _ in range(2):
+            assert may_make.acquire(timeout=10)
+        # The second batch waits, so nothing more is made.
+        assert not may_make.acquire(timeout=0.05)
+        assert sampler.get_data() == 1
+    finally:
+        sampler.close()
+    assert made in ([0, 1], [0, 1, 2])
+
+
+def test_an_error_of_the_thread_is_raised_and_the_next_batch_follows():
+    class Failing(CounterEnv):
+        def step(self, action):
+            if (self.episode, self.step_count) == (1, 1):
+                raise ArithmeticError("the arm broke")
+            return super().step(action)
+
+    with worker(lambda: Failing(3), sample_async=True, rollout_fragment_length=3) as made:
+        assert made.sample()["t"].tolist() == [0, 1, 2]
+        with pytest.raises(ArithmeticError, match="the arm broke"):
+            made.sample()
+        batch = made.sample()
+        assert batch["t"].tolist() == [0, 1, 2]
+        assert batch["observation"][0].tolist() == [0, 2, 0]
+
+
+def test_close_ends_the_thread_in_the_middle_of_an_episode_without_end():
+    stepping = threading.Event()
+
+    def policy(seen):
+        stepping.set()
+        return by_step(seen)
+
+    made = worker(counters(10**9), policy, sample_async=True, batch_mode="complete_episodes")
+    failed: list[BaseException] = []
+
+    def sample() -> None:
+        try:
+            made.sample()
+        except hr.Closed as error:
+            failed.append(error)
+
+    waiting = threading.Thread(target=sample)
+    waiting.start()
+    assert stepping.wait(timeout=10)
+    made.close()
+    waiting.join(timeout=10)
+    assert len(failed) == 1
+    assert not [thread for thread in threading.enumerate() if thread.name == "headrace-sampler"]
+    assert made.envs[0].closed == 1
+
+
+def test_a_worker_that_was_never_used_has_no_thread():
+    made = worker(counters(3), sample_async=True)
+    made.close()
+    with pytest.raises(hr.Closed):
+        made.sample()
+    assert made.sampler._thread is None
