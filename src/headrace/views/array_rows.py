@@ -12,7 +12,8 @@ from headrace.store.gather import Pool, gather
 from headrace.views.array_window import resolve
 from headrace.views.columns import Columns
 from headrace.views.located import Found, Sums
-from headrace.views.plan import Plan
+from headrace.views.other_agents import Beside, agent_view
+from headrace.views.plan import Plan, names_of
 from headrace.views.returns import sum_dtype
 from headrace.views.sources import Window
 from headrace.views.view import View
@@ -135,35 +136,51 @@ class ArrayPlan:
     Args:
         columns: the columns there are.
         views: maps names to views.
+        columns_of: maps the id of each agent to its columns, where there are several agents.
 
     Raises:
         SpecError, TypeError, ValueError: as `Plan`, and for views that only stored rows have.
     """
 
-    def __init__(self, columns: Columns, views: Mapping[str, View]) -> None:
+    def __init__(
+        self, columns: Columns, views: Mapping[str, View], columns_of: Mapping[Any, Columns] | None = None
+    ) -> None:
         for name, view in views.items():
             if view.hindsight is not None:
                 raise ValueError(
                     f"view {name!r}: hindsight draws goals when a replay is sampled; here use the views that were "
                     "given to views.hindsight"
                 )
-        self._plan = Plan(columns, views)
+        others = (
+            {}
+            if columns_of is None
+            else {name: view for name, view in views.items() if view.agent is not None}
+        )
+        self._plan = Plan(columns, {name: view for name, view in views.items() if name not in others})
+        self._agent_views = [agent_view(name, view, columns_of or {}) for name, view in others.items()]
+        self._names = names_of(views) if others else []
         self._pool = Pool()
         self._sets: dict[str, list[tuple[int, int]]] = {}
         for number, (rows, column) in enumerate(self._plan.copies.columns):
             self._sets.setdefault(column, []).append((number, rows))
 
-    def present(self, arrays: Arrays, segments: Segments) -> dict[str, Any]:
+    def present(self, arrays: Arrays, segments: Segments, beside: Beside | None = None) -> dict[str, Any]:
         """Returns the arrays of the views, `[M, ...]` or `[M, W, ...]`, trees as their sources are.
 
         Args:
             arrays: by column; with a row for each row number.
             segments: the rows to present.
+            beside: the other agents, for views of them; those have an axis for a list of agents before the window's.
         """
         located = self._plan.locate(ArrayRows(arrays, segments))
         out = self._plan.present(located, lambda sets: self._copy(arrays, sets))
         self._plan.build_trees(out)
-        return out
+        if not self._agent_views:
+            return out
+        assert beside is not None
+        for each in self._agent_views:
+            each.present(beside, segments.places, out)
+        return {name: out[name] for name in self._names}
 
     def _copy(self, arrays: Arrays, sets: Sequence[NDArray[np.int64]]) -> list[NDArray[Any]]:
         out: list[Any] = [None] * len(self._plan.copies.columns)

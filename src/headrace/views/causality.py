@@ -9,9 +9,15 @@ from collections.abc import Iterable, Mapping
 from headrace.views.columns import is_pre_by_name
 from headrace.views.view import View
 
+# Of another agent these may be unknown still when its next observation has not come.
+_OPEN = ("reward", "terminated", "truncated")
 
-def is_causal(view: View, *, is_pre: bool) -> bool:
+
+def is_causal(name: str, view: View, *, is_pre: bool) -> bool:
     """Whether all values that the view shows are known before acting, given the phase of its column."""
+    # Rules: views V8, M9
+    if view.agent is not None and (view.data_col or name) in _OPEN:
+        return False
     return view.furthest <= (0 if is_pre else -1)
 
 
@@ -21,7 +27,7 @@ def check_causal(name: str, view: View, *, is_pre: bool) -> None:
     Raises:
         ValueError: the message has the view's name.
     """
-    if view.used_for_compute_actions and not is_causal(view, is_pre=is_pre):
+    if view.used_for_compute_actions and not is_causal(name, view, is_pre=is_pre):
         raise ValueError(
             f"view {name!r}: used_for_compute_actions=True, but it looks at what is not known when acting: {view!r}"
         )
@@ -37,7 +43,7 @@ def acting_views(views: Mapping[str, View]) -> dict[str, View]:
     for name, view in views.items():
         is_pre = view.is_known_before_acting or is_pre_by_name(view.data_col or name)
         check_causal(name, view, is_pre=is_pre)
-        if view.used_for_compute_actions is not False and is_causal(view, is_pre=is_pre):
+        if view.used_for_compute_actions is not False and is_causal(name, view, is_pre=is_pre):
             # Rules: views V9
             found[name] = view.replace(every=1) if view.every > 1 else view
     return found

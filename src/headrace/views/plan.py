@@ -44,7 +44,7 @@ class Plan:
     """
 
     def __init__(self, columns: Columns, views: Mapping[str, View]) -> None:
-        self.names = _names(views)
+        self.names = names_of(views)
         self.sources = [
             source_of(columns, name, view)
             for name, view in views.items()
@@ -127,8 +127,12 @@ def check_views(views: Mapping[str, View]) -> None:
             raise TypeError(f"views: {name!r}: expected a View, got {view!r}")
 
 
-def _names(views: Mapping[str, View]) -> list[str]:
-    """Returns the names of all arrays that views present, masks included."""
+def names_of(views: Mapping[str, View]) -> list[str]:
+    """Returns the names of all arrays that views present, masks included.
+
+    Raises:
+        ValueError: a view has the name of another view's mask.
+    """
     names = list(_with_masks(views.items()))
     for name, view in views.items():
         if view.mask and f"{name}_mask" in views:
