@@ -9,13 +9,13 @@ from marked_steps import append_marked
 
 import headrace as hr
 from headrace.ends import EndOfEpisode
-from headrace.replay.intake.chosen import Chosen
 from headrace.replay.intake.intake import Intake
+from headrace.replay.intake.selection import Selection
 from headrace.replay.public import core_of
 from headrace.spec import ArraySpec, Signature
 from headrace.store.block import WrittenSteps
 from headrace.store.layout import FINAL, LANES, LINKED, PADDING, REFERENCES, USED
-from headrace.tables.description.rules import ChosenWindows, Rule, WholeEpisodes
+from headrace.tables.description.rules import PatternWindow, Rule, WholeEpisodes
 from headrace.tables.pending import Pending
 
 SIGNATURE = Signature({"number": ArraySpec((), np.int64), "observation": ArraySpec((3,), np.int64)})
@@ -37,7 +37,7 @@ class Step(NamedTuple):
 def rules(draw: st.DrawFn, table: str) -> Rule:
     length = draw(st.integers(1, 5))
     if draw(st.integers(0, 4)) == 0:
-        return ChosenWindows(table, length, draw(st.integers(0, 2)))
+        return PatternWindow(table, length, draw(st.integers(0, 2)))
     end = draw(st.sampled_from([*EndOfEpisode, None]))
     if end is None:
         return WholeEpisodes(table, length)
@@ -67,8 +67,8 @@ def histories(draw: st.DrawFn, lanes: int) -> list[Step]:
     return steps
 
 
-class Selection:
-    """Which rows end windows of the rules `ChosenWindows`: any of those that have enough rows before them.
+class Selections:
+    """Which rows end windows of the rules `PatternWindow`: any of those that have enough rows before them.
 
     Attributes:
         steps, ends, cuts: of each step the windows that it ends by itself, that final rows beside its lanes end, and
@@ -77,10 +77,10 @@ class Selection:
 
     def __init__(self, written_by: list[Rule], history: list[Step], lanes: int, seed: int) -> None:
         rng = np.random.default_rng(seed)
-        self.steps: list[Chosen] = []
-        self.ends: list[Chosen] = []
-        self.cuts: list[Chosen] = []
-        reaches = {n: rule.reach for n, rule in enumerate(written_by) if isinstance(rule, ChosenWindows)}
+        self.steps: list[Selection] = []
+        self.ends: list[Selection] = []
+        self.cuts: list[Selection] = []
+        reaches = {n: rule.reach for n, rule in enumerate(written_by) if isinstance(rule, PatternWindow)}
         counts = np.zeros(lanes, np.int64)
         for step in history:
             counts[step.idle] = 0
@@ -99,17 +99,17 @@ class Selection:
             final = np.isin(np.arange(lanes), step.final)
             none = np.zeros(lanes, np.bool_)
             self.steps.append(
-                Chosen(
+                Selection(
                     {n: mask & ~final for n, mask in in_lanes.items()},
                     {n: mask & final for n, mask in in_lanes.items()},
                 )
             )
-            self.ends.append(Chosen(dict.fromkeys(reaches, none), ended))
-            self.cuts.append(Chosen(dict.fromkeys(reaches, none), cut))
+            self.ends.append(Selection(dict.fromkeys(reaches, none), ended))
+            self.cuts.append(Selection(dict.fromkeys(reaches, none), cut))
             for ends in (step.final, step.ended, step.cut):
                 counts[ends] = 0
 
-    def of_block(self, first: int, stop: int) -> Chosen:
+    def of_block(self, first: int, stop: int) -> Selection:
         """The same of some steps in one call: masks bool[steps, lanes]."""
         rows, finals = {}, {}
         for n in self.steps[0].rows:
@@ -117,7 +117,7 @@ class Selection:
             finals[n] = np.stack(
                 [self.steps[index].finals[n] | self.ends[index].finals[n] for index in range(first, stop)]
             )
-        return Chosen(rows, finals)
+        return Selection(rows, finals)
 
 
 class Side:
@@ -188,7 +188,7 @@ def masks(step: Step, lanes: int) -> tuple[np.ndarray, np.ndarray]:
     return final, idle
 
 
-def write_one_by_one(side: Side, written_by: list[Rule], history: list[Step], selection: Selection) -> None:
+def write_one_by_one(side: Side, written_by: list[Rule], history: list[Step], selection: Selections) -> None:
     """The ordinary writer; final rows of some of its lanes at a time, which stand beside them."""
     lanes, number = side.lanes, 0
     writer = side.replay.writer(lanes, items=written_by)
@@ -199,13 +199,13 @@ def write_one_by_one(side: Side, written_by: list[Rule], history: list[Step], se
         for lane in step.idle:
             values["number"][lane] = values["observation"][lane] = 0
         writer.policy_version = step.version
-        rows.choose_windows(selection.steps[index])
+        rows.select_windows(selection.steps[index])
         append_marked(writer, values, *masks(step, lanes), COLUMNS)
         newest = rows._lanes.blocks[0].newest_rows.tolist()
         for ends, chosen in ((step.ended, selection.ends[index]), (step.cut, selection.cuts[index])):
             halves = (ends[:1], ends[1:]) if len(ends) == lanes else (ends,)
             for some in filter(None, halves):
-                rows.choose_windows(chosen)
+                rows.select_windows(chosen)
                 rows.end_lanes(np.array(some), values_of(numbers_of(number, len(some))))
                 number += len(some)
         for row in newest:
@@ -216,7 +216,7 @@ def write_one_by_one(side: Side, written_by: list[Rule], history: list[Step], se
 class Peer:
     """Writes columns into pages that it leases, as another process would, and has them committed by blocks."""
 
-    def __init__(self, side: Side, written_by: list[Rule], selection: Selection) -> None:
+    def __init__(self, side: Side, written_by: list[Rule], selection: Selections) -> None:
         self.selection, self.done = selection, 0
         self.side, self.store, self.lanes = side, side.store, side.lanes
         self.page_rows = side.arrays.page_rows
@@ -274,7 +274,7 @@ class Peer:
         versions = np.array([step.version for step in self.steps], np.int32)
         finals = np.array(self.final_rows, np.int64)
         written = WrittenSteps(self.page, len(self.steps), **arrays, final_rows=finals, versions=versions)
-        self.intake.choose(self.selection.of_block(self.done, self.done + len(self.steps)))
+        self.intake.select(self.selection.of_block(self.done, self.done + len(self.steps)))
         self.done += len(self.steps)
         self.intake.commit_written(written)
         self.is_content()
@@ -284,7 +284,7 @@ class Peer:
 
     def end(self, lanes: list[int]) -> None:
         rows = np.array([self.write_final() for _ in lanes], np.int64)
-        self.intake.choose(self.selection.cuts[self.done - 1])
+        self.intake.select(self.selection.cuts[self.done - 1])
         self.intake.end_written(np.array(lanes, np.int64), rows)
         self.is_content()
 
@@ -302,7 +302,7 @@ def write_by_blocks(
     side: Side,
     written_by: list[Rule],
     history: list[Step],
-    selection: Selection,
+    selection: Selections,
     data: st.DataObject,
     leaves: bool,
 ) -> None:
@@ -334,7 +334,7 @@ def test_blocks_of_steps_become_what_single_steps_become(
     written_by = [data.draw(rules(f"t{number}")) for number in range(tables)]
     history = data.draw(histories(lanes))
     one, other = (Side(written_by, page_rows, lanes) for _ in range(2))
-    selection = Selection(written_by, history, lanes, data.draw(st.integers(0, 2**32)))
+    selection = Selections(written_by, history, lanes, data.draw(st.integers(0, 2**32)))
     write_one_by_one(one, written_by, history, selection)
     write_by_blocks(other, written_by, history, selection, data, leaves)
     assert one.facts == other.facts

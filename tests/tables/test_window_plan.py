@@ -21,7 +21,7 @@ def rules(draw: st.DrawFn) -> hr.ItemRule:
 
 
 def planned(rule, numbers, final):
-    found = WindowPlan(rule.cut).windows_of(np.array(numbers, np.int64), np.array(final, np.bool_))
+    found = WindowPlan(rule.window_rule).windows_of(np.array(numbers, np.int64), np.array(final, np.bool_))
     return [tuple(window) for window in found.tolist()]
 
 
@@ -65,7 +65,7 @@ def test_streams_go_on_over_the_ends_of_episodes(length, stride, episodes):
     count = sum(episodes) if length == 1 else len(numbers)
     found = [(start, stop) for _, start, stop in planned(rule, numbers, final)]
     assert found == [(start, start + length) for start, _, _ in windows(count, length, stride)]
-    plan = WindowPlan(hr.ItemRule("t", length, stride, EndOfEpisode.CONTINUE).cut)
+    plan = WindowPlan(hr.ItemRule("t", length, stride, EndOfEpisode.CONTINUE).window_rule)
     starts = [start for start, _, _ in windows(count + length * stride, length, stride)]
     assert plan.stream_start(count) == next(start for start in starts if start + length > count)
 

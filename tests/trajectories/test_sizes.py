@@ -5,8 +5,8 @@ import time
 import numpy as np
 
 import headrace as hr
-from headrace.replay.intake.chosen import Chosen
-from headrace.tables.description.rules import ChosenWindows
+from headrace.replay.intake.selection import Selection
+from headrace.tables.description.rules import PatternWindow
 from headrace.trajectories.writers.unused_rows import SelectedRows
 
 STEPS, PARTS = 12_000, 6
@@ -59,13 +59,13 @@ def test_an_episode_observer_takes_a_long_episode_at_one_pace():
 
 
 def test_after_a_long_episode_short_ones_touch_only_their_own_rows():
-    chosen = SelectedRows([ChosenWindows("t", 2)], lanes=1)
-    chosen.note(Chosen({0: np.array([True])}, {}), np.array([999_999]))
+    chosen = SelectedRows([PatternWindow("t", 2)], lanes=1)
+    chosen.note(Selection({0: np.array([True])}, {}), np.array([999_999]))
     assert np.flatnonzero(chosen.take(0, 1_000_000)).tolist() == [999_998, 999_999]
     # The lane keeps its long row; nothing beyond an episode's own rows is looked at or cleared.
     chosen._steps[0, 100:] = 1
     for newest in (3, 50):
-        chosen.note(Chosen({0: np.array([True])}, {}), np.array([newest]))
+        chosen.note(Selection({0: np.array([True])}, {}), np.array([newest]))
         assert np.flatnonzero(chosen.take(0, newest + 1)).tolist() == [newest - 1, newest]
         assert not chosen.take(0, 100).any()
     assert (chosen._steps[0, 100:] == 1).all()

@@ -28,7 +28,7 @@ from headrace.tables.items.layout import (
     WINDOW_WORDS,
 )
 from headrace.tables.new_items import NewItems
-from headrace.tables.windows.cutting import Cutter
+from headrace.tables.windows.buffer import WindowBuffer
 
 
 class FusedBatch(Protocol):
@@ -84,22 +84,22 @@ class ItemRing(GrowingItems):
         if len(self._found_slots(keys)) or len(np.unique(keys)) < len(keys):
             raise ValueError(f"keys: expected keys of no item, each once, got {keys}")
 
-    def append(self, block: LaneBlock, seam: Seam | None, cutter: Cutter, first_key: int) -> None:
+    def append(self, block: LaneBlock, seam: Seam | None, buffer: WindowBuffer, first_key: int) -> None:
         """Commits a block's step and inserts the items that it completes.
 
         Args:
             block: of the step.
             seam: the lanes that hold nothing and the episodes that end; None for a transition of every lane.
-            cutter: cuts the windows; its `total` tells how many were completed.
+            buffer: cuts the windows; its `total` tells how many were completed.
             first_key: of the first item.
         """
         if seam is None:
-            done, stopped = appending.append(self.items, block.kernel, cutter, first_key)
+            done, stopped = appending.append(self.items, block.kernel, buffer, first_key)
         else:
-            done, stopped = appending.append_ends(self.items, block.kernel, cutter, first_key, *seam)
+            done, stopped = appending.append_ends(self.items, block.kernel, buffer, first_key, *seam)
         if stopped != DONE:
-            rows, shapes = cutter.windows()
-            new = NewItems(first_key, rows, shapes if seam else shapes[:1], cutter.priorities)
+            rows, shapes = buffer.windows()
+            new = NewItems(first_key, rows, shapes if seam else shapes[:1], buffer.priorities)
             self._insert_rest(stopped, new.after(done))
 
     def _insert_rest(self, stopped: int, rest: NewItems) -> None:

@@ -28,7 +28,7 @@ from headrace.tables.new_items import NewItems
 from headrace.tables.pending import Pending
 from headrace.tables.sample_queue import SampleQueue
 from headrace.tables.table_state import COUNTS, TableState
-from headrace.tables.windows.cutting import Cutter
+from headrace.tables.windows.buffer import WindowBuffer
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -85,10 +85,10 @@ class LiveTable(SampleQueue):
             return False
         return self._never_blocks or self._insertable() >= n
 
-    def append(self, block: LaneBlock, seam: Seam | None, cutter: Cutter, first_key: int) -> None:
+    def append(self, block: LaneBlock, seam: Seam | None, buffer: WindowBuffer, first_key: int) -> None:
         """Commits a block's step and inserts its items (`ItemRing.append`), which the limiter admits."""
-        self.ring.append(block, seam, cutter, first_key)
-        if self._waiting and cutter.total:
+        self.ring.append(block, seam, buffer, first_key)
+        if self._waiting and buffer.total:
             self._call_tickets()
 
     def offer(self, new: NewItems, writer: Pending) -> None:

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from headrace.ends import EndOfEpisode
 from headrace.errors import Closed, DeadlineExceeded, SpecError, StoreFull
-from headrace.replay.intake.chosen import Chosen
+from headrace.replay.intake.selection import Selection
 from headrace.replay.interface import ReplayLike, WriterLike
 from headrace.replay.sampling.replay_sample import ReplaySample
 from headrace.spec import Signature
-from headrace.tables.description.rules import ChosenWindows, ItemRule, Rule
+from headrace.tables.description.rules import ItemRule, PatternWindow, Rule
 from headrace.tables.description.selectors import Fifo
 from headrace.tables.description.table import Table
 from headrace.testing.pytest_hypothesis import given_contract, hypothesis, pytest, strategies
@@ -260,14 +260,14 @@ class WriterContract(ABC):
 
     def test_priorities_and_windows_are_given_with_a_call(self) -> None:
         """In the order of its items, rule by rule."""
-        rules: list[Rule] = [ItemRule("t", 1, priority=2.0), ChosenWindows("u", 2)]
+        rules: list[Rule] = [ItemRule("t", 1, priority=2.0), PatternWindow("u", 2)]
         with self.new(_table(), _table("u")) as replay:
             writer = replay.row_writer(lanes=2, items=rules)
             writer.record_items()
             none = np.zeros(2, np.bool_)
             for n, mask in enumerate([none, np.array([False, True]), none]):
                 writer.give_priorities({0: np.array([n, n + 5.0]), 1: np.full(int(mask.sum()), 7.0)})
-                writer.choose_windows(Chosen({1: mask}, {1: none}))
+                writer.select_windows(Selection({1: mask}, {1: none}))
                 writer.append_checked(_lane_steps(n, 2))
             made = [(rule, list(keys)) for rule, keys in writer.take_made()]
             writer.close()
@@ -280,13 +280,13 @@ class WriterContract(ABC):
 
     def test_a_call_without_given_priorities_has_those_of_the_rule(self) -> None:
         """Priorities and windows are given for one call."""
-        rules: list[Rule] = [ItemRule("t", 1, priority=2.0), ChosenWindows("u", 1)]
+        rules: list[Rule] = [ItemRule("t", 1, priority=2.0), PatternWindow("u", 1)]
         with self.new(_table(), _table("u")) as replay:
             writer = replay.row_writer(lanes=2, items=rules)
             for n in range(4):
                 if n == 1:
                     writer.give_priorities({0: np.array([8.0, 9.0])})
-                    writer.choose_windows(Chosen({1: np.array([True, False])}, {}))
+                    writer.select_windows(Selection({1: np.array([True, False])}, {}))
                 writer.append_checked(_lane_steps(n, 2))
             writer.close()
             assert replay.sample("t", 8, timeout=0).info.priorities.tolist() == [2, 2, 8, 9, 2, 2, 2, 2]

@@ -6,8 +6,17 @@ import pytest
 
 import headrace as hr
 from headrace.ends import EndOfEpisode
-from headrace.tables.description.cut import CONTINUE, DROP, END_NUMBERS, LAST, PAD, TILE, TRUNCATE, WHOLE
 from headrace.tables.description.rules import ItemRule, WholeEpisodes, check_priority, checked_rules
+from headrace.tables.description.window_rule import (
+    CONTINUE,
+    DROP,
+    END_NUMBERS,
+    LAST,
+    PAD,
+    TILE,
+    TRUNCATE,
+    WHOLE,
+)
 
 
 def test_a_rule_is_an_immutable_value():
@@ -87,7 +96,7 @@ def test_what_a_rule_needs(rule: ItemRule, every: bool, reach: int):
     assert rule.is_every_row == every
     assert rule.reach == reach
     assert rule.priorities.tolist() == [1.0]
-    assert rule.cut == (rule.length, rule.stride, DROP, rule.lookahead)
+    assert rule.window_rule == (rule.length, rule.stride, DROP, rule.lookahead)
 
 
 @pytest.mark.parametrize("priority", [0, 0.0, 1, 1e300])

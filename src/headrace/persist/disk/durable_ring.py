@@ -43,7 +43,7 @@ from headrace.tables.items.layout import (
 )
 from headrace.tables.items.passes import pin_items
 from headrace.tables.new_items import NewItems
-from headrace.tables.windows.cutting import Cutter
+from headrace.tables.windows.buffer import WindowBuffer
 
 JOURNAL_WORDS = journal.words_for(1024)
 """Words of the shortest journal."""
@@ -154,15 +154,15 @@ class DurableRing(ItemRing):
         """See `ItemRing.insert`."""
         self._insertion(len(new), new.windows, new.priorities, partial(super().insert, new))
 
-    def append(self, block: LaneBlock, seam: Seam | None, cutter: Cutter, first_key: int) -> None:
+    def append(self, block: LaneBlock, seam: Seam | None, buffer: WindowBuffer, first_key: int) -> None:
         """See `ItemRing.append`."""
         if seam is None:
-            append = partial(super().append, block, seam, cutter, first_key)
-            self._insertion(block.lanes, cutter.step_shape, cutter.priorities, append)
+            append = partial(super().append, block, seam, buffer, first_key)
+            self._insertion(block.lanes, buffer.step_shape, buffer.priorities, append)
             return
         # The number and the shapes of the windows are known when they are cut.
-        commit_ends(block.kernel, cutter, *seam)
-        new = NewItems(first_key, *cutter.windows(), cutter.priorities)
+        commit_ends(block.kernel, buffer, *seam)
+        new = NewItems(first_key, *buffer.windows(), buffer.priorities)
         try:
             self.insert(new)
         except StoreFull as error:

@@ -8,21 +8,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import StoreFull
-from headrace.replay.intake.chosen import Chosen
 from headrace.replay.intake.lanes import Lanes
 from headrace.replay.intake.rule_windows import RuleWindows, rule_windows
+from headrace.replay.intake.selection import Selection
 from headrace.replay.intake.step_rows import StepRows, Values
 from headrace.replay.intake.writer_like import Made
 from headrace.replay.local import LocalReplay
 from headrace.store.block import LaneBlock, Seam, WrittenSteps
 from headrace.store.memory.out_of_space import stored_without_items
 from headrace.tables.description.rules import Rule
-from headrace.tables.items.layout import CHOSEN, CONTINUE, WHOLE
+from headrace.tables.items.layout import CONTINUE, SELECTED, WHOLE
 from headrace.tables.new_items import NewItems
 from headrace.tables.pending import Pending
-from headrace.tables.windows.cutting import Windows
+from headrace.tables.windows.buffer import Windows
 
-_NOTHING_CHOSEN = Chosen({}, {})
+_NOTHING_SELECTED = Selection({}, {})
 
 
 class Intake:
@@ -56,7 +56,7 @@ class Intake:
         self._pending = pending
         self.rules = tuple(rules)
         tables = [replay.live_table(rule.table) for rule in rules]
-        across = max((rule.reach for rule in rules if rule.cut.end == CONTINUE), default=0)
+        across = max((rule.reach for rule in rules if rule.window_rule.end == CONTINUE), default=0)
         self.lanes = Lanes(store, lanes, history, across)
         self.rows = StepRows(store, self.lanes)
         self._windows = windows = [
@@ -67,11 +67,11 @@ class Intake:
         self.refused: Exception | None = None
         self.is_given = False
         # In a step that is a transition of every lane, rules of single rows come first.
-        self._of_transitions = sorted(windows, key=lambda each: not each.cutter.is_every_row)
+        self._of_transitions = sorted(windows, key=lambda each: not each.buffer.is_every_row)
         # A selector of the user's own is told of items one by one, and may fail: not together with the step.
         self._customs = [table for table in tables if table.is_custom]
         alone = len(windows) == 1 and not self._customs
-        in_one_call = alone and windows[0].cutter.end not in (CONTINUE, WHOLE, CHOSEN)
+        in_one_call = alone and windows[0].buffer.end not in (CONTINUE, WHOLE, SELECTED)
         self._only = windows[0] if in_one_call else None
 
     # ---- what the next call makes ----------------------------------------------------------------------------------
@@ -82,11 +82,11 @@ class Intake:
         for each in self._windows:
             each.given = priorities.get(each.number)
 
-    def choose(self, chosen: Chosen) -> None:
-        """See `WriterLike.choose_windows`; for written steps masks are bool[steps, N]."""
+    def select(self, selection: Selection) -> None:
+        """See `WriterLike.select_windows`; for written steps masks are bool[steps, N]."""
         self.is_given = True
         for each in self._windows:
-            each.select(chosen)
+            each.select(selection)
 
     def finish_call(self) -> None:
         """Ends a call of the source: priorities and windows that were given for it are those of no later call.
@@ -97,7 +97,7 @@ class Intake:
         """
         if self.is_given:
             self.give_priorities({})
-            self.choose(_NOTHING_CHOSEN)
+            self.select(_NOTHING_SELECTED)
             self.is_given = False
         # A source that records items looks for itself, after it has noted that the rows are stored.
         if self.made is None:
@@ -129,28 +129,28 @@ class Intake:
         """
         only = self._only
         if only is not None and only.given is None:
-            table, cutter = only.table, only.cutter
+            table, buffer = only.table, only.buffer
             if (
                 ends is None
                 and self.made is None
-                and cutter.is_every_row
+                and buffer.is_every_row
                 and table.takes_at_once(block.lanes)
             ):
                 # The number of items is that of the lanes, because counting them takes 5 % of a step of one lane.
                 row, key = block.kernel.row, self._keys.take(block.lanes)
                 try:
-                    table.append(block, None, cutter, key)
+                    table.append(block, None, buffer, key)
                 except StoreFull as error:
                     self._note_unless_stored(block, row, error)
                 return
             most = block.lanes
             if ends is not None:
-                most = cutter.most(most, len(ends.ended) + ends.final.tobytes().count(1))
+                most = buffer.most(most, len(ends.ended) + ends.final.tobytes().count(1))
             if table.takes_at_once(most):
                 row, key, items = block.kernel.row, self._keys.ahead(most), table.ring.items
                 before = items.inserted
                 try:
-                    table.append(block, ends, cutter, key)
+                    table.append(block, ends, buffer, key)
                 except StoreFull as error:
                     self._note_unless_stored(block, row, error)
                 finally:

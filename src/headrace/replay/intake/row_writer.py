@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from headrace.checks import check_count
 from headrace.ends import EndOfEpisode
 from headrace.errors import Closed
-from headrace.replay.intake.chosen import Chosen
 from headrace.replay.intake.intake import Intake, any_set
+from headrace.replay.intake.selection import Selection
 from headrace.replay.intake.step_rows import Values
 from headrace.replay.intake.writer_like import Made
 from headrace.replay.replay import ReplayCore
 from headrace.replay.waiter import turn
 from headrace.store.block import LaneBlock, Seam
-from headrace.tables.description.cut import END_NUMBERS
 from headrace.tables.description.rules import Rule, check_priority, checked_rules
+from headrace.tables.description.window_rule import END_NUMBERS
 from headrace.tables.pending import Pending
 
 
@@ -248,9 +248,9 @@ class RowWriter:
         """See `WriterLike.give_priorities`."""
         self._intake.give_priorities(priorities)
 
-    def choose_windows(self, chosen: Chosen) -> None:
-        """See `WriterLike.choose_windows`."""
-        self._intake.choose(chosen)
+    def select_windows(self, selection: Selection) -> None:
+        """See `WriterLike.select_windows`."""
+        self._intake.select(selection)
 
     def take_made(self) -> list[Made]:
         """See `WriterLike.take_made`."""

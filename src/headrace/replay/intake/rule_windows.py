@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.replay.intake.chosen import Chosen
 from headrace.replay.intake.lanes import Lanes
+from headrace.replay.intake.selection import Selection
 from headrace.store.block import LaneBlock
 from headrace.store.layout import FINAL, LINKED, USED
 from headrace.store.store import Store
 from headrace.tables.description.rules import Rule
-from headrace.tables.items.layout import CHOSEN, CONTINUE, WHOLE
+from headrace.tables.items.layout import CONTINUE, SELECTED, WHOLE
 from headrace.tables.live_table import LiveTable
-from headrace.tables.windows.cutting import Cutter, Windows, pin_before
+from headrace.tables.windows.buffer import WindowBuffer, Windows, pin_before
 
 _NO_WINDOWS = Windows(np.empty(0, np.int64), np.empty((1, 3), np.uint32))
 
@@ -30,7 +30,7 @@ class RuleWindows:
 
     Attributes:
         number, rule, table: as above.
-        cutter: the buffer of its windows.
+        buffer: the buffer of its windows.
         given: float64[m], the priorities of the items of this call; None: that of the rule.
     """
 
@@ -38,7 +38,7 @@ class RuleWindows:
         self.number = number
         self.rule = rule
         self.table = table
-        self.cutter = Cutter(store.pins, rule.cut, rule.priorities)
+        self.buffer = WindowBuffer(store.pins, rule.window_rule, rule.priorities)
         self.given: NDArray[np.float64] | None = None
         self._arrays = store.arrays
         self._pins = store.pins
@@ -46,7 +46,7 @@ class RuleWindows:
 
     def of_steps(self, block: LaneBlock, page: int, steps: int) -> Windows:  # noqa: ARG002
         """Returns the windows that the last `steps` committed vector steps of a page complete; they are pinned."""
-        return self.cutter.cut_steps(page, steps)
+        return self.buffer.find_in_steps(page, steps)
 
     def of_ends(
         self,
@@ -63,27 +63,27 @@ class RuleWindows:
             lanes: int64[m], counted in the block.
             end: number of the end that replaces the rule's; None keeps that.
         """
-        cutter = self.cutter
-        if end is not None and cutter.end != WHOLE:
-            cutter = Cutter(self._pins, self.rule.cut._replace(end=end), cutter.priorities)
-        return cutter.cut_finals(rows)
+        buffer = self.buffer
+        if end is not None and buffer.end != WHOLE:
+            buffer = WindowBuffer(self._pins, self.rule.window_rule._replace(end=end), buffer.priorities)
+        return buffer.find_at_ends(rows)
 
     def completes_with_the_next_step(self) -> bool:
         """Returns whether the next step completes a window of some lane."""
-        cutter = self.cutter
-        starts = self._lanes.steps - (cutter.length + cutter.lookahead - 1)
-        return cutter.end != WHOLE and bool(((starts >= 0) & (starts % cutter.stride == 0)).any())
+        buffer = self.buffer
+        starts = self._lanes.steps - (buffer.length + buffer.lookahead - 1)
+        return buffer.end != WHOLE and bool(((starts >= 0) & (starts % buffer.stride == 0)).any())
 
     def end_streams(self, block: LaneBlock, lanes: NDArray[np.int64]) -> None:
         """Starts new streams in these lanes of a block: no window crosses this point."""
 
-    def select(self, chosen: Chosen) -> None:
-        """Says which windows the next call makes; see `WriterLike.choose_windows`."""
+    def select(self, selection: Selection) -> None:
+        """Says which windows the next call makes; see `WriterLike.select_windows`."""
 
     def take_priorities(self, count: int) -> NDArray[np.float64]:
         """Returns the priorities of the next `count` items: float64[count], or float64[1] for all."""
         if self.given is None:
-            return self.cutter.priorities
+            return self.buffer.priorities
         taken, self.given = self.given[:count], self.given[count:]
         assert len(taken) == count, "a priority was given for every item"
         return taken
@@ -94,13 +94,14 @@ class StreamWindows(RuleWindows):
 
     def __init__(self, number: int, rule: Rule, table: LiveTable, store: Store, lanes: Lanes) -> None:
         super().__init__(number, rule, table, store, lanes)
-        self._cutters = {
-            block: Cutter(store.pins, rule.cut, rule.priorities, block.lanes) for block in lanes.blocks
+        self._buffers = {
+            block: WindowBuffer(store.pins, rule.window_rule, rule.priorities, block.lanes)
+            for block in lanes.blocks
         }
 
     def of_steps(self, block: LaneBlock, page: int, steps: int) -> Windows:
         """See `RuleWindows.of_steps`."""
-        return self._cutters[block].cut_steps(page, steps)
+        return self._buffers[block].find_in_steps(page, steps)
 
     def of_ends(
         self,
@@ -110,15 +111,15 @@ class StreamWindows(RuleWindows):
         end: int | None = None,  # noqa: ARG002
     ) -> Windows:
         """See `RuleWindows.of_ends`."""
-        return self._cutters[block].cut_finals(rows)
+        return self._buffers[block].find_at_ends(rows)
 
     def completes_with_the_next_step(self) -> bool:
         """See `RuleWindows.completes_with_the_next_step`."""
-        return any(cutter.completes_a_stream() for cutter in self._cutters.values())
+        return any(buffer.completes_a_stream() for buffer in self._buffers.values())
 
     def end_streams(self, block: LaneBlock, lanes: NDArray[np.int64]) -> None:
         """See `RuleWindows.end_streams`."""
-        self._cutters[block].end_streams(lanes)
+        self._buffers[block].end_streams(lanes)
 
 
 class SelectedWindows(RuleWindows):
@@ -127,14 +128,14 @@ class SelectedWindows(RuleWindows):
     def __init__(self, number: int, rule: Rule, table: LiveTable, store: Store, lanes: Lanes) -> None:
         super().__init__(number, rule, table, store, lanes)
         self._spans = dict(lanes.spans)
-        self._shape = np.array([[1, 0, self.cutter.lookahead]], np.uint32)
+        self._shape = np.array([[1, 0, self.buffer.lookahead]], np.uint32)
         self._of_rows: NDArray[np.bool_] | None = None
         self._of_finals: NDArray[np.bool_] | None = None
 
-    def select(self, chosen: Chosen) -> None:
+    def select(self, selection: Selection) -> None:
         """See `RuleWindows.select`."""
-        self._of_rows = chosen.rows.get(self.number)
-        self._of_finals = chosen.finals.get(self.number)
+        self._of_rows = selection.rows.get(self.number)
+        self._of_finals = selection.finals.get(self.number)
 
     def of_steps(self, block: LaneBlock, page: int, steps: int) -> Windows:
         """See `RuleWindows.of_steps`."""
@@ -187,8 +188,8 @@ class SelectedWindows(RuleWindows):
 
 def rule_windows(number: int, rule: Rule, table: LiveTable, store: Store, lanes: Lanes) -> RuleWindows:
     """Returns the windows of a rule; see `RuleWindows`."""
-    kinds = {CONTINUE: StreamWindows, CHOSEN: SelectedWindows}
+    kinds = {CONTINUE: StreamWindows, SELECTED: SelectedWindows}
     # A window of one row is in one episode, whatever its rule says of ends.
-    is_each_row = rule.cut.length == rule.cut.stride == 1 and rule.cut.end == CONTINUE
-    kind = RuleWindows if is_each_row else kinds.get(rule.cut.end, RuleWindows)
+    is_each_row = rule.window_rule.length == rule.window_rule.stride == 1 and rule.window_rule.end == CONTINUE
+    kind = RuleWindows if is_each_row else kinds.get(rule.window_rule.end, RuleWindows)
     return kind(number, rule, table, store, lanes)

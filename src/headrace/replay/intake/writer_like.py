@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.ends import EndOfEpisode
-from headrace.replay.intake.chosen import Chosen
+from headrace.replay.intake.selection import Selection
 
 Made: TypeAlias = tuple[int, range]
 """Items that one rule made in one call: the number of the rule, and their keys in order."""
@@ -218,13 +218,13 @@ class WriterLike(Protocol):
         """
         ...
 
-    def choose_windows(self, chosen: Chosen) -> None:
-        """Says which items the next call makes of rules whose windows are chosen (`ChosenWindows`).
+    def select_windows(self, selection: Selection) -> None:
+        """Says which items the next call makes of rules whose windows are selected (`PatternWindow`).
 
         A call for which nothing was said makes none of them.
 
         Args:
-            chosen: masks bool[N] for every such rule of the writer.
+            selection: masks bool[N] for every such rule of the writer.
         """
         ...
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from headrace.checks import shown
 from headrace.ends import EndOfEpisode
-from headrace.tables.description.cut import CHOSEN, END_NUMBERS, WHOLE, Cut
+from headrace.tables.description.window_rule import END_NUMBERS, SELECTED, WHOLE, WindowRule
 
 # A window's numbers have 32 bits in the arrays of a table, some of which stand for what is no number.
 _MOST_ROWS = 2**30 - 1
@@ -92,9 +92,9 @@ class ItemRule:
             object.__setattr__(self, name, value)
 
     @property
-    def cut(self) -> Cut:
+    def window_rule(self) -> WindowRule:
         """The rule as numbers."""
-        return Cut(self.length, self.stride, END_NUMBERS[self.end], self.lookahead)
+        return WindowRule(self.length, self.stride, END_NUMBERS[self.end], self.lookahead)
 
     @property
     def priorities(self) -> NDArray[np.float64]:
@@ -132,9 +132,9 @@ class WholeEpisodes:
     priority: float = 1.0
 
     @property
-    def cut(self) -> Cut:
+    def window_rule(self) -> WindowRule:
         """The rule as numbers."""
-        return Cut(self.length, 1, WHOLE, 0)
+        return WindowRule(self.length, 1, WHOLE, 0)
 
     @property
     def priorities(self) -> NDArray[np.float64]:
@@ -153,8 +153,8 @@ class WholeEpisodes:
 
 
 @dataclass(frozen=True)
-class ChosenWindows:
-    """Windows that are chosen step by step (`Writer.choose_windows`). An item is a first row and keeps the others.
+class PatternWindow:
+    """Windows of a pattern, selected by `WriterLike.select_windows`. An item is a first row and keeps the others.
 
     Args:
         table: the table's name.
@@ -169,9 +169,9 @@ class ChosenWindows:
     priority: float = 1.0
 
     @property
-    def cut(self) -> Cut:
+    def window_rule(self) -> WindowRule:
         """The rule as numbers."""
-        return Cut(1, 1, CHOSEN, self.length - 1)
+        return WindowRule(1, 1, SELECTED, self.length - 1)
 
     @property
     def priorities(self) -> NDArray[np.float64]:
@@ -189,7 +189,7 @@ class ChosenWindows:
         return self.length + self.skip
 
 
-Rule = ItemRule | WholeEpisodes | ChosenWindows
+Rule = ItemRule | WholeEpisodes | PatternWindow
 """Rules by which a writer makes items."""
 
 

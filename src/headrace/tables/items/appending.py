@@ -10,32 +10,32 @@ if not cython.compiled:
     from headrace.tables.items.inserting import insert_rows
     from headrace.tables.items.items import Items
     from headrace.tables.items.layout import WINDOW_WORDS
-    from headrace.tables.windows.cutting import Cutter
+    from headrace.tables.windows.buffer import WindowBuffer
 
 
-def append(items: Items, lanes: Lanes, cutter: Cutter, first_key: Int) -> tuple[int, int]:
+def append(items: Items, lanes: Lanes, buffer: WindowBuffer, first_key: Int) -> tuple[int, int]:
     """Commits one transition of every lane, cuts its windows, and inserts the items.
 
     Args:
         items: of the table.
         lanes: of the block.
-        cutter: cuts the windows.
+        buffer: cuts the windows.
         first_key: of the first item; the others follow.
 
     Returns:
-        The same as `inserting.insert`; the cutter's `total` is the number of items to insert.
+        The same as `inserting.insert`; the buffer's `total` is the number of items to insert.
     """
-    cutter.begin(lanes.count, 0)
+    buffer.begin(lanes.count, 0)
     lanes.take_step()
-    cutter.cut_step(lanes.window.page_of(lanes.last), lanes.last)
+    buffer.find_in_step(lanes.window.page_of(lanes.last), lanes.last)
     # No episode ends here, so all windows have the shape of the first.
-    return _insert_windows(items, cutter, first_key, 1)
+    return _insert_windows(items, buffer, first_key, 1)
 
 
 def append_ends(
     items: Items,
     lanes: Lanes,
-    cutter: Cutter,
+    buffer: WindowBuffer,
     first_key: Int,
     final: GivenBytes,
     idle: GivenBytes,
@@ -43,13 +43,13 @@ def append_ends(
     first_final: Int,
 ) -> tuple[int, int]:
     """Does the same as `append`, where episodes end or lanes hold nothing; see `EpisodeBoundary`."""
-    commit_ends(lanes, cutter, final, idle, ended, first_final)
-    return _insert_windows(items, cutter, first_key, 1 if cutter.is_every_row else cutter.total)
+    commit_ends(lanes, buffer, final, idle, ended, first_final)
+    return _insert_windows(items, buffer, first_key, 1 if buffer.is_every_row else buffer.total)
 
 
 def commit_ends(
     lanes: Lanes,
-    cutter: Cutter,
+    buffer: WindowBuffer,
     final: GivenBytes,
     idle: GivenBytes,
     ended: GivenLongs,
@@ -59,20 +59,20 @@ def commit_ends(
     ends: Int = ended.shape[0]
     for lane in range(final.shape[0]):
         ends += cython.cast(Int, final[lane] != 0)
-    cutter.begin(lanes.count, ends)
+    buffer.begin(lanes.count, ends)
     lanes.take_marked(final, idle, True)
-    cutter.cut_block(lanes.window.page_of(lanes.last), 1)
+    buffer.find_in_block(lanes.window.page_of(lanes.last), 1)
     lanes.commit_finals(ended, first_final)
     for place in range(ended.shape[0]):
-        cutter.cut_final(lanes.last + ended[place])
+        buffer.find_at_end(lanes.last + ended[place])
 
 
-def _insert_windows(items: Items, cutter: Cutter, first_key: Int, num_shapes: Int) -> tuple[Int, Int]:
+def _insert_windows(items: Items, buffer: WindowBuffer, first_key: Int, num_shapes: Int) -> tuple[Int, Int]:
     return insert_rows(
         items,
         first_key,
         items.keys[:0],
-        cutter.rows[: cutter.total],
-        cutter.shapes[: WINDOW_WORDS * num_shapes],
-        cutter.priority,
+        buffer.rows[: buffer.total],
+        buffer.shapes[: WINDOW_WORDS * num_shapes],
+        buffer.priority,
     )

@@ -73,7 +73,7 @@ cdef enum:
     LAST = 4
     CONTINUE = 5
     WHOLE = 6
-    CHOSEN = 7
+    SELECTED = 7
 
 # Beyond what every compiler takes for a constant of an enum.
 cdef extern from *:

@@ -8,14 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.store.layout import STREAM as STREAM
-from headrace.tables.description.cut import CHOSEN as CHOSEN
-from headrace.tables.description.cut import CONTINUE as CONTINUE
-from headrace.tables.description.cut import DROP as DROP
-from headrace.tables.description.cut import LAST as LAST
-from headrace.tables.description.cut import PAD as PAD
-from headrace.tables.description.cut import TILE as TILE
-from headrace.tables.description.cut import TRUNCATE as TRUNCATE
-from headrace.tables.description.cut import WHOLE as WHOLE
 from headrace.tables.description.selectors import CUSTOM as CUSTOM
 from headrace.tables.description.selectors import FIFO as FIFO
 from headrace.tables.description.selectors import HEAP as HEAP
@@ -23,6 +15,14 @@ from headrace.tables.description.selectors import KINDS as KINDS
 from headrace.tables.description.selectors import LIFO as LIFO
 from headrace.tables.description.selectors import PRIORITIZED as PRIORITIZED
 from headrace.tables.description.selectors import UNIFORM as UNIFORM
+from headrace.tables.description.window_rule import CONTINUE as CONTINUE
+from headrace.tables.description.window_rule import DROP as DROP
+from headrace.tables.description.window_rule import LAST as LAST
+from headrace.tables.description.window_rule import PAD as PAD
+from headrace.tables.description.window_rule import SELECTED as SELECTED
+from headrace.tables.description.window_rule import TILE as TILE
+from headrace.tables.description.window_rule import TRUNCATE as TRUNCATE
+from headrace.tables.description.window_rule import WHOLE as WHOLE
 
 # ---- items ---------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Which windows a rule makes of the rows of one lane, by their numbers alone.
+"""Plans the windows that a rule makes of the rows of one lane, by their numbers alone.
 
 It is the closed form of `trajectories.windows`, applied row by row. An episode of T transitions has T + 1 rows when its
 final row is known; rules of length 1 count only the T transitions.
@@ -12,7 +12,7 @@ import cython
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.tables.description.cut import Cut
+from headrace.tables.description.window_rule import WindowRule
 
 if not cython.compiled:
     from headrace.kernels.kinds import Bool, GivenBytes, GivenLongs, Int
@@ -23,20 +23,20 @@ class WindowPlan:
     """Decides the windows of one rule, within episodes or, with CONTINUE, in streams over their ends.
 
     Args:
-        cut: the rule.
+        rule: in numbers.
 
     Attributes:
-        length, stride, end, lookahead: see `Cut`.
+        length, stride, end, lookahead: see `WindowRule`.
         total: number of windows of the last call.
 
     >>> import headrace as hr
-    >>> plan = WindowPlan(hr.ItemRule("t", length=2).cut)
+    >>> plan = WindowPlan(hr.ItemRule("t", length=2).window_rule)
     >>> plan.windows_of(np.arange(4), np.array([False, False, False, True])).tolist()
     [[1, 0, 2], [2, 1, 3], [3, 2, 4]]
     """
 
-    def __init__(self, cut: Cut) -> None:
-        self.length, self.stride, self.end, self.lookahead = cut
+    def __init__(self, rule: WindowRule) -> None:
+        self.length, self.stride, self.end, self.lookahead = rule
         if self.end == CONTINUE and self.length == self.stride == 1:
             self.end = DROP  # Each transition, whatever episode it is in.
         self.total = 0
@@ -51,8 +51,8 @@ class WindowPlan:
             final: bool[n], whether it is the final row of its episode.
 
         Returns:
-            int64[M, 3]: which of the rows completes the window; the number of its first row, and of the one after the
-            last row that it keeps.
+            int64[M, 3]: the index in `numbers` of the row that completes the window; the number of its first row; and
+            the number after that of the last row that it keeps.
         """
         most: Int = 0
         for place in range(numbers.shape[0]):
@@ -74,13 +74,13 @@ class WindowPlan:
         return spans[: self.total]
 
     def stream_start(self, rows: Int) -> Int:
-        """The number of the row with which the next window of a stream of so many rows begins."""
+        """Returns the number of the first row of the next window, in a stream of `rows` rows."""
         return 0 if rows < self.length else ((rows - self.length) // self.stride + 1) * self.stride
 
     # ---- in kernels --------------------------------------------------------------------------------------------------
 
     def most_of_end(self, rows: Int) -> Int:
-        """Upper bound of the number of windows that the last row of an episode of so many rows completes."""
+        """Upper bound of the number of windows that the end of an episode of `rows` rows completes."""
         return min(self.length + self.lookahead, rows) + 2
 
     def completes(self, number: Int, is_final: Bool) -> Bool:
@@ -93,7 +93,7 @@ class WindowPlan:
         return not (is_final and self.length == 1 and self.lookahead == 0)
 
     def begin_end(self, last: Int, is_final: Bool) -> None:
-        """Turns to the windows that remain when an episode is over, which `next_start` then lists.
+        """Finds the windows that remain when an episode is over; `next_start` then lists them.
 
         Args:
             last: number of its last row.
@@ -113,7 +113,7 @@ class WindowPlan:
             self._off_stride = regular
 
     def _last_start(self, regular: Int, rows: Int) -> Int:
-        """No window on the stride begins after this row, in an episode of so many rows; -1 if none begins at all."""
+        """Returns the last row at which a window on the stride may begin; `rows` of the episode count."""
         if self.end == CONTINUE:
             return -1
         if self.end == TILE:

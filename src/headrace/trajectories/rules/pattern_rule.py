@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from headrace.checks import shown
-from headrace.tables.description.rules import ChosenWindows, PriorityFunction, checked_priority
+from headrace.tables.description.rules import PatternWindow, PriorityFunction, checked_priority
 from headrace.trajectories.rules.conditions import Condition
 from headrace.views.view import View
 
@@ -104,10 +104,10 @@ class PatternRule:
         return found
 
     @property
-    def windows(self) -> ChosenWindows:
+    def windows(self) -> PatternWindow:
         """The windows that a writer of rows makes for the rule; a priority function's results come with each call."""
         priority = 1.0 if callable(self.priority) else self.priority
-        return ChosenWindows(self.table, self.newest - self.oldest + 1, -1 - self.newest, priority)
+        return PatternWindow(self.table, self.newest - self.oldest + 1, -1 - self.newest, priority)
 
 
 def _read(where: str, given: Any) -> tuple[str, int | tuple[int, ...]]:

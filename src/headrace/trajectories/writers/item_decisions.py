@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.replay.intake.chosen import Chosen
+from headrace.replay.intake.selection import Selection
 from headrace.tables.description.rules import Rule
 from headrace.trajectories.columns.step_columns import StepColumns
 from headrace.trajectories.rules.pattern_rule import PatternRule
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headrace.replay.interface import WriterLike
     from headrace.spec import Signature
 
-_NOTHING = Chosen({}, {})
+_NOTHING = Selection({}, {})
 
 
 class ItemDecisions:
@@ -85,7 +85,7 @@ class ItemDecisions:
         """
         if self._patterns is not None:
             self._selected = self._patterns.choose(newest, step, storing, ended, finals)
-            writer.choose_windows(self._selected)
+            writer.select_windows(self._selected)
         if self._priorities is not None:
             # The caller's arrays, and those of the current row, change after the call.
             taken = {name: np.array(value) for name, value in step.items()}
@@ -95,7 +95,7 @@ class ItemDecisions:
             }
             writer.give_priorities(self._priorities.of_step(taken, storing, ended, whole, self._selected))
 
-    def stored(self) -> Chosen:
+    def stored(self) -> Selection:
         """Notes that the step is stored; returns the lanes of which patterns made items."""
         if self._priorities is not None:
             self._priorities.took_step()

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.checks import shown
-from headrace.replay.intake.chosen import Chosen
+from headrace.replay.intake.selection import Selection
 from headrace.spec import Signature
-from headrace.tables.description.rules import ChosenWindows, Rule, check_priority
+from headrace.tables.description.rules import PatternWindow, Rule, check_priority
 from headrace.tables.items.layout import CONTINUE
 from headrace.tables.windows.plan import WindowPlan
 
@@ -47,9 +47,9 @@ class ItemPriorities:
         self._functions = functions
         self._rules = {number: rules[number] for number in functions}
         self._plans = {
-            number: WindowPlan(rule.cut)
+            number: WindowPlan(rule.window_rule)
             for number, rule in self._rules.items()
-            if not isinstance(rule, ChosenWindows)
+            if not isinstance(rule, PatternWindow)
         }
         # Rows of each lane's episode or, for windows over the ends of episodes, of its stream.
         self._counts = {number: np.zeros(lanes, np.int64) for number in self._plans}
@@ -65,7 +65,7 @@ class ItemPriorities:
         lanes: NDArray[np.int64],
         ended: NDArray[np.int64],
         finals: Mapping[str, NDArray[Any]],
-        selected: Chosen,
+        selected: Selection,
     ) -> dict[int, NDArray[np.float64]]:
         """The priorities of the items of a step, by rule, in the order in which the writer makes them.
 
@@ -84,7 +84,7 @@ class ItemPriorities:
         self._rows += [(finals, index) for index in range(len(ended))]
         priorities = {}
         for number, rule in self._rules.items():
-            if isinstance(rule, ChosenWindows):
+            if isinstance(rule, PatternWindow):
                 windows = self._selected(selected, number, rule)
             else:
                 windows = self._planned(number)
@@ -125,7 +125,7 @@ class ItemPriorities:
             for at, start, stop in self._plans[number].windows_of(numbers, final).tolist()
         ]
 
-    def _selected(self, selected: Chosen, number: int, rule: ChosenWindows) -> list[tuple[int, int, int]]:
+    def _selected(self, selected: Selection, number: int, rule: PatternWindow) -> list[tuple[int, int, int]]:
         masks = [selected.rows[number][self._lanes], selected.finals[number][self._ended]]
         return [(at, 1 - rule.reach, 1 - rule.skip) for at in np.flatnonzero(np.concatenate(masks)).tolist()]
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import SpecError
-from headrace.replay.intake.chosen import Chosen
+from headrace.replay.intake.selection import Selection
 from headrace.spec import Signature
 from headrace.trajectories.rules.conditions import Moment
 from headrace.trajectories.rules.pattern_rule import PatternRule
@@ -71,7 +71,7 @@ class Patterns:
         storing: NDArray[np.int64],
         ended: NDArray[np.int64],
         finals: Mapping[str, NDArray[Any]],
-    ) -> Chosen:
+    ) -> Selection:
         """Finds the lanes for which the next call makes items.
 
         Args:
@@ -102,7 +102,7 @@ class Patterns:
             of_step[number] = self._scatter(rule, of_rows, storing)
             readable = ended if self._needed[number].issubset(finals) else ended[:0]
             of_ends[number] = self._scatter(rule, of_finals, readable)
-        return Chosen(of_step, of_ends)
+        return Selection(of_step, of_ends)
 
     def _scatter(self, rule: PatternRule, moment: Moment, lanes: NDArray[np.int64]) -> NDArray[np.bool_]:
         chosen = np.zeros(self._lanes, np.bool_)

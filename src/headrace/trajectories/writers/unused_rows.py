@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.ends import EndOfEpisode
-from headrace.replay.intake.chosen import Chosen
-from headrace.tables.description.rules import ChosenWindows, ItemRule, Rule
+from headrace.replay.intake.selection import Selection
+from headrace.tables.description.rules import ItemRule, PatternWindow, Rule
 from headrace.tables.items.layout import CONTINUE
 from headrace.tables.windows.plan import WindowPlan
 
@@ -29,9 +29,9 @@ class UnusedRows:
     """
 
     def __init__(self, rules: Sequence[Rule], lanes: int) -> None:
-        found = [rule for rule in rules if not isinstance(rule, ChosenWindows)]
+        found = [rule for rule in rules if not isinstance(rule, PatternWindow)]
         self._keeps_all = any(map(_keeps_all, found))
-        self._plans = [WindowPlan(rule.cut) for rule in found]
+        self._plans = [WindowPlan(rule.window_rule) for rule in found]
         # Rows of each stream so far, 0 for rules within episodes.
         self._counts = np.zeros((len(found), lanes), np.int64)
         # Rows of earlier episodes that a window of a stream may still hold: whether they are in an item already.
@@ -41,7 +41,7 @@ class UnusedRows:
         # Rules of one row have no item of a final row, and it is not missed.
         self._counts_finals = not all(_is_of_one_row(rule) for rule in rules)
 
-    def note_selected(self, selected: Chosen, newest: NDArray[np.int64]) -> None:
+    def note_selected(self, selected: Selection, newest: NDArray[np.int64]) -> None:
         """Notes the items of patterns; see `SelectedRows.note`."""
         if self._selected is not None:
             self._selected.note(selected, newest)
@@ -105,12 +105,12 @@ class SelectedRows:
     """
 
     def __init__(self, rules: Sequence[Rule], lanes: int) -> None:
-        self._rules = {number: rule for number, rule in enumerate(rules) if isinstance(rule, ChosenWindows)}
+        self._rules = {number: rule for number, rule in enumerate(rules) if isinstance(rule, PatternWindow)}
         self._steps = np.zeros((lanes, 64), np.int32)
         # Number of entries of each lane that may be other than 0.
         self._used = np.zeros(lanes, np.int64)
 
-    def note(self, selected: Chosen, newest: NDArray[np.int64]) -> None:
+    def note(self, selected: Selection, newest: NDArray[np.int64]) -> None:
         """Notes windows that became items.
 
         Args:
@@ -123,7 +123,7 @@ class SelectedRows:
                 if len(lanes):
                     self._add(lanes, last[lanes] + 1, self._rules[number])
 
-    def _add(self, lanes: NDArray[np.int64], rows: NDArray[np.int64], rule: ChosenWindows) -> None:
+    def _add(self, lanes: NDArray[np.int64], rows: NDArray[np.int64], rule: PatternWindow) -> None:
         stops = rows - rule.skip
         width = self._steps.shape[1]
         if stops.max() >= width:

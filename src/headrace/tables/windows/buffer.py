@@ -8,7 +8,7 @@ import cython
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.tables.description.cut import Cut
+from headrace.tables.description.window_rule import WindowRule
 from headrace.tables.windows.plan import WindowPlan
 
 if not cython.compiled:
@@ -17,11 +17,11 @@ if not cython.compiled:
     from headrace.store.pages.pinning import Pins
     from headrace.store.window import step_after
     from headrace.tables.items.layout import (
-        CHOSEN,
         CONTINUE,
         INVENTED,
         LOOKAHEAD,
         REAL,
+        SELECTED,
         STREAM,
         TRUNCATE,
         WHOLE,
@@ -41,14 +41,14 @@ class Windows(NamedTuple):
     shapes: NDArray[np.uint32]
 
 
-class Cutter(WindowPlan):
-    """Cuts windows by one rule and writes them down; the pages under their rows are pinned.
+class WindowBuffer(WindowPlan):
+    """Finds the windows of one rule in committed rows, writes them down, and pins the pages under their rows.
 
-    Kernels begin with `begin`, then call `cut_block`, `cut_final` and `cut_end`.
+    Kernels begin with `begin`, then call `find_in_block` and `find_at_end`.
 
     Args:
         pins: of the store.
-        cut: the rule.
+        rule: in numbers.
         priorities: float64[1], of the items.
         lanes: of the block whose windows go on over the ends of episodes; other rules need no memory of them.
 
@@ -61,14 +61,14 @@ class Cutter(WindowPlan):
         shapes: uint32[3 * capacity], see `Windows`.
     """
 
-    def __init__(self, pins: Pins, cut: Cut, priorities: NDArray[np.float64], lanes: int = 0) -> None:
-        WindowPlan.__init__(self, cut)
+    def __init__(self, pins: Pins, rule: WindowRule, priorities: NDArray[np.float64], lanes: int = 0) -> None:
+        WindowPlan.__init__(self, rule)
         self.pins = pins
         self.window = pins.window
         self.is_every_row = (
             self.length == self.stride == 1
             and self.lookahead == 0
-            and self.end not in (CONTINUE, WHOLE, CHOSEN)
+            and self.end not in (CONTINUE, WHOLE, SELECTED)
         )
         self.priorities = priorities
         self.priority = priorities
@@ -79,14 +79,14 @@ class Cutter(WindowPlan):
         self.stream_rows = np.zeros((length, lanes), np.int64)
         self.stream_counts = np.zeros(lanes, np.int64)
         self.stream_waits = np.zeros(lanes, np.uint8)
-        self._make_room(0)
+        self._reserve(0)
 
     def begin(self, rows: Int, ends: Int) -> None:
-        """Forget the windows of the last call, and make room for all that `rows` rows with `ends` episode ends give."""
+        """Forgets the last windows; reserves memory for those in `rows` rows with `ends` ends of episodes."""
         self.total = 0
         most = self.most(rows, ends)
         if most > self.rows.shape[0]:
-            self._make_room(2 * most)
+            self._reserve(2 * most)
 
     def most(self, rows: Int, ends: Int) -> Int:
         """Upper bound of the number of windows in `rows` rows with `ends` episode ends."""
@@ -97,7 +97,7 @@ class Cutter(WindowPlan):
         # Windows begin at rows that are stored, each at another.
         return 2 * rows + ends * self.most_of_end(self.window.steps.shape[0])
 
-    def _make_room(self, capacity: Int) -> None:
+    def _reserve(self, capacity: Int) -> None:
         rows, shapes = np.empty(capacity, np.int64), np.empty(WINDOW_WORDS * capacity, np.uint32)
         # No call from here on, after which Ctrl-C could come (test_interrupts.py).
         self.rows, self.shapes = rows, shapes
@@ -111,8 +111,8 @@ class Cutter(WindowPlan):
         shapes = self._shapes[: WINDOW_WORDS * count].reshape(count, WINDOW_WORDS)
         return Windows(self._rows[:count].copy(), shapes.copy())
 
-    def cut_steps(self, page: Int, steps: Int) -> Windows:
-        """The windows that the last `steps` committed vector steps of a page complete."""
+    def find_in_steps(self, page: Int, steps: Int) -> Windows:
+        """Returns the windows that the last `steps` committed vector steps of a page complete."""
         rows: Int = steps * self.window.pages[page, LANES]
         stop = page * self.window.page_rows + self.window.pages[page, USED] * self.window.pages[page, LANES]
         ends: Int = 0
@@ -120,29 +120,29 @@ class Cutter(WindowPlan):
             ends += cython.cast(Int, self.window.word(row) & (FINAL | LINKED) != 0)
         self.begin(rows, ends)
         with cython.nogil:
-            self.cut_block(page, steps)
+            self.find_in_block(page, steps)
         return self.windows()
 
-    def cut_finals(self, rows: GivenLongs) -> Windows:
-        """The windows that the ends of episodes complete, after the rows themselves were cut.
+    def find_at_ends(self, rows: GivenLongs) -> Windows:
+        """Returns the windows that the ends of episodes complete, after those in their rows were found.
 
         Args:
             rows: int64[m], the last rows in the lanes; those that are LINKED have a final row.
         """
         self.begin(rows.shape[0], rows.shape[0])
         for index in range(rows.shape[0]):
-            self.cut_final(rows[index])
+            self.find_at_end(rows[index])
         return self.windows()
 
     # ---- in kernels --------------------------------------------------------------------------------------------------
 
-    def cut_block(self, page: Int, steps: Int) -> None:
-        """The windows that the last `steps` committed vector steps of a page complete."""
+    def find_in_block(self, page: Int, steps: Int) -> None:
+        """Finds the windows that the last `steps` committed vector steps of a page complete."""
         lanes: Int = self.window.pages[page, LANES]
         used: Int = self.window.pages[page, USED]
         first = page * self.window.page_rows
         if self.is_every_row:
-            self._cut_transitions(page, first + (used - steps) * lanes, steps * lanes)
+            self._find_transitions(page, first + (used - steps) * lanes, steps * lanes)
             return
         for step in range(used - steps, used):
             linked: Int = 0
@@ -155,17 +155,17 @@ class Cutter(WindowPlan):
                 if self.end == CONTINUE:
                     self._extend(lane, row, word)
                 else:
-                    self._cut_row(row, word, page, step, lanes)
+                    self._find_at_row(row, word, page, step, lanes)
                 if word & FINAL:
-                    self.cut_end(row)
+                    self._find_remaining(row)
                 linked |= word & LINKED
             if linked:
-                self._cut_linked(first + step * lanes, lanes)
+                self._find_at_linked(first + step * lanes, lanes)
 
-    def cut_step(self, page: Int, first: Int) -> None:
-        """The windows that the last step of a page completes, a transition of every lane from row `first` on."""
+    def find_in_step(self, page: Int, first: Int) -> None:
+        """Finds the windows that the last step of a page completes, a transition of every lane from row `first` on."""
         if not self.is_every_row:
-            self.cut_block(page, 1)
+            self.find_in_block(page, 1)
             return
         lanes: Int = self.window.pages[page, LANES]
         for lane in range(lanes):
@@ -174,8 +174,8 @@ class Cutter(WindowPlan):
         self._write_shape(0, 1, 0)
         self.total = lanes
 
-    def _cut_transitions(self, page: Int, first: Int, count: Int) -> None:
-        """Each of these rows that holds a transition."""
+    def _find_transitions(self, page: Int, first: Int, count: Int) -> None:
+        """Finds a window in each of these rows that holds a transition."""
         total: Int = 0
         for row in range(first, first + count):
             self.rows[total] = row
@@ -186,14 +186,14 @@ class Cutter(WindowPlan):
             self._write_shape(0, 1, 0)
         self.total = total
 
-    def _cut_linked(self, first: Int, lanes: Int) -> None:
-        """The windows that the final rows complete which stand beside the lanes of one step."""
+    def _find_at_linked(self, first: Int, lanes: Int) -> None:
+        """Finds the windows that the final rows beside the lanes of one step complete."""
         for row in range(first, first + lanes):
             if self.window.word(row) & LINKED:
-                self.cut_final(row)
+                self.find_at_end(row)
 
-    def cut_final(self, row: Int) -> None:
-        """The windows that the end of one episode completes, whose last row in its lane is `row`; see `cut_finals`."""
+    def find_at_end(self, row: Int) -> None:
+        """Finds the windows that the end of one episode completes; see `find_at_ends`."""
         if self.is_every_row:
             return
         word = self.window.word(row)
@@ -203,15 +203,15 @@ class Cutter(WindowPlan):
                 lane = (row - page * self.window.page_rows) % self.window.pages[page, LANES]
                 self._extend(lane, self.window.link(row), FINAL)
             else:
-                self._cut_row(self.window.link(row), _word_after(word), 0, 0, 1)
-        self.cut_end(row)
+                self._find_at_row(self.window.link(row), _word_after(word), 0, 0, 1)
+        self._find_remaining(row)
 
     # ---- windows over the ends of episodes ---------------------------------------------------------------------------
     # The step index of a row starts anew with each episode and tells nothing about a stream. So the rows of each lane
     # are counted, and the newest are remembered.
 
     def _extend(self, lane: Int, row: Int, word: Int) -> None:
-        """The stream of a lane goes on with this row: the window that it completes."""
+        """Adds a row to the stream of a lane, and finds the window that it completes."""
         self.stream_waits[lane] = 0
         if self.length == 1 and word & FINAL:
             return  # No transition starts at a final row (trajectories W6).
@@ -224,7 +224,7 @@ class Cutter(WindowPlan):
             self._write(first, self.length, 0)
 
     def _wait(self, lane: Int) -> None:
-        """The lane holds nothing in this step. After the second in turn its rows may be out of reach."""
+        """Notes a lane that holds nothing in this step: after the second such step its rows may be out of reach."""
         if self.end == CONTINUE:
             if self.stream_waits[lane]:
                 self.stream_counts[lane] = 0
@@ -244,8 +244,8 @@ class Cutter(WindowPlan):
 
     # ---- windows in one episode --------------------------------------------------------------------------------------
 
-    def _cut_row(self, row: Int, word: Int, page: Int, before: Int, lanes: Int) -> None:
-        """The regular window that this row completes, its lookahead included.
+    def _find_at_row(self, row: Int, word: Int, page: Int, before: Int, lanes: Int) -> None:
+        """Finds the regular window that this row completes, its lookahead included.
 
         Args:
             page, before, lanes: the page of `lanes` that it stands in, after so many rows of its lane; `before` is 0
@@ -262,8 +262,8 @@ class Cutter(WindowPlan):
             return
         self._emit(row, step, step - back)
 
-    def cut_end(self, row: Int) -> None:
-        """The windows that remain when the episode of `row`, its last row in the lane, is over.
+    def _find_remaining(self, row: Int) -> None:
+        """Finds the windows that remain when the episode of `row`, its last row in the lane, is over.
 
         The row's own flags tell whether there is a final row: it is FINAL itself, or LINKED to one.
         """
@@ -301,15 +301,15 @@ class Cutter(WindowPlan):
 
 
 def _word_after(word: Int) -> Int:
-    """The word of the final row that follows the row of this word."""
+    """Returns the word of the final row that follows the row of this word."""
     return FINAL | step_after(word & STEP_MASK, 1)
 
 
-# ---- windows that are not cut ----------------------------------------------------------------------------------------
+# ---- windows that a pattern selects ----------------------------------------------------------------------------------
 
 
 def pin_before(pins: Pins, newest: GivenLongs, back: Int, count: Int, starts: Longs) -> None:
-    """Pin the pages under `count` rows that begin `back` rows before each of `newest`, in its episode.
+    """Pins the pages under `count` rows that begin `back` rows before each of `newest`, in its episode.
 
     Args:
         newest: int64[m].

@@ -16,9 +16,9 @@ from headrace.store.block import LaneBlock
 from headrace.store.layout import STEP_MASK
 from headrace.store.memory.arena import Arena
 from headrace.store.store import Store
-from headrace.tables.description.cut import Cut
+from headrace.tables.description.window_rule import WindowRule
 from headrace.tables.items.layout import DROP
-from headrace.tables.windows.cutting import Cutter, Windows
+from headrace.tables.windows.buffer import WindowBuffer, Windows
 from headrace.trajectories.windows import windows
 
 SIGNATURE = Signature({"number": ArraySpec((), np.int64), "observation": ArraySpec((), np.int64)})
@@ -185,8 +185,8 @@ def test_marked_steps_make_the_windows_of_the_closed_form(
 # ---- the kernels by themselves: many steps in one call ---------------------------------------------------------------
 
 
-def cutter_of(store: Store, rule: hr.ItemRule) -> Cutter:
-    return Cutter(store.pins, rule.cut, rule.priorities)
+def buffer_of(store: Store, rule: hr.ItemRule) -> WindowBuffer:
+    return WindowBuffer(store.pins, rule.window_rule, rule.priorities)
 
 
 def each_with_its_shape(found: Windows) -> Windows:
@@ -226,11 +226,11 @@ def test_cut_block_takes_many_steps_at_once(
     turn, number, waiting = lanes, 0, 0
     made: list[list[tuple[list[int], int]]] = [[] for _ in range(lanes)]
     lane_of: dict[int, int] = {}
-    cutter, all_found = cutter_of(store, rule), []
+    buffer, all_found = buffer_of(store, rule), []
 
     def cut_waiting() -> None:
         nonlocal waiting
-        found = cutter.cut_steps(block.last // page_rows, waiting)
+        found = buffer.find_in_steps(block.last // page_rows, waiting)
         for window in numbers_of(store, found):
             made[lane_of[window[0][0]]].append(window)
         all_found.append(found)
@@ -316,7 +316,7 @@ def test_cut_finals_completes_what_the_ends_leave(
         if not with_finals:
             for lane in every:
                 block.end_without_final(int(lane))
-        found = numbers_of(store, cutter_of(store, rule).cut_finals(rows))
+        found = numbers_of(store, buffer_of(store, rule).find_at_ends(rows))
         assert found == [window for run in runs for window in run.due(rule, over=True)]
 
 
@@ -389,11 +389,11 @@ def test_windows_go_on_where_the_step_index_wraps(kernel: str):
     first, _ = block.make_room_for_finals()
     store.columns["number"][first : first + 2] = 20 + np.arange(2)
     block.commit_finals(np.arange(2), first)
-    cutter = Cutter(store.pins, Cut(3, 1, DROP, 0), np.ones(1))
+    buffer = WindowBuffer(store.pins, WindowRule(3, 1, DROP, 0), np.ones(1))
     if kernel == "block":
-        found = cutter.cut_steps(block.last // 16, 1)
+        found = buffer.find_in_steps(block.last // 16, 1)
     else:
-        found = cutter.cut_finals(block.last + np.arange(2))
+        found = buffer.find_at_ends(block.last + np.arange(2))
     assert numbers_of(store, found) == [([0, 10, 20], 0), ([1, 11, 21], 0)]
 
 
@@ -404,8 +404,8 @@ def test_windows_far_longer_than_the_store_take_no_more_room_than_its_rows(end):
     rule = hr.ItemRule("t", 2**30 - 1, end=end, lookahead=2**30 - 1)
     with hr.Replay(SIGNATURE, [table], capacity=640) as replay, replay.writer(items=[rule]) as writer:
         rows = len(core_of(replay).store.arrays.steps)
-        cutter = Cutter(core_of(replay).store.pins, rule.cut, rule.priorities)
-        assert cutter.most(1, 1) == rows + 4
+        buffer = WindowBuffer(core_of(replay).store.pins, rule.window_rule, rule.priorities)
+        assert buffer.most(1, 1) == rows + 4
         for _ in range(3):
             for number in range(50):
                 writer.append({"number": number, "observation": number})

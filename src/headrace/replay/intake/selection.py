@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class Chosen(NamedTuple):
+class Selection(NamedTuple):
     """The lanes that a call makes items of, by the rule's number.
 
     Attributes:
