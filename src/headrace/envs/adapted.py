@@ -1,29 +1,12 @@
-"""An environment with facts that its user states."""
+"""The autoreset mode of an environment, stated by its user."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from headrace.envs.protocol import Autoreset
-
-
-@dataclass(frozen=True, slots=True)
-class AdaptedEnv:
-    """The result of `adapt`: usable wherever an environment is.
-
-    Attributes:
-        env: the environment.
-        autoreset: mode of reset at the end of an episode; None if the environment declares it.
-    """
-
-    env: Any
-    autoreset: Autoreset | None
-
-    def close(self) -> None:
-        """Closes the environment."""
-        self.env.close()
+from headrace.envs.autoreset import Autoreset, mode_of
+from headrace.envs.recognition import AdaptedEnv, is_environment, is_vector_environment
 
 
 def adapt(env: Any, *, autoreset: str | Enum | None = None) -> AdaptedEnv:
@@ -46,14 +29,10 @@ def adapt(env: Any, *, autoreset: str | Enum | None = None) -> AdaptedEnv:
     >>> adapt(env, autoreset="next_step").autoreset
     <Autoreset.NEXT_STEP: 'next_step'>
     """
-    from headrace.envs.make import is_environment, is_vector_environment
-
     mode = None if autoreset is None else Autoreset.parse(autoreset)
     if isinstance(env, AdaptedEnv) or not is_environment(env):
         raise TypeError(f"env: expected a gymnasium Env or VectorEnv, got {type(env).__name__}")
     if is_vector_environment(env):
-        from headrace.envs.gymnasium_vector import mode_of
-
         return AdaptedEnv(env, mode_of(env, mode))
     if mode is not None:
         raise ValueError(

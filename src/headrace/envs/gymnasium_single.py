@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.checks import shown
+from headrace.envs.autoreset import Autoreset
 from headrace.envs.columns import AT_RESET, EnvironmentColumns
 from headrace.envs.old_gym import reset_values, step_values
-from headrace.envs.protocol import NO_ENVS, Autoreset, Columns, Indices, StepResult
+from headrace.envs.protocol import NO_ENVS, Columns, Indices, StepResult
 from headrace.errors import SpecError
 from headrace.spec import ArraySpec, Signature, check_array
 
@@ -25,26 +26,26 @@ class SingleEnvStepper:
     """A `VectorStepper` over single environments.
 
     Args:
-        envs: the environments, all with the same spaces.
-        info_columns: entries of `info` to keep as columns.
+            envs: the environments, all with the same spaces.
+            info_columns: entries of `info` to keep as columns.
 
     Attributes:
         failed: the environment whose `step` raised last.
         result: of the last step; after an error, of the environments that were stepped before.
 
     Raises:
-        ValueError: no environment, or the same environment twice.
-        SpecError: the spaces differ; the message has the index of the first that differs.
+            ValueError: no environment, or the same environment twice.
+            SpecError: the spaces differ; the message has the index of the first that differs.
 
-    >>> import gymnasium
-    >>> from headrace.envs.columns import new_columns
-    >>> stepper = SingleEnvStepper([gymnasium.make("CartPole-v1") for _ in range(2)])
-    >>> rows = new_columns(stepper.observation_signature, 2)
-    >>> stepper.reset(rows, seeds=[1, 2])
-    >>> step = stepper.step({"action": np.array([0, 1])}, rows)
-    >>> step.reward, step.ended
-    (array([1., 1.], dtype=float32), array([], dtype=int64))
-    >>> stepper.close()
+        >>> import gymnasium
+        >>> from headrace.envs.columns import new_columns
+        >>> stepper = SingleEnvStepper([gymnasium.make("CartPole-v1") for _ in range(2)])
+        >>> rows = new_columns(stepper.observation_signature, 2)
+        >>> stepper.reset(rows, seeds=[1, 2])
+        >>> step = stepper.step({"action": np.array([0, 1])}, rows)
+        >>> step.reward, step.ended
+        (array([1., 1.], dtype=float32), array([], dtype=int64))
+        >>> stepper.close()
     """
 
     # Rules: collectors CE2, CE3, CE5
@@ -94,13 +95,7 @@ class SingleEnvStepper:
             if i in self._never_reset:
                 self._check_reset(i, returned)
             observation, info = returned
-            for name, keys in self._columns.leaf_keys:
-                leaf = observation
-                for key in keys:
-                    leaf = leaf[key]
-                if getattr(leaf, "size", 1) != self._columns.sizes[name]:
-                    leaf = self._checked_leaf(i, name, leaf)
-                out[name][i] = leaf
+            self._write_leaves(i, observation, out)
             if self._columns.info:
                 self._write_info(i, info, out, AT_RESET)
             self._began_at[i] = self._calls
@@ -108,51 +103,40 @@ class SingleEnvStepper:
     def step(self, actions: Columns, out: Columns, active: Indices | None = None) -> StepResult:
         """Steps the environments one after the other; see `VectorStepper.step`."""
         result = self._result
-        reward, terminated, truncated = result.reward, result.terminated, result.truncated
-        terminated.fill(False)
-        truncated.fill(False)
+        result.terminated.fill(False)
+        result.truncated.fill(False)
         envs: Iterable[int] = range(self.num_envs)
         if active is not None:
-            reward.fill(0)
+            result.reward.fill(0)
             envs = active.tolist()
-        steps, unchecked, info_columns = self._steps, self._never_stepped, self._columns.info
-        sizes = self._columns.sizes
+        ended = self._step_each(envs, self._split(actions, active), out)
+        self._calls += 1
+        result.ended = np.array(ended, np.intp) if ended else NO_ENVS
+        result.last_observation = out
+        return result
+
+    def _step_each(self, envs: Iterable[int], actions: Iterable[Any], out: Columns) -> list[int]:
+        """Steps these environments and writes what they return; returns those whose episodes ended."""
+        result, steps, unchecked = self._result, self._steps, self._never_stepped
+        reward, info_columns = result.reward, self._columns.info
         # An observation without a tree, as most are, is written without a loop over its leaves.
-        is_bare = self._columns.observation_is_bare
-        bare, bare_size = (out["observation"], sizes["observation"]) if is_bare else (None, 0)
-        targets = (
-            []
-            if is_bare
-            else [
-                (out[name], first, rest, sizes[name], name)
-                for name, (first, *rest) in self._columns.leaf_keys
-            ]
-        )
-        ended = []
+        bare = out["observation"] if self._columns.observation_is_bare else None
+        bare_size = self._columns.sizes.get("observation", 0)
+        ended: list[int] = []
         i, action = 0, None
         try:
-            for i, action in zip(envs, self._split(actions, active), strict=True):
+            for i, action in zip(envs, actions, strict=True):
                 returned = steps[i](action)
                 if unchecked:
                     self._check_step(i, returned)
-                observation, step_reward, is_terminated, is_truncated, info = returned
-                # NumPy would broadcast what has fewer numbers. Plain numbers have no size; lists are rare.
-                if bare is not None:
-                    if getattr(observation, "size", 1) != bare_size:
-                        observation = self._checked_leaf(i, "observation", observation)
+                observation, reward[i], is_terminated, is_truncated, info = returned
+                # NumPy would broadcast an array of fewer numbers. Plain numbers have no size; lists are rare.
+                if bare is not None and getattr(observation, "size", 1) == bare_size:
                     bare[i] = observation
                 else:
-                    for column, first, rest, size, name in targets:
-                        leaf = observation[first]
-                        if rest:
-                            for key in rest:
-                                leaf = leaf[key]
-                        if getattr(leaf, "size", 1) != size:
-                            leaf = self._checked_leaf(i, name, leaf)
-                        column[i] = leaf
-                reward[i] = step_reward
+                    self._write_leaves(i, observation, out)
                 if is_terminated or is_truncated:
-                    terminated[i], truncated[i] = is_terminated, is_truncated
+                    result.terminated[i], result.truncated[i] = is_terminated, is_truncated
                     ended.append(i)
                 if info_columns:
                     self._write_info(i, info, out, self._calls - self._began_at[i])
@@ -162,10 +146,16 @@ class SingleEnvStepper:
             self.failed = i
             result.ended = np.array(ended, np.intp)
             raise
-        self._calls += 1
-        result.ended = np.array(ended, np.intp) if ended else NO_ENVS
-        result.last_observation = out
-        return result
+        return ended
+
+    def _write_leaves(self, i: int, observation: Any, out: Columns) -> None:
+        for name, keys in self._columns.leaf_keys:
+            leaf = observation
+            for key in keys:
+                leaf = leaf[key]
+            if getattr(leaf, "size", 1) != self._columns.sizes[name]:
+                leaf = self._checked_leaf(i, name, leaf)
+            out[name][i] = leaf
 
     def get_attr(self, name: str) -> Any:
         """Returns the attribute of the first environment, through its wrappers."""

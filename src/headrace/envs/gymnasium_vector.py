@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
-from numpy.typing import NDArray
 
 from headrace.checks import shown
+from headrace.envs.autoreset import Autoreset, mode_of
 from headrace.envs.columns import AT_RESET, EnvironmentColumns, new_columns
 from headrace.envs.old_gym import reset_values, step_values
-from headrace.envs.protocol import NO_ENVS, Autoreset, Columns, Indices, StepResult
+from headrace.envs.protocol import NO_ENVS, Columns, Indices, StepResult
+from headrace.envs.vector_info import VectorInfo
 from headrace.errors import SpecError
-from headrace.spec import ArraySpec, Signature, check_array
+from headrace.spec import ArraySpec, Signature
 
 
 class VectorEnvStepper:
@@ -61,6 +62,7 @@ class VectorEnvStepper:
         self.action_space = env.single_action_space
         self._env = env
         self._columns = EnvironmentColumns(self.observation_space, self.action_space, info_columns)
+        self._info = VectorInfo(self._columns, self.num_envs)
         self._shapes = {
             name: (self.num_envs, *spec.shape) for name, spec in self._columns.observed.columns.items()
         }
@@ -195,7 +197,7 @@ class VectorEnvStepper:
                 raise SpecError(f"environments 0 to {self.num_envs - 1}: {error}") from error
         arrays = self._columns.observation.flatten({"observation": observation})
         for name in self._columns.info:
-            arrays[name] = self._info_column(name, info, envs, step)
+            arrays[name] = self._info.column(name, info, envs, step)
         for name, array in arrays.items():
             if array.shape != self._shapes[name]:  # NumPy would broadcast it.
                 raise SpecError(
@@ -207,32 +209,6 @@ class VectorEnvStepper:
             else:
                 out[name][envs] = array[envs]
 
-    def _info_column(
-        self, name: str, info: Mapping[str, Any], envs: Indices | None, step: int
-    ) -> NDArray[Any]:
-        wanted = slice(None) if envs is None else envs
-        present = self._present(name, info)
-        if not present[wanted].all():
-            lacking = np.arange(self.num_envs)[wanted][~present[wanted]]
-            raise SpecError(
-                f"environments {lacking.tolist()}: {self._columns.missing_info(name, info, step)}"
-            )
-        return check_array(info[name], self._columns.info[name], name, (self.num_envs,))
-
-    def _present(self, name: str, info: Mapping[str, Any]) -> NDArray[np.bool_]:
-        """bool[n], which environments have this entry: gymnasium says so in `_name`; the others hold zeros or None."""
-        if f"_{name}" not in info:
-            return np.full(self.num_envs, name in info)
-        present = np.asarray(info[f"_{name}"], np.bool_)
-        self._check_one_each(f"_{name}", present)
-        return present & (name in info)
-
-    def _check_one_each(self, name: str, entry: NDArray[Any]) -> None:
-        if entry.shape != (self.num_envs,):
-            raise SpecError(
-                f"info: {name}: expected one entry for each of {self.num_envs} environments, got shape {entry.shape}"
-            )
-
     def _report_ends(self, info: Mapping[str, Any], out: Columns) -> None:
         result = self._result
         result.last_observation = out
@@ -242,47 +218,8 @@ class VectorEnvStepper:
         result.ended = np.flatnonzero(result.terminated | result.truncated)
         if self._is_same_step:
             self._ended.fill(False)
-            self._read_final(info, result.ended)
+            self._info.read_final(info, result.ended, self._final, self._calls - 1)
             result.last_observation = self._final
-
-    def _read_final(self, info: Mapping[str, Any], ended: Indices) -> None:
-        """Takes the last observations from `final_obs`: an object array of one per environment, or a batched tree."""
-        final: Any = info.get("final_obs")
-        given = self._present("final_obs", info)
-        missing = ended[~given[ended]].tolist()
-        one_per_env = isinstance(final, np.ndarray) and final.dtype == object
-        if one_per_env:
-            self._check_one_each("final_obs", final)
-            missing = [i for i in ended.tolist() if not given[i] or final[i] is None]
-        if missing:
-            raise SpecError(
-                f"environments {missing}: final_obs: expected the last observation of the episode that ended, as "
-                f"SAME_STEP environments give it in info, got none; say what the environment does with "
-                f"hr.envs.adapt(env, autoreset=...)"
-            )
-        signature = self._columns.observation
-        if one_per_env:
-            for i in ended.tolist():
-                one = {"observation": final[i]}
-                for name, array in self._checked(signature, one, (), f"environment {i}").items():
-                    self._final[name][i] = array
-        else:
-            whole = {"observation": final}
-            where = f"environments {ended.tolist()}"
-            for name, array in self._checked(signature, whole, (self.num_envs,), where).items():
-                self._final[name][ended] = array[ended]
-        for name in self._columns.info:
-            given = info.get("final_info", {})
-            self._final[name][ended] = self._info_column(name, given, ended, self._calls - 1)[ended]
-
-    @staticmethod
-    def _checked(
-        signature: Signature, tree: Any, leading: tuple[int, ...], where: str
-    ) -> dict[str, NDArray[Any]]:
-        try:
-            return signature.validate(tree, leading)
-        except SpecError as error:
-            raise SpecError(f"{where}: final_obs: {error}") from error
 
     def _clear(self, envs: Indices) -> None:
         if envs.size:
@@ -295,36 +232,6 @@ class VectorEnvStepper:
             self._columns.check_outcome(reward, terminated, truncated, (self.num_envs,))
         except SpecError as error:
             raise SpecError(f"environments 0 to {self.num_envs - 1}: {error}") from error
-
-
-def mode_of(env: Any, said: Autoreset | None) -> Autoreset:
-    """Returns the autoreset mode that the environment declares, or that the user named.
-
-    Raises:
-        ValueError: neither, or both and they differ; a declaration that is not a mode.
-    """
-    declared = (env.metadata or {}).get("autoreset_mode")
-    if declared is None and said is None:
-        raise ValueError(
-            f"{env}: expected metadata['autoreset_mode'] to say what the environment does when an episode ends, got "
-            f"none; say it with hr.envs.adapt(env, autoreset='next_step' | 'same_step' | 'disabled')"
-        )
-    if declared is None:
-        assert said is not None
-        return said
-    try:
-        mode = Autoreset.parse(declared)
-    except ValueError as error:
-        raise ValueError(
-            f"{env}: metadata['autoreset_mode']: expected a gymnasium AutoresetMode, got {declared!r}; correct what "
-            "the environment declares"
-        ) from error
-    if said is not None and said is not mode:
-        raise ValueError(
-            f"autoreset: expected {mode.value!r}, which the environment declares in metadata['autoreset_mode'], got "
-            f"{said.value!r}; where the declaration is wrong, change it there"
-        )
-    return mode
 
 
 def _seed_argument(seeds: Sequence[int] | None) -> Any:

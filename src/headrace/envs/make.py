@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from headrace.envs.adapted import AdaptedEnv
 from headrace.envs.protocol import VectorStepper
+from headrace.envs.recognition import AdaptedEnv, is_environment, is_vector_environment
 from headrace.spec import ArraySpec
 
 EnvFactory = Callable[[], Any]
@@ -122,23 +122,6 @@ def worker_factories(
 def check_num_envs(num_envs: int) -> None:
     """Raises ValueError if `num_envs` is not a positive int."""
     _check_positive("num_envs", num_envs)
-
-
-def is_environment(value: Any) -> bool:
-    """Whether this is a ready environment, and not a callable that makes one."""
-    return isinstance(value, AdaptedEnv) or _is_a(value, "gymnasium", "Env") or is_vector_environment(value)
-
-
-def is_vector_environment(value: Any) -> bool:
-    """Whether this is a ready vector environment."""
-    if isinstance(value, AdaptedEnv):
-        return is_vector_environment(value.env)
-    return _is_a(value, "gymnasium.vector", "VectorEnv")
-
-
-def _is_a(value: Any, module: str, name: str) -> bool:
-    # Where the library is not loaded there is no object of its classes.
-    return module in sys.modules and isinstance(value, getattr(sys.modules[module], name))
 
 
 def _stepper(

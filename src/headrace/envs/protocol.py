@@ -21,12 +21,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum, StrEnum
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.envs.autoreset import Autoreset
 from headrace.spec import Signature
 
 Columns = Mapping[str, NDArray[Any]]
@@ -34,34 +34,6 @@ Indices = NDArray[np.intp]
 
 NO_ENVS: Indices = np.empty(0, np.intp)
 NO_ENVS.setflags(write=False)
-
-
-class Autoreset(StrEnum):
-    """Behaviour of a vector environment when an episode ends.
-
-    >>> Autoreset.parse("next_step")
-    <Autoreset.NEXT_STEP: 'next_step'>
-    """
-
-    DISABLED = "disabled"
-    SAME_STEP = "same_step"
-    NEXT_STEP = "next_step"
-
-    @classmethod
-    def parse(cls, mode: str | Enum) -> Autoreset:
-        """Returns the mode for its name, or for a member of gymnasium's `AutoresetMode` or its value ("NextStep").
-
-        Raises:
-            ValueError: not an autoreset mode.
-        """
-        name = mode.value if isinstance(mode, Enum) else mode
-        for member in cls:
-            if isinstance(name, str) and name.replace("_", "").lower() == member.value.replace("_", ""):
-                return member
-        raise ValueError(
-            f'autoreset: expected "disabled", "same_step", "next_step" or a gymnasium AutoresetMode, got {mode!r}; '
-            'vector environments of gymnasium declare theirs in envs.metadata["autoreset_mode"]'
-        )
 
 
 @dataclass(slots=True, eq=False)

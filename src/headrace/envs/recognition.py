@@ -1,0 +1,43 @@
+"""Recognizes environments without loading the library that they come from."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.envs.autoreset import Autoreset
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptedEnv:
+    """The result of `adapt`: usable wherever an environment is.
+
+    Attributes:
+        env: the environment.
+        autoreset: mode of reset at the end of an episode; None if the environment declares it.
+    """
+
+    env: Any
+    autoreset: Autoreset | None
+
+    def close(self) -> None:
+        """Closes the environment."""
+        self.env.close()
+
+
+def is_environment(value: Any) -> bool:
+    """Whether this is a ready environment, and not a callable that makes one."""
+    return isinstance(value, AdaptedEnv) or _is_a(value, "gymnasium", "Env") or is_vector_environment(value)
+
+
+def is_vector_environment(value: Any) -> bool:
+    """Whether this is a ready vector environment."""
+    if isinstance(value, AdaptedEnv):
+        return is_vector_environment(value.env)
+    return _is_a(value, "gymnasium.vector", "VectorEnv")
+
+
+def _is_a(value: Any, module: str, name: str) -> bool:
+    # Where the library is not loaded there is no object of its classes.
+    return module in sys.modules and isinstance(value, getattr(sys.modules[module], name))
