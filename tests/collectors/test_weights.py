@@ -247,7 +247,7 @@ def test_lag():
         # Two rollouts are begun at most before the first is handed out, the third then; none saw the fifth set.
         handle = collector._worker
         with handle.status.changed:
-            assert handle.status.changed.wait_for(lambda: len(handle._rollouts) == 2, 20)
+            assert handle.status.changed.wait_for(lambda: len(handle.rollouts) == 2, 20)
         for number in range(5):
             collector.update_policy_weights_({"number": np.array(float(number))})
         collector.next(timeout=20)

@@ -131,7 +131,7 @@ class AsyncCollector(CollectorBase):
                     "next: expected a collector that was not started; start() fills the replay by itself"
                 )
             worker.begin(running=False)
-        return worker.next_batch(timeout)
+        return worker.rollouts.next(timeout)
 
     # ---- free running ----------------------------------------------------------------------------------------------
 

@@ -5,8 +5,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from headrace.collectors.loop.task import Task
@@ -15,27 +15,16 @@ from headrace.envs.columns import check_info_columns
 from headrace.envs.make import check_num_envs
 from headrace.policies import check_policy
 from headrace.replay.interface import TO_WRITE, check_replay
-from headrace.spec import ArraySpec
 from headrace.tables.description.rules import ItemRule, checked_rules
 
 
 @dataclass(frozen=True, kw_only=True)
-class CollectorOptions:
+class CollectorOptions(Task):
     """The arguments that every collector takes; see `Collector` for the meaning of each."""
 
-    create_env_fn: Any
-    policy: Any
-    policy_factory: Callable[[], Any] | None
-    frames_per_batch: int
     total_frames: int
-    create_env_kwargs: Mapping[str, Any] | None
-    max_frames_per_traj: int | None
-    init_random_frames: int | None
     replay_buffer: Any
     items: Sequence[ItemRule] | None
-    num_envs: int
-    info_columns: Mapping[str, ArraySpec] | None
-    seed: int | None
 
     def __post_init__(self) -> None:
         if self.policy is not None and self.policy_factory is not None:
@@ -83,20 +72,8 @@ class CollectorOptions:
 
     def task(self) -> Task:
         """Returns the work of a loop in this process."""
-        replay = self.replay_buffer
-        return Task(
-            create_env_fn=self.create_env_fn,
-            create_env_kwargs=self.create_env_kwargs,
-            num_envs=self.num_envs,
-            info_columns=self.info_columns,
-            policy=self.policy,
-            policy_factory=self.policy_factory,
-            frames_per_batch=self.frames_per_batch,
-            random_frames=max(0, self.init_random_frames or 0),
-            max_frames_per_traj=self.max_frames_per_traj,
-            seed=self.seed,
-            replay=None if replay is None else replay.signature,
-        )
+        work = {field.name: getattr(self, field.name) for field in fields(Task)}
+        return Task(**work | {"replay": None if self.replay_buffer is None else self.replay_buffer.signature})
 
     def worker_task(self) -> Task:
         """Returns the work of a loop in another process, which builds its own environments.
@@ -110,7 +87,7 @@ class CollectorOptions:
     def warn_of_rounding(self, num_envs: int, *, stacklevel: int) -> None:
         """Warn where a batch has more frames than were asked for."""
         # Rules: collectors CR1
-        frames = self.task().steps(num_envs) * num_envs
+        frames = self.steps(num_envs) * num_envs
         if frames != self.frames_per_batch:
             warnings.warn(
                 f"frames_per_batch={self.frames_per_batch} is no multiple of {num_envs} environments: "

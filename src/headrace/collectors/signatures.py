@@ -7,9 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headrace.collectors.loop.actor import Actor
-from headrace.collectors.loop.columns import collected_signature
-from headrace.envs import is_environment, make_stepper, new_columns
+from headrace.collectors.loop.collecting import CollectingLoop
+from headrace.collectors.loop.task import Task
 from headrace.spec import ArraySpec, Signature
 
 
@@ -30,16 +29,17 @@ def signature(
     >>> sorted(signature("CartPole-v1").columns)
     ['action', 'observation', 'reward', 'terminated', 'truncated']
     """
-    stepper = make_stepper(create_env_fn, create_env_kwargs=create_env_kwargs, info_columns=info_columns)
+    task = Task(
+        create_env_fn=create_env_fn,
+        create_env_kwargs=create_env_kwargs,
+        info_columns=info_columns,
+        policy=policy,
+    )
+    loop = CollectingLoop(task, refresh=lambda: 0)
     try:
-        extras: Mapping[str, Any] = {}
         if policy is not None:
-            row = new_columns(stepper.observation_signature, stepper.num_envs)
-            stepper.reset(row)
-            actor = Actor(policy, stepper.observation_signature, stepper.action_signature, stepper.num_envs)
-            actor(row)
-            extras = actor.extras
-        return collected_signature(stepper.observation_signature, stepper.action_signature, extras)
+            loop.restart(None)
+            loop.learn_columns()
+        return loop.signature
     finally:
-        if not is_environment(create_env_fn):
-            stepper.close()
+        loop.abandon()

@@ -1,45 +1,24 @@
-"""One worker process, seen from the collector: its start, its messages, and its end."""
+"""One worker process, seen from the collector: its start, its pauses, and its end."""
 
 from __future__ import annotations
 
-import logging
-import threading
-from collections.abc import Callable
 from contextlib import ExitStack, suppress
 
-from headrace.collectors.batches.batch import Batch
 from headrace.collectors.batches.episode_numbering import EpisodeNumbering
-from headrace.collectors.failures import rebuilt
 from headrace.collectors.handle.admission import Admission
 from headrace.collectors.handle.finished import FinishedRollouts
+from headrace.collectors.handle.peer import WorkerPeer
 from headrace.collectors.handle.process import WorkerProcess
 from headrace.collectors.handle.rows import ReplayRows, WorkerRows
 from headrace.collectors.handle.status import WorkerStatus
-from headrace.collectors.loop.columns import not_stored_text
-from headrace.collectors.loop.step_counts import StepCounts
-from headrace.collectors.messages import (
-    Failed,
-    MoreColumns,
-    NotStored,
-    Pause,
-    Paused,
-    Proceed,
-    Progress,
-    Ready,
-    Resume,
-    Start,
-    Stop,
-)
+from headrace.collectors.messages import Pause, Proceed, Ready, Resume, Start, Stop
 from headrace.collectors.options import CollectorOptions
 from headrace.collectors.statistics import CollectorStatistics, Tally, WorkerStatistics
 from headrace.errors import Disconnected, StoreFull
 from headrace.forking import ForkFollowers
-from headrace.leases.channel import Channel, Frame
-from headrace.leases.messages import Commit, Message, Return, Unpin
+from headrace.leases.messages import Message
 from headrace.leases.selector import PEERS
 from headrace.replay.public import core_of
-
-_log = logging.getLogger(__name__)
 
 # Rollouts that a worker may be ahead of the learner.
 _ROLLOUTS_AHEAD = 2
@@ -48,41 +27,25 @@ _HANDLES = ForkFollowers()
 
 
 class WorkerHandle:
-    """Starts a worker and takes in what it reports.
-
-    The thread that listens to all peers calls `take`, `look` and `end` (`headrace.leases.selector`). The handle knows
-    nothing of the collector, which can be forgotten meanwhile.
+    """Starts a worker, asks it to collect, and ends it. It knows nothing of the collector, which can be forgotten.
 
     Args:
         options: of the collector.
 
     Attributes:
-        channel: to the worker.
         status: whether the worker can be used, and how it ended.
         tally: of the collector.
-        ready: n, T and the worker's policy; None before the worker is ready.
-        not_stored: columns that the policy adds and the replay lacks, as far as is known.
-        is_running: the worker collects freely into a replay.
-        is_iterating: the worker collects for iteration.
+        rollouts: the complete rollouts that wait for the learner.
     """
 
     def __init__(self, options: CollectorOptions) -> None:
         self._options = options
         self._replay = None if options.replay_buffer is None else core_of(options.replay_buffer)
         self.tally = Tally(options.total_frames)
-        self.ready: Ready | None = None
-        self.not_stored: list[str] = []
-        self.is_running = self.is_iterating = False
-        self._rows: WorkerRows | None = None
-        self._counts = StepCounts()
-        self._pause_wanted: int | None = None
-        self._paused_at: int | None = None
-        # Set when the last message was taken in.
-        self._ended = threading.Event()
         self._process = WorkerProcess()
-        self.channel: Channel = self._process.channel
         self.status = WorkerStatus(self._process)
-        self._rollouts = FinishedRollouts(self.status, self.tally, self._describe_batch, self._handed_out)
+        self.rollouts = FinishedRollouts(self.status, self.tally, self._describe_batch, self._rollout_done)
+        self._peer = WorkerPeer(self._process, self.status, self.tally, self.rollouts, self._rollout_done)
         _HANDLES.add(self)
 
     # ---- starting --------------------------------------------------------------------------------------------------
@@ -94,23 +57,24 @@ class WorkerHandle:
             Exception: what building the environment or the policy raised.
             DeadlineExceeded: it was not ready in time.
         """
+        peer = self._peer
         with suppress(Disconnected):  # The worker's end is noted by the thread that listens.
-            self.channel.send(Start(), payload=task)
-        PEERS.add(self)
-        self.status.wait(lambda: self.ready is not None, timeout, f"{self.status} to be ready")
-        ready = self.ready
+            peer.channel.send(Start(), payload=task)
+        PEERS.add(peer)
+        self.status.wait(lambda: peer.ready is not None, timeout, f"{self.status} to be ready")
+        ready = peer.ready
         assert ready is not None
         self._admission = Admission(
             self.tally,
             ready.steps * ready.num_envs,
             self._options.total_frames,
-            lambda: self._rows is not None and self._rows.has_pending,
+            lambda: peer.rows is not None and peer.rows.has_pending,
             lambda _: self._send_quietly(Proceed()),
         )
-        self._rows = self._new_rows(ready)
-        self._rows.open(ready.signature)
+        peer.rows = self._new_rows(ready)
+        peer.rows.open(ready.signature)
         if self._replay is None:
-            self.is_iterating = True
+            peer.is_iterating = True
             self._admission.owe(_ROLLOUTS_AHEAD)
         return ready
 
@@ -125,15 +89,30 @@ class WorkerHandle:
             self._replay,
             self._options.rules(),
             self._admission.settle,
-            lambda: self.is_running,
+            lambda: self._peer.is_running,
         )
+
+    @property
+    def not_stored(self) -> list[str]:
+        """Columns that the policy adds and the replay lacks, as far as is known."""
+        return self._peer.not_stored
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the worker collects freely into a replay."""
+        return self._peer.is_running
+
+    @property
+    def is_iterating(self) -> bool:
+        """Whether the worker collects for iteration."""
+        return self._peer.is_iterating
 
     def begin(self, *, running: bool) -> None:
         """Begins to collect into a replay, freely or for iteration, unless it has begun."""
         with self.status.changed:
             if self.is_running or self.is_iterating:
                 return
-            self.is_running, self.is_iterating = running, not running
+            self._peer.is_running, self._peer.is_iterating = running, not running
         self._admission.owe(_ROLLOUTS_AHEAD)
 
     def send(self, message: Message, descriptors: tuple[int, ...] = ()) -> None:
@@ -143,128 +122,30 @@ class WorkerHandle:
             WorkerDied: it is gone.
         """
         try:
-            PEERS.send(self, message, descriptors=descriptors)
+            PEERS.send(self._peer, message, descriptors=descriptors)
         except Disconnected:
             self.status.wait(lambda: False, None, f"the end of {self.status}")
 
     def _send_quietly(self, *messages: Message, descriptors: tuple[int, ...] = ()) -> None:
         # The next call raises the worker's death, after the rollouts that it has completed.
         with suppress(Disconnected):
-            PEERS.send(self, *messages, descriptors=descriptors)
+            PEERS.send(self._peer, *messages, descriptors=descriptors)
 
-    # ---- calls of the thread that listens --------------------------------------------------------------------------
-
-    def take(self, frame: Frame) -> None:
-        """See `Peer.take`."""
-        match frame.message:
-            case Commit() | Return() | Unpin():
-                assert self._rows is not None
-                self._rows.take(frame)
-            case Progress() as progress:
-                assert self._rows is not None
-                self._note_progress(progress, self._rows)
-            case MoreColumns(signature=signature):
-                assert self._rows is not None
-                self._rows.open(signature)
-            case _:
-                with self.status.changed:
-                    self._take(frame)
-                    self.status.changed.notify_all()
-
-    def _take(self, frame: Frame) -> None:
-        match frame.message:
-            case Ready() as ready:
-                self.ready = ready
-                self.status.is_ready = True
-            case NotStored(names=names):
-                self.not_stored = names
-                if self.ready is not None:  # Else the constructor warns.
-                    _log.warning("%s", not_stored_text(names))
-            case Failed() as failed:
-                self.status.cause = rebuilt(failed, frame.payload)
-            case Paused(number=number) if number == self._pause_wanted:  # Else it was given up meanwhile.
-                self._paused_at = number
-
-    @property
-    def waits(self) -> bool:
-        """See `Peer.waits`: whether a full store owes the worker pages."""
-        return self.is_running and not self.is_paused and self._rows is not None and self._rows.owes_pages
-
-    def look(self) -> None:
-        """See `Peer.look`."""
-        if self.waits and self._rows is not None:
-            self._rows.lease_owed()
-        if not self._process.is_alive:
-            # A process started by the environment may have inherited the worker's end of the connection.
-            self.channel.shutdown()
-
-    def end(self, error: BaseException) -> None:
-        """See `Peer.end`."""
-        try:
-            if not isinstance(error, Disconnected):
-                self._stop_running(lambda: self.status.note_failure(error))
-                self.channel.shutdown()
-            elif not self.status.is_closed:
-                # The process may take a moment to end, in which others are not to wait.
-                threading.Thread(target=self._note_death, daemon=True, name="headrace-worker-end").start()
-        finally:
-            self._ended.set()
-
-    def _note_death(self) -> None:
-        """The connection has ended: in order, or because the worker is gone."""
-        exitcode = self._process.wait(2.0)
-        self._stop_running(lambda: self.status.note_death(exitcode))
-
-    def _stop_running(self, note: Callable[[], None]) -> None:
-        """Records a failure, and ends the waits of learners for rows that only this collector could write."""
-        # Rules: collectors CF8
-        with self.status.changed:
-            note()
-            self.is_running = False
-            self.status.changed.notify_all()
-            failure = self.status.failure
-        if failure is not None and self._rows is not None:
-            self._rows.fail(failure)
-
-    def _note_progress(self, progress: Progress, rows: WorkerRows) -> None:
-        self.tally.note_seconds(progress.seconds)
-        if not self.is_iterating:
-            rows.forget_batch()
-            self._count(progress)
-            return
-        self._counts.add(progress.counts)
-        if progress.closes_rollout:
-            counts, self._counts = self._counts, StepCounts()
-            self._rollouts.add(rows.take_batch(), counts)
-
-    def _count(self, progress: Progress) -> None:
-        """Counts steps of free running."""
-        closes = progress.closes_rollout
-        self.tally.add(progress.counts, int(closes))
-        if closes:
-            self._handed_out()
-        with self.status.changed:
-            if closes and self.tally.is_complete():
-                self.is_running = False
-            self.status.changed.notify_all()
-
-    def _handed_out(self) -> None:
+    def _rollout_done(self) -> None:
         """A rollout was handed out or, free-running, written."""
         self._admission.owe(1)
-        if self.tally.is_complete() and self._rows is not None:
+        rows = self._peer.rows
+        if self.tally.is_complete() and rows is not None:
             # The worker has reported its last step: the open episodes get their final rows.
             with suppress(StoreFull):  # The collected rows are complete; `shutdown` tries again, and raises.
-                self._rows.end_episodes()
+                rows.end_episodes()
 
-    # ---- batches and pauses ----------------------------------------------------------------------------------------
-
-    def next_batch(self, timeout: float | None) -> Batch | None:
-        """See `FinishedRollouts.next`."""
-        return self._rollouts.next(timeout)
+    # ---- waits and pauses ----------------------------------------------------------------------------------------
 
     def _describe_batch(self) -> str:
         """Describes a wait: its reason, and the event that can end it."""
-        waiting = "" if self._rows is None else self._rows.describe_pending()
+        rows = self._peer.rows
+        waiting = "" if rows is None else rows.describe_pending()
         if not waiting:
             return f"a batch of {self.status}"
         return (
@@ -275,22 +156,22 @@ class WorkerHandle:
     @property
     def is_paused(self) -> bool:
         """Whether the worker stands still between two steps, as it was told."""
-        return self._paused_at is not None
+        return self._peer.paused_at is not None
 
     def pause(self, number: int, timeout: float) -> None:
         """Tells the worker to pause. Waits until it has obeyed, and all that it collected is in."""
         with self.status.changed:
-            self._pause_wanted = number
+            self._peer.pause_wanted = number
         self.send(Pause(number=number))
         event = f"{self.status} to pause; a step of its environment or policy takes long"
-        self.status.wait(lambda: self._paused_at == number, timeout, event)
+        self.status.wait(lambda: self._peer.paused_at == number, timeout, event)
 
     def resume(self) -> None:
         """Lets the worker go on. In a forked child that leaves `pause` too, the worker is the parent's."""
         if self.status.home.is_elsewhere:
             return
         with self.status.changed:
-            self._pause_wanted = self._paused_at = None
+            self._peer.pause_wanted = self._peer.paused_at = None
         self._send_quietly(Resume())
 
     def statistics(self) -> CollectorStatistics:
@@ -333,8 +214,8 @@ class WorkerHandle:
                     return
                 is_first = True
                 self._close()
-            if self._rows is not None:
-                self._rows.stop_leasing()
+            if self._peer.rows is not None:
+                self._peer.rows.stop_leasing()
             self._send_quietly(Stop(close_env=close_env))
             in_order = self._process.end(timeout)
         finally:
@@ -344,7 +225,7 @@ class WorkerHandle:
 
     def _close(self) -> None:
         self.status.is_closed = True
-        self.is_running = False
+        self._peer.is_running = False
         self.status.changed.notify_all()
 
     def _release(self) -> None:
@@ -352,22 +233,22 @@ class WorkerHandle:
         # Each step runs also where Ctrl-C ends another one. The last one comes first.
         with ExitStack() as steps:
             steps.callback(self._close_rows)
-            steps.callback(self._rollouts.discard)
-            steps.callback(self.channel.close)
-            steps.callback(PEERS.remove, self)
+            steps.callback(self.rollouts.discard)
+            steps.callback(self._peer.channel.close)
+            steps.callback(PEERS.remove, self._peer)
             steps.callback(self._take_last_messages)
             steps.callback(self._process.kill)
             self.status.is_closed = True
 
     def _take_last_messages(self) -> None:
         """Waits until what the worker sent before its end was taken in."""
-        self.channel.shutdown()
+        self._peer.channel.shutdown()
         if not PEERS.is_current_thread:
-            self._ended.wait(_LAST_MESSAGES_SECONDS)
+            self._peer.has_ended.wait(_LAST_MESSAGES_SECONDS)
 
     def _close_rows(self) -> None:
         # The mapping of a private store goes with the last array over it.
-        rows, self._rows = self._rows, None
+        rows, self._peer.rows = self._peer.rows, None
         try:
             if rows is not None:
                 rows.close()
@@ -390,6 +271,6 @@ class WorkerHandle:
     def after_fork_in_child(self) -> None:
         """Gives back this process's copies of socket and memory; those of the parent are untouched."""
         self._process.disown()
-        if self._rows is not None:
-            self._rows.disown()
-        self._rollouts.forget()
+        if self._peer.rows is not None:
+            self._peer.rows.disown()
+        self.rollouts.forget()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from headrace.collectors.loop.columns import check_columns, check_filled, collected_signature, not_stored
+from headrace.collectors.loop.columns import check_columns, check_filled, collected_signature
 from headrace.collectors.loop.recording import Columns, RecordingStepper
 from headrace.collectors.loop.step_counts import StepCounter, StepCounts
 from headrace.collectors.loop.task import Task
@@ -97,7 +97,7 @@ class CollectingLoop:
             if replay is not None:
                 check_columns(replay, self.signature, extras)
                 check_filled(replay, self.signature)
-                self.not_stored = not_stored(replay, extras)
+                self.not_stored = [name for name in extras if name not in replay.columns]
         except SpecError:
             self.extras = None
             raise

@@ -60,11 +60,6 @@ def check_filled(wanted: Signature, given: Signature) -> None:
         )
 
 
-def not_stored(wanted: Signature, extras: Iterable[str]) -> list[str]:
-    """Names the columns that the policy adds and the replay has no place for."""
-    return [name for name in extras if name not in wanted.columns]
-
-
 def warn_not_stored(names: Iterable[str], *, stacklevel: int) -> None:
     """Warns of columns that the policy adds and the replay has no place for."""
     warnings.warn(not_stored_text(names), UserWarning, stacklevel=stacklevel + 1)

@@ -19,23 +19,22 @@ class Task:
         create_env_fn, create_env_kwargs, num_envs, info_columns: see `make_stepper`.
         policy, policy_factory: the policy, or a callable that makes it; both None: random actions.
         frames_per_batch: of all environments, before it is rounded up to whole steps.
-        random_frames: frames begun before which actions are random.
-        max_frames_per_traj: see `Collector`.
+        init_random_frames, max_frames_per_traj: see `Collector`.
         seed: of the environments; None leaves them unseeded.
         replay: the signature of the replay that rows go into; None: no replay.
     """
 
     create_env_fn: Any
-    create_env_kwargs: Mapping[str, Any] | None
-    num_envs: int
-    info_columns: Mapping[str, ArraySpec] | None
-    policy: Any
-    policy_factory: Callable[[], Any] | None
-    frames_per_batch: int
-    random_frames: int
-    max_frames_per_traj: int | None
-    seed: int | None
-    replay: Signature | None
+    create_env_kwargs: Mapping[str, Any] | None = None
+    num_envs: int = 1
+    info_columns: Mapping[str, ArraySpec] | None = None
+    policy: Any = None
+    policy_factory: Callable[[], Any] | None = None
+    frames_per_batch: int = 1
+    init_random_frames: int | None = None
+    max_frames_per_traj: int | None = None
+    seed: int | None = None
+    replay: Signature | None = None
 
     def make_policy(self) -> Any:
         """Returns the policy that acts; None: random actions."""
@@ -49,6 +48,11 @@ class Task:
             num_envs=self.num_envs,
             info_columns=self.info_columns,
         )
+
+    @property
+    def random_frames(self) -> int:
+        """The number of frames begun before which actions are random."""
+        return max(0, self.init_random_frames or 0)
 
     def steps(self, num_envs: int) -> int:
         """Returns T, the steps of one rollout of `num_envs` environments."""

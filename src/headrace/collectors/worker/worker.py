@@ -47,7 +47,7 @@ class Worker:
             self._learn_columns()
             self._say_ready()
         except BaseException:
-            self.loop.stepper.close()
+            self.loop.abandon()
             raise
 
     def _learn_columns(self) -> bool:

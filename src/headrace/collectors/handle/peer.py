@@ -1,0 +1,160 @@
+"""Takes in the messages of a worker, in the thread that listens to all peers."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from headrace.collectors.failures import rebuilt
+from headrace.collectors.handle.finished import FinishedRollouts
+from headrace.collectors.handle.process import WorkerProcess
+from headrace.collectors.handle.rows import WorkerRows
+from headrace.collectors.handle.status import WorkerStatus
+from headrace.collectors.loop.columns import not_stored_text
+from headrace.collectors.loop.step_counts import StepCounts
+from headrace.collectors.messages import Failed, MoreColumns, NotStored, Paused, Progress, Ready
+from headrace.collectors.statistics import Tally
+from headrace.errors import Disconnected
+from headrace.leases.channel import Frame
+from headrace.leases.messages import Commit, Return, Unpin
+
+_log = logging.getLogger(__name__)
+
+
+class WorkerPeer:
+    """One worker as a peer (`headrace.leases.selector.Peer`). It knows nothing of the collector.
+
+    Args:
+        process: of the worker.
+        status: of the worker.
+        tally: of the collector.
+        rollouts: the complete rollouts that wait.
+        rollout_done: called after each rollout of free running.
+
+    Attributes:
+        channel: to the worker.
+        ready: n, T and the worker's policy; None before the worker is ready.
+        not_stored: columns that the policy adds and the replay lacks, as far as is known.
+        rows: the worker's rows; None before it is ready and after the end.
+        is_running: the worker collects freely into a replay.
+        is_iterating: the worker collects for iteration.
+        pause_wanted: number of the pause that the worker is to obey; None: it goes on.
+        paused_at: number of the pause that the worker obeys; None: it steps.
+        has_ended: set when the last message was taken in.
+    """
+
+    def __init__(
+        self,
+        process: WorkerProcess,
+        status: WorkerStatus,
+        tally: Tally,
+        rollouts: FinishedRollouts,
+        rollout_done: Callable[[], None],
+    ) -> None:
+        self._process = process
+        self._status = status
+        self._tally = tally
+        self._rollouts = rollouts
+        self._rollout_done = rollout_done
+        self._counts = StepCounts()
+        self.channel = process.channel
+        self.ready: Ready | None = None
+        self.not_stored: list[str] = []
+        self.rows: WorkerRows | None = None
+        self.is_running = self.is_iterating = False
+        self.pause_wanted: int | None = None
+        self.paused_at: int | None = None
+        self.has_ended = threading.Event()
+
+    def take(self, frame: Frame) -> None:
+        """See `Peer.take`."""
+        rows = self.rows
+        match frame.message:
+            case Commit() | Return() | Unpin() if rows is not None:
+                rows.take(frame)
+            case Progress() as progress if rows is not None:
+                self._note_progress(progress, rows)
+            case MoreColumns(signature=signature) if rows is not None:
+                rows.open(signature)
+            case _:
+                with self._status.changed:
+                    self._take(frame)
+                    self._status.changed.notify_all()
+
+    def _take(self, frame: Frame) -> None:
+        match frame.message:
+            case Ready() as ready:
+                self.ready = ready
+                self._status.is_ready = True
+            case NotStored(names=names):
+                self.not_stored = names
+                if self.ready is not None:  # Else the constructor warns.
+                    _log.warning("%s", not_stored_text(names))
+            case Failed() as failed:
+                self._status.cause = rebuilt(failed, frame.payload)
+            case Paused(number=number) if number == self.pause_wanted:  # Else it was given up meanwhile.
+                self.paused_at = number
+
+    def _note_progress(self, progress: Progress, rows: WorkerRows) -> None:
+        self._tally.note_seconds(progress.seconds)
+        if not self.is_iterating:
+            rows.forget_batch()
+            self._count(progress)
+            return
+        self._counts.add(progress.counts)
+        if progress.closes_rollout:
+            counts, self._counts = self._counts, StepCounts()
+            self._rollouts.add(rows.take_batch(), counts)
+
+    def _count(self, progress: Progress) -> None:
+        """Counts steps of free running."""
+        closes = progress.closes_rollout
+        self._tally.add(progress.counts, int(closes))
+        if closes:
+            self._rollout_done()
+        with self._status.changed:
+            if closes and self._tally.is_complete():
+                self.is_running = False
+            self._status.changed.notify_all()
+
+    @property
+    def waits(self) -> bool:
+        """See `Peer.waits`: whether a full store owes the worker pages."""
+        return self.is_running and self.paused_at is None and self.rows is not None and self.rows.owes_pages
+
+    def look(self) -> None:
+        """See `Peer.look`."""
+        if self.waits and self.rows is not None:
+            self.rows.lease_owed()
+        if not self._process.is_alive:
+            # A process started by the environment may have inherited the worker's end of the connection.
+            self.channel.shutdown()
+
+    def end(self, error: BaseException) -> None:
+        """See `Peer.end`."""
+        try:
+            if not isinstance(error, Disconnected):
+                self._stop_running(lambda: self._status.note_failure(error))
+                self.channel.shutdown()
+            elif not self._status.is_closed:
+                # The process may take a moment to end, in which others are not to wait.
+                threading.Thread(target=self._note_death, daemon=True, name="headrace-worker-end").start()
+        finally:
+            self.has_ended.set()
+
+    def _note_death(self) -> None:
+        """The connection has ended: in order, or because the worker is gone."""
+        exitcode = self._process.wait(2.0)
+        self._stop_running(lambda: self._status.note_death(exitcode))
+
+    def _stop_running(self, note: Callable[[], None]) -> None:
+        """Records a failure, and ends the waits of learners for rows that only this collector could write."""
+        # Rules: collectors CF8
+        with self._status.changed:
+            note()
+            self.is_running = False
+            self._status.changed.notify_all()
+            failure = self._status.failure
+        if failure is not None and self.rows is not None:
+            self.rows.fail(failure)
