@@ -26,6 +26,7 @@ from bench import (
     sequences,
     threads,
     uniform,
+    views,
     writers,
 )
 from bench.case import Case
@@ -42,6 +43,7 @@ _TOPICS = (
     sequences,
     hindsight,
     returns,
+    views,
     footprint,
     observers,
     writers,

@@ -18,6 +18,9 @@ from headrace.views.returns import sum_dtype
 from headrace.views.sources import Window
 from headrace.views.view import View
 
+# Bytes of a row up to which NumPy copies rows quicker, as numbers.
+_SMALL_ROW = 32
+
 Arrays = Mapping[str, NDArray[Any]]
 
 
@@ -195,6 +198,11 @@ def _take(array: NDArray[Any], sets: Sequence[NDArray[np.int64]], pool: Pool) ->
     if not len(array):
         # Nothing is known of the column: there is only fill.
         return [np.zeros(rows.shape + array.shape[1:], array.dtype) for rows in sets]
-    if not array.flags.c_contiguous:
-        return [array.take(rows, 0, mode="clip") for rows in sets]
+    if not array.flags.c_contiguous or array.itemsize * array[0].size <= _SMALL_ROW:
+        return [_take_rows(array, rows, pool) for rows in sets]
     return gather(array, sets, pool)
+
+
+def _take_rows(array: NDArray[Any], rows: NDArray[np.int64], pool: Pool) -> NDArray[Any]:
+    out = pool.empty(rows.shape + array.shape[1:], array.dtype)
+    return array.take(rows, 0, out, mode="clip")

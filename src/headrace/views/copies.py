@@ -79,7 +79,9 @@ class Copies:
         for target, number, values in zip(self._targets, self._set_of, copies, strict=True):
             where = unfit[number]
             if where is not None:
-                values[where] = target.fill
+                # A mask over whole rows takes five times as long as their numbers.
+                row_by_row = values.reshape(where.size, *values.shape[where.ndim :])
+                row_by_row[np.flatnonzero(where)] = target.fill
 
 
 def _sets(sources: Sequence[Source]) -> list[tuple[Places, list[Target]]]:
