@@ -18,9 +18,10 @@ import headrace as hr
 from bench.case import Case, contest_case
 from bench.measure import Contest, Goal, Plan, Run
 from bench.steps import small_signature, table
-from headrace.leases.channel import Channel, Frame
+from headrace.leases.channel import Channel
 from headrace.leases.connection import LeaseConnection
 from headrace.leases.destination import ReplayItems
+from headrace.leases.frames import Frame
 from headrace.leases.grantor import LeaseGrantor
 from headrace.leases.messages import POLICY_VERSIONS, Ack, Commit, Lease, LeaseMessage, Message, packed
 from headrace.leases.selector import PEERS

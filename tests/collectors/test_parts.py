@@ -11,7 +11,8 @@ from headrace.collectors.handle.admission import Admission
 from headrace.collectors.loop.step_counts import StepCounts
 from headrace.collectors.messages import AnyMessage, Proceed, Progress, Stop
 from headrace.collectors.statistics import Tally
-from headrace.leases.channel import Channel, Frame
+from headrace.leases.channel import Channel
+from headrace.leases.frames import Frame
 
 
 @st.composite

@@ -11,7 +11,7 @@ import pytest
 
 import headrace as hr
 from headrace.collectors.messages import Paused
-from headrace.leases.channel import Frame
+from headrace.leases.frames import Frame
 from headrace.replay.public import core_of
 from headrace.store.layout import FINAL, LANES, LINKED, STEP_MASK, USED
 from headrace.testing import CounterEnv, counter_env_fns, counter_transitions, counter_vector_env, in_turn

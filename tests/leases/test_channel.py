@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import headrace as hr
-from headrace.leases.channel import Channel, Frame, FrameReader, encoded
+from headrace.leases.channel import Channel
+from headrace.leases.frames import Frame, FrameReader, encoded
 from headrace.leases.messages import VERSION, Ack, Hello, Lease, LeaseMessage
 
 HELLO = encoded(Hello(version=VERSION))

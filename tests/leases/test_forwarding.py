@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.leases.channel import Frame
 from headrace.leases.checking import LeaseError
 from headrace.leases.connection import LeaseConnection
 from headrace.leases.destination import ReplayItems
 from headrace.leases.forwarding import CommitForwarder, Steps
+from headrace.leases.frames import Frame
 from headrace.leases.grantor import BY_COPY, LeaseGrantor
 from headrace.leases.messages import Commit
 from headrace.leases.payload import packed_columns

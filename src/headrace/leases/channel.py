@@ -1,165 +1,32 @@
-"""Frames on a stream socket: a header, a message, file descriptors (Unix sockets only), and a payload.
-
-    4 bytes   "hrl1"
-    4 bytes   length of the message
-    4 bytes   number of descriptors that come along
-    8 bytes   length of the payload
-    ...       the message, msgspec bytes; then the payload, raw
-
-Numbers are little-endian. Both sides send `Hello` first. Every length is checked before memory is taken for it.
-"""
+"""One end of a connection: frames are sent and received on a stream socket."""
 
 from __future__ import annotations
 
 import array
 import os
 import socket
-import struct
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple, TypeAlias
-
-import msgspec
+from typing import Any
 
 from headrace.errors import Disconnected
+from headrace.leases.frames import LARGEST_PAYLOAD, MOST_DESCRIPTORS, Frame, FrameReader, Payload, encoded
 from headrace.leases.messages import VERSION, Hello, Message
 
-_MAGIC = b"hrl1"
-_HEADER = struct.Struct("<4sIIQ")
-_MOST_DESCRIPTORS = 4
-_ANCILLARY_NBYTES = socket.CMSG_SPACE(_MOST_DESCRIPTORS * 4) if hasattr(socket, "CMSG_SPACE") else 0
-_LARGEST_HELLO = 1 << 16
-_LARGEST_MESSAGE = 1 << 22
-LARGEST_PAYLOAD = 1 << 30
+_ANCILLARY_NBYTES = socket.CMSG_SPACE(MOST_DESCRIPTORS * 4) if hasattr(socket, "CMSG_SPACE") else 0
 # To take more memory than a message needs costs more than to receive it.
 _READ_NBYTES = 1 << 14
 _MOST_READ_NBYTES = 1 << 18
-
-Payload: TypeAlias = bytes | memoryview
-
-
-class Frame(NamedTuple):
-    """A message with what came along.
-
-    Attributes:
-        message: decoded.
-        payload: the bytes behind it.
-        descriptors: the receiver's own; it closes those that it does not keep.
-    """
-
-    message: Any
-    payload: bytes
-    descriptors: list[int]
-
-
-def encoded(message: Message, payload: Payload = b"", descriptors: int = 0) -> bytes:
-    """A frame as bytes."""
-    body = msgspec.msgpack.encode(message)
-    return b"".join((_HEADER.pack(_MAGIC, len(body), descriptors, len(payload)), body, payload))
-
-
-class FrameReader:
-    """Takes frames out of bytes that come in pieces of any size.
-
-    Args:
-        messages: the union of the messages that may come, after `Hello`.
-        largest_payload: bytes.
-
-    >>> reader = FrameReader(Hello)
-    >>> reader.feed(encoded(Hello(version=VERSION)) + encoded(Hello(version=7), b"behind"), [])
-    >>> reader.take()
-    Frame(message=Hello(version=7), payload=b'behind', descriptors=[])
-    """
-
-    def __init__(self, messages: Any, largest_payload: int = LARGEST_PAYLOAD) -> None:
-        self._decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(messages)
-        self._greeting: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Hello)
-        self._largest_payload = largest_payload
-        self._bytes = bytearray()
-        self._descriptors: deque[int] = deque()
-        self._header: tuple[int, int, int] | None = None
-        self._was_greeted = False
-
-    def feed(self, data: bytes, descriptors: list[int]) -> None:
-        """Add what was received."""
-        self._bytes += data
-        self._descriptors += descriptors
-
-    @property
-    def missing(self) -> int:
-        """Bytes that the frame under way still lacks, as far as is known."""
-        if self._header is None:
-            return 0
-        length, _, payload = self._header
-        return _HEADER.size + length + payload - len(self._bytes)
-
-    def take(self) -> Frame | None:
-        """The next frame; None while it is not complete.
-
-        Raises:
-            Disconnected: what came is not of this protocol, or speaks another version of it.
-        """
-        frame = self._take()
-        if frame is None or self._was_greeted:
-            return frame
-        if frame.message.version != VERSION:
-            raise Disconnected(
-                f"expected version {VERSION} of the lease protocol, got {frame.message.version}; "
-                "both sides need the same version of headrace"
-            )
-        self._was_greeted = True
-        return self._take()
-
-    def _take(self) -> Frame | None:
-        if self._header is None:
-            if len(self._bytes) < _HEADER.size:
-                return None
-            self._header = self._checked_header()
-        length, count, payload = self._header
-        end = _HEADER.size + length + payload
-        if len(self._bytes) < end or len(self._descriptors) < count:
-            return None
-        with memoryview(self._bytes) as whole:
-            body, behind = whole[_HEADER.size : _HEADER.size + length], bytes(whole[end - payload : end])
-            try:
-                message = (self._decoder if self._was_greeted else self._greeting).decode(body)
-            except msgspec.MsgspecError as error:
-                raise Disconnected(f"the peer sent no message of this protocol: {error}") from error
-            finally:
-                body.release()
-        del self._bytes[:end]
-        self._header = None
-        return Frame(message, behind, [self._descriptors.popleft() for _ in range(count)])
-
-    def _checked_header(self) -> tuple[int, int, int]:
-        magic, length, count, payload = _HEADER.unpack_from(self._bytes)
-        if magic != _MAGIC:
-            raise Disconnected(
-                f"the peer does not speak the lease protocol: expected {_MAGIC!r}, got {magic!r}"
-            )
-        longest = _LARGEST_MESSAGE if self._was_greeted else _LARGEST_HELLO
-        most = self._largest_payload if self._was_greeted else 0
-        if length > longest or count > _MOST_DESCRIPTORS or payload > most:
-            raise Disconnected(
-                f"the peer announced {length} bytes, {count} descriptors and a payload of {payload} bytes; at most "
-                f"{longest}, {_MOST_DESCRIPTORS} and {most} are taken"
-            )
-        return length, count, payload
-
-    def close(self) -> None:
-        """Close the descriptors that came with frames that are not complete."""
-        while self._descriptors:
-            os.close(self._descriptors.popleft())
 
 
 class Channel:
     """One end of a connection. Sending is thread-safe; one thread receives.
 
     Args:
-        connection: a connected stream socket, the channel's own from here on.
-        messages: the union of the messages that may come.
+        connection: a connected stream socket, owned by the channel.
+        messages: union of the messages that may arrive.
 
     >>> one, other = Channel.pair(Hello)
     >>> one.send(Hello(version=3))
@@ -179,7 +46,7 @@ class Channel:
 
     @classmethod
     def pair(cls, messages: Any) -> tuple[Channel, Channel]:
-        """Two connected ends."""
+        """Returns two connected ends."""
         one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         return cls(one, messages), cls(other, messages)
 
@@ -190,12 +57,12 @@ class Channel:
     # ---- sending ---------------------------------------------------------------------------------------------------
 
     def send(self, *messages: Message, payload: Payload = b"", descriptors: tuple[int, ...] = ()) -> None:
-        """Send a frame for each message, all in one piece; wait until the system has taken all of it.
+        """Sends a frame for each message, in one piece; returns when the system has taken all of it.
 
         Args:
             messages: at least one.
-            payload: comes with the last one.
-            descriptors: of this process; they come with the last one.
+            payload: of the last message.
+            descriptors: of the last message; they stay open in this process.
 
         Raises:
             Disconnected: the peer is gone.
@@ -213,31 +80,31 @@ class Channel:
         descriptors: tuple[int, ...] = (),
         most: int = LARGEST_PAYLOAD,
     ) -> bool:
-        """Send frames without waiting for the peer; `send_rest` sends what the system does not take at once.
+        """Sends frames without waiting for the peer; `send_rest` sends the part that the system does not take at once.
 
         Args:
             messages, payload, descriptors: see `send`.
-            most: bytes that may wait; more of them end the connection.
+            most: number of unsent bytes beyond which the connection ends.
 
         Returns:
-            Whether nothing waits.
+            Whether everything is sent.
 
         Raises:
             Disconnected: the peer is gone, or does not read.
         """
         with self._sending, _disconnected():
             data = self._framed(messages, payload, descriptors)
-            # The caller may close its own.
+            # The caller may close its own copies.
             self._unsent.append((memoryview(data), [os.dup(each) for each in descriptors]))
             self._waiting += len(data)
             is_sent = self._send_unsent()
             if self._waiting > most:
                 self.shutdown()
-                raise Disconnected(f"the peer does not read: {self._waiting} bytes wait for it")
+                raise Disconnected(f"the peer does not read: {self._waiting} bytes are unsent")
             return is_sent
 
     def send_rest(self) -> bool:
-        """Send what waits, as far as the system takes it; returns whether nothing is left.
+        """Sends unsent bytes as far as the system takes them; returns whether everything is sent.
 
         Raises:
             Disconnected: the peer is gone.
@@ -277,10 +144,10 @@ class Channel:
     # ---- receiving -------------------------------------------------------------------------------------------------
 
     def receive(self) -> Frame:
-        """The next frame, as soon as it is complete.
+        """Returns the next frame as soon as it is complete.
 
         Raises:
-            Disconnected: the peer has ended, or sends something else than frames.
+            Disconnected: the peer has ended, or sends bytes that are not frames.
         """
         while (frame := self._reader.take()) is None:
             self._read(0)
@@ -289,10 +156,10 @@ class Channel:
     def receive_ready(self) -> Iterator[Frame]:
         """Yields the frames that are complete with what has arrived, without waiting for more.
 
-        At most 256 KiB are read, so that a peer that sends much does not keep others waiting.
+        It reads at most 256 KiB, so that a peer that sends much does not delay others.
 
         Raises:
-            Disconnected: as `receive`.
+            Disconnected: see `receive`.
         """
         with suppress(BlockingIOError):
             self._read(socket.MSG_DONTWAIT)
@@ -310,12 +177,12 @@ class Channel:
     # ---- ending ----------------------------------------------------------------------------------------------------
 
     def shutdown(self) -> None:
-        """End a `receive` of another thread, here and on the other side."""
+        """Ends a `receive` of another thread, on both sides."""
         with suppress(OSError):  # The other side was first, or it is closed already.
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Give the socket back."""
+        """Closes the socket."""
         self._socket.close()
         self._reader.close()
         for _, descriptors in self._unsent:

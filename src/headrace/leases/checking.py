@@ -1,4 +1,4 @@
-"""Checks of what a writer says, before anything relies on it."""
+"""Checks of a writer's commits, before anything relies on them."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _NO_ROWS.setflags(write=False)
 
 
 class LeaseError(RuntimeError):
-    """A peer broke the lease protocol; nothing of its message was taken in."""
+    """A peer broke the lease protocol; its message changed nothing."""
 
 
 class CheckedCommit:
-    """A commit that continues what was committed before.
+    """A commit that continues the commits before it.
 
     Args:
         commit: as it was received.
-        room: the number of vector steps that still fit into its page.
-        lane_steps: [lanes], the number of steps of the episode under way in each lane; 0: there is none.
-        next_finals: gives the next free final rows, as many as it is asked for or as there are.
+        capacity: number of vector steps that still fit into its page.
+        lane_steps: [lanes], number of steps of the episode under way in each lane; 0: there is none.
+        next_finals: returns the next free final rows: the number asked for, or fewer if there are no more.
 
     Attributes:
         written: the steps.
@@ -37,15 +37,19 @@ class CheckedCommit:
         final_rows: int64[m + c].
 
     Raises:
-        LeaseError: it is not.
+        LeaseError: it does not continue them.
     """
 
     def __init__(
-        self, commit: Commit, room: int, lane_steps: NDArray[np.uint32], next_finals: Callable[[int], Rows]
+        self,
+        commit: Commit,
+        capacity: int,
+        lane_steps: NDArray[np.uint32],
+        next_finals: Callable[[int], Rows],
     ) -> None:
         steps, lanes = commit.steps, len(lane_steps)
-        if not 0 <= steps <= room:
-            raise LeaseError(f"steps: expected 0 to {room}, got {steps}")
+        if not 0 <= steps <= capacity:
+            raise LeaseError(f"steps: expected 0 to {capacity}, got {steps}")
         versions = _array(commit.versions, "versions", POLICY_VERSIONS)
         if len(versions) != steps:
             raise LeaseError(f"versions: expected {steps}, one a step, got {len(versions)}")
@@ -89,10 +93,10 @@ def _rising(data: bytes, name: str, stop: int) -> Rows:
 def _open_after(
     steps: int, is_open: NDArray[np.bool_], final: Rows, idle: Rows, ended: Rows
 ) -> NDArray[np.bool_]:
-    """bool[lanes]: whether an episode is under way in the lane after these steps.
+    """Returns whether an episode is under way in each lane after these steps, bool[lanes].
 
     Raises:
-        LeaseError: a row is named twice, a lane holds nothing in the middle of an episode, or a final row without one.
+        LeaseError: a row is named twice, a lane is idle in the middle of an episode, or has a final row without one.
     """
     marked = len(final) + len(idle) + len(ended)
     if not steps:

@@ -1,4 +1,4 @@
-"""All that one peer holds of a store: the pages of its writers, and the pages that it reads in place."""
+"""Pages of a store that one peer holds: those of its writers, and those that it reads in place."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headrace.leases.channel import Frame
 from headrace.leases.checking import LeaseError
+from headrace.leases.frames import Frame
 from headrace.leases.grantor import LeaseGrantor
 from headrace.leases.messages import Commit, Pin, Return, Unpin
 from headrace.leases.payload import unpacked_columns
@@ -18,11 +18,11 @@ class LeaseConnection:
     """The writers and the pins of one peer. However the connection ends, `close` returns all leases and pins.
 
     Args:
-        store: whose pages they are.
+        store: of the pages.
         send: sends messages to the peer, in one piece.
 
     Attributes:
-        grantors: number of a writer to its grantor.
+        grantors: maps the number of a writer to its grantor.
     """
 
     def __init__(self, store: Store, send: Callable[..., None]) -> None:
@@ -32,10 +32,10 @@ class LeaseConnection:
         self.grantors: dict[int, LeaseGrantor] = {}
 
     def take(self, frame: Frame) -> None:
-        """Take in what the peer says.
+        """Processes a message of the peer.
 
         Raises:
-            LeaseError: it broke the protocol; nothing has changed.
+            LeaseError: the message breaks the protocol; nothing changed.
             StoreFull, Closed: see `LeaseGrantor.commit`.
         """
         match frame.message:
@@ -62,7 +62,7 @@ class LeaseConnection:
     # ---- pins ------------------------------------------------------------------------------------------------------
 
     def pin(self, pages: Sequence[int]) -> None:
-        """Let the peer read these pages in place; they stay as they are until it unpins them. They must be held now."""
+        """Pins pages, which must be held now, for the peer: it may read them in place until it unpins them."""
         with self._store.lock:
             for page in pages:
                 self._store.pins.pin_page(page, 1)
@@ -82,7 +82,7 @@ class LeaseConnection:
 
     @property
     def owes_pages(self) -> bool:
-        """Whether a writer is to get a page that was not free, and may be now."""
+        """Whether a writer waits for a page that was not free."""
         return any(grantor.owes_pages for grantor in self.grantors.values())
 
     def lease_owed(self) -> None:
@@ -91,7 +91,7 @@ class LeaseConnection:
             grantor.lease_owed()
 
     def close(self) -> None:
-        """Give all pages and pins back. Committed rows stay. A second call does nothing."""
+        """Returns all pages and pins to the store; committed rows stay. A second call does nothing."""
         for grantor in self.grantors.values():
             grantor.close()
         with self._store.lock:

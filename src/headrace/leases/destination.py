@@ -1,4 +1,4 @@
-"""Where committed steps go: into a replay, whose tables get items of them, or into a store alone."""
+"""Destinations of committed steps: a replay, whose tables get items of them, or a store alone."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ class Destination(Protocol):
     """Receiver of a grantor's committed steps. Its calls are made with the store's lock held.
 
     Attributes:
-        store: where the rows stand.
+        store: of the rows.
     """
 
     store: Store
 
     def new_block(self, lanes: int) -> LaneBlock:
-        """Returns the lanes of the writer; as many of their rows stay in reach as items need."""
+        """Returns the lanes of the writer; the rows that items need stay in reach."""
         ...
 
     def open(self, observed: Iterable[str]) -> None:
-        """Steps will come; their final rows hold these columns."""
+        """Notes that steps will come, whose final rows hold these columns."""
         ...
 
     def close(self) -> None:
-        """No more steps will come."""
+        """Notes that no more steps will come."""
         ...
 
     def check_open(self) -> None:
-        """Raise `Closed` if steps cannot be taken in any more."""
+        """Raises `Closed` if no more steps can be taken in."""
         ...
 
     def commit(self, written: WrittenSteps) -> None:
@@ -56,7 +56,7 @@ class Destination(Protocol):
 
 
 class StoreAlone:
-    """Steps become rows of a store, and nothing else.
+    """A store: steps become rows, and no items are made.
 
     Args:
         store: of this process.
@@ -93,12 +93,12 @@ class StoreAlone:
 
 
 class ReplayItems:
-    """Steps become rows of a replay, and items of its tables.
+    """A replay: steps become rows, and items of its tables.
 
     Args:
         replay: of this process.
-        rules: which items the rows become.
-        all_applied: called under the replay's lock when the last item that waited for a rate limiter is in its table.
+        rules: of the items.
+        all_applied: called under the replay's lock when no item waits for a rate limiter any more.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class ReplayItems:
         self._replay.writers.closed(self)
 
     def fail(self, failure: BaseException) -> None:
-        """No more steps will come, for this reason: waits for them end with it."""
+        """Notes that the writer has failed: waits that only its steps could end raise this error."""
         self._replay.writers.failed(self, failure)
 
     def check_open(self) -> None:
@@ -148,10 +148,10 @@ class ReplayItems:
         self._intake.end_streams(lanes)
 
     def wait_pending(self, most: int) -> None:
-        """Wait until fewer than `most` items wait for a rate limiter.
+        """Returns when fewer than `most` items wait for a rate limiter.
 
         Raises:
-            RuntimeError: a table failed when they were to go in.
+            RuntimeError: a table failed to insert them.
             Closed: the replay was closed.
         """
         lock = self._replay.lock
@@ -161,7 +161,7 @@ class ReplayItems:
                     pass
 
     def describe_pending(self) -> str:
-        """Which items wait for which rate limiters; empty where none do."""
+        """Describes the items that wait for rate limiters; empty if there are none."""
         with self._replay.lock:
             waiting = {name: count for name, count in self.pending.by_table.items() if count}
             return ", ".join(
@@ -175,7 +175,7 @@ class ReplayItems:
 
 
 class _PendingItems(Pending):
-    """Items that wait; tells when the last of them is in its table, under the replay's lock."""
+    """Items that wait for rate limiters, with a call when the last of them is in its table."""
 
     def __init__(
         self, replay: LocalReplay, describe: Callable[[], str], all_applied: Callable[[], None]

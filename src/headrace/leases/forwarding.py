@@ -1,4 +1,4 @@
-"""Steps that stand in a page here, forwarded to a grantor that cannot read it, with their columns."""
+"""Forwarding of steps to a grantor that cannot read them in place: their columns go with the commits."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.leases.final_rows import FinalRows
 from headrace.leases.messages import POLICY_VERSIONS, Commit, Lease, Message, packed
-from headrace.leases.page_writer import FinalRows
-from headrace.leases.place import Columns
+from headrace.leases.page_views import Columns
 
 Rows = NDArray[np.int64]
 
@@ -20,11 +20,11 @@ class Steps(NamedTuple):
     """Vector steps with their columns. Rows are counted as in `Commit`.
 
     Attributes:
-        columns: column to `[steps, lanes, ...]`.
+        columns: maps each column to `[steps, lanes, ...]`.
         versions: int32[steps].
         final, idle: int64[...], rising.
         ended: int64[m], rising.
-        finals: column to `[m, ...]`: the final rows of `ended`.
+        finals: maps each column to `[m, ...]`: the final rows of `ended`.
     """
 
     columns: Columns
@@ -35,33 +35,33 @@ class Steps(NamedTuple):
     finals: Columns
 
     def part(self, first: int, stop: int, lanes: slice) -> Steps:
-        """The vector steps from `first` to `stop` of some lanes."""
+        """Returns the vector steps from `first` to `stop` of some lanes."""
         count = next(iter(self.columns.values())).shape[1]
         width = len(range(*lanes.indices(count)))
 
-        def chosen(rows: Rows) -> tuple[NDArray[np.intp], Rows]:
+        def within(rows: Rows) -> tuple[NDArray[np.intp], Rows]:
             step, lane = np.divmod(rows, count)
             places = np.flatnonzero(
                 (step >= first) & (step < stop) & (lane >= lanes.start) & (lane < lanes.stop)
             )
             return places, (step[places] - first) * width + lane[places] - lanes.start
 
-        places, ended = chosen(self.ended)
+        places, ended = within(self.ended)
         return Steps(
             {name: column[first:stop, lanes] for name, column in self.columns.items()},
             self.versions[first:stop],
-            chosen(self.final)[1],
-            chosen(self.idle)[1],
+            within(self.final)[1],
+            within(self.idle)[1],
             ended,
             {name: column[places] for name, column in self.finals.items()},
         )
 
 
 class CommitForwarder:
-    """The writer's side of the lease protocol for steps that are written already, somewhere else.
+    """The writer's side of the lease protocol for steps that are written elsewhere already.
 
     Args:
-        commit: hands a commit with the columns of its steps and of its final rows to the grantor.
+        commit: gives the grantor a commit, the columns of its steps and those of its final rows.
         page_rows: rows of a page of the grantor's store.
         lanes: of the writer.
         writer: its number in its connection.
@@ -84,7 +84,7 @@ class CommitForwarder:
         self._step = 0
 
     def take(self, *messages: Message) -> None:
-        """Take in what the grantor says."""
+        """Processes messages of the grantor."""
         for message in messages:
             if isinstance(message, Lease):
                 if message.purpose == "rows":
@@ -94,12 +94,12 @@ class CommitForwarder:
 
     @property
     def room(self) -> int:
-        """The number of vector steps that can be forwarded in one call."""
+        """Number of vector steps that can be forwarded in one call."""
         has_finals = self._finals.free >= self._steps_in_page * self._lanes
         return self._steps_in_page - self._step if self._pages and has_finals else 0
 
     def forward(self, steps: Steps) -> None:
-        """Commit steps that fit into the page.
+        """Commits steps that fit into the page.
 
         Raises: as `LeaseGrantor.commit`.
         """
@@ -129,11 +129,11 @@ class CommitForwarder:
         self._commit(message, steps.columns, steps.finals)
 
     def cut(self, lanes: NDArray[np.integer], finals: Columns) -> None:
-        """End the open episodes of these lanes.
+        """Ends the open episodes of these lanes.
 
         Args:
             lanes: int64[m], rising.
-            finals: column to `[m, ...]`, what the final rows hold.
+            finals: maps each column to `[m, ...]`: the final rows.
         """
         if lanes.size:
             nothing = np.empty(0, np.int64)

@@ -1,4 +1,4 @@
-"""The grantor's side of the lease protocol: it leases pages to a writer, and makes what the writer reports rows."""
+"""The grantor's side of the lease protocol: it leases pages to a writer, and commits the steps that it reports."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from headrace.errors import Closed, StoreFull
 from headrace.leases.checking import CheckedCommit, LeaseError
 from headrace.leases.destination import Destination
 from headrace.leases.messages import Ack, Commit, Lease, Message, Return
+from headrace.leases.page_views import Columns
 from headrace.leases.page_writer import Purpose
-from headrace.leases.place import Columns
 from headrace.store.layout import NEXT, USED
 
 
 class Ahead(NamedTuple):
-    """The number of pages that a writer has at any time, as far as there are free ones."""
+    """Number of pages that a writer has at any time, if enough are free."""
 
     rows: int
     finals: int
 
 
 IN_PLACE = Ahead(rows=2, finals=3)
-"""A writer in place fills one page of rows and has one ahead. It has final rows enough for every step of a page and a
-cut of all lanes, whatever is left of the first page: so it never needs a page in the middle of a step."""
+"""A writer in place fills one page of rows and has one ahead. Its final rows suffice for every step of a page and a cut
+of all lanes, so it never needs a page in the middle of a step."""
 
 BY_COPY = Ahead(rows=1, finals=2)
-"""A writer whose columns come as a payload fills one page, and ends its episodes in it or after it."""
+"""A writer whose columns are a payload fills one page, and ends its episodes in it or after it."""
 
 
 class Segment(NamedTuple):
@@ -42,19 +42,19 @@ class Segment(NamedTuple):
 
 
 class LeaseGrantor:
-    """Leases pages of a store to one writer, and commits what it reports.
+    """Leases pages of a store to one writer, and commits the steps that it reports.
 
     The writer's messages are checked under the store's lock before any change. Messages to it are sent after the
-    lock is given back. Commits come one after the other; the other calls may come from any thread.
+    lock is released. One thread at a time commits; the other calls may come from any thread.
 
     Args:
         destination: takes the committed steps.
         lanes: of the writer.
         send: sends messages to the writer, in one piece.
         writer: its number in its connection.
-        ahead: how many pages it has at any time.
-        may_wait: whether a page that is not free now can be expected to become free; else that is `StoreFull`.
-        committed: called under the lock with the steps that each commit brought.
+        ahead: number of pages that it has at any time.
+        may_wait: whether to wait for a page that is not free; False raises `StoreFull`.
+        committed: called under the lock with the steps of each commit.
 
     Raises:
         ValueError: more lanes than a page has rows.
@@ -99,7 +99,7 @@ class LeaseGrantor:
     # ---- leases ----------------------------------------------------------------------------------------------------
 
     def open(self, observed: Iterable[str]) -> None:
-        """Begin to owe pages, for `lease_owed`; final rows will hold the columns `observed`."""
+        """Begins to owe pages (`lease_owed`); final rows will hold the columns `observed`."""
         self._observed = [name for name in observed if name in self._store.signature.columns]
         with self._store.lock:
             self._destination.open(self._observed)
@@ -110,16 +110,16 @@ class LeaseGrantor:
         self._owed.extend([purpose] * pages)
 
     def continue_from(self, other: LeaseGrantor) -> None:
-        """Go on with the episodes of another writer of these lanes, whose steps are in another store."""
+        """Continues the episodes of another writer of these lanes, whose steps are in another store."""
         self._block.lane_steps[:] = other._block.lane_steps
 
     @property
     def owes_pages(self) -> bool:
-        """Whether the writer is to get a page that was not free: `lease_owed` looks again."""
+        """Whether the writer waits for a page that was not free; `lease_owed` tries again."""
         return bool(self._owed)
 
     def lease_owed(self) -> None:
-        """Lease the pages that are owed, as far as there are free ones.
+        """Leases the pages that are owed, as far as they are free.
 
         Raises:
             StoreFull: no page is free, and none can be expected to become free.
@@ -140,7 +140,7 @@ class LeaseGrantor:
             self._outbox.append(Lease(writer=self._writer, page=page, purpose=purpose))
 
     def _acquire(self, purpose: Purpose) -> int | None:
-        """Take a page. None if there is none now, but the writer is about to stop or a page can be expected."""
+        """Takes a page; None if none is free now, and the writer is about to stop or may wait."""
         self._check_open()
         try:
             return self._block.lease_page() if purpose == "rows" else self._store.acquire(1)
@@ -161,12 +161,12 @@ class LeaseGrantor:
         if messages:
             self._send(*messages)
 
-    # ---- what the writer says --------------------------------------------------------------------------------------
+    # ---- messages of the writer --------------------------------------------------------------------------------------
 
     def commit(self, commit: Commit, columns: Columns | None = None, finals: Columns | None = None) -> None:
-        """Make what a writer wrote part of the store.
+        """Makes the rows that a writer wrote part of the store.
 
-        A commit that was taken in already, because the writer did not hear of it, is acknowledged again.
+        A commit that was taken in already is acknowledged again: the writer had not received the acknowledgement.
 
         Args:
             commit: as it was received.
@@ -174,9 +174,9 @@ class LeaseGrantor:
             finals: of the same: the columns of its final rows, `[m, ...]`.
 
         Raises:
-            LeaseError: the message is not a continuation of what was committed before; nothing has changed.
-            StoreFull: no page is free for what comes next, and none can be expected; what was written is in. Or: items
-                of the steps found no room.
+            LeaseError: the message does not continue the commits before it; nothing changed.
+            StoreFull: no page is free for the next steps, and none can be expected; the steps of this commit are
+                stored. Or there is no memory for items of the steps.
             Closed: the destination or this grantor is closed.
         """
         if commit.sequence <= self._sequence:
@@ -236,10 +236,10 @@ class LeaseGrantor:
             column[final_rows] = finals.get(name, 0)
 
     def take_back(self, message: Return) -> None:
-        """The writer goes on in the page that it was leased next.
+        """Takes a page back that the writer leaves before it is full.
 
         Raises:
-            LeaseError: nothing of this page was committed, or it is not the one that the writer fills.
+            LeaseError: no step of this page was committed, or the writer fills another page.
             StoreFull, Closed: as `commit`.
         """
         with self._store.lock:
@@ -257,7 +257,7 @@ class LeaseGrantor:
     # ---- final rows ------------------------------------------------------------------------------------------------
 
     def _next_finals(self, count: int) -> NDArray[np.int64]:
-        """The next `count` free rows of the leased pages of final rows, in order; fewer where there are no more."""
+        """Returns the next `count` free final rows in order, or fewer if the leased pages have no more."""
         rows, found = self._arrays.page_rows, [np.empty(0, np.int64)]
         for page in self._finals:
             used = int(self._arrays.pages[page, USED])
@@ -267,7 +267,7 @@ class LeaseGrantor:
         return np.concatenate(found)
 
     def _give_back_finals(self) -> None:
-        """Full pages of final rows: by now their rows are held by the pages that link to them."""
+        """Releases full pages of final rows: the pages that link to their rows hold them."""
         while self._finals and self._arrays.pages[self._finals[0], USED] == self._arrays.page_rows:
             self._store.release(self._finals.popleft())
             self._owe("finals")
@@ -275,15 +275,15 @@ class LeaseGrantor:
     # ---- the end ---------------------------------------------------------------------------------------------------
 
     def stop_leasing(self) -> None:
-        """The writer is about to stop: from now on a full store does not fail, as no page is needed."""
+        """Notes that the writer is about to stop: it needs no page, so a full store is no error from here on."""
         with self._store.lock:
             self._is_stopping = True
 
     def end_episodes(self) -> None:
-        """Give each open episode its final row: the writer takes no further step, or none that is committed.
+        """Ends each open episode with its final row; the writer commits no further step.
 
-        The observation that followed the last committed step of a lane stands in the row after it. The writer wrote it
-        there before it reported the step, so this holds for a writer that died as well.
+        The observation after a lane's last committed step stands in the next row of the lane. The writer wrote it there
+        before it reported the step, so this is true of a writer that died, too.
 
         Raises:
             StoreFull: no page is free for the final rows; the episodes stay open.
@@ -302,21 +302,21 @@ class LeaseGrantor:
             self._destination.end(lanes, final_rows)
 
     def _row_after_last(self) -> int:
-        """The first row of the vector step that follows the last one; it is written, but not committed yet."""
+        """Returns the first row of the vector step after the last one; it is written, and not committed."""
         page, in_page = divmod(self._block.last, self._arrays.page_rows)
         if in_page + self.lanes < self._steps_in_page * self.lanes:
             return self._block.last + self.lanes
         following = int(self._arrays.pages[page, NEXT])
-        # A writer that fills a page without having the next one has nowhere to write what follows.
+        # A writer without the next page has no place for the observations that follow.
         return self._block.last if following < 0 else following * self._arrays.page_rows
 
     def drop_episodes(self) -> None:
-        """End the open episodes of all lanes without final rows; no further item is made of them."""
+        """Ends the open episodes of all lanes without final rows and without further items."""
         with self._store.lock:
             self._destination.drop(np.flatnonzero(self._block.lane_steps))
 
     def close(self) -> None:
-        """Give all pages back; items keep what they hold. A second call does nothing."""
+        """Releases all pages; items keep the rows that they hold. A second call does nothing."""
         with self._store.lock:
             if self._is_closed:
                 return

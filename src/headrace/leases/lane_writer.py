@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.leases.messages import POLICY_VERSIONS, Commit, packed
-from headrace.leases.page_writer import Columns, Purpose
+from headrace.leases.page_views import Columns
+from headrace.leases.page_writer import Purpose
 
 Lanes = NDArray[np.int64]
 

@@ -2,117 +2,49 @@
 
 A page is a block of vector steps, time x lanes. Rows are invisible until the grantor has committed them, so a writer
 that dies in the middle of a step leaves no trace. The writer writes columns only: step indices, links and versions are
-the grantor's business.
+written by the grantor.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.leases.final_rows import FinalRows
 from headrace.leases.messages import POLICY_VERSIONS, Commit, Return, packed
+from headrace.leases.page_views import Columns, PageViews
 
-Columns: TypeAlias = Mapping[str, NDArray[Any]]
 Lanes: TypeAlias = NDArray[np.integer[Any]]
 Purpose: TypeAlias = Literal["rows", "finals"]
 
 # Of one report: so that its message stays far below the longest that is taken.
 _MOST_ENDS = 1 << 14
 _MOST_STEPS = 1 << 16
-# Vector steps whose views are kept for the next time that their page is filled.
-_MOST_VIEWS = 1 << 14
 
 NO_LANES: Lanes = np.empty(0, np.int64)
 NO_LANES.setflags(write=False)
 
 
-class _PageViews(NamedTuple):
-    """A page as its writer sees it.
-
-    Attributes:
-        rows: the observations of each step: columns `[lanes, ...]`.
-        others: the other columns, `[steps, lanes, ...]`.
-    """
-
-    rows: list[Columns]
-    others: dict[str, NDArray[Any]]
-
-
-class FinalRows:
-    """The rows of leased pages for final rows: they are taken in order, and reported in order.
-
-    Args:
-        page_rows: rows of a page.
-
-    >>> finals = FinalRows(4)
-    >>> finals.add(7), finals.add(2)
-    (None, None)
-    >>> finals.take(3), finals.take(2).tolist(), finals.report().tolist(), finals.free
-    (slice(28, 31, None), [31, 8], [28, 29, 30, 31, 8], 3)
-    """
-
-    def __init__(self, page_rows: int) -> None:
-        self._page_rows = page_rows
-        # Rows are counted through all pages that are not reported to be full.
-        self._pages: deque[int] = deque()
-        self._taken = self._reported = 0
-
-    def add(self, page: int) -> None:
-        """A page was leased."""
-        self._pages.append(page)
-
-    @property
-    def free(self) -> int:
-        """The number of rows that can be taken."""
-        return len(self._pages) * self._page_rows - self._taken
-
-    def take(self, count: int) -> Lanes | slice:
-        """The next rows, as rows of the store: an index into columns."""
-        begin = self._taken
-        self._taken += count
-        page, row = divmod(begin, self._page_rows)
-        if row + count > self._page_rows:
-            return self._rows(begin)
-        first = self._pages[page] * self._page_rows + row
-        return slice(first, first + count)
-
-    def report(self) -> Lanes:
-        """int64[m]: the rows taken since the last report."""
-        rows = self._rows(self._reported)
-        while self._taken >= self._page_rows:
-            self._pages.popleft()
-            self._taken -= self._page_rows
-        self._reported = self._taken
-        return rows
-
-    def _rows(self, begin: int) -> Lanes:
-        pages = np.fromiter(self._pages, np.int64)
-        page, row = np.divmod(np.arange(begin, self._taken), self._page_rows)
-        rows: Lanes = pages[page] * self._page_rows + row
-        return rows
-
-
 class PageWriter:
     """Writes vector steps into leased pages, and reports them.
 
-    The observations of a step are written where `row` says before the step is taken; the observations that follow it go
-    where `next_row` says. So the observations after the last step that was reported stand in the row after it.
+    The observations of a step are written into `row` before the step is taken, and the observations that follow it into
+    `next_row`. So the observations after the last reported step stand in the row after it.
 
     Args:
         columns: each column's array over the whole arena, `dtype[rows, ...]`.
         page_rows: rows of a page.
         observed: names of the columns that an observation has; final rows have values of these alone.
         lanes: of this writer, at most `page_rows`.
-        need_page: waits for the next leased page for rows or for final rows. It is called between two steps only: what
-            was written is consistent then and may be reported meanwhile.
+        need_page: waits for the next leased page for rows or for final rows. It is called between two steps only, when
+            the rows written so far are consistent and may be reported.
         writer: its number in its connection.
 
     Attributes:
-        page: the page that is filled.
+        page: the page being filled.
         sequence: of the last report; 0 before the first.
     """
 
@@ -138,7 +70,7 @@ class PageWriter:
         self.page, self._ahead = -1, -1
         self._step = self._reported = self._steps_in_page
         self._finals = FinalRows(page_rows)
-        self._views: dict[int, _PageViews] = {}
+        self._views = PageViews(columns, observed, page_rows, lanes)
         # Lanes that are in no episode after the last step.
         self._closed: Lanes = np.arange(lanes)
         self._begin_report()
@@ -155,7 +87,7 @@ class PageWriter:
     # ---- steps -----------------------------------------------------------------------------------------------------
 
     def begin(self, first: Columns) -> None:
-        """Take the first pages; `first` are the observations of the first step, columns `[lanes, ...]`."""
+        """Takes the first pages; `first` has the observations of the first step, columns `[lanes, ...]`."""
         self._enter(self._need_page("rows"))
         self._provide_finals()
         for name, column in self.row.items():
@@ -163,17 +95,17 @@ class PageWriter:
 
     @property
     def row(self) -> Columns:
-        """The observations of the step that comes next, columns `[lanes, ...]`."""
+        """The observations of the next step, columns `[lanes, ...]`."""
         return self._rows[self._step]
 
     @property
     def next_row(self) -> Columns:
-        """Where the observations that follow are to be written; in the next page where this one ends."""
+        """Buffer of the observations after the next step; in the next page if this one ends there."""
         if self._step + 1 < self._steps_in_page:
             return self._rows[self._step + 1]
         if self._ahead < 0:
             self._ahead = self._need_page("rows")
-        return self._views_of(self._ahead).rows[0]
+        return self._views.of(self._ahead).rows[0]
 
     def record(
         self,
@@ -183,14 +115,14 @@ class PageWriter:
         ended: Lanes = NO_LANES,
         last: Columns | None = None,
     ) -> None:
-        """Write one vector step.
+        """Writes one vector step.
 
         Args:
             values: columns `[lanes, ...]` beside the observations; those that are missing are zeros.
             version: of the policy that acted.
             resets: int[r], rising: lanes that took no transition; `row` holds the final row of their episode.
             ended: int[m], rising: lanes whose episode this step ends, with a final row beside the lanes.
-            last: columns `[lanes, ...]`: what the final rows of `ended` hold.
+            last: columns `[lanes, ...]`: the observations of the final rows of `ended`.
         """
         step = self._step
         for name, block in self._others_here:
@@ -211,9 +143,9 @@ class PageWriter:
         self._step = step + 1
 
     def cut(self) -> None:
-        """All lanes are about to be reset: open episodes end, with what followed their last step.
+        """Ends open episodes because all lanes are about to be reset; `row` becomes their final rows.
 
-        The grantor may still be reading `row` as what followed: it may be written when the next report is acknowledged.
+        The grantor may still read `row`, so it may be overwritten only when the next report is acknowledged.
         """
         self._cut = np.flatnonzero(self.is_open)
         if self._cut.size:
@@ -221,7 +153,7 @@ class PageWriter:
             self._closed = np.arange(self._lanes)
 
     def _numbers(self, marks: list[tuple[int, Lanes]]) -> Lanes:
-        """Rows of lanes in steps, counted from the first row that was not reported."""
+        """Returns rows of lanes in steps, counted from the first unreported row."""
         if not marks:
             return NO_LANES
         steps, lanes = zip(*marks, strict=True)
@@ -230,8 +162,8 @@ class PageWriter:
         return rows
 
     def unreported(self, name: str) -> NDArray[Any]:
-        """A column that is not observed, in the steps since the last report: `[steps, lanes, ...]`."""
-        return self._views_of(self.page).others[name][self._reported : self._step]
+        """Returns a column that is not observed, in the steps since the last report: `[steps, lanes, ...]`."""
+        return self._views.of(self.page).others[name][self._reported : self._step]
 
     @property
     def unreported_versions(self) -> list[int]:
@@ -251,32 +183,14 @@ class PageWriter:
     # ---- pages -----------------------------------------------------------------------------------------------------
 
     def _enter(self, page: int) -> None:
-        """Go on in this page."""
+        """Continues in this page."""
         self.page, self._ahead = page, -1
         self._step = self._reported = 0
-        views = self._views_of(page)
+        views = self._views.of(page)
         self._rows, self._others_here = views.rows, list(views.others.items())
 
-    def _views_of(self, page: int) -> _PageViews:
-        """The views of a page. They are made once: the loop asks for a row at every step, and pages come again."""
-        if page not in self._views:
-            while (len(self._views) + 1) * self._steps_in_page > _MOST_VIEWS and len(self._views) > 1:
-                del self._views[next(iter(self._views))]
-            self._views[page] = self._new_views(page)
-        return self._views[page]
-
-    def _new_views(self, page: int) -> _PageViews:
-        first, steps = page * self._page_rows, self._steps_in_page
-        blocks = {
-            name: column[first : first + steps * self._lanes].reshape(steps, self._lanes, *column.shape[1:])
-            for name, column in self._columns.items()
-        }
-        observed = [(name, blocks[name]) for name in self._observed]
-        rows: list[Columns] = [{name: block[step] for name, block in observed} for step in range(steps)]
-        return _PageViews(rows, {name: blocks[name] for name in self._others})
-
     def _provide_finals(self) -> None:
-        """Take pages of final rows until there are enough for every step of a page and for a cut after it."""
+        """Takes pages of final rows until there are enough for every step of a page and for a cut after it."""
         while self._finals.free < self._page_rows + self._lanes:
             self._finals.add(self._need_page("finals"))
 
@@ -289,7 +203,7 @@ class PageWriter:
 
     @property
     def page_is_full(self) -> bool:
-        """Whether the page has no room for another step."""
+        """Whether the page cannot hold another step."""
         return self._step == self._steps_in_page
 
     @property
@@ -307,7 +221,7 @@ class PageWriter:
         return self._step > self._reported or self._cut.size > 0
 
     def report(self) -> Commit:
-        """The steps written since the last report; `turn` follows before the next step is written."""
+        """Returns the steps written since the last report; `turn` follows before the next step is written."""
         self.sequence += 1
         final_rows = self._finals.report()
         for name in self._others:
@@ -327,17 +241,17 @@ class PageWriter:
         return message
 
     def continue_from(self, other: PageWriter) -> None:
-        """Go on with the episodes of another writer of these lanes, all of whose steps were reported."""
+        """Continues the episodes of another writer of these lanes, all of whose steps were reported."""
         self._closed = other._closed
 
     def turn(self) -> None:
-        """Go on in the page ahead where this one is full."""
+        """Continues in the page ahead if this one is full."""
         if self.page_is_full:
             self._enter(self._ahead if self._ahead >= 0 else self._need_page("rows"))
             self._provide_finals()
 
     def begin_block(self) -> Return | None:
-        """Make the next step the first one of a page, once all steps were reported; returns what is to be sent."""
+        """Makes the next step the first one of a page, once all steps were reported; returns the message to send."""
         if self._step == 0:
             return None
         message = Return(writer=self._writer, page=self.page)

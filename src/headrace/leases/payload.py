@@ -12,12 +12,12 @@ import numpy as np
 
 from headrace.leases.checking import LeaseError
 from headrace.leases.messages import ROWS, Commit
-from headrace.leases.place import Columns
+from headrace.leases.page_views import Columns
 from headrace.spec import Signature
 
 
 def packed_columns(signature: Signature, columns: Columns, finals: Columns) -> bytes:
-    """The payload of a commit.
+    """Returns the payload of a commit.
 
     Args:
         signature: of one step.
@@ -34,7 +34,7 @@ def packed_columns(signature: Signature, columns: Columns, finals: Columns) -> b
 def unpacked_columns(
     payload: bytes, commit: Commit, signature: Signature, lanes: int
 ) -> tuple[Columns, Columns]:
-    """The columns of the steps, `[steps, lanes, ...]`, and those of the final rows, `[m, ...]`.
+    """Returns the columns of the steps, `[steps, lanes, ...]`, and those of the final rows, `[m, ...]`.
 
     Raises:
         LeaseError: the payload is not as long as the commit and the signature say.

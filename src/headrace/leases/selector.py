@@ -1,7 +1,7 @@
 """One thread of this process listens to all peers: it starts with the first and ends with the last.
 
-It never waits for one peer. Data that a peer does not read at once wait in a bounded buffer; a page that is not free is
-looked for again twenty times a second, while others go on.
+It never waits for one peer. Data that a peer does not read at once are kept in a bounded buffer. A page that is not
+free is asked for again 20 times a second, while other peers are served.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from functools import partial
 from typing import Protocol
 
 from headrace.forking import ForkFollowers
-from headrace.leases.channel import Channel, Frame, Payload
+from headrace.leases.channel import Channel
+from headrace.leases.frames import Frame, Payload
 from headrace.leases.messages import Message
 
 _LOOK_SECONDS = 0.05
@@ -38,20 +39,20 @@ class Peer(Protocol):
     channel: Channel
 
     def take(self, frame: Frame) -> None:
-        """Take in a message. An exception ends the peer with it."""
+        """Processes a message. An exception ends the peer."""
         ...
 
     @property
     def waits(self) -> bool:
-        """Whether to look in 0.05 s, instead of 0.5 s."""
+        """Whether to call `look` in 0.05 s instead of 0.5 s."""
         ...
 
     def look(self) -> None:
-        """Do what is due without a message. An exception ends the peer with it."""
+        """Does work that no message asks for. An exception ends the peer."""
         ...
 
     def end(self, error: BaseException) -> None:
-        """The peer is gone (`Disconnected`), or something raised. No further call follows."""
+        """Ends the peer, which is gone (`Disconnected`) or raised an error. No further call follows."""
         ...
 
 
@@ -80,7 +81,7 @@ class PeerSelector:
 
     @property
     def peers(self) -> int:
-        """The number of peers that are listened to."""
+        """Number of peers."""
         return len(self._peers)
 
     @property
@@ -89,7 +90,7 @@ class PeerSelector:
         return self._thread is threading.current_thread()
 
     def add(self, peer: Peer) -> None:
-        """Listen to a peer from now on."""
+        """Listens to a peer from here on."""
         with self._lock:
             if self._thread is None:
                 self._start()
@@ -104,7 +105,7 @@ class PeerSelector:
         self._thread.start()
 
     def remove(self, peer: Peer) -> None:
-        """Listen to a peer no longer; when this returns, none of its methods is running in the thread that listens."""
+        """Stops listening to a peer; on return none of its methods is running in the thread that listens."""
         left = threading.Event()
         with self._lock:
             thread = self._thread
@@ -117,7 +118,7 @@ class PeerSelector:
         left.wait(_LEAVING_SECONDS)
 
     def look(self, peer: Peer) -> None:
-        """See to it that `Peer.look` is called soon."""
+        """Asks for a call of `Peer.look` soon."""
         with self._lock:
             if peer in self._peers:
                 self._ask(lambda: self._look_at({peer}))
@@ -125,10 +126,10 @@ class PeerSelector:
     def send(
         self, peer: Peer, *messages: Message, payload: Payload = b"", descriptors: tuple[int, ...] = ()
     ) -> None:
-        """Send messages to a peer in one piece, without waiting for it; see `Channel.send`.
+        """Sends messages to a peer in one piece, without waiting for it; see `Channel.send`.
 
         Raises:
-            Disconnected: it is gone, or does not read.
+            Disconnected: the peer is gone, or does not read.
         """
         if not peer.channel.send_soon(
             *messages, payload=payload, descriptors=descriptors, most=_MOST_UNSENT_NBYTES
@@ -162,7 +163,7 @@ class PeerSelector:
                 self._look_at(self._waiting)
 
     def _has_ended(self) -> bool:
-        """Do what other threads ask for; returns whether no peer is left, and everything is given back."""
+        """Makes the calls that other threads asked for; returns whether no peer is left and everything is closed."""
         while self._wanted:
             self._wanted.popleft()()
         with self._lock:
@@ -201,7 +202,7 @@ class PeerSelector:
 
     @contextmanager
     def _ending(self, peer: Peer) -> Iterator[None]:
-        """Ends a peer with what the block raises."""
+        """Ends a peer with the error that the block raises."""
         try:
             yield
         except BaseException as error:
@@ -235,15 +236,15 @@ class PeerSelector:
     # ---- forks -----------------------------------------------------------------------------------------------------
 
     def before_fork(self) -> None:
-        """Keep the lock until `os.fork` has returned."""
+        """Keeps the lock until `os.fork` has returned."""
         self._lock.acquire()
 
     def after_fork_in_parent(self) -> None:
-        """Go on as before."""
+        """Releases the lock."""
         self._lock.release()
 
     def after_fork_in_child(self) -> None:
-        """The peers are the parent's: give back what was inherited, and begin anew without any."""
+        """Closes the inherited descriptors, and begins without peers: those belong to the parent."""
         self._close()
         self._begin()
 

@@ -16,7 +16,7 @@ from headrace.collectors.loop.step_counts import StepCounts
 from headrace.collectors.messages import Failed, MoreColumns, NotStored, Paused, Progress, Ready
 from headrace.collectors.statistics import Tally
 from headrace.errors import Disconnected
-from headrace.leases.channel import Frame
+from headrace.leases.frames import Frame
 from headrace.leases.messages import Commit, Return, Unpin
 
 _log = logging.getLogger(__name__)

@@ -12,9 +12,9 @@ from headrace.collectors.batches.episode_numbering import EpisodeNumbering
 from headrace.collectors.batches.rollout_store import rollout_store
 from headrace.collectors.messages import Ready, RowsAt
 from headrace.errors import Closed
-from headrace.leases.channel import Frame
 from headrace.leases.connection import LeaseConnection
 from headrace.leases.destination import Destination, ReplayItems, StoreAlone
+from headrace.leases.frames import Frame
 from headrace.leases.grantor import LeaseGrantor
 from headrace.leases.messages import Message
 from headrace.replay.local import LocalReplay

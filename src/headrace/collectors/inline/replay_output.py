@@ -13,7 +13,7 @@ from headrace.errors import Closed
 from headrace.leases.destination import ReplayItems
 from headrace.leases.forwarding import CommitForwarder, Steps
 from headrace.leases.grantor import BY_COPY, LeaseGrantor
-from headrace.leases.place import Columns
+from headrace.leases.page_views import Columns
 from headrace.replay.local import LocalReplay
 from headrace.tables.description.rules import ItemRule
 

@@ -12,7 +12,8 @@ import cloudpickle
 
 from headrace.collectors.messages import Pause, Proceed, Resume, RowsAt, Seed, Stop, WeightsAt
 from headrace.errors import Disconnected
-from headrace.leases.channel import Channel, Frame
+from headrace.leases.channel import Channel
+from headrace.leases.frames import Frame
 from headrace.leases.messages import Ack, Lease
 from headrace.leases.page_writer import Purpose
 from headrace.weights import SharedMemoryReceiver

@@ -21,7 +21,8 @@ from headrace.collectors.messages import AnyMessage, Start
 from headrace.collectors.worker.inbox import Ending, WorkerInbox
 from headrace.collectors.worker.worker import Worker, seed_everything
 from headrace.errors import Disconnected
-from headrace.leases.channel import Channel, Frame
+from headrace.leases.channel import Channel
+from headrace.leases.frames import Frame
 
 
 def main(descriptor: int, parent: int) -> int:

@@ -1,0 +1,145 @@
+"""Frames of a stream: a header, a message, descriptors of files, and a payload.
+
+    4 bytes   "hrl1"
+    4 bytes   length of the message
+    4 bytes   number of descriptors that come along (Unix sockets only)
+    8 bytes   length of the payload
+    ...       the message, msgspec bytes; then the payload, raw
+
+Numbers are little-endian. Both sides send `Hello` first. Every length is checked before memory is taken for it.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections import deque
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from headrace.errors import Disconnected
+from headrace.leases.messages import VERSION, Hello, Message
+
+_MAGIC = b"hrl1"
+_HEADER = struct.Struct("<4sIIQ")
+MOST_DESCRIPTORS = 4
+_LARGEST_HELLO = 1 << 16
+_LARGEST_MESSAGE = 1 << 22
+LARGEST_PAYLOAD = 1 << 30
+
+Payload: TypeAlias = bytes | memoryview
+
+
+class Frame(NamedTuple):
+    """A message with its payload and descriptors.
+
+    Attributes:
+        message: decoded.
+        payload: the bytes that follow it.
+        descriptors: owned by the receiver, which closes those that it does not keep.
+    """
+
+    message: Any
+    payload: bytes
+    descriptors: list[int]
+
+
+def encoded(message: Message, payload: Payload = b"", descriptors: int = 0) -> bytes:
+    """Returns a frame as bytes; its descriptors are sent apart."""
+    body = msgspec.msgpack.encode(message)
+    return b"".join((_HEADER.pack(_MAGIC, len(body), descriptors, len(payload)), body, payload))
+
+
+class FrameReader:
+    """Reads frames from bytes that arrive in pieces of any size.
+
+    Args:
+        messages: union of the messages that may arrive after `Hello`.
+        largest_payload: in bytes.
+
+    >>> reader = FrameReader(Hello)
+    >>> reader.feed(encoded(Hello(version=VERSION)) + encoded(Hello(version=7), b"behind"), [])
+    >>> reader.take()
+    Frame(message=Hello(version=7), payload=b'behind', descriptors=[])
+    """
+
+    def __init__(self, messages: Any, largest_payload: int = LARGEST_PAYLOAD) -> None:
+        self._decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(messages)
+        self._greeting: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Hello)
+        self._largest_payload = largest_payload
+        self._bytes = bytearray()
+        self._descriptors: deque[int] = deque()
+        self._header: tuple[int, int, int] | None = None
+        self._was_greeted = False
+
+    def feed(self, data: bytes, descriptors: list[int]) -> None:
+        """Adds received bytes and descriptors."""
+        self._bytes += data
+        self._descriptors += descriptors
+
+    @property
+    def missing(self) -> int:
+        """Number of bytes still missing from the current frame; 0 before its header is complete."""
+        if self._header is None:
+            return 0
+        length, _, payload = self._header
+        return _HEADER.size + length + payload - len(self._bytes)
+
+    def take(self) -> Frame | None:
+        """Returns the next frame; None while it is not complete.
+
+        Raises:
+            Disconnected: the bytes are not of this protocol, or of another version of it.
+        """
+        frame = self._take()
+        if frame is None or self._was_greeted:
+            return frame
+        if frame.message.version != VERSION:
+            raise Disconnected(
+                f"expected version {VERSION} of the lease protocol, got {frame.message.version}; "
+                "both sides need the same version of headrace"
+            )
+        self._was_greeted = True
+        return self._take()
+
+    def _take(self) -> Frame | None:
+        if self._header is None:
+            if len(self._bytes) < _HEADER.size:
+                return None
+            self._header = self._checked_header()
+        length, count, payload = self._header
+        end = _HEADER.size + length + payload
+        if len(self._bytes) < end or len(self._descriptors) < count:
+            return None
+        with memoryview(self._bytes) as whole:
+            body, behind = whole[_HEADER.size : _HEADER.size + length], bytes(whole[end - payload : end])
+            try:
+                message = (self._decoder if self._was_greeted else self._greeting).decode(body)
+            except msgspec.MsgspecError as error:
+                raise Disconnected(f"the peer sent no message of this protocol: {error}") from error
+            finally:
+                body.release()
+        del self._bytes[:end]
+        self._header = None
+        return Frame(message, behind, [self._descriptors.popleft() for _ in range(count)])
+
+    def _checked_header(self) -> tuple[int, int, int]:
+        magic, length, count, payload = _HEADER.unpack_from(self._bytes)
+        if magic != _MAGIC:
+            raise Disconnected(
+                f"the peer does not speak the lease protocol: expected {_MAGIC!r}, got {magic!r}"
+            )
+        longest = _LARGEST_MESSAGE if self._was_greeted else _LARGEST_HELLO
+        most = self._largest_payload if self._was_greeted else 0
+        if length > longest or count > MOST_DESCRIPTORS or payload > most:
+            raise Disconnected(
+                f"the peer announced {length} bytes, {count} descriptors and a payload of {payload} bytes; at most "
+                f"{longest}, {MOST_DESCRIPTORS} and {most} are taken"
+            )
+        return length, count, payload
+
+    def close(self) -> None:
+        """Closes the descriptors of incomplete frames."""
+        while self._descriptors:
+            os.close(self._descriptors.popleft())
