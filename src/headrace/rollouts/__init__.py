@@ -1,12 +1,21 @@
-"""Rollouts in the manner of RLlib: workers that step environments, and batches of one policy and of several."""
+"""Rollouts in the manner of RLlib: workers that step environments, batches of one policy and of several."""
 
 from headrace.batches.multi_agent_batch import MultiAgentBatch
 from headrace.batches.sample_batch import SampleBatch
 from headrace.rollouts.callbacks import Callbacks
+from headrace.rollouts.gathering import gather
 from headrace.rollouts.samplers import AsyncSampler, SyncSampler
 from headrace.rollouts.worker import RolloutWorker
 
-__all__ = ["AsyncSampler", "Callbacks", "MultiAgentBatch", "RolloutWorker", "SampleBatch", "SyncSampler"]
+__all__ = [
+    "AsyncSampler",
+    "Callbacks",
+    "MultiAgentBatch",
+    "RolloutWorker",
+    "SampleBatch",
+    "SyncSampler",
+    "gather",
+]
 
 
 def __dir__() -> list[str]:
