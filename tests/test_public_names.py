@@ -185,7 +185,7 @@ ATTRIBUTES = {
     hr.StepWriter: STEP_WRITER,
     hr.Table: "queue stack",
     hr.TrajectoryAccumulator: "add build capacity count is_full names reset",
-    hr.TransitionWriter: f"{STEP_WRITER} views",
+    hr.TransitionWriter: f"{STEP_WRITER} extend views",
     hr.loaders.Loader: "close load_state_dict state_dict",
     headrace.replay.PackedBatch: "data info layout lengths mask offsets pad",
     headrace.replay.SampleInfo: "keys priorities probabilities table_size times_sampled",

@@ -32,11 +32,13 @@ class DeadlineExceeded(HeadraceError, TimeoutError):
 
     Attributes:
         pending: number of items not applied yet (0 where that has no meaning).
+        stored: number of transitions of a call that were stored before (`TransitionWriter.extend`).
     """
 
-    def __init__(self, message: str, *, pending: int = 0) -> None:
+    def __init__(self, message: str, *, pending: int = 0, stored: int = 0) -> None:
         super().__init__(message)
         self.pending = pending
+        self.stored = stored
 
 
 class Closed(HeadraceError):
@@ -72,7 +74,15 @@ class ItemNotFound(HeadraceError, KeyError):
 
 
 class StoreFull(HeadraceError):
-    """No page is free for a step; the message says what holds the pages. Stored data are kept."""
+    """No page is free for a step; the message says what holds the pages. Stored data are kept.
+
+    Attributes:
+        stored: number of transitions of a call that were stored before (`TransitionWriter.extend`).
+    """
+
+    def __init__(self, message: str, *, stored: int = 0) -> None:
+        super().__init__(message)
+        self.stored = stored
 
 
 class CheckpointError(HeadraceError):

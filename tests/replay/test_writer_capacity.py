@@ -102,6 +102,30 @@ def test_room_may_be_asked_for_before_something_else_is_changed():
             writer._rows.make_room()
 
 
+def test_room_for_several_steps_is_room_that_steps_and_ends_find():
+    with hr.Replay(NUMBER, [one_in_a_table()], capacity=64, seed=0) as replay:
+        with replay.writer(history=100_000) as writer:
+            rows, appended = writer._rows, 0
+            with pytest.raises(hr.StoreFull):  # noqa: PT012
+                while True:
+                    rows.make_room(3)
+                    writer.append({"number": 1})
+                    appended += 1
+            for _ in range(2):
+                writer.append({"number": 1})
+            with pytest.raises(hr.StoreFull):
+                writer.append({"number": 1})
+            assert appended > 50
+    with hr.Replay(NUMBER, [one_in_a_table()], capacity=64, seed=0) as replay:
+        with replay.writer(history=100_000) as writer:
+            rows = writer._rows
+            with pytest.raises(hr.StoreFull):  # noqa: PT012
+                while True:
+                    rows.make_room(2)
+                    writer.append({"number": 1})
+            writer.end_episode({"number": 2})
+
+
 def test_an_episode_that_fills_the_store_can_be_dropped():
     with hr.Replay(NUMBER, [one_in_a_table()], capacity=64, seed=0) as replay:
         with replay.writer(history=100_000) as writer:

@@ -95,18 +95,25 @@ class LaneBlock:
 
     # ---- pages -----------------------------------------------------------------------------------------------------
 
-    def make_room(self) -> None:
-        """See to it that one more step fits.
+    def make_room(self, steps: int = 1) -> None:
+        """Makes sure that `steps` more steps fit.
 
         Raises:
             StoreFull: no page is free; nothing in reach changed.
         """
-        kernel = self.kernel
-        if not kernel.begin_step():
-            return
-        self._leave_pages()
-        self._page = self._store.acquire(self.lanes, self._page)
-        self._enter(self._page)
+        if self.kernel.begin_step():
+            if self._leased:
+                self._leave_pages()
+            else:
+                self.lease_page()
+            self._enter(self._leased.popleft())
+        while self._rows_ahead() < steps * self.lanes:
+            self.lease_page()
+
+    def _rows_ahead(self) -> int:
+        """Returns the number of rows for which there are pages."""
+        page_rows = self._store.arrays.page_rows // self.lanes * self.lanes
+        return self.kernel.stop - self.kernel.row + len(self._leased) * page_rows
 
     def _leave_pages(self) -> None:
         """Give up the pages that are out of reach of later windows."""
@@ -226,7 +233,7 @@ class LaneBlock:
     def pages_for_finals(self, count: int, ahead: int) -> list[int]:
         """The lanes of each page that the final rows of `count` lanes take, after `ahead` further steps."""
         if count == self.lanes:
-            return [self.lanes] * (self.row + ahead * self.lanes >= self.kernel.stop)
+            return [self.lanes] * (self._rows_ahead() <= ahead * self.lanes)
         arrays = self._store.arrays
         room = 0 if self._final_page < 0 else arrays.page_rows - int(arrays.pages[self._final_page, USED])
         return [1] * -(-max(0, count - room) // arrays.page_rows)

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from headrace.trajectories.rules.conditions import Condition
     from headrace.trajectories.rules.pattern_rule import PatternRule
     from headrace.trajectories.rules.step_rules import EpisodeRule, NStepRule
-    from headrace.trajectories.writers.named_writers import EpisodeWriter, SequenceWriter, TransitionWriter
+    from headrace.trajectories.writers.named_writers import EpisodeWriter, SequenceWriter
     from headrace.trajectories.writers.step_writer import StepWriter
+    from headrace.trajectories.writers.transition_writer import TransitionWriter
 
 __all__ = [
     "AddEpisodeObserver",
@@ -60,7 +61,7 @@ _COMPILED = {
     "PatternRule": "headrace.trajectories.rules.pattern_rule",
     "SequenceWriter": "headrace.trajectories.writers.named_writers",
     "StepWriter": "headrace.trajectories.writers.step_writer",
-    "TransitionWriter": "headrace.trajectories.writers.named_writers",
+    "TransitionWriter": "headrace.trajectories.writers.transition_writer",
     "discounted_returns": "headrace.trajectories.returns",
     "gae": "headrace.trajectories.returns",
     "lambda_returns": "headrace.trajectories.returns",

@@ -237,10 +237,9 @@ class Recorder(ABC):
         if warning:
             warnings.warn(warning, stacklevel=3)
         writer.raise_refused()
-        # Rules: replay I4
-        if pending >= MAX_PENDING and writer.pending > pending:
+        if pending >= MAX_PENDING:
             try:
-                writer.wait_pending(MAX_PENDING - 1 + writer.pending - pending, self._timeout)
+                self._wait_for_tables(writer, pending)
             except DeadlineExceeded as error:
                 raise DeadlineExceeded(
                     f"{error}. What this call was given was taken: do not send it again",
@@ -248,6 +247,16 @@ class Recorder(ABC):
                 ) from None
         keys, self._keys = self._keys, []
         return keys
+
+    def _wait_for_tables(self, writer: WriterLike, pending: int) -> None:
+        """Waits until no more items are pending than before a call, of which there were `pending`.
+
+        Raises:
+            DeadlineExceeded: the tables stayed full until the deadline.
+        """
+        # Rules: replay I4
+        if pending >= MAX_PENDING and writer.pending > pending:
+            writer.wait_pending(MAX_PENDING - 1 + writer.pending - pending, self._timeout)
 
     def _note_made(self, made: Sequence[Made]) -> None:
         """Counts items, and keeps their keys for the caller."""

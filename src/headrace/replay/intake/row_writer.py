@@ -135,14 +135,14 @@ class RowWriter:
         """See `WriterLike.staged`."""
         return self._rows.staged
 
-    def make_room(self) -> None:
+    def make_room(self, steps: int = 1) -> None:
         """See `WriterLike.make_room`."""
         self._check_open()
-        self._make_room(self._lanes.spans)
+        self._make_room(self._lanes.spans, steps)
 
-    def _make_room(self, spans: Sequence[tuple[LaneBlock, slice]]) -> None:
+    def _make_room(self, spans: Sequence[tuple[LaneBlock, slice]], steps: int = 1) -> None:
         for block, _ in spans:
-            block.make_room()
+            block.make_room(steps)
 
     def append_ends(
         self, step: Values, idle: NDArray[np.bool_], ended: NDArray[np.int64], finals: Values

@@ -124,8 +124,8 @@ class WriterLike(Protocol):
         """
         ...
 
-    def make_room(self) -> None:
-        """Makes sure that one more step of every lane can be stored.
+    def make_room(self, steps: int = 1) -> None:
+        """Makes sure that `steps` more steps of every lane can be stored; final rows of all lanes are such a step.
 
         Raises:
             StoreFull: no free page; nothing changed.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -56,7 +56,7 @@ class ItemDecisions:
         self.are_made = bool(functions or patterns)
         self._selected = _NOTHING
 
-    def check_ends(self, names: Mapping[str, Any]) -> None:
+    def check_ends(self, names: Collection[str]) -> None:
         """Refuses patterns that read columns which final rows do not have; see `Patterns.check_ends`."""
         if self._patterns is not None:
             self._patterns.check_ends(names)

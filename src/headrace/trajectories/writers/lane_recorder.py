@@ -76,13 +76,16 @@ class LaneRecorder:
         rows = None if mask is None else lanes
         found = columns.observation.read_columns(observation, rows)
         found |= columns.read_extras(extras, self.with_observation, rows)
-        if self.with_observation is None:
-            # The first call says which columns every row has, final rows too.
-            self._decisions.check_ends(found)
-            self._writer.declare_final_columns(found)
-            self.with_observation = tuple(name for name in found if name in columns.extras)
+        self.declare(tuple(found))
         self._row.begin(found, rows)
         self.states.start(lanes)
+
+    def declare(self, names: tuple[str, ...]) -> None:
+        """Settles which columns come with observations, also in final rows: those of the first call."""
+        if self.with_observation is None:
+            self._decisions.check_ends(names)
+            self._writer.declare_final_columns(names)
+            self.with_observation = tuple(name for name in names if name in self.columns.extras)
 
     # ---- steps -----------------------------------------------------------------------------------------------------
 

@@ -1,70 +1,16 @@
-"""Step writers with one rule: transitions, sequences, whole episodes."""
+"""Step writers with one rule: sequences, whole episodes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from headrace.ends import EndOfEpisode
 from headrace.tables.description.rules import ItemRule, PriorityFunction
-from headrace.trajectories.rules.step_rules import EpisodeRule, NStepRule
+from headrace.trajectories.rules.step_rules import EpisodeRule
 from headrace.trajectories.writers.step_writer import StepWriter
-from headrace.views.view import View
 
 if TYPE_CHECKING:
     from headrace.replay.interface import ReplayLike
-
-
-class TransitionWriter(StepWriter):
-    """Every transition becomes one item, sampled with its n-step return.
-
-    The learner uses `reward + discount * value(next_observation)`. Each step is the start of exactly one item, the last
-    ones of an episode with shorter returns.
-
-    Args:
-        replay: see `StepWriter`.
-        table: the table's name.
-        n_step: transitions that are put together at most.
-        gamma: the discount of one step.
-        priority: of every item; or a function of the rows t to t + n.
-        lanes, autoreset, timeout: see `StepWriter`.
-
-    >>> import headrace as hr
-    >>> import numpy as np
-    >>> step = {"observation": np.float32(0), "action": 0, "reward": 0.0, "terminated": False, "truncated": False}
-    >>> table = hr.Table("t", sampler=hr.selectors.Fifo(), remover=hr.selectors.Fifo(), max_size=9, max_times_sampled=1)
-    >>> replay = hr.Replay(hr.Signature.like(step), [table])
-    >>> with hr.TransitionWriter(replay, "t", n_step=2, gamma=0.9) as writer:
-    ...     writer.add_first(np.float32(0))
-    ...     for t in range(3):
-    ...         keys = writer.add(t, t + 1.0, False, t == 2, np.float32(t + 1))
-    >>> data = replay.sample("t", 3, views=writer.views).data
-    >>> data["reward"].round(2).tolist(), data["discount"].round(2).tolist(), data["next_observation"].tolist()
-    ([2.8, 4.7, 3.0], [0.81, 0.81, 0.9], [2.0, 3.0, 3.0])
-    >>> replay.close()
-    """
-
-    def __init__(
-        self,
-        replay: ReplayLike,
-        table: str,
-        n_step: int = 1,
-        gamma: float = 0.99,
-        *,
-        priority: float | PriorityFunction = 1.0,
-        lanes: int | None = None,
-        autoreset: Any = None,
-        timeout: float | None = None,
-    ) -> None:
-        rule = NStepRule(table, n_step, gamma, priority)
-        super().__init__(replay, [rule], lanes=lanes, autoreset=autoreset, timeout=timeout)
-        extras = {"extras": View("extras")} if self._recorder.columns.extras else {}
-        self._views = {**rule.views, **extras}
-
-    @property
-    def views(self) -> Mapping[str, View]:
-        """The views to give to `Replay.sample`: `hr.views.transition(n_step, gamma)`, and `extras` if there are any."""
-        return dict(self._views)
 
 
 class SequenceWriter(StepWriter):
