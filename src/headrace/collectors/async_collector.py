@@ -33,9 +33,9 @@ _PAUSE_SECONDS = 30.0
 class AsyncCollector(CollectorBase):
     """Collects in one worker process that runs ahead by at most two rollouts.
 
-    Without a replay it is iterated: rollouts are written into shared memory by the worker, and each batch is copied out
-    once. With `replay_buffer` the worker writes its rows into leased pages of the replay's own store; `start()` lets it
-    run freely, or it is iterated as well. Nothing is pickled per step or per batch. Weights are published into shared
+    Without a replay it is iterated: the worker writes rollouts into shared memory, and each batch is copied out once.
+    With `replay_buffer` the worker writes its rows into leased pages of the replay's store: freely after `start()`,
+    or while the collector is iterated. Nothing is pickled per step or per batch. Weights are published in shared
     memory; the worker looks at one number per step.
 
     `create_env_fn` and the policy travel by cloudpickle, so lambdas work, and a script needs no main guard.
@@ -111,14 +111,14 @@ class AsyncCollector(CollectorBase):
     # ---- batches ---------------------------------------------------------------------------------------------------
 
     def next(self, timeout: float | None = None) -> Batch | None:
-        """The next batch, the longest waiting first; None when `total_frames` were handed out. Any thread may call it.
+        """Returns the batch that waits longest; None when `total_frames` were handed out. Any thread may call it.
 
         Args:
             timeout: seconds to wait; None for ever.
 
         Raises:
             DeadlineExceeded: none came in time; the next call returns it.
-            WorkerDied: the worker is gone, and every complete rollout of it was handed out.
+            WorkerDied: the worker is gone, and all its complete rollouts were handed out.
             RuntimeError: after `start()`.
             Closed: after `shutdown`.
         """
@@ -138,7 +138,7 @@ class AsyncCollector(CollectorBase):
     _started = False
 
     def start(self) -> None:
-        """Begin to fill the replay, without being asked for batches, until `total_frames` or `shutdown`.
+        """Begins to fill the replay freely, until `total_frames` or `shutdown`.
 
         Raises:
             RuntimeError: without `replay_buffer`, when started already, or after iteration has begun.
@@ -154,7 +154,7 @@ class AsyncCollector(CollectorBase):
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Stop between two steps for the time of a `with` block; everything collected is in the replay meanwhile.
+        """Stops between two steps for the time of a `with` block. Meanwhile all collected steps are in the replay.
 
         Raises:
             RuntimeError: not running, or paused already.
@@ -174,7 +174,7 @@ class AsyncCollector(CollectorBase):
             worker.resume()
 
     def async_shutdown(self, timeout: float | None = None, close_env: bool = True) -> None:
-        """Stop between two steps, see to it that what was collected is in the replay, then `shutdown`."""
+        """Stops between two steps, writes all collected steps into the replay, and shuts down as `shutdown` does."""
         self.shutdown(timeout, close_env)
 
     # ---- weights and seeds -----------------------------------------------------------------------------------------
@@ -188,9 +188,9 @@ class AsyncCollector(CollectorBase):
     def update_policy_weights_(
         self, policy_or_weights: Any = None, *, weights: Any = None, policy: Any = None
     ) -> None:
-        """Publish new weights. Returning means published: the arrays may be changed at once.
+        """Publishes new weights. Returning means published: the arrays may be changed at once.
 
-        The worker takes over whole sets only, between two steps; a slow one skips to the newest.
+        The worker takes over whole sets, between two steps. A slow worker skips to the newest set.
         Any thread may call it.
 
         Args:
@@ -202,7 +202,7 @@ class AsyncCollector(CollectorBase):
             ValueError: more than one source, or none and the collector was made without a policy object.
             SpecError: names, shapes or dtypes differ; nothing is published.
             TypeError: a policy without `state_dict` and `load_state_dict`.
-            WorkerDied, Closed: no worker is left to take them.
+            WorkerDied, Closed: there is no worker any more.
         """
         worker = self._worker
         worker.status.check()
@@ -210,10 +210,10 @@ class AsyncCollector(CollectorBase):
         worker.tally.newest = max(worker.tally.newest, self._publisher.publish(values))
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
-        """Reset every copy with its seed at the worker's next step: copy k gets `seed + k`, or all the same.
+        """Resets all environments at the worker's next step: environment k with `seed + k`, or all with `seed`.
 
         Returns:
-            The seed of the last copy.
+            The seed of the last environment.
         """
         self._worker.status.check()
         seeds = environment_seeds(seed, self._ready.num_envs, static_seed=static_seed)
@@ -238,7 +238,7 @@ class AsyncCollector(CollectorBase):
         return self._worker.pid
 
     def statistics(self) -> CollectorStatistics:
-        """A frozen record of what was done; costs no message."""
+        """Returns a frozen record of the counters; costs no message."""
         return self._worker.statistics()
 
     # ---- ending ----------------------------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ class AsyncCollector(CollectorBase):
     def shutdown(
         self, timeout: float | None = None, close_env: bool = True, raise_on_error: bool = True
     ) -> None:
-        """End the worker and release everything. More calls do nothing, nor does one in a forked child.
+        """Ends the worker and releases everything. Further calls do nothing, as does a call in a forked child.
 
         Ctrl-C kills the worker at once. Leaving a `with` block by Ctrl-C waits 2 s for the worker.
 
@@ -254,10 +254,10 @@ class AsyncCollector(CollectorBase):
         items too.
 
         Args:
-            timeout: seconds in all, 10 by default: the worker is asked, after 80 % of them terminated, after 95 %
-                killed.
-            close_env: False leaves the environments to the end of their process.
-            raise_on_error: raise `WorkerDied` if the worker failed unreported or had to be killed; False logs it.
+            timeout: seconds in all, 10 by default. The worker is asked first, terminated after 80 % of them, and
+                killed after 95 %.
+            close_env: False leaves the environments open until their process ends.
+            raise_on_error: raise `WorkerDied` if the worker was killed, or failed and no call raised it; False logs.
 
         Raises:
             WorkerDied: after all is released.
@@ -285,7 +285,7 @@ class AsyncCollector(CollectorBase):
 
 
 def _forgotten(worker: WorkerHandle, publisher: Publisher) -> None:
-    """A collector became garbage, or the interpreter ends, and nobody has shut it down."""
+    """Shuts down a collector that became garbage, or that is still open at the end of the interpreter."""
     # Rules: collectors CX9
     if worker.status.home.is_elsewhere:
         return

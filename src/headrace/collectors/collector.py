@@ -32,21 +32,22 @@ class Collector(CollectorBase):
     """Collects batches in this process, only when asked.
 
     Args:
-        create_env_fn: a callable that gives an environment, a ready environment, or the id of a registered one.
+        create_env_fn: a callable that returns an environment, a ready environment, or the id of a registered one.
         policy: a callable on batched observations `[n, ...]` that returns actions `[n, ...]`, or the pair of actions
-            and a dict of further columns; a torch module; None acts at random.
+            and a dict of further columns; an object with `compute_actions(input_dict)`, which may have a memory; a
+            torch module; None for random actions.
         policy_factory: makes the policy.
         frames_per_batch: frames of one batch; rounded up to a whole number of steps.
         total_frames: where to stop, a multiple of `frames_per_batch`; -1 goes on for ever.
         create_env_kwargs: keyword arguments of `create_env_fn`.
-        max_frames_per_traj: a trajectory that gets this long is truncated and its copy reset.
+        max_frames_per_traj: a trajectory of this length is truncated and its environment reset.
         init_random_frames: actions are random while fewer frames were begun.
         replay_buffer: also write every step into this replay.
-        items: which items they become; by default every transition one in each table, once its next observation is
+        items: rules for items. By default every transition is an item in each table, once its next observation is
             stored (`ItemRule(table, length=1, lookahead=1)`).
-        num_envs: copies of a single environment.
-        info_columns: entries of `info` to keep as columns, and what they look like, such as
-            `{"action_mask": hr.ArraySpec(2, "int8")}`. Each must come with every reset and step, and stands in the row
+        num_envs: n, the number of single environments.
+        info_columns: entries of `info` to keep as columns, with their specs, such as
+            `{"action_mask": hr.ArraySpec(2, "int8")}`. Each must come with every reset and step. It stands in the row
             of the observation that it came with.
         seed: see `set_seed`.
 
@@ -106,7 +107,7 @@ class Collector(CollectorBase):
     def _prepare(self) -> None:
         options, num_envs = self._options, self._loop.stepper.num_envs
         self._numbering = EpisodeNumbering(num_envs)
-        # None: none was begun since the last failure.
+        # None: no rollout was begun since the last failure.
         self._rows: LocalRows | None = None
         self._must_reset = True
         self._weight_check: WeightCheck | None = None
@@ -122,19 +123,19 @@ class Collector(CollectorBase):
     # ---- batches ---------------------------------------------------------------------------------------------------
 
     def next(self, timeout: float | None = None) -> Batch | None:  # noqa: ARG002 - the interface of all collectors
-        """Collect one batch; None when `total_frames` were handed out. An inline collector never waits.
+        """Collects one batch and returns it; None when `total_frames` were handed out. It never waits.
 
         Raises:
             Closed: after `shutdown`.
-            Exception: what the environment or the policy raised, and StoreFull of a replay. The rollout under way is
-                lost; the next call resets all copies.
+            Exception: raised by the environment or the policy, and StoreFull of a replay. The rollout under way is
+                lost; the next call resets all environments.
         """
         self._check_open()
         if self._tally.is_complete():
             self._end_trajectories()
             return None
         rows = self._begin_rollout()
-        self._must_reset = True  # Unless a batch comes of the rollout: Ctrl-C may end it anywhere.
+        self._must_reset = True  # Until the batch is complete: Ctrl-C may come anywhere.
         try:
             batch = self._collect(rows)
         except BaseException:
@@ -188,7 +189,7 @@ class Collector(CollectorBase):
         return self._rows
 
     def _reset(self) -> None:
-        """At the start, after a failure and after `set_seed`: every environment begins an episode."""
+        """Resets all environments: at the start, after a failure and after `set_seed`."""
         # Rules: collectors CX1
         self._rows = None
         if self._output is not None:
@@ -207,7 +208,7 @@ class Collector(CollectorBase):
     def update_policy_weights_(
         self, policy_or_weights: Any = None, *, weights: Any = None, policy: Any = None
     ) -> None:
-        """Give the policy new weights; they act from the next step on.
+        """Gives the policy new weights, which act from the next step on.
 
         Args:
             policy_or_weights: an object with `state_dict()`, or a tree of arrays. None: the policy itself, whose
@@ -229,10 +230,10 @@ class Collector(CollectorBase):
         self._tally.newest += 1
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
-        """Seed every copy: copy k gets `seed + k`, or all the same; all are reset with it.
+        """Seeds environment k with `seed + k`, or all with `seed`. The next batch begins with a reset of all.
 
         Returns:
-            The seed of the last copy.
+            The seed of the last environment.
         """
         # Rules: collectors CS1, CS2
         self._home.check()
@@ -258,7 +259,7 @@ class Collector(CollectorBase):
         return self._loop.policy
 
     def statistics(self) -> CollectorStatistics:
-        """A frozen record of what was done."""
+        """Returns a frozen record of the counters."""
         self._home.check()
         return self._tally.record(running=False, paused=False)
 
@@ -268,13 +269,13 @@ class Collector(CollectorBase):
         close_env: bool = True,
         raise_on_error: bool = True,
     ) -> None:
-        """End the open trajectories in the replay, close the writer and (unless told not to) the environments.
+        """Ends the open trajectories in the replay and closes the environments.
 
         Each open trajectory gets a final row with its newest observation, so its last transitions become items too.
-        Items that wait for a rate limiter stay queued in their tables. More calls do nothing.
+        Items that wait for a rate limiter stay queued in their tables. Further calls do nothing.
 
         Args:
-            timeout: for collectors with workers.
+            timeout: used by collectors with workers.
             close_env: False leaves the environments open.
             raise_on_error: False logs a StoreFull.
 

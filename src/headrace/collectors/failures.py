@@ -1,4 +1,4 @@
-"""How an exception gets from a worker to the collector, and where a collector may be used at all."""
+"""The way of an exception from a worker to its collector, and the process in which a collector may be used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LONGEST = 100_000
 
 
 def collector_home() -> HomeProcess:
-    """This process, for a collector that is made now."""
+    """Returns this process as the home of a new collector."""
     return HomeProcess("this collector", "Make a collector in the process that uses it, after the fork")
 
 
@@ -29,7 +29,7 @@ def failed(error: BaseException) -> tuple[Failed, bytes]:
 
 
 def rebuilt(failed: Failed, pickled: bytes) -> BaseException:
-    """The exception that ended a worker, of its own type where it can be rebuilt, with the remote traceback."""
+    """Returns the exception that ended a worker, with the remote traceback; of its own type where it can be rebuilt."""
     try:
         loaded = cloudpickle.loads(pickled)
     except Exception:

@@ -1,6 +1,6 @@
 """Messages between a collector and its worker, beside those of the lease protocol (`headrace.leases.messages`).
 
-They travel on one connection: a message a rollout or a page, none a step.
+They travel on one connection: one message for each rollout or page, none for a step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ class Start(Message):
 
 
 class Ready(Message):
-    """Worker to collector: environments and policy are there.
+    """Worker to collector: environments and policy are built.
 
     Attributes:
         signature: of one step, as JSON.
@@ -64,7 +64,7 @@ class RowsAt(Message):
 
 
 class NotStored(Message):
-    """Worker to collector: the policy adds columns that the replay has no place for.
+    """Worker to collector: the policy adds columns that the replay lacks.
 
     Attributes:
         names: of these columns.
@@ -86,7 +86,7 @@ class Failed(Message):
 
 
 class Progress(Message):
-    """Worker to collector: about the steps of the last commit.
+    """Worker to collector: describes the steps of the last commit.
 
     Attributes:
         counts: of these steps.
@@ -117,7 +117,7 @@ class Seed(Message):
     """Collector to worker: at the next step reset every environment with these seeds.
 
     Attributes:
-        seeds: one an environment.
+        seeds: one for each environment.
         seed: of the process's global generators.
     """
 
@@ -132,7 +132,7 @@ class Pause(Message):
 
 
 class Paused(Message):
-    """Worker to collector: nothing is stepped until `Resume`, and all that was collected was sent."""
+    """Worker to collector: all steps were reported, and none is taken until `Resume`."""
 
     number: int
 

@@ -85,7 +85,7 @@ class CollectorOptions(Task):
         return replace(self.task(), create_env_fn=factory, create_env_kwargs=None)
 
     def warn_of_rounding(self, num_envs: int, *, stacklevel: int) -> None:
-        """Warn where a batch has more frames than were asked for."""
+        """Warns if a batch has more frames than `frames_per_batch`."""
         # Rules: collectors CR1
         frames = self.steps(num_envs) * num_envs
         if frames != self.frames_per_batch:
@@ -97,7 +97,7 @@ class CollectorOptions(Task):
             )
 
     def rules(self) -> list[ItemRule]:
-        """Rules that make items of the rows: by default one of each transition whose next observation is stored."""
+        """Returns the rules for items; by default each transition is an item once its next observation is stored."""
         # Rules: collectors CF2
         if self.items is not None:
             return list(self.items)

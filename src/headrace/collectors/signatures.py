@@ -1,4 +1,4 @@
-"""The signature that a replay needs to take in what a collector gives."""
+"""The signature of a replay that a collector fills."""
 
 # Rules: collectors CF1
 
@@ -18,10 +18,10 @@ def signature(
     create_env_kwargs: Mapping[str, Any] | None = None,
     info_columns: Mapping[str, ArraySpec] | None = None,
 ) -> Signature:
-    """The columns that a collector over these environments writes.
+    """Returns the columns that a collector over these environments writes.
 
-    Builds one environment and closes it; calls the policy once, to see which further columns it gives. A ready
-    environment stays open: it is the caller's. It is reset where there is a policy, which has to see an observation.
+    Builds one environment and closes it. A policy is called once, to see which columns it adds; for its observation the
+    environment is reset. A ready environment stays open.
 
     Args:
         create_env_fn, policy, create_env_kwargs, info_columns: as for `Collector`.

@@ -18,11 +18,11 @@ class WorkerStatistics:
     """One worker at one instant.
 
     Attributes:
-        worker_idx, pid: which.
+        worker_idx, pid: number and process id.
         alive: whether its process runs.
-        frames, rollouts: of it, among those of the collector.
+        frames, rollouts: collected by it.
         policy_version: the newest stamp among its rows; -1 before the first.
-        last_error: what ended it, as text; None if nothing did.
+        last_error: the error that ended it, as text; None while it is well.
     """
 
     worker_idx: int
@@ -41,15 +41,15 @@ class CollectorStatistics:
     Attributes:
         frames, batches: handed out (free-running: written).
         episodes: finished.
-        frames_discarded: collected and lost, to a failure or at the end.
+        frames_discarded: collected, and lost by a failure or at the end.
         workers_alive: processes that collect.
         running, paused: of free-running collection.
-        frames_per_second: of the last batches.
+        frames_per_second: over the last 64 batches.
         episode_return_mean, episode_length_mean: over the last 100 episodes; NaN before the first.
         lag_min, lag_mean, lag_max: newest version minus the version that acted, of the last batch.
-        lag_histogram: lag to frames, of all that were handed out and that a policy acted on.
-        env_seconds, policy_seconds, write_seconds: spent so far by the collecting process.
-        wait_seconds: spent so far by this process in waiting for batches.
+        lag_histogram: lag to number of frames, over all frames that a policy acted on.
+        env_seconds, policy_seconds, write_seconds: spent so far by the collecting process, in seconds.
+        wait_seconds: spent so far by this process waiting for batches, in seconds.
         workers: one record each; none inline.
     """
 
@@ -128,18 +128,18 @@ class Tally:
             self._lags.update(dict(lags))
 
     def progress(self) -> tuple[int, int]:
-        """Frames and batches so far, of one instant."""
+        """Returns frames and batches at one instant."""
         with self._lock:
             return self.frames, self.batches
 
     def note_seconds(self, seconds: tuple[float, float, float]) -> None:
-        """Seconds spent so far in environments, policy and writing."""
+        """Sets the seconds spent so far in environments, policy and writing."""
         self._seconds = seconds
 
     def record(
         self, *, running: bool, paused: bool, worker: WorkerStatistics | None = None
     ) -> CollectorStatistics:
-        """The record of now. Frames, rollouts and stamps of the only worker are those of the collector."""
+        """Returns the present counters. Those of the only worker are those of the collector."""
         with self._lock:
             (begin, before), (end, after) = self._times[0], self._times[-1]
             returns, lengths = zip(*self._recent, strict=True) if self._recent else ((np.nan,), (np.nan,))

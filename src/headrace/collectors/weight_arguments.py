@@ -1,4 +1,4 @@
-"""Where new weights come from: the forms of `update_policy_weights_`."""
+"""The forms of arguments of `update_policy_weights_`."""
 
 # Rules: collectors CW1
 
@@ -14,11 +14,11 @@ from headrace.weights.layout import WeightLayout
 
 
 def given_weights(positional: Any, weights: Any, policy: Any, own_policy: Any) -> Any:
-    """The weights that a call of `update_policy_weights_` means, as a pytree of arrays.
+    """Returns the weights of a call of `update_policy_weights_`, as a pytree of arrays.
 
     Args:
         positional, weights, policy: the arguments of the call, at most one of them given.
-        own_policy: what the collector was built with, for a call without arguments.
+        own_policy: the policy that the collector was built with, for a call without arguments.
 
     Raises:
         ValueError: more than one source; or none, and the collector was built without a policy; a worker that is not 0.
@@ -58,7 +58,7 @@ class WeightCheck:
     """Compares weights with those that a policy has, before anything is changed.
 
     Args:
-        layout: of the policy's weights; None: it has none that could be replaced.
+        layout: of the policy's weights; None: it has none that can be replaced.
         policy: its type's name, for messages.
     """
 
@@ -68,12 +68,12 @@ class WeightCheck:
 
     @classmethod
     def of(cls, policy: Any) -> WeightCheck:
-        """For the weights that a policy has now."""
+        """Returns the check for the present weights of a policy."""
         layout = WeightLayout(read_weights(policy)) if has_weights(policy) else None
         return cls(layout, type(policy).__name__)
 
     def __call__(self, weights: Any) -> None:
-        """Refuse weights that do not fit.
+        """Raises if weights do not fit.
 
         Raises:
             TypeError: the policy has no weights.

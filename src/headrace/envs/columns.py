@@ -133,7 +133,7 @@ def _leaf_keys(tree: Any, path: str, keys: tuple[Any, ...]) -> list[tuple[str, t
 
 
 def new_columns(signature: Signature, num_envs: int) -> dict[str, NDArray[Any]]:
-    """Arrays `[n, ...]` of zeros for `VectorStepper.reset` and `step` to write into.
+    """Returns arrays `[n, ...]` of zeros for `VectorStepper.reset` and `step` to write into.
 
     >>> new_columns(Signature({"observation": ArraySpec(3, "float32")}), 2)["observation"].shape
     (2, 3)

@@ -72,7 +72,7 @@ class VectorStepper(Protocol):
 
     @property
     def num_envs(self) -> int:
-        """N."""
+        """The number of environments, n."""
         ...
 
     @property

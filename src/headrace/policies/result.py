@@ -30,14 +30,14 @@ Read: TypeAlias = Callable[[Any, Signature], PolicyResult]
 
 
 def actions_alone(returned: Any, _acted: Signature) -> PolicyResult:
-    """The returned value is always the actions."""
+    """Reads the returned value as the actions, always."""
     return PolicyResult(returned)
 
 
 def actions_or_pair(returned: Any, acted: Signature) -> PolicyResult:
-    """The returned value is the actions, or the pair of actions and a dict of further columns.
+    """Reads the actions, or the pair of actions and a dict of further columns.
 
-    A Tuple action space has tuples as actions, so there the value is always the actions.
+    A Tuple action space has tuples as actions, so its value is always the actions.
 
     Raises:
         SpecError: a pair whose second value is not a dict.
@@ -55,7 +55,7 @@ def actions_or_pair(returned: Any, acted: Signature) -> PolicyResult:
 
 
 def actions_or_triple(returned: Any, acted: Signature) -> PolicyResult:
-    """The returned value is the actions, or the triple of actions, a list of states and a dict of further columns.
+    """Reads the actions, or the triple of actions, a list of states and a dict of further columns.
 
     Raises:
         SpecError: not the triple, for a Tuple action space; a triple with other types.

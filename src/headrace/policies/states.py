@@ -15,10 +15,10 @@ from headrace.spec import ArraySpec
 
 
 def initial_state_of(policy: Any) -> tuple[NDArray[Any], ...]:
-    """The initial states of a policy for one row; empty for a policy without memory.
+    """Returns the initial states of a policy for one row; empty for a policy without memory.
 
     Args:
-        policy: has perhaps `initial_state`, a list of arrays or a method that returns one.
+        policy: may have `initial_state`, a list of arrays or a method that returns one.
 
     Raises:
         SpecError: not a list of arrays of numbers.
@@ -72,11 +72,11 @@ class PolicyStates:
         }
 
     def columns(self) -> dict[str, NDArray[Any]]:
-        """Copies of the present states, as columns `[n, ...]`."""
+        """Returns copies of the present states, as columns `[n, ...]`."""
         return {f"state_in_{i}": state.copy() for i, state in enumerate(self._present)}
 
     def follow(self, columns: Mapping[str, NDArray[Any]], restarted: NDArray[np.integer[Any]]) -> None:
-        """Take over the states after a step.
+        """Keeps the states after a step.
 
         Args:
             columns: "state_out_0", "state_out_1", ..., `[n, ...]`; without them the states stay.
@@ -88,7 +88,7 @@ class PolicyStates:
             present[restarted] = initial
 
     def reset(self) -> None:
-        """Every row gets the initial state."""
+        """Sets the initial state in every row."""
         for present, initial in zip(self._present, self._initial, strict=True):
             present[...] = initial
 

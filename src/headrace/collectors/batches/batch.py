@@ -23,13 +23,13 @@ class Batch(Mapping[str, Any]):
     """A read-only mapping of columns to trees of arrays `[N, T, ...]`.
 
     `observation, action, reward, terminated, truncated, next_observation, episode_id, t, policy_version, mask`, and
-    what the policy adds. Columns are items and attributes; `batch["observation/camera"]` reads one leaf of a tree.
+    columns of the policy. Columns are items and attributes; `batch["observation/camera"]` reads one leaf of a tree.
 
     A pytree for optree, and for JAX in a program that uses it: `jax.tree.map`, `jit` and `device_put` take it whole.
 
     Args:
         trees: column to its tree of arrays, all with the same leading axes.
-        worker_idx: which worker collected it; None where that has no one answer.
+        worker_idx: the worker that collected it; None for several.
 
     >>> batch = Batch({"reward": np.ones((2, 3), np.float32), "mask": np.ones((2, 3), bool)})
     >>> batch.shape, batch.frames, batch.flatten().shape
@@ -65,11 +65,11 @@ class Batch(Mapping[str, Any]):
 
     @property
     def frames(self) -> int:
-        """How many rows are real transitions."""
+        """The number of rows that are real transitions."""
         return int(np.count_nonzero(self._trees["mask"]))
 
     def flatten(self) -> Batch:
-        """A batch of `[frames, ...]`, row by row; masked rows are left out."""
+        """Returns a batch `[frames, ...]`, row by row, without masked rows."""
         mask = self._trees["mask"]
         return Batch(map_leaves(lambda leaf: leaf[mask], self._trees), self.worker_idx)
 
@@ -119,21 +119,21 @@ class Batch(Mapping[str, Any]):
         )
 
     def numpy(self) -> dict[str, Any]:
-        """Plain nested dicts of NumPy arrays; no copy."""
+        """Returns plain nested dicts of NumPy arrays, without copies."""
         return dict(self._trees)
 
     def torch(self) -> dict[str, Any]:
-        """Plain nested dicts of torch tensors over the same memory."""
+        """Returns plain nested dicts of torch tensors over the same memory."""
         return dict(to_torch(self._trees))
 
     def jax(self) -> dict[str, Any]:
-        """Plain nested dicts of JAX arrays."""
+        """Returns plain nested dicts of JAX arrays."""
         return dict(to_jax(self._trees))
 
     def __repr__(self) -> str:
         versions = self._trees.get("policy_version")
-        told = "" if versions is None else f", policy versions {versions.min()} to {versions.max()}"
-        return f"<Batch {list(self.shape)} of {', '.join(self._trees)}{told}>"
+        range_text = "" if versions is None else f", policy versions {versions.min()} to {versions.max()}"
+        return f"<Batch {list(self.shape)} of {', '.join(self._trees)}{range_text}>"
 
 
 def _minibatches(batch: Batch, size: int, epochs: int, seed: int | None, drop_last: bool) -> Iterator[Batch]:
@@ -160,6 +160,6 @@ _NODE = PytreeNode(Batch, _flatten, _unflatten)
 
 
 def as_trees(signature: Signature, columns: Arrays) -> dict[str, Any]:
-    """Columns by path as one tree for each top-level name."""
+    """Returns columns by path as one tree for each top-level name."""
     tree = signature.unflatten(columns)
     return dict(tree)

@@ -19,14 +19,14 @@ Columns = Mapping[str, NDArray[Any]]
 
 
 class BlockReader:
-    """Copies committed steps out as batches. Their pages are held until then.
+    """Copies committed steps into batches. Their pages are held until then.
 
     Args:
-        store: where they stand.
+        store: has the rows.
         lanes: n.
         observed: names of the columns that an observation has.
         numbering: of the episodes; goes on from store to store.
-        worker_idx: which worker collects.
+        worker_idx: the worker that collects.
     """
 
     def __init__(
@@ -47,18 +47,18 @@ class BlockReader:
         self._segments: list[Segment] = []
 
     def add(self, segment: Segment) -> None:
-        """The next steps of a batch. The store's lock must be held."""
+        """Adds steps to the next batch. The store's lock must be held."""
         self._store.pins.pin_page(segment.page, 1)
         self._segments.append(segment)
 
     def forget(self) -> None:
-        """Give up the steps that were added."""
+        """Forgets the steps that were added."""
         with self._store.lock:
             while self._segments:
                 self._store.release(self._segments.pop().page)
 
     def take(self) -> Batch:
-        """The steps added since the last call as one batch."""
+        """Returns the steps added since the last call as one batch."""
         store, segments = self._store, self._segments
         try:
             with store.lock:
@@ -87,13 +87,13 @@ class BlockReader:
         return _batch(as_trees(store.signature, columns), after, counted | {"mask": mask}, self._worker_idx)
 
     def _rows(self, array: NDArray[Any], segment: Segment) -> NDArray[Any]:
-        """The entries of a segment in an array by row, `[steps, n, ...]`."""
+        """Returns the entries of a segment in an array by row, `[steps, n, ...]`."""
         first = segment.page * self._store.arrays.page_rows
         rows = array[first + segment.start * self._lanes : first + segment.stop * self._lanes]
         return rows.reshape(segment.stop - segment.start, self._lanes, *rows.shape[1:])
 
     def _marks(self, segments: list[Segment]) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
-        """int64[T, n], the words of the rows; int64[T], the versions; and the first row that follows the last step."""
+        """Returns int64[T, n], the words of the rows; int64[T], the versions; and the first row after the last step."""
         arrays, versions = self._store.arrays, []
         for page, start, stop in segments:
             first = page * arrays.page_rows
@@ -108,13 +108,13 @@ class BlockReader:
         return words.astype(np.int64), np.concatenate(versions).astype(np.int64), last
 
     def _finals(self, segments: list[Segment], words: NDArray[np.int64]) -> NDArray[np.int64]:
-        """int64[m], the final rows of the steps that are linked with some, in the order of steps."""
+        """Returns int64[m], the final rows of the linked steps, in the order of steps."""
         links = np.concatenate([self._rows(self._store.arrays.links, segment) for segment in segments])
         finals: NDArray[np.int64] = links[(words & LINKED) != 0].astype(np.int64) - 1
         return finals
 
     def _copied(self, name: str, segments: list[Segment]) -> NDArray[Any]:
-        """A column as `[n, T, ...]`."""
+        """Returns a column as `[n, T, ...]`."""
         source = self._store.columns[name]
         steps = sum(segment.stop - segment.start for segment in segments)
         copy, at = np.empty((self._lanes, steps, *source.shape[1:]), source.dtype), 0
@@ -133,19 +133,19 @@ class BlockReader:
 
 
 def _zero_masked(mask: NDArray[np.bool_], columns: Iterable[NDArray[Any]]) -> None:
-    """Rows of columns `[n, T, ...]` without a transition become zeros; `mask` is False there, bool[n, T]."""
+    """Writes zeros into the rows of columns `[n, T, ...]` where `mask`, bool[n, T], is False."""
     if not mask.all():
         for column in columns:
             column[~mask] = 0
 
 
 def _batch(trees: dict[str, Any], following: Any, counted: dict[str, Any], worker_idx: int | None) -> Batch:
-    """A batch of trees of columns `[n, T, ...]`, which it keeps.
+    """Returns a batch of trees of columns `[n, T, ...]`, without copies.
 
     Args:
         trees: of the columns of the steps.
         following: the observations that followed.
-        counted: numbers of each step, and the mask.
+        counted: ids, indices and versions of each step, and the mask.
         worker_idx: the worker that collected.
     """
     ordered = {name: trees[name] for name in ("observation", "action", "reward", "terminated", "truncated")}

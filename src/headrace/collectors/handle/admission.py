@@ -13,16 +13,16 @@ from headrace.collectors.statistics import Tally
 class Admission:
     """Lets a worker begin rollouts, as far as they are owed and allowed.
 
-    A rollout is owed when a slot is free: two at first, one more for each that was handed out or written. It is granted
-    when no items of earlier ones wait for a rate limiter, and when the frames of those under way cannot reach
-    `total_frames` already.
+    A rollout is owed for each free slot: two at first, one more for each rollout that was handed out or written. It is
+    granted when no items of earlier rollouts wait for a rate limiter, and when the frames of the rollouts under way
+    cannot reach `total_frames` already.
 
     Args:
         tally: frames and batches so far.
         frames: of a rollout without masked rows.
         total_frames: -1 is no end.
-        is_blocked: whether nothing may be begun now.
-        grant: tells the worker, with the number of the rollout.
+        is_blocked: returns whether no rollout may be begun now.
+        grant: sends a grant to the worker; called with the number of the rollout.
 
     >>> begun = []
     >>> admission = Admission(Tally(), 10, 20, lambda: False, begun.append)
@@ -54,7 +54,7 @@ class Admission:
         self.settle()
 
     def settle(self) -> None:
-        """Grant what is owed and allowed; to be called when it may have become allowed. Any thread may."""
+        """Grants the rollouts that are owed and allowed. Any thread calls it when they may have become allowed."""
         with self._lock:
             while self._owed and self._may_begin():
                 self._owed -= 1

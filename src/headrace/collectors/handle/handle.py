@@ -54,8 +54,8 @@ class WorkerHandle:
         """Sends the task and waits until the worker is ready.
 
         Raises:
-            Exception: what building the environment or the policy raised.
-            DeadlineExceeded: it was not ready in time.
+            Exception: raised by building the environment or the policy.
+            DeadlineExceeded: the worker was not ready in time.
         """
         peer = self._peer
         with suppress(Disconnected):  # The worker's end is noted by the thread that listens.
@@ -132,7 +132,7 @@ class WorkerHandle:
             PEERS.send(self._peer, *messages, descriptors=descriptors)
 
     def _rollout_done(self) -> None:
-        """A rollout was handed out or, free-running, written."""
+        """Handles a rollout that was handed out or, free-running, written."""
         self._admission.owe(1)
         rows = self._peer.rows
         if self.tally.is_complete() and rows is not None:
@@ -155,11 +155,11 @@ class WorkerHandle:
 
     @property
     def is_paused(self) -> bool:
-        """Whether the worker stands still between two steps, as it was told."""
+        """Whether the worker stands still between two steps for a pause."""
         return self._peer.paused_at is not None
 
     def pause(self, number: int, timeout: float) -> None:
-        """Tells the worker to pause. Waits until it has obeyed, and all that it collected is in."""
+        """Asks the worker to pause. Waits until it stands still and all its steps are committed."""
         with self.status.changed:
             self._peer.pause_wanted = number
         self.send(Pause(number=number))
@@ -167,7 +167,7 @@ class WorkerHandle:
         self.status.wait(lambda: self._peer.paused_at == number, timeout, event)
 
     def resume(self) -> None:
-        """Lets the worker go on. In a forked child that leaves `pause` too, the worker is the parent's."""
+        """Lets the worker go on. In a forked child, which may leave `pause` too, it does nothing."""
         if self.status.home.is_elsewhere:
             return
         with self.status.changed:
@@ -175,7 +175,7 @@ class WorkerHandle:
         self._send_quietly(Resume())
 
     def statistics(self) -> CollectorStatistics:
-        """Returns the record of now.
+        """Returns the present counters.
 
         Raises:
             RuntimeError: in a process that was forked from the collector's.
@@ -200,10 +200,10 @@ class WorkerHandle:
     # ---- ending ----------------------------------------------------------------------------------------------------
 
     def shutdown(self, timeout: float, *, close_env: bool, raise_on_error: bool) -> None:
-        """Ends the worker and releases everything. More calls do nothing, nor does one in a forked child.
+        """Ends the worker and releases everything. Further calls do nothing, as does a call in a forked child.
 
         Raises:
-            WorkerDied: it had failed unreported, or had to be killed; after all is released.
+            WorkerDied: the worker was killed, or failed and no call raised that. Everything is released before.
         """
         if self.status.home.is_elsewhere:
             return
@@ -229,7 +229,7 @@ class WorkerHandle:
         self.status.changed.notify_all()
 
     def _release(self) -> None:
-        """Kills the worker if it still runs, and gives everything back."""
+        """Kills the worker if it still runs, and releases everything."""
         # Each step runs also where Ctrl-C ends another one. The last one comes first.
         with ExitStack() as steps:
             steps.callback(self._close_rows)
@@ -241,7 +241,7 @@ class WorkerHandle:
             self.status.is_closed = True
 
     def _take_last_messages(self) -> None:
-        """Waits until what the worker sent before its end was taken in."""
+        """Waits until the last messages of the worker are processed."""
         self._peer.channel.shutdown()
         if not PEERS.is_current_thread:
             self._peer.has_ended.wait(_LAST_MESSAGES_SECONDS)
@@ -256,20 +256,20 @@ class WorkerHandle:
             self.status.note_unfinished(error)
 
     def abandon(self) -> None:
-        """Shuts down at once after a failure that is being raised."""
+        """Shuts down at once, because another error is being raised."""
         self.status.ignore_failure()
         self.shutdown(1.0, close_env=True, raise_on_error=False)
 
     # ---- forks -----------------------------------------------------------------------------------------------------
 
     def before_fork(self) -> None:
-        """Nothing comes to rest: the child uses none of it."""
+        """Does nothing: the child uses no worker."""
 
     def after_fork_in_parent(self) -> None:
-        """Nothing was halted."""
+        """Does nothing."""
 
     def after_fork_in_child(self) -> None:
-        """Gives back this process's copies of socket and memory; those of the parent are untouched."""
+        """Closes this process's copies of socket and memory; those of the parent stay open."""
         self._process.disown()
         if self._peer.rows is not None:
             self._peer.rows.disown()

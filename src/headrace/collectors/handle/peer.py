@@ -1,4 +1,4 @@
-"""Takes in the messages of a worker, in the thread that listens to all peers."""
+"""Processes the messages of a worker, in the thread that listens to all peers."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class WorkerPeer:
         rows: the worker's rows; None before it is ready and after the end.
         is_running: the worker collects freely into a replay.
         is_iterating: the worker collects for iteration.
-        pause_wanted: number of the pause that the worker is to obey; None: it goes on.
-        paused_at: number of the pause that the worker obeys; None: it steps.
-        has_ended: set when the last message was taken in.
+        pause_wanted: number of the pause that was asked for; None: the worker goes on.
+        paused_at: number of the pause for which the worker stands still; None: it steps.
+        has_ended: set when the last message was processed.
     """
 
     def __init__(
@@ -93,7 +93,9 @@ class WorkerPeer:
                     _log.warning("%s", not_stored_text(names))
             case Failed() as failed:
                 self._status.cause = rebuilt(failed, frame.payload)
-            case Paused(number=number) if number == self.pause_wanted:  # Else it was given up meanwhile.
+            case Paused(number=number) if (
+                number == self.pause_wanted
+            ):  # Else the pause was given up meanwhile.
                 self.paused_at = number
 
     def _note_progress(self, progress: Progress, rows: WorkerRows) -> None:
@@ -138,13 +140,13 @@ class WorkerPeer:
                 self._stop_running(lambda: self._status.note_failure(error))
                 self.channel.shutdown()
             elif not self._status.is_closed:
-                # The process may take a moment to end, in which others are not to wait.
+                # The process may take a moment to end; other peers do not wait for it.
                 threading.Thread(target=self._note_death, daemon=True, name="headrace-worker-end").start()
         finally:
             self.has_ended.set()
 
     def _note_death(self) -> None:
-        """The connection has ended: in order, or because the worker is gone."""
+        """Handles the end of the connection: in order, or because the worker is gone."""
         exitcode = self._process.wait(2.0)
         self._stop_running(lambda: self._status.note_death(exitcode))
 

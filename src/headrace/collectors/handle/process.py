@@ -62,27 +62,31 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id."""
         return self._process.pid
 
     @property
     def exitcode(self) -> int | None:
-        """Negative: a signal. None while it runs."""
+        """The exit code; negative for a signal, None while the process runs."""
         return self._process.poll()
 
     @property
     def is_alive(self) -> bool:
-        """Whether it still runs."""
+        """Whether the process still runs."""
         return self.exitcode is None
 
     def wait(self, timeout: float) -> int | None:
-        """Its exit code, or None if it still runs after `timeout` seconds."""
+        """Returns the exit code, or None if the process still runs after `timeout` seconds."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(max(0.0, timeout))
         return self.exitcode
 
     def end(self, timeout: float) -> bool:
-        """Wait for its end; after 80 % of the time terminate it, after 95 % kill it. Whether it ended by itself."""
+        """Waits for the end of the process; terminates it after 80 % of the time, kills it after 95 %.
+
+        Returns:
+            Whether it ended by itself.
+        """
         begin = time.monotonic()
         if self.wait(0.8 * timeout) is not None:
             return True
@@ -92,13 +96,13 @@ class WorkerProcess:
         return False
 
     def kill(self) -> None:
-        """End it at once, if it still runs."""
+        """Kills the process if it still runs."""
         if self.is_alive:
             self._process.kill()
             self.wait(_KILLED_SECONDS)
 
     def disown(self) -> None:
-        """In a forked child, whose parent's worker it is: close this process's copy of the connection."""
+        """Closes, in a forked child, this process's copy of the connection."""
         self.channel.close()
         self._process.returncode = 0  # Else a warning says that a child is still running.
 

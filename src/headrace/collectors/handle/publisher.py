@@ -17,7 +17,7 @@ class Publisher:
     """Publishes weights to one worker in shared memory. Thread-safe.
 
     Args:
-        ready: what the worker said of its policy.
+        ready: describes the worker's policy.
         send: sends a message with descriptors to it.
     """
 
@@ -28,7 +28,7 @@ class Publisher:
         self._lock = threading.Lock()
 
     def publish(self, weights: Any) -> int:
-        """Make these weights the newest; returns their version.
+        """Makes these weights the newest and returns their version.
 
         Raises:
             TypeError: the worker's policy has no weights.
@@ -48,7 +48,7 @@ class Publisher:
             return self._scheme.publish(weights)
 
     def close(self) -> None:
-        """Give the memory back."""
+        """Releases the memory."""
         with self._lock:
             if self._scheme is not None:
                 self._scheme.close()

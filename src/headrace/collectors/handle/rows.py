@@ -25,7 +25,7 @@ from headrace.tables.description.rules import ItemRule
 
 
 class Send(Protocol):
-    """Sends messages to a worker in one piece; nothing happens where it is gone."""
+    """Sends messages to a worker in one piece; does nothing if the worker is gone."""
 
     def __call__(self, *messages: Message, descriptors: tuple[int, ...] = ()) -> None:
         """Sends them."""
@@ -36,7 +36,7 @@ class WorkerRows:
     """Leases pages to a worker, commits what it reports, and makes batches of it.
 
     Args:
-        ready: what the worker said of itself.
+        ready: describes the worker.
         numbering: of the episodes of its batches.
         send: sends messages to it.
     """
@@ -143,14 +143,14 @@ class WorkerRows:
         """Ends the waits of learners for rows that only this worker could write."""
 
     def close(self) -> None:
-        """Gives everything back."""
+        """Releases everything."""
         if self._reader is not None:  # Else it was never opened.
             self._reader.forget()
             self._connection.close()
             self._store.close()
 
     def disown(self) -> None:
-        """In a forked child: lets go of its copy of a private store."""
+        """Closes, in a forked child, the copy of a private store."""
         self._store.close()
 
 
@@ -213,7 +213,7 @@ class ReplayRows(WorkerRows):
         self._items.fail(failure)
 
     def close(self) -> None:
-        """Gives everything back; the replay stays open."""
+        """Releases everything; the replay stays open."""
         if self._reader is None:
             return
         try:
@@ -223,4 +223,4 @@ class ReplayRows(WorkerRows):
             self._connection.close()
 
     def disown(self) -> None:
-        """The replay follows forks itself."""
+        """Does nothing: the replay follows forks itself."""

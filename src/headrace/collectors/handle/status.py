@@ -62,7 +62,7 @@ class WorkerStatus:
                 self._log_end(self._died())
 
     def note_failure(self, error: BaseException) -> None:
-        """Records that a report of the worker could not be taken in. `changed` must be held."""
+        """Records that a report of the worker could not be processed. `changed` must be held."""
         if not self.is_closed:
             self._log_end(error)
             self._failure = error
@@ -79,7 +79,7 @@ class WorkerStatus:
 
     @property
     def failure(self) -> BaseException | None:
-        """The error with which calls end, if any."""
+        """The error that every call raises from now on; None while the worker is well."""
         if self._failure is not None:
             return self._failure
         if self.cause is not None and not self.is_ready:
@@ -102,11 +102,11 @@ class WorkerStatus:
         return died
 
     def ignore_failure(self) -> None:
-        """Another error is being raised: `report` raises none."""
+        """Keeps `report` from raising: another error is being raised."""
         self._was_raised = True
 
     def report(self, *, in_order: bool, raise_on_error: bool) -> None:
-        """Raises or logs at the end of a shutdown the failure that no call has raised.
+        """Raises or logs, at the end of a shutdown, a failure that no call has raised.
 
         Args:
             in_order: the worker ended by itself.

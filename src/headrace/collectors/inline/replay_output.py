@@ -43,7 +43,7 @@ class ReplayOutput:
         ]
 
     def write(self, steps: Steps, is_open: NDArray[np.bool_], following: Columns) -> None:
-        """Append every step of a rollout.
+        """Appends every step of a rollout.
 
         Args:
             steps: T of them.
@@ -63,7 +63,7 @@ class ReplayOutput:
         self._is_open, self._following = is_open, following
 
     def cut(self) -> None:
-        """End the open episodes: all environments are about to be reset, or no step will follow.
+        """Ends the open episodes, because all environments are about to be reset or no step will follow.
 
         Raises:
             StoreFull: no free page for the final rows; the episodes stay open.
@@ -81,12 +81,12 @@ class ReplayOutput:
         self._following = {}
 
     def close(self) -> None:
-        """End the open episodes (see `cut`) and give the pages back.
+        """Ends the open episodes (see `cut`) and returns the pages.
 
         Items that wait for a rate limiter go in when it opens.
 
         Raises:
-            StoreFull: no free page for the final rows; all pages are given back.
+            StoreFull: no free page for the final rows; all pages are returned.
         """
         try:
             with suppress(Closed):  # The replay was closed first.
@@ -97,7 +97,7 @@ class ReplayOutput:
 
 
 class _Block:
-    """Some lanes, as many as a page has rows at most: a writer beside its grantor."""
+    """Some lanes, at most as many as a page has rows: a writer beside its grantor."""
 
     def __init__(
         self, replay: LocalReplay, lanes: slice, observed: Iterable[str], rules: Sequence[ItemRule]
@@ -120,18 +120,18 @@ class _Block:
         self._grantor.commit(*arguments)
 
     def make_room(self) -> int:
-        """The number of vector steps that fit into the page."""
+        """Returns the number of vector steps that fit into the page."""
         self._items.wait_pending(_MOST_PENDING)
         if not self._forwarder.room:
             self._grantor.lease_owed()
         return self._forwarder.room
 
     def write(self, steps: Steps, first: int, stop: int) -> None:
-        """Append these vector steps of the block's lanes."""
+        """Appends these vector steps of the block's lanes."""
         self._forwarder.forward(steps.part(first, stop, self._lanes))
 
     def cut(self, is_open: NDArray[np.bool_], following: Columns) -> None:
-        """End the episodes of the block's lanes that are open."""
+        """Ends the episodes of the block's lanes that are open."""
         lanes = np.flatnonzero(is_open[self._lanes])
         if lanes.size:
             self._grantor.lease_owed()
@@ -140,11 +140,11 @@ class _Block:
             is_open[self._lanes] = False
 
     def begin_anew(self) -> None:
-        """Forget the open episodes, and all leases: what was done of them is not known."""
+        """Forgets the open episodes and all leases, whose state is not known."""
         self._grantor.drop_episodes()
         self._grantor.close()
         self._begin()
 
     def close(self) -> None:
-        """Give the pages back."""
+        """Returns the pages."""
         self._grantor.close()

@@ -78,7 +78,7 @@ class Actor:
         return actions, {**self._states.columns(), **state_out_columns(state_outs), **extras}
 
     def follow(self, extras: Columns, restarted: Indices) -> None:
-        """Take over the states of a step that was taken.
+        """Keeps the states after a step.
 
         Args:
             extras: the further columns of the step.
@@ -87,5 +87,5 @@ class Actor:
         self._states.follow(extras, restarted)
 
     def reset(self) -> None:
-        """Every environment begins an episode."""
+        """Sets the initial states, as every environment begins an episode."""
         self._states.reset()

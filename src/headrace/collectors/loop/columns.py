@@ -1,4 +1,4 @@
-"""Whether a replay's columns are those that a collector gives."""
+"""The columns of a collected step, compared with those of a replay."""
 
 # Rules: collectors CF1
 
@@ -14,7 +14,7 @@ from headrace.spec import ArraySpec, Signature
 
 
 def collected_signature(observed: Signature, acted: Signature, extras: Mapping[str, ArraySpec]) -> Signature:
-    """The columns of one step as a collector stores them."""
+    """Returns the columns of one step as a collector stores them."""
     tree = dict(observed.tree)
     tree["action"] = acted.tree["action"]
     tree["reward"] = ArraySpec((), np.float32)
@@ -25,7 +25,7 @@ def collected_signature(observed: Signature, acted: Signature, extras: Mapping[s
 
 
 def check_columns(wanted: Signature, given: Signature, extras: Iterable[str] = ()) -> None:
-    """Refuse a replay that lacks columns of the environments, or has them otherwise.
+    """Raises if a replay lacks columns of the environments, or has them with other specs.
 
     Args:
         wanted: the replay's.
@@ -48,7 +48,7 @@ def check_columns(wanted: Signature, given: Signature, extras: Iterable[str] = (
 
 
 def check_filled(wanted: Signature, given: Signature) -> None:
-    """Refuse a replay with columns that neither environments nor policy give, now that both are known.
+    """Raises if a replay has columns that neither the environments nor the policy fill.
 
     Raises:
         SpecError: with the columns.
@@ -56,17 +56,17 @@ def check_filled(wanted: Signature, given: Signature) -> None:
     unknown = [name for name in wanted.columns if name not in given.columns]
     if unknown:
         raise SpecError(
-            f"replay_buffer: expected only the columns {', '.join(given.columns)}; nobody gives {', '.join(unknown)}"
+            f"replay_buffer: expected only the columns {', '.join(given.columns)}; neither the environments nor the policy fill {', '.join(unknown)}"
         )
 
 
 def warn_not_stored(names: Iterable[str], *, stacklevel: int) -> None:
-    """Warns of columns that the policy adds and the replay has no place for."""
+    """Warns of columns that the policy adds and the replay lacks."""
     warnings.warn(not_stored_text(names), UserWarning, stacklevel=stacklevel + 1)
 
 
 def not_stored_text(names: Iterable[str]) -> str:
-    """The text of the warning of columns that are not stored."""
+    """Returns the text of that warning."""
     return (
         f"replay_buffer: columns that the policy returns are not stored, because the replay's signature lacks them: "
         f"{', '.join(names)}. Make the replay with hr.collectors.signature(create_env_fn, policy) to keep them"

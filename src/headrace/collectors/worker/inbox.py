@@ -31,14 +31,14 @@ class WorkerInbox:
     """Messages of the collector, received by a separate thread.
 
     Attributes:
-        interrupts: whether a message has come that is to be obeyed before the next step.
+        interrupts: whether a message must be processed before the next step.
         rollouts: the number of rollouts that may be begun.
-        rows: where rows are to be written, with the descriptor of the arena; None: they go on where they are.
-        acked: the sequence of the newest commit that is part of the store.
-        seed: reset everything with it before the next step; None: nothing to do.
-        pause: the number of the pause that is wanted; None: go on.
-        stop: the collector's last word.
-        weights: where new weights are to be found.
+        rows: the next place to write rows, with the descriptor of its arena; None: the present one.
+        acked: the sequence number of the newest commit that is part of the store.
+        seed: seeds for a reset before the next step; None: no reset.
+        pause: the number of the pause that is asked for; None: go on.
+        stop: the collector's last message.
+        weights: receives new weights.
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -105,7 +105,7 @@ class WorkerInbox:
 
     @property
     def ends(self) -> bool:
-        """Whether there is nothing more to do."""
+        """Whether the worker is to end."""
         return self.stop is not None or self._orphaned
 
     def wait_for(self, there: Callable[[], bool]) -> None:
@@ -121,7 +121,7 @@ class WorkerInbox:
             raise Ending
 
     def next_page(self, purpose: Purpose) -> int | None:
-        """The next leased page; None where a pause comes first.
+        """Returns the next leased page; None if a pause comes first.
 
         Raises:
             Ending: it is time to end instead.

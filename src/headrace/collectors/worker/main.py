@@ -1,8 +1,8 @@
 """The entry of a worker process.
 
-It is a Python of its own (`handle.process.WorkerProcess`), so a user's script needs no main guard. It ends when it is
-told to, when an exception ends it, or when the collector's process is gone. In the last case it stops before its next
-step, and a step that takes longer is not waited for.
+It is a fresh Python (`handle.process.WorkerProcess`), so a user's script needs no main guard. It ends by a message of
+the collector, by an exception, or when the collector's process is gone. In the last case it stops before its next
+step, and does not wait for a long step.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def main(descriptor: int, parent: int) -> int:
     except (Disconnected, Ending):
         return 1
     except BaseException as error:
-        _tell(channel, error)
+        _report_failure(channel, error)
         return 1
     return 0
 
@@ -57,14 +57,14 @@ def _work(channel: Channel, inbox: WorkerInbox, start: Frame) -> None:
     try:
         worker.run()
     except BaseException as error:
-        _tell(channel, error)
+        _report_failure(channel, error)
         with suppress(Exception):
             worker.loop.stepper.close()
         raise Ending from error
     worker.finish()
 
 
-def _tell(channel: Channel, error: BaseException) -> None:
+def _report_failure(channel: Channel, error: BaseException) -> None:
     with suppress(Disconnected):  # The collector is gone as well.
         report, pickled = failed(error)
         channel.send(report, payload=pickled)

@@ -24,7 +24,7 @@ from headrace.weights import apply_weights
 
 
 class Worker:
-    """Collects rollouts for the collector at the other end of a channel, as far as it allows.
+    """Collects rollouts for the collector at the other end of a channel, when it grants them.
 
     Args:
         channel: to the collector.
@@ -74,7 +74,7 @@ class Worker:
         )
 
     def _open_rows(self) -> None:
-        """Writes from here on where the collector says."""
+        """Moves to the rows that the collector has opened."""
         inbox, loop = self._inbox, self.loop
         inbox.wait_for(lambda: inbox.rows is not None)
         assert inbox.rows is not None
@@ -91,9 +91,9 @@ class Worker:
         )
 
     def _need_page(self, purpose: Purpose) -> int:
-        """Returns the next leased page; a full store may keep it waiting, and pauses are obeyed meanwhile."""
+        """Returns the next leased page; a full store may keep it waiting, and pauses take place meanwhile."""
         while (page := self._inbox.next_page(purpose)) is None:
-            self._obey_pause()
+            self._pause_if_asked()
         return page
 
     def _refresh(self) -> int:
@@ -119,7 +119,7 @@ class Worker:
         """Waits until the next rollout may be begun."""
         inbox = self._inbox
         while True:
-            self._obey_pause()
+            self._pause_if_asked()
             inbox.wait_for(lambda: inbox.rollouts > 0 or inbox.pause is not None)
             if inbox.rollouts and inbox.pause is None:
                 inbox.rollouts -= 1
@@ -134,7 +134,7 @@ class Worker:
         writer = loop.writer
         for step in range(loop.steps):
             if inbox.interrupts:
-                self._obey()
+                self._process_messages()
             loop.step()
             closes = step + 1 == loop.steps
             if closes or writer.must_report:
@@ -152,13 +152,13 @@ class Worker:
 
     # ---- between two steps -----------------------------------------------------------------------------------------
 
-    def _obey(self) -> None:
-        """Does what the collector wants between two steps."""
+    def _process_messages(self) -> None:
+        """Processes the collector's messages between two steps."""
         inbox = self._inbox
         inbox.interrupts = False
         if inbox.ends:
             raise Ending
-        self._obey_pause()
+        self._pause_if_asked()
         if inbox.seed is not None:
             seed, inbox.seed = inbox.seed, None
             self._reset(seed.seed, seed.seeds)
@@ -174,7 +174,7 @@ class Worker:
         seed_everything(seed)
         loop.reset(seeds)
 
-    def _obey_pause(self) -> None:
+    def _pause_if_asked(self) -> None:
         inbox = self._inbox
         number = inbox.pause
         if number is None:
@@ -184,7 +184,7 @@ class Worker:
         inbox.wait_for(lambda: inbox.pause != number)
 
     def finish(self) -> None:
-        """Sends what was collected and not sent, and closes the environments unless told not to."""
+        """Reports the last steps, and closes the environments unless the collector keeps them open."""
         stop = self._inbox.stop
         if stop is not None:
             self._flush()
