@@ -56,7 +56,8 @@ def check_filled(wanted: Signature, given: Signature) -> None:
     unknown = [name for name in wanted.columns if name not in given.columns]
     if unknown:
         raise SpecError(
-            f"replay_buffer: expected only the columns {', '.join(given.columns)}; neither the environments nor the policy fill {', '.join(unknown)}"
+            f"replay_buffer: expected only the columns {', '.join(given.columns)}; neither the environments nor the "
+            f"policy fill {', '.join(unknown)}"
         )
 
 
