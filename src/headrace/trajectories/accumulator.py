@@ -1,4 +1,4 @@
-"""A sample whose parts come at different rates, gathered on the actor's side."""
+"""Accumulator of a sample whose parts come at different rates, on the actor's side."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.store.columns import RowColumns
 from headrace.trajectories.columns.leaf_reader import LeafCheck, is_flat_dict, reader
 from headrace.trees import Branch, Node, build, compile_tree, leaves
 
-# One set is filled while the two that were built last are in the hands of the caller.
+# One set is filled while the caller has the two that were built last.
 _SETS = 3
 
 
@@ -87,7 +87,7 @@ class TrajectoryAccumulator:
         scale.count = index + 1
 
     def build(self, strict: bool = False) -> dict[str, Any]:
-        """Hands out what was added since the last `build` and starts the next rollout.
+        """Hands out the rows added since the last `build` and starts the next rollout.
 
         The arrays stay as they are until the second `build` after this one is called; two successive builds share no
         memory.
@@ -115,7 +115,7 @@ class TrajectoryAccumulator:
         return built
 
     def reset(self) -> None:
-        """Forgets what was added since the last `build`; what was built stays as it is."""
+        """Forgets the rows added since the last `build`; earlier results stay as they are."""
         for scale in self._scales.values():
             scale.count = 0
 
@@ -135,7 +135,7 @@ class TrajectoryAccumulator:
         return tuple(self._scales)
 
     def capacity(self, name: str) -> int:
-        """How many slots a timescale has.
+        """Returns the number of slots of a timescale.
 
         Raises:
             KeyError: no such timescale.
@@ -143,7 +143,7 @@ class TrajectoryAccumulator:
         return self._scale(name).capacity
 
     def count(self, name: str) -> int:
-        """How many slots of a timescale are filled.
+        """Returns the number of filled slots of a timescale.
 
         Raises:
             KeyError: no such timescale.
@@ -166,9 +166,9 @@ class _Timescale:
     """One timescale: its slots, in rotating sets of arrays.
 
     Attributes:
-        capacity, count: of slots, and how many are filled.
-        rows: where rows go in this rollout: by their keys, or leaf by leaf.
-        width: how many keys a row has, if it is one dict of leaves; else None.
+        capacity, count: number of slots, and of filled slots.
+        rows: columns of this rollout, by the keys of a row or by the number of the leaf.
+        width: number of keys of a row that is one dict of leaves; else None.
     """
 
     __slots__ = (
@@ -214,7 +214,7 @@ class _Timescale:
         self.rows = self._rows[0]
 
     def put(self, slot: int, data: Any) -> None:
-        """Write any tree at a slot."""
+        """Writes any tree at a slot."""
         values = self._read(data)
         self.rows.put(slot, values if self.width is None else dict(zip(self._names, values, strict=True)))
 
@@ -223,7 +223,7 @@ class _Timescale:
         return self.count >= self.capacity
 
     def tree(self) -> Any:
-        """The arrays of this rollout, zeros where nothing was added."""
+        """Returns the arrays of this rollout, zeros where nothing was added."""
         arrays = self._sets[self._turn]
         if self.count < self.capacity:
             for array in arrays:
@@ -239,7 +239,7 @@ class _Timescale:
 
 
 def _capacity(name: str, shapes: list[tuple[int, ...]]) -> int | None:
-    """The number of slots; None for a single item."""
+    """Returns the number of slots; None for a single item."""
     if not shapes:
         raise ValueError(f"{name}: expected at least one array in this timescale, got none")
     if () in shapes or all(shape[0] == 1 for shape in shapes):

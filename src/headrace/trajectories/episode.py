@@ -1,4 +1,4 @@
-"""One recorded episode as arrays: what datasets read and write, and what views are applied to."""
+"""Recorded episodes as arrays: datasets read and write them, and views are applied to them."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Episode:
         terminations: `[T]` of booleans, or of numbers that are 0 or 1; only the last may be set.
         truncations: as `terminations`.
         infos: nested mappings of arrays with T+1 or T rows each; None is the same as no entries.
-        extras: as `infos`: what a policy or a writer added to each step.
-        seed: what the environment was reset with.
-        options: what the environment was reset with.
+        extras: as `infos`: data that a policy or a writer added to each step.
+        seed: of the environment's reset.
+        options: of the environment's reset.
         id: the episode's name or number in its dataset.
 
     Raises:
@@ -85,7 +85,7 @@ class Episode:
         self.id = id
 
     def __len__(self) -> int:
-        """T, the number of transitions."""
+        """Returns T, the number of transitions."""
         return len(self.rewards)
 
     @property
@@ -148,7 +148,7 @@ _ATTRIBUTES = (
 
 
 def agreed_steps(observations: Iterable[int], actions: Iterable[int], *others: int) -> int:
-    """The number of transitions that most parts of an episode agree on, so that an error names the one that does not.
+    """Returns the number of transitions that most parts of an episode agree on, so that an error names the other part.
 
     Args:
         observations: rows of each array of observations; a part whose arrays disagree has no vote.

@@ -1,4 +1,4 @@
-"""One frame of a trajectory in the form that frame-based drivers give.
+"""Frames: steps of a trajectory in the form of frame-based drivers.
 
 A frame pairs an observation with the action taken there and the reward and discount that followed; both of
 its step types are stored. An episode of T transitions is T+1 frames: the last, the boundary, carries the
@@ -18,7 +18,7 @@ Flag = bool | np.ndarray[Any, np.dtype[np.bool_]]
 
 
 class StepType(enum.IntEnum):
-    """Where a step stands in its episode; plain integers do as well.
+    """Position of a step in its episode; plain integers are accepted too.
 
     >>> StepType.LAST == 2
     True
@@ -33,7 +33,7 @@ class StepType(enum.IntEnum):
 class Trajectory(NamedTuple):
     """One frame, or a batch of frames with leading axes; a named tuple, so a tree of columns named by field.
 
-    Which frame it is follows from `(step_type, next_step_type)`: (0, 1) first of an episode, (1, 1) middle,
+    The kind of a frame follows from `(step_type, next_step_type)`: (0, 1) first of an episode, (1, 1) middle,
     (1, 2) last transition, (0, 2) the only transition, (2, 0) boundary. `reward` and `discount` are the
     result of `action`.
 
@@ -41,7 +41,7 @@ class Trajectory(NamedTuple):
         step_type: a `StepType`, or integers of any shape.
         observation: a tree of arrays.
         action: a tree of arrays.
-        policy_info: a tree of arrays; `()` where the policy says nothing.
+        policy_info: a tree of arrays; `()` where the policy returns no extra data.
         next_step_type: as `step_type`, of the frame that follows.
         reward: a number or array.
         discount: a number or array; 0 where the episode terminated.

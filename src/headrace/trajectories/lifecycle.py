@@ -85,7 +85,7 @@ class Recorder(ABC):
         """Describes the rows that garbage collection leaves unwritten; "" for none."""
 
     def _forget_writer(self) -> None:
-        """Turns to the closed state."""
+        """Changes to the closed state."""
         self._writer = None
         self._keys = []
 

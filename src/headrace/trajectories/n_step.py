@@ -32,7 +32,7 @@ def n_step(
             arrays.
         discounts: `[T, ...]`, without gamma: 0 after a termination, else 1. Trailing axes are broadcast
             against those of `rewards`. A single array is used with every leaf of the other argument.
-        n: how many rewards are summed at most; may be larger than T.
+        n: largest number of rewards in a sum; may be larger than T.
         gamma: from 0 to 1.
         mask: `bool[T]`, True for real transitions; only a tail may be False. The tail gets 0, 0 and the index
             of the last real observation.
@@ -79,7 +79,7 @@ def n_step(
 
 
 def _compose(rewards: Array, discounts: Array, n: int, gamma: float, real: int) -> tuple[Array, Array]:
-    """The n-step maps of the first `real` steps as `(returns, discounts)`, in float64 or wider."""
+    """Returns the n-step maps of the first `real` steps as `(returns, discounts)`, in float64 or wider."""
     dtype = np.result_type(rewards, discounts, np.float64)
     axes = max(rewards.ndim, discounts.ndim)
     power_r = rewards[:real].astype(dtype)
@@ -103,7 +103,7 @@ def _compose(rewards: Array, discounts: Array, n: int, gamma: float, real: int) 
 
 
 def _later(array: Array, steps: int, fill: float) -> Array:
-    """Row t becomes row t + steps; `fill` stands for the rows after the last."""
+    """Replaces row t by row t + steps; `fill` stands for the rows after the last."""
     shifted = np.full_like(array, fill)
     shifted[: len(array) - steps] = array[steps:]
     return shifted

@@ -1,7 +1,7 @@
-"""Where the windows of one run of rows lie: the only code that knows the six ends of an episode.
+"""Windows of one run of rows, in closed form.
 
-A run is the rows of one episode (or, for CONTINUE, of a whole stream). Every writer and observer creates
-exactly the windows of this page's closed form: a *regular* window (all of its rows real, on stride) when its
+A run is the rows of one episode (or, for CONTINUE, of a whole stream). Every writer and observer makes
+exactly these windows: a *regular* window (all of its rows real, on stride) when its
 last row arrives, the *closing* ones when the run ends. In the order of their starts the closing windows come
 last, so `windows = regular windows + closing_windows`.
 """

@@ -92,7 +92,7 @@ class StepColumns:
         lanes: the axis that every leaf has in front; None for none.
 
     Raises:
-        SpecError: a column is missing, or is one that no call fills.
+        SpecError: a column is missing, or no call fills it.
 
     Attributes:
         specs: of all columns.
@@ -158,13 +158,13 @@ class StepColumns:
         return bool(terminated.tobytes() != none or truncated.tobytes() != none)
 
     def with_lanes(self, values: Columns) -> dict[str, Array]:
-        """The same with an axis of lanes, also where there is one without it."""
+        """Returns the columns with an axis of lanes, added where there is none."""
         if self._lanes is None:
             return {name: np.asarray(value)[None] for name, value in values.items()}
         return values
 
     def read_extras(self, extras: Any, expected: Sequence[str] | None, rows: Rows | None = None) -> Columns:
-        """The extras of one call, by column.
+        """Returns the extras of one call, by column.
 
         Args:
             extras: a mapping, nested as the signature's; None for no entries.
@@ -192,7 +192,7 @@ class StepColumns:
         }
 
     def collect_extras(self, extras: Any, out: Columns) -> None:
-        """Put the leaves of extras into `out`, by column.
+        """Puts the leaves of extras into `out`, by column.
 
         Raises:
             SpecError: there is no such column.

@@ -27,7 +27,7 @@ class AddEpisodeObserver(Observer):
         py_client: a `Replay`, or an object with its interface (`ReplayLike`); its signature is that of one frame, a
             `Trajectory`.
         table_name: one name, or several: every item is made in each of them.
-        max_sequence_length: the most frames of an episode. One of T transitions has T + 1.
+        max_sequence_length: largest number of frames of an episode. One of T transitions has T + 1.
         priority: of every item; `update_priority` changes it for later ones.
         bypass_partial_episodes: of an episode that is too long nothing is written. False: a ValueError once for each,
             at the frame too many; True: a warning. With True an episode that another one interrupts is not written.
@@ -70,12 +70,12 @@ class AddEpisodeObserver(Observer):
                 f"bypass_partial_episodes: expected True or False, got {bypass_partial_episodes!r}"
             )
         self._bypasses = bypass_partial_episodes
-        # The rest of an episode that is too long comes, and is ignored.
+        # Whether the rest of an episode that is too long is being ignored.
         self._ignores = False
         self._writer = self._new_writer()
 
     def update_priority(self, priority: float) -> None:
-        """Give later items another priority.
+        """Gives later items another priority.
 
         Raises:
             TypeError: no number.
@@ -104,7 +104,7 @@ class AddEpisodeObserver(Observer):
             self._end_run(writer)
 
     def _give_up(self, writer: WriterLike, next_step_type: int) -> None:
-        """The frame that was given is one too many: write nothing of this episode."""
+        """Handles one frame too many: nothing of this episode is written."""
         # Rules: trajectories E2
         self._drop_run(writer)
         self._ignores = next_step_type != FIRST

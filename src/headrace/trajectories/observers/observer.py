@@ -214,7 +214,7 @@ class Observer(Recorder):
 
 
 def checked_priority(priority: float) -> float:
-    """A priority as a float.
+    """Returns a priority as a float.
 
     Raises:
         TypeError: no number.

@@ -118,7 +118,7 @@ class AddTrajectoryObserver(Observer):
         return max(self._rows_in_no_window(EndOfEpisode.DROP), self._cached - closing[0][0] if closing else 0)
 
     def _advice(self) -> str:
-        """Which settings would keep every frame."""
+        """Names the settings that would keep every frame."""
         keeping = []
         if self._end is not EndOfEpisode.TILE:
             keeping.append("tile_end_of_episodes=True" if self._pads_short else "pad_end_of_episodes=True")
@@ -136,7 +136,7 @@ class AddTrajectoryObserver(Observer):
 
 
 def _mode(pad: bool, tile: bool | None) -> tuple[EndOfEpisode, bool]:
-    """The end that the two settings stand for, and whether an episode shorter than a window is padded all the same."""
+    """Returns the end for the two settings, and whether an episode shorter than a window is padded nevertheless."""
     if not isinstance(pad, bool):
         raise TypeError(f"pad_end_of_episodes: expected True or False, got {pad!r}")
     if tile is not None and not isinstance(tile, bool):

@@ -1,4 +1,4 @@
-"""When a pattern becomes an item: conditions on the newest step of an episode."""
+"""Conditions on the newest row of an episode, under which a pattern becomes an item."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Condition:
 
     @classmethod
     def step_index_at_least(cls, steps: int) -> Condition:
-        """The newest row is at least number `steps` of its episode.
+        """Holds if the newest row is at least number `steps` of its episode.
 
         Raises:
             ValueError: it is negative.
@@ -101,7 +101,7 @@ class Condition:
 
     @classmethod
     def every(cls, steps: int, phase: int = 0) -> Condition:
-        """The newest row is number `phase`, `phase + steps`, `phase + 2 * steps`, ... of its episode.
+        """Holds if the newest row is number `phase`, `phase + steps`, `phase + 2 * steps`, ... of its episode.
 
         Raises:
             ValueError: `steps` < 1, or a phase outside 0 to `steps` - 1.
@@ -114,17 +114,17 @@ class Condition:
 
     @classmethod
     def at_end(cls) -> Condition:
-        """The newest row is the final row of its episode, however that ended: by a flag, `reset` or `close`."""
+        """Holds if the newest row is the final row of its episode, which ended by a flag, `reset` or `close`."""
         return cls((_AtEnd(),))
 
     @classmethod
     def column(cls, name: str, function: Callable[[Any], Any]) -> Condition:
-        """A function of a column's value in the newest row says so; not of a final row that has no such column.
+        """Holds if a function of a column of the newest row returns True; never for a final row without the column.
 
         Args:
             name: of the column, such as "reward" or "observation/camera".
             function: gets the value, read-only, and returns a bool; with lanes it gets `[m, ...]`, of the lanes that
-                store a row, and returns bool[m]. It is asked before anything is stored: its errors change nothing.
+                store a row, and returns bool[m]. It is called before anything is stored, so its errors change nothing.
 
         Raises:
             TypeError: the name is not a string, or the function is not callable.
@@ -142,7 +142,7 @@ class Condition:
 
     @property
     def columns(self) -> frozenset[str]:
-        """The columns that it looks at."""
+        """The columns that the condition reads."""
         return frozenset(test.name for test in self.tests if isinstance(test, _Column))
 
     @property

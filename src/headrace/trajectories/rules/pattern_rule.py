@@ -1,4 +1,4 @@
-"""Declarative patterns: which columns, at which offsets, under which conditions become items of a table."""
+"""Declarative patterns: columns at offsets that become items of a table under conditions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Offsets = int | slice | Sequence[int]
 
 @dataclass(frozen=True)
 class PatternRule:
-    """An item for each new row of an episode that meets the conditions and has the rows that the pattern reads.
+    """Makes an item for each new row of an episode that meets the conditions and has the rows that the pattern reads.
 
     Offsets count back from the newest row, as indexes of a list of the episode's rows so far: -1 is the newest, -2 the
     one before, `slice(-3, None)` (`np.s_[-3:]`) the newest three. An episode of T transitions has the rows 0 to T; the
@@ -38,7 +38,7 @@ class PatternRule:
 
     Raises:
         ValueError: no columns, no offsets, an offset >= 0, a slice without a start, a bad priority.
-        TypeError: a column or a condition that is none.
+        TypeError: a column or a condition of another type.
 
     >>> transitions = PatternRule("replay", {
     ...     "observation": ("observation", -2), "action": ("action", -2), "next_observation": ("observation", -1),
@@ -95,7 +95,7 @@ class PatternRule:
 
     @property
     def views(self) -> dict[str, View]:
-        """The views to give to `Replay.sample` for the rule's items."""
+        """The views for `Replay.sample` of the rule's items."""
         first = self.oldest
         found = {}
         for name, (column, given) in self.columns.items():
@@ -105,7 +105,7 @@ class PatternRule:
 
     @property
     def windows(self) -> PatternWindow:
-        """The windows that a writer of rows makes for the rule; a priority function's results come with each call."""
+        """The rule of a writer of rows; the results of a priority function come with each call."""
         priority = 1.0 if callable(self.priority) else self.priority
         return PatternWindow(self.table, self.newest - self.oldest + 1, -1 - self.newest, priority)
 

@@ -1,4 +1,4 @@
-"""Which items a step writer makes: n-step transitions and whole episodes, beside the windows of `ItemRule`."""
+"""Rules of a step writer: n-step transitions and whole episodes, beside the windows of `ItemRule`."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _OVERFLOWS = ("raise", "drop", "split")
 
 @dataclass(frozen=True)
 class NStepRule:
-    """Each transition becomes an item, once the rows that its n-step return needs are stored.
+    """Makes an item of each transition, once the rows that its n-step return needs are stored.
 
     Args:
         table: the table's name.
-        n_step: transitions that are put together at most.
+        n_step: largest number of transitions in a return.
         gamma: the discount of one step.
         priority: of every item; or a function of the rows t to t + n, or to the end of the episode.
 
@@ -54,13 +54,13 @@ class NStepRule:
 
     @property
     def views(self) -> Mapping[str, View]:
-        """The views to give to `Replay.sample` for such a table."""
+        """The views for `Replay.sample` of such a table."""
         return transition(self.n_step, self.gamma)
 
 
 @dataclass(frozen=True)
 class EpisodeRule:
-    """Each episode becomes one item when it ends, its final row included.
+    """Makes one item of each episode when it ends, its final row included.
 
     Args:
         table: the table's name.
@@ -115,10 +115,10 @@ def writer_rule(rule: StepRule) -> Rule:
 
 
 def checked_step_rules(rules: Sequence[StepRule]) -> tuple[StepRule, ...]:
-    """The rules of a step writer.
+    """Returns the rules of a step writer.
 
     Raises:
-        TypeError: no list, or one of something else.
+        TypeError: not a list of rules.
         ValueError: an empty one.
     """
     if not isinstance(rules, list | tuple):

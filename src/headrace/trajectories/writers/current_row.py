@@ -15,7 +15,7 @@ from headrace.trajectories.columns.step_columns import Columns, StepColumns
 
 
 class CurrentRow:
-    """Columns of the row that is written next. They are copies, because the caller may change arrays after a call.
+    """Columns of the row that is written next: copies, because the caller may change arrays after a call.
 
     Args:
         columns: of the steps.

@@ -1,4 +1,4 @@
-"""Episodes that become too long for an `EpisodeRule`."""
+"""Finds episodes that become too long for an `EpisodeRule`."""
 
 # Rules: trajectories A14
 
@@ -15,16 +15,16 @@ _NEVER = 1 << 62
 
 
 class EpisodeLimits:
-    """Tells at which call an episode becomes too long, so that the calls before it need not look.
+    """Predicts the call at which an episode becomes too long, so that earlier calls need no check.
 
     Args:
         rules: of the writer; those that split longer episodes have no limit.
         states: the lanes.
-        lanes: how many the user has; None for one without an axis.
+        lanes: as the step writer's.
 
     Attributes:
         next_call: no episode is too long before this many calls.
-        longest: the most transitions of an episode that no rule refuses; None if none does.
+        longest: largest number of transitions that no rule refuses; None for no limit.
     """
 
     def __init__(self, rules: Sequence[StepRule], states: LaneStates, lanes: int | None) -> None:
@@ -37,7 +37,7 @@ class EpisodeLimits:
         self.longest = min(refusing, default=None)
 
     def check(self) -> str:
-        """Refuse a step that makes an episode too long; returns what there is to warn of."""
+        """Refuses a step that makes an episode too long; returns the text of a warning, "" for none."""
         states, warning = self._states, ""
         lanes = np.flatnonzero(states.open)
         rows = states.rows(lanes)
@@ -59,7 +59,7 @@ class EpisodeLimits:
         return warning
 
     def watch(self) -> None:
-        """Note before which call an episode may have become too long; to be called when one begins or ends."""
+        """Predicts the next call to check; called when an episode begins or ends."""
         if not self._rules:
             return
         states = self._states

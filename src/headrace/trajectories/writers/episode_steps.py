@@ -1,4 +1,4 @@
-"""A recorded episode as the calls that add it to a step writer."""
+"""Calls that add a recorded episode to a step writer."""
 
 # Rules: trajectories A8
 
@@ -20,8 +20,8 @@ class EpisodeSteps:
         signature: of the replay.
         columns: of the writer.
         episode: to be added; its infos are not stored.
-        with_observation: the extras that come with observations, where that is settled.
-        longest: the most transitions, if there is a limit.
+        with_observation: the extras that come with observations; None before the first call.
+        longest: largest number of transitions; None for no limit.
 
     Raises:
         TypeError: no episode.

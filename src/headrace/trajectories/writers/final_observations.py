@@ -1,4 +1,4 @@
-"""The last observations of episodes whose environment resets itself in the same step."""
+"""Reads the last observations of episodes whose environment resets itself in the same step."""
 
 # Rules: trajectories V4
 
@@ -41,7 +41,7 @@ def read_final_observations(
 
 
 def _one_each(given: Any, lanes: int | None) -> list[Any] | None:
-    """One observation for each lane, if that is what was given."""
+    """Returns one observation for each lane if they were given so; else None."""
     if isinstance(given, np.ndarray) and given.dtype == object:
         if given.shape[:1] != (lanes,):
             raise ValueError(

@@ -48,18 +48,15 @@ class ItemDecisions:
         self._columns = columns
         functions = {number: rule.priority for number, rule in enumerate(rules) if callable(rule.priority)}
         patterns = {number: rule for number, rule in enumerate(rules) if isinstance(rule, PatternRule)}
-        self._priorities = ItemPriorities(signature, written, functions, lanes or 1) if functions else None
-        self._patterns = None
-        if patterns:
-            of_finals = (*columns.observation.names, *columns.extras)
-            self._patterns = Patterns(signature, patterns, lanes, of_finals)
         self.are_made = bool(functions or patterns)
+        self._priorities = ItemPriorities(signature, written, functions, lanes or 1)
+        self._patterns = Patterns(signature, patterns, lanes)
+        self.check_ends((*columns.observation.names, *columns.extras))
         self._selected = _NOTHING
 
-    def check_ends(self, names: Collection[str]) -> None:
+    def check_ends(self, final_columns: Collection[str]) -> None:
         """Refuses patterns that read columns which final rows do not have; see `Patterns.check_ends`."""
-        if self._patterns is not None:
-            self._patterns.check_ends(names)
+        self._patterns.check_ends(final_columns)
 
     def announce(
         self,
@@ -83,10 +80,9 @@ class ItemDecisions:
         Raises:
             ValueError: a function returned no bool, or no priority; names the table.
         """
-        if self._patterns is not None:
-            self._selected = self._patterns.choose(newest, step, storing, ended, finals)
-            writer.select_windows(self._selected)
-        if self._priorities is not None:
+        self._selected = self._patterns.choose(newest, step, storing, ended, finals)
+        writer.select_windows(self._selected)
+        if self._priorities.are_asked:
             # The caller's arrays, and those of the current row, change after the call.
             taken = {name: np.array(value) for name, value in step.items()}
             columns, count = self._columns, len(ended)
@@ -96,13 +92,11 @@ class ItemDecisions:
             writer.give_priorities(self._priorities.of_step(taken, storing, ended, whole, self._selected))
 
     def stored(self) -> Selection:
-        """Notes that the step is stored; returns the lanes of which patterns made items."""
-        if self._priorities is not None:
-            self._priorities.took_step()
+        """Notes that the step is stored; returns the lanes for which patterns made items."""
+        self._priorities.took_step()
         selected, self._selected = self._selected, _NOTHING
         return selected
 
     def forget(self, lanes: NDArray[np.int64]) -> None:
         """Forgets the rows of these lanes: no later item holds them."""
-        if self._priorities is not None:
-            self._priorities.forget(lanes)
+        self._priorities.forget(lanes)

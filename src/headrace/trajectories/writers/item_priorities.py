@@ -1,4 +1,4 @@
-"""Priorities by a function of an item's rows, computed before the item exists.
+"""Computes priorities by functions of an item's rows, before the item exists.
 
 The rules tell which items a call will make. So their rows are shown to the function first, and they are stored once it
 gave a number for each.
@@ -34,6 +34,9 @@ class ItemPriorities:
         rules: of the writer, with the functions that are among their priorities, by number.
         functions: rule's number to its function.
         lanes: number of lanes.
+
+    Attributes:
+        are_asked: whether there is a function.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class ItemPriorities:
         functions: Mapping[int, Callable[[Any], Any]],
         lanes: int,
     ) -> None:
+        self.are_asked = bool(functions)
         self._signature = signature
         self._functions = functions
         self._rules = {number: rules[number] for number in functions}
@@ -67,7 +71,7 @@ class ItemPriorities:
         finals: Mapping[str, NDArray[Any]],
         selected: Selection,
     ) -> dict[int, NDArray[np.float64]]:
-        """The priorities of the items of a step, by rule, in the order in which the writer makes them.
+        """Returns the priorities of the items of a step, by rule, in the order in which the writer makes them.
 
         Args:
             columns: `[lanes, ...]`; kept until the rows are out of reach.

@@ -167,7 +167,7 @@ class LaneRecorder:
     def _finals(
         self, ended: NDArray[np.int64], following: Columns, final_observation: Any
     ) -> dict[str, NDArray[Any]]:
-        """The values of the final rows of these lanes, besides zeros."""
+        """Returns the columns of the final rows of these lanes that are not zero."""
         states, columns = self.states, self.columns
         if states.mode != SAME_STEP:
             if final_observation is not None:
@@ -194,7 +194,8 @@ class LaneRecorder:
             kept = self.columns.with_lanes(self._row.kept)
             finals = {name: value[unfinished] for name, value in kept.items()}
             newest = states.calls - states.begin - 1
-            self._decisions.announce(writer, newest, {}, _NO_LANES, unfinished, finals)
+            if self._decisions.are_made:
+                self._decisions.announce(writer, newest, {}, _NO_LANES, unfinished, finals)
             writer.end_lanes(unfinished, finals)
             self._unused.note_selected(self._decisions.stored(), newest)
             self._counters.steps_written += len(unfinished)
@@ -210,7 +211,7 @@ class LaneRecorder:
         return self._close(lanes, unfinished, dropped)
 
     def _unfinished(self, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The lanes whose episode has rows."""
+        """Returns the lanes whose episode has rows."""
         opened = lanes[self.states.open[lanes]]
         return opened[self.states.rows(opened) > 0]
 

@@ -1,4 +1,4 @@
-"""Which lanes are in an episode, and what an environment does when one ends."""
+"""States of lanes: in an episode, ended, or being reset by their environment."""
 
 # Rules: trajectories, section 7
 
@@ -20,7 +20,7 @@ _MODES = {
 
 
 def autoreset_mode(autoreset: Any, lanes: int | None) -> str:
-    """The mode by its name; one lane waits for `add_first` after each end.
+    """Returns the name of the autoreset mode; one lane waits for `add_first` after each end.
 
     Args:
         autoreset: a name, or gymnasium's `AutoresetMode`.
@@ -47,7 +47,7 @@ def autoreset_mode(autoreset: Any, lanes: int | None) -> str:
 
 
 class LaneStates:
-    """The episodes of the lanes of one writer: which are open, and since which call.
+    """Episodes of the lanes of one writer: the open ones, and the call with which each began.
 
     Args:
         lanes: number of lanes.

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class SequenceWriter(StepWriter):
-    """Windows of `length` rows, one every `period`, become items.
+    """Makes items of windows of `length` rows, one every `period` rows.
 
     Args:
         replay: see `StepWriter`.
         table: the table's name.
         length: rows of a window; an episode of T transitions has T + 1, the final row included.
         period: rows from the start of one window to the next.
-        end: what becomes of the rows at the end of an episode that fill no window.
+        end: treatment of the rows at the end of an episode that fill no window.
         priority: of every item; or a function of its rows.
         lanes, autoreset, timeout: see `StepWriter`.
 
@@ -57,13 +57,13 @@ class SequenceWriter(StepWriter):
 
 
 class EpisodeWriter(StepWriter):
-    """Each episode becomes one item of its T + 1 rows when it ends.
+    """Makes one item of the T + 1 rows of each episode when it ends.
 
     Args:
         replay: see `StepWriter`.
         table: the table's name.
-        max_length: the most transitions; an environment's time limit is the right number.
-        overflow: what becomes of a longer episode: "raise", "drop" or "split" (`EpisodeRule`).
+        max_length: largest number of transitions; an environment's time limit is the right number.
+        overflow: treatment of a longer episode: "raise", "drop" or "split" (`EpisodeRule`).
         priority: of every item; or a function of its rows.
         lanes, autoreset, timeout: see `StepWriter`.
 

@@ -1,4 +1,4 @@
-"""The patterns of a step writer: of which lanes a call makes items, told before anything is stored."""
+"""Finds the lanes for which patterns make items, before any row is stored."""
 
 from __future__ import annotations
 
@@ -24,14 +24,9 @@ class Patterns:
         signature: of the replay.
         rules: by their numbers among the writer's.
         lanes: as the step writer's.
-        at_the_end: the columns that final rows may have.
 
     Raises:
         SpecError: an unknown column.
-        ValueError: a pattern that can have no item.
-
-    Attributes:
-        reads: the columns that conditions look at.
     """
 
     def __init__(
@@ -39,25 +34,22 @@ class Patterns:
         signature: Signature,
         rules: Mapping[int, PatternRule],
         lanes: int | None,
-        at_the_end: Collection[str],
     ) -> None:
         self._rules = rules
         self._has_lanes = lanes is not None
         self._lanes = lanes or 1
         self._needed = {number: _needed_of_newest(signature, rule) for number, rule in rules.items()}
         self._dtypes = {name: signature.columns[name].dtype for name in _read_by_conditions(signature, rules)}
-        self.reads = tuple(self._dtypes)
-        self.check_ends(at_the_end)
 
-    def check_ends(self, at_the_end: Collection[str]) -> None:
-        """Refuse patterns of final rows only that read what final rows have not.
+    def check_ends(self, final_columns: Collection[str]) -> None:
+        """Refuses patterns of final rows only that read columns which final rows do not have.
 
         Raises:
             ValueError: with the columns.
         """
         for number, rule in self._rules.items():
             looked_at = {name for each in rule.conditions for name in each.columns}
-            missing = sorted((self._needed[number] | looked_at).difference(at_the_end))
+            missing = sorted((self._needed[number] | looked_at).difference(final_columns))
             if missing and any(condition.is_at_end for condition in rule.conditions):
                 raise ValueError(
                     f"PatternRule of table {rule.table!r}: it makes items at the end of an episode, where the newest "
@@ -76,7 +68,7 @@ class Patterns:
 
         Args:
             index: int64[lanes], in the lane's episode, of its newest row that is not a final row.
-            step: `[lanes, ...]`, with the columns `reads`.
+            step: `[lanes, ...]`; columns that no condition reads may be missing.
             storing: int64[n]: lanes that store a row.
             ended: int64[m]: lanes whose episode ends.
             finals: `[m, ...]`: the columns that the final rows have.
@@ -105,9 +97,9 @@ class Patterns:
         return Selection(of_step, of_ends)
 
     def _scatter(self, rule: PatternRule, moment: Moment, lanes: NDArray[np.int64]) -> NDArray[np.bool_]:
-        chosen = np.zeros(self._lanes, np.bool_)
+        selected = np.zeros(self._lanes, np.bool_)
         if not len(lanes):
-            return chosen
+            return selected
         found = moment.steps + 1 >= -rule.oldest
         for condition in rule.conditions:
             if found.any():
@@ -115,12 +107,12 @@ class Patterns:
                     found = found & condition.holds(moment)
                 except ValueError as error:
                     raise ValueError(f"table {rule.table!r}: {error}; nothing was stored") from error
-        chosen[lanes] = found
-        return chosen
+        selected[lanes] = found
+        return selected
 
 
 def _needed_of_newest(signature: Signature, rule: PatternRule) -> frozenset[str]:
-    """The columns that the pattern reads of the newest row."""
+    """Returns the columns that the pattern reads of the newest row."""
     needed: set[str] = set()
     offsets, columns = rule.offsets, Columns.of_store(signature, frozenset())
     for name, view in rule.views.items():

@@ -1,4 +1,4 @@
-"""Steps in, items out: the writer for environments that are stepped one call at a time, one copy or many."""
+"""Writer for environments that are stepped one call at a time: one, or many lanes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class StepWriter(Recorder):
-    """Turns steps of an environment, or of `lanes` copies of one, into items of any number of tables.
+    """Turns steps of an environment, or of `lanes` environments side by side, into items of any number of tables.
 
     `add_first` opens an episode with its first observation; each `add` brings an action and what followed. A step is
     stored once for all tables. Leaving the context closes the writer; an unfinished episode is then written as if it
@@ -31,10 +31,11 @@ class StepWriter(Recorder):
     Args:
         replay: a `Replay`, or an object with its interface (`ReplayLike`). Its signature is a mapping with
             `observation`, `action`, `reward`, `terminated`, `truncated` and, if they are used, `extras`.
-        rules: what becomes items: `ItemRule` (windows), `NStepRule` (transitions), `EpisodeRule` (whole episodes),
+        rules: of the items: `ItemRule` (windows), `NStepRule` (transitions), `EpisodeRule` (whole episodes),
             `PatternRule` (columns at offsets, under conditions).
-        lanes: copies side by side: every leaf then has a leading axis of this size. None: one, without such an axis.
-        autoreset: what the copies do when an episode ends: "next_step", "same_step", "disabled", or gymnasium's
+        lanes: number of environments side by side: every leaf then has a leading axis of this size. None: one
+            environment, without such an axis.
+        autoreset: how the environments go on when an episode ends: "next_step", "same_step", "disabled", or gymnasium's
             `AutoresetMode`; needed with lanes, None without.
         timeout: seconds that a call may wait when 1000 items of this writer wait for full tables; None waits for ever.
 
@@ -84,15 +85,15 @@ class StepWriter(Recorder):
     # ---- calls -----------------------------------------------------------------------------------------------------
 
     def add_first(self, observation: Any, extras: Any = None, mask: Any = None) -> None:
-        """Open an episode with its first observation.
+        """Opens an episode with its first observation.
 
         Args:
             observation: as in the signature; with lanes every leaf is `[lanes, ...]`.
-            extras: those that come with observations; which these are is settled by the first call.
-            mask: bool[lanes], the lanes that are opened; only their rows are looked at. None is all.
+            extras: those that come with observations; the first call decides which these are.
+            mask: bool[lanes], the lanes that are opened; the rows of the others are ignored. None is all.
 
         Raises:
-            ValueError: an episode is unfinished; a mask where there is none; nothing changed.
+            ValueError: an episode is unfinished, or a mask is given without lanes; nothing changed.
             SpecError: something does not fit; nothing changed.
             Closed: the writer is closed.
         """
@@ -111,18 +112,18 @@ class StepWriter(Recorder):
         extras: Any = None,
         final_observation: Any = None,
     ) -> list[int]:
-        """Take what an action did. With lanes every leaf has them as its first axis.
+        """Takes an action and its results. With lanes every leaf has them as its first axis.
 
         Args:
-            action: that was taken.
-            reward: that followed.
+            action: of the agent.
+            reward: of the action.
             terminated, truncated: whether the episode ended, and was cut off; both may be set.
-            next_observation: that followed. Where a lane is reset in the same step, the first of its next episode.
+            next_observation: after the action. Where a lane is reset in the same step, the first of its next episode.
             extras: all of them; those that `add_first` names belong to `next_observation`.
             final_observation: with autoreset="same_step" the last observations of the lanes that ended.
 
         Returns:
-            The keys of the items that this made, in order; those of a call that raised DeadlineExceeded come with the
+            The keys of the new items, in order; those of a call that raised DeadlineExceeded come with the
             next one.
 
         Raises:
@@ -155,10 +156,10 @@ class StepWriter(Recorder):
     # ---- whole episodes and resets ---------------------------------------------------------------------------------
 
     def add_episode(self, episode: Episode) -> list[int]:
-        """Add a recorded episode: all of its steps, and `reset` if it has no end.
+        """Adds a recorded episode: all of its steps, and `reset` if it has no end.
 
         Returns:
-            The keys of the items that this made.
+            The keys of the new items.
 
         Raises:
             ValueError: an episode is unfinished, this one is too long for an `EpisodeRule`, or the writer has lanes;
@@ -186,15 +187,15 @@ class StepWriter(Recorder):
         return keys if episode.terminated or episode.truncated else keys + self.reset()
 
     def reset(self, write_cached_steps: bool = True, mask: Any = None) -> list[int]:
-        """End unfinished episodes here. Each lane then needs `add_first`.
+        """Ends unfinished episodes here. Each lane then needs `add_first`.
 
         Args:
             write_cached_steps: True ends them as cut: the last observation is stored as the final row, no flag is set,
-                and the remaining items are made. False drops what no item needs.
+                and the remaining items are made. False drops rows that no item needs.
             mask: bool[lanes], the lanes; None is all.
 
         Returns:
-            The keys of the items that this made.
+            The keys of the new items.
 
         Raises:
             StoreFull: no page for the final rows; nothing changed.
@@ -203,8 +204,8 @@ class StepWriter(Recorder):
         """
         with self._alone():
             writer = self._open_writer()
-            chosen = checked_mask(mask, self._lanes)
-            lanes = np.arange(self._lanes or 1) if chosen is None else np.flatnonzero(chosen)
+            checked = checked_mask(mask, self._lanes)
+            lanes = np.arange(self._lanes or 1) if checked is None else np.flatnonzero(checked)
             self._check_replay()
             pending, warning = writer.pending, ""
             if write_cached_steps:

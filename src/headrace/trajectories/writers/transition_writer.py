@@ -23,7 +23,7 @@ _NOT_IDLE = np.zeros(1, np.bool_)
 
 
 class TransitionWriter(StepWriter):
-    """Every transition becomes one item, sampled with its n-step return.
+    """Makes one item of every transition, sampled with its n-step return.
 
     The learner uses `reward + discount * value(next_observation)`. Each step is the start of exactly one item, the last
     ones of an episode with shorter returns.
@@ -31,7 +31,7 @@ class TransitionWriter(StepWriter):
     Args:
         replay: see `StepWriter`.
         table: the table's name.
-        n_step: transitions that are put together at most.
+        n_step: largest number of transitions in a return.
         gamma: the discount of one step.
         priority: of every item; or a function of the rows t to t + n.
         lanes, autoreset, timeout: see `StepWriter`.
@@ -70,7 +70,7 @@ class TransitionWriter(StepWriter):
 
     @property
     def views(self) -> Mapping[str, View]:
-        """The views to give to `Replay.sample`: `hr.views.transition(n_step, gamma)`, and `extras` if there are any."""
+        """The views for `Replay.sample`: `hr.views.transition(n_step, gamma)`, and `extras` if there are any."""
         return dict(self._views)
 
     def extend(

@@ -205,4 +205,4 @@ def test_a_refused_signature_leaves_no_writer_behind():
         with pytest.raises(hr.errors.SpecError, match="missing: truncated") as caught:
             hr.TransitionWriter(replay, "nowhere", lanes=300, autoreset="disabled")
         # The error is still at hand, and with its traceback whatever the call had made.
-        assert not core_of(replay)._open_writers, caught
+        assert not core_of(replay).writers._writers, caught
