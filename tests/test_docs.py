@@ -94,6 +94,7 @@ FOREIGN_ARGUMENTS = {
     "loaders.md": {"multiprocessing_context"},
     "memories.md": {"memory", "models", "target", "weights_only"},
     "replay.md": {"make_arena", "p"},
+    "returns.md": {"axis"},
     "sequences.md": {"axis"},
     "views.md": {"ahead", "back", "episode_id", "later", "pair", "previous_action", "stack", "t"},
     "writers.md": {"partial_step"},
@@ -110,7 +111,7 @@ def test_arguments_exist(page):
 # What the pages call their objects.
 OBJECTS = {
     "accumulator": [hr.TrajectoryAccumulator],
-    "batch": [headrace.replay.ReplaySample, hr.Batch],
+    "batch": [headrace.replay.ReplaySample, hr.Batch, hr.SampleBatch],
     "collector": [hr.Collector, hr.AsyncCollector],
     "loader": [hr.loaders.Loader],
     "memory": [hr.memories.RandomMemory],
