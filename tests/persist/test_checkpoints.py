@@ -106,9 +106,9 @@ def test_q8_what_final_rows_are_given_is_known_again(tmp_path, tools):
             writer.append({"observation": 1.0, "reward": 1.0})
             writer.end_episode({"observation": 2.0})
         with hr.Replay.load(replay.save(tmp_path)) as loaded:
-            core_of(loaded).declare_final_columns(["observation"])
+            core_of(loaded).declarations.declare_final_columns(["observation"])
             with pytest.raises(hr.SpecError, match="as in earlier final rows"):
-                core_of(loaded).declare_final_columns(["reward"])
+                core_of(loaded).declarations.declare_final_columns(["reward"])
 
 
 def test_q8_pending_inserts_and_writers_are_not_restored(tmp_path):

@@ -116,7 +116,7 @@ def test_invented_rows_hold_what_was_noted():
     """Trajectories M2: boundary frames in tables of trajectory observers, zeros elsewhere."""
     rules = [hr.ItemRule(name, 3, 3, PAD) for name in "ab"]
     with new_replay("a", "b") as replay:
-        core_of(replay).declare_padding("a", {"kind": 2})
+        core_of(replay).declarations.declare_padding("a", {"kind": 2})
         with replay.writer(items=rules) as writer:
             for _ in range(4):
                 append(writer, 5)
@@ -139,7 +139,7 @@ def test_invented_rows_hold_what_was_noted():
 def test_a_view_of_a_tree_shows_what_was_noted_of_its_leaves():
     """Trajectories M2, views V16: padding noted for a leaf is in every view of the row itself that shows this leaf."""
     with new_replay() as replay:
-        core_of(replay).declare_padding("t", {"observation/n": 7})
+        core_of(replay).declarations.declare_padding("t", {"observation/n": 7})
         with replay.writer(items=[hr.ItemRule("t", 4, 4, PAD)]) as writer:
             for _ in range(4):
                 append(writer, 5)
@@ -163,7 +163,7 @@ def test_what_invented_rows_hold_survives(tmp_path, way):
     signature = hr.Signature.like({"kind": np.int32(0), "frame": np.zeros(2, np.float32)})
     place = {"path": tmp_path / "store"} if way == "disk" else {}
     with hr.Replay(signature, [table], **place) as replay:
-        core_of(replay).declare_padding("t", {"kind": 2, "frame": [1.5, -1.0]})
+        core_of(replay).declarations.declare_padding("t", {"kind": 2, "frame": [1.5, -1.0]})
         with replay.writer(items=[hr.ItemRule("t", 3, 3, PAD)]) as writer:
             writer.append({"kind": 5, "frame": np.zeros(2, np.float32)})
             writer._rows.cut_open_lanes()
@@ -198,11 +198,11 @@ def test_streams_survive(tmp_path, way):
 def test_padding_is_checked():
     with new_replay() as replay:
         with pytest.raises(KeyError, match="'t'"):
-            core_of(replay).declare_padding("x", {})
+            replay.row_writer().declare_padding("x", {})
         with pytest.raises(hr.SpecError, match="else"):
-            core_of(replay).declare_padding("t", {"else": 1})
+            core_of(replay).declarations.declare_padding("t", {"else": 1})
         with pytest.raises(hr.SpecError, match="kind"):
-            core_of(replay).declare_padding("t", {"kind": 0.5})
+            core_of(replay).declarations.declare_padding("t", {"kind": 0.5})
 
 
 def test_waiting_for_what_is_pending():

@@ -425,8 +425,8 @@ def test_after_close_every_call_raises(scene):
         lambda: play.replay.can_sample("t"),
         play.replay.statistics,
         lambda: play.replay.table("t"),
-        lambda: core_of(play.replay).declare_final_columns(["n"]),
-        lambda: core_of(play.replay).declare_padding("t", {"n": 1}),
+        lambda: core_of(play.replay).declarations.declare_final_columns(["n"]),
+        lambda: core_of(play.replay).declarations.declare_padding("t", {"n": 1}),
         lambda: len(handle),
         handle.statistics,
         handle.distribution,
@@ -778,7 +778,7 @@ def test_the_first_padded_item_comes_while_a_sample_waits(scene, views):
     play = scene(table(sampler=Lifo(), rate_limiter=MinSize(2)))
     with play.replay.writer(items=[hr.ItemRule("t", 3, stride=3, end=hr.EndOfEpisode.PAD)]) as writer:
         waiter = play.start(play.replay.sample, "t", 2, views=views)
-        core_of(play.replay).declare_padding("t", {"n": -1})
+        core_of(play.replay).declarations.declare_padding("t", {"n": -1})
         for number in range(4):
             writer.append({"n": number})
         writer.end_episode()

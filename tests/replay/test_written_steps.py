@@ -223,7 +223,7 @@ class Peer:
         history = max(rule.reach for rule in written_by)
         self.intake = Intake(side.core, self.lanes, written_by, history, Pending(side.core.lock))
         (self.block,) = self.intake.lanes.blocks
-        side.core.declare_final_columns(COLUMNS)
+        side.core.declarations.declare_final_columns(COLUMNS)
         self.ahead = [self.block.lease_page()]
         self.page, self.used = -1, 0
         self.final_page, self.final_used = -1, self.page_rows

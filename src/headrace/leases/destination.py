@@ -3,96 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.replay.intake.intake import Intake
 from headrace.replay.local import LocalReplay
-from headrace.replay.waiter import turn
+from headrace.replay.waiter import wait_until_pending
 from headrace.store.block import LaneBlock, WrittenSteps
 from headrace.store.store import Store
 from headrace.tables.description.rules import ItemRule, checked_rules
 from headrace.tables.pending import Pending
 
 
-class Destination(Protocol):
-    """Receiver of a grantor's committed steps. Its calls are made with the store's lock held.
-
-    Attributes:
-        store: of the rows.
-    """
-
-    store: Store
-
-    def new_block(self, lanes: int) -> LaneBlock:
-        """Returns the lanes of the writer; the rows that items need stay in reach."""
-        ...
-
-    def open(self, observed: Iterable[str]) -> None:
-        """Notes that steps will come, whose final rows hold these columns."""
-        ...
-
-    def close(self) -> None:
-        """Notes that no more steps will come."""
-        ...
-
-    def check_open(self) -> None:
-        """Raises `Closed` if no more steps can be taken in."""
-        ...
-
-    def commit(self, written: WrittenSteps) -> None:
-        """Takes in steps that are written."""
-        ...
-
-    def end(self, lanes: NDArray[np.int64], final_rows: NDArray[np.int64]) -> None:
-        """Ends the open episodes of these lanes after their last step."""
-        ...
-
-    def drop(self, lanes: NDArray[np.int64]) -> None:
-        """Ends the open episodes of these lanes without final rows; no further item is made of them."""
-        ...
-
-
-class StoreAlone:
-    """A store: steps become rows, and no items are made.
+class Destination:
+    """A store: steps become rows. Subclasses make more of them. Its calls are made with the store's lock held.
 
     Args:
-        store: of this process.
+        store: of the rows.
     """
 
     def __init__(self, store: Store) -> None:
         self.store = store
 
     def new_block(self, lanes: int) -> LaneBlock:
-        """See `Destination.new_block`."""
+        """Returns the lanes of the writer; the rows that items need stay in reach."""
         self._block = LaneBlock(self.store, lanes, 1)
         return self._block
 
     def open(self, observed: Iterable[str]) -> None:
-        """See `Destination.open`."""
+        """Notes that steps will come, whose final rows hold these columns."""
 
     def close(self) -> None:
-        """See `Destination.close`."""
+        """Notes that no more steps will come."""
 
     def check_open(self) -> None:
-        """See `Destination.check_open`. The store is closed by its owner, after the grantor."""
+        """Raises `Closed` if no more steps can be taken in; a store alone is closed after its grantor."""
 
     def commit(self, written: WrittenSteps) -> None:
-        """See `Destination.commit`."""
+        """Takes in steps that are written."""
         self._block.commit_written(written)
 
     def end(self, lanes: NDArray[np.int64], final_rows: NDArray[np.int64]) -> None:
-        """See `Destination.end`."""
+        """Ends the open episodes of these lanes after their last step."""
         self._block.end_written(lanes, final_rows)
 
     def drop(self, lanes: NDArray[np.int64]) -> None:
-        """See `Destination.drop`."""
+        """Ends the open episodes of these lanes without final rows; no further item is made of them."""
         self._block.drop(lanes)
 
 
-class ReplayItems:
+class ReplayItems(Destination):
     """A replay: steps become rows, and items of its tables.
 
     Args:
@@ -104,7 +65,7 @@ class ReplayItems:
     def __init__(
         self, replay: LocalReplay, rules: Sequence[ItemRule], all_applied: Callable[[], None] = lambda: None
     ) -> None:
-        self.store = replay.store
+        super().__init__(replay.store)
         self._replay = replay
         self._rules = checked_rules(rules)
         self.pending = _PendingItems(replay, self.describe_pending, all_applied)
@@ -117,7 +78,7 @@ class ReplayItems:
 
     def open(self, observed: Iterable[str]) -> None:
         """See `Destination.open`."""
-        self._replay.declare_final_columns(observed)
+        self._replay.declarations.declare_final_columns(observed)
         self._replay.writers.opened(self)
 
     def close(self) -> None:
@@ -154,11 +115,7 @@ class ReplayItems:
             RuntimeError: a table failed to insert them.
             Closed: the replay was closed.
         """
-        lock = self._replay.lock
-        with lock:
-            if self.pending.count >= most:
-                with turn(self.pending, most - 1, lock=lock, clock=self._replay.clock, timeout=None):
-                    pass
+        wait_until_pending(self.pending, most - 1, self._replay.lock, self._replay.clock, None)
 
     def describe_pending(self) -> str:
         """Describes the items that wait for rate limiters; empty if there are none."""

@@ -40,20 +40,16 @@ class Peer(Protocol):
 
     def take(self, frame: Frame) -> None:
         """Processes a message. An exception ends the peer."""
-        ...
 
     @property
     def waits(self) -> bool:
         """Whether to call `look` in 0.05 s instead of 0.5 s."""
-        ...
 
     def look(self) -> None:
         """Does work that no message asks for. An exception ends the peer."""
-        ...
 
     def end(self, error: BaseException) -> None:
         """Ends the peer, which is gone (`Disconnected`) or raised an error. No further call follows."""
-        ...
 
 
 class PeerSelector:

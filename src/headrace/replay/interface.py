@@ -30,15 +30,12 @@ class TableLike(Protocol):
     @property
     def name(self) -> str:
         """Its name."""
-        ...
 
     def __len__(self) -> int:
         """Number of items."""
-        ...
 
     def statistics(self) -> TableStatistics:
         """Returns one frozen record, taken at one instant."""
-        ...
 
     def configure(self, *, max_size: int | None = None, rate_limiter: RateLimiter | None = None) -> None:
         """Changes the table: waiters are looked at again, and a smaller `max_size` removes items at once.
@@ -46,15 +43,14 @@ class TableLike(Protocol):
         Raises:
             ValueError: the limiter could never open at this size; nothing changed.
         """
-        ...
 
 
 class ReplayLike(Protocol):
     """Steps, each stored once, and tables of items over them. Thread-safe.
 
-    `Replay` implements it in this process. Step writers, observers and loaders ask for no more than this, so they also
-    work with a replay on another machine, or with a wrapper around one. `save` is not part of it: a client names no
-    folder on the server.
+    `Replay` implements it in this process, and its docstrings describe the calls. Step writers, observers and loaders
+    ask for no more than this, so they also work with a replay on another machine, or with a wrapper around one. `save`
+    is not part of it: a client names no folder on the server.
 
     Errors of every call:
         Closed: the replay is closed, or is closed while the call waits.
@@ -68,26 +64,21 @@ class ReplayLike(Protocol):
     @property
     def signature(self) -> Signature:
         """The signature of one step. Also of a closed replay."""
-        ...
 
     @property
     def final_columns(self) -> frozenset[str]:
         """The columns that final rows hold values of, the same in all; empty before the first is declared."""
-        ...
 
     @property
     def table_names(self) -> tuple[str, ...]:
         """Names of the tables, in their order. Also of a closed replay."""
-        ...
 
     @property
     def is_closed(self) -> bool:
         """Whether the replay was closed, or this process was forked from the one of the replay."""
-        ...
 
     def check_open(self) -> None:
         """Raises the error of every call that finds the replay closed, or in another process."""
-        ...
 
     # ---- writing ---------------------------------------------------------------------------------------------------
 
@@ -99,20 +90,7 @@ class ReplayLike(Protocol):
         max_pending: int = 1000,
         timeout: float | None = None,
     ) -> Writer:
-        """Returns a writer for users: it checks every step.
-
-        Args:
-            lanes: number N of environments whose steps are appended together; with a leading axis N if it is above 1.
-            items: rules for the windows that become items.
-            history: number of newest rows that each lane keeps in reach of `create_item`. None: the longest reach of
-                the rules; without rules the smaller of 1000 and a quarter of the capacity over the lanes.
-            max_pending: number of items that may be pending; the next call that makes one waits.
-            timeout: seconds of that wait; None waits for ever.
-
-        Raises:
-            ValueError: a number is too small.
-        """
-        ...
+        """See `Replay.writer`."""
 
     def row_writer(
         self,
@@ -126,7 +104,6 @@ class ReplayLike(Protocol):
 
         Args and errors are those of `writer`.
         """
-        ...
 
     # ---- sampling and items ----------------------------------------------------------------------------------------
 
@@ -138,71 +115,35 @@ class ReplayLike(Protocol):
         views: Mapping[str, View] | None = None,
         timeout: float | None = None,
     ) -> ReplaySample:
-        """Draws a batch, whole and in one instant, and copies its rows.
-
-        Args:
-            table: its name.
-            batch_size: number B of items.
-            views: what to present; None presents the signature's tree.
-            timeout: seconds to wait for the rate limiter: None for ever, 0 not at all.
-
-        Returns:
-            `data`: leaves `[B, ...]` if the table was given only items of one step, else `[B, L, ...]`; `mask`:
-            bool[B, L] or None; `info`: arrays `[B]`.
-
-        Raises:
-            DeadlineExceeded: the rate limiter did not open in time; nothing was taken or counted.
-            ValueError: batch_size < 1, or more than any insert could admit.
-        """
-        ...
+        """See `Replay.sample`."""
 
     def update_priorities(self, table: str, keys: ArrayLike, priorities: ArrayLike) -> int:
-        """Sets priorities; of two entries for one key the last wins. Applied, when it returns.
-
-        Args:
-            table: its name.
-            keys: integers [n]; keys of items that are gone are ignored and counted.
-            priorities: floats [n], finite and >= 0.
-
-        Returns:
-            Number of entries whose item exists.
-
-        Raises:
-            ValueError: different lengths, keys that are not integers, or a bad priority; nothing changed.
-        """
-        ...
+        """See `Replay.update_priorities`."""
 
     def delete(self, table: str, keys: ArrayLike) -> int:
-        """Removes items; keys [n] of items that are gone are ignored and counted. Returns the number removed."""
-        ...
+        """See `Replay.delete`."""
 
     def reset(self, table: str) -> None:
-        """Removes all items of a table and sets its counts to 0; pending items are applied by the fresh counts."""
-        ...
+        """See `Replay.reset`."""
 
     def can_insert(self, table: str, n: int = 1) -> bool:
-        """Returns whether n more items would be applied now, behind those pending. Changes nothing."""
-        ...
+        """See `Replay.can_insert`."""
 
     def can_sample(self, table: str, n: int = 1) -> bool:
-        """Returns whether a batch of n would be served now. Changes nothing."""
-        ...
+        """See `Replay.can_sample`."""
 
     # ---- tables ----------------------------------------------------------------------------------------------------
 
     def table(self, name: str) -> TableLike:
         """Returns a live table."""
-        ...
 
     def statistics(self) -> ReplayStatistics:
         """Returns one frozen record of all tables and the store, taken at one instant."""
-        ...
 
     # ---- closing ---------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Ends every wait with `Closed` and refuses pending items. A second call does nothing."""
-        ...
 
     def __enter__(self) -> Self: ...
 
@@ -210,7 +151,6 @@ class ReplayLike(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Closes the replay."""
-        ...
 
 
 def check_replay(name: str, value: Any, uses: Iterable[str]) -> None:

@@ -16,7 +16,6 @@ class KeyFile(Protocol):
 
     def set_keys_aside(self, next_key: int) -> int:
         """Notes that keys beyond `next_key` will be used; returns the first that may not."""
-        ...
 
 
 class ItemKeys:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
 from typing import Protocol
 
 from headrace.clock import Clock
+from headrace.replay.declarations import Declarations
 from headrace.replay.item_keys import ItemKeys
 from headrace.replay.lifetime import Lifetime
 from headrace.replay.open_writers import OpenWriters
@@ -27,6 +27,7 @@ class LocalReplay(Protocol):
         lifetime: whether the replay is open.
         keys: of new items.
         writers: those that can bring items.
+        declarations: of final and padded rows.
     """
 
     store: Store
@@ -35,25 +36,22 @@ class LocalReplay(Protocol):
     lifetime: Lifetime
     keys: ItemKeys
     writers: OpenWriters
+    declarations: Declarations
 
     @property
     def signature(self) -> Signature:
         """The signature of one step."""
-        ...
 
     @property
     def final_columns(self) -> frozenset[str]:
         """The columns that final rows hold values of; empty before the first is declared."""
-        ...
 
     @property
     def is_closed(self) -> bool:
         """See `Lifetime.is_closed`."""
-        ...
 
     def check_open(self) -> None:
         """See `Lifetime.check_open`."""
-        ...
 
     def live_table(self, name: str) -> LiveTable:
         """Returns the state of a table.
@@ -62,12 +60,6 @@ class LocalReplay(Protocol):
             KeyError: no such table.
             Closed: the replay is closed.
         """
-        ...
-
-    def declare_final_columns(self, columns: Iterable[str]) -> None:
-        """See `WriterLike.declare_final_columns`."""
-        ...
 
     def items_may_leave(self) -> bool:
         """Whether learners can be expected to let items leave, so that waiting for a free page makes sense."""
-        ...

@@ -92,7 +92,7 @@ class Replay:
         max_pending: int = 1000,
         timeout: float | None = None,
     ) -> Writer:
-        """Returns a writer for `lanes` environments.
+        """Returns a writer for `lanes` environments; it checks every step.
 
         Args:
             lanes: number N of environments; above 1 their steps are appended together, with a leading axis N.
@@ -116,7 +116,7 @@ class Replay:
         max_pending: int = 1000,
         timeout: float | None = None,
     ) -> WriterLike:
-        """A writer for code that checks steps itself and ends episodes lane by lane; see `writer`."""
+        """Returns a writer for code that checks steps itself and ends episodes lane by lane; see `writer`."""
         return RowWriter(self._core, lanes, items, history, max_pending, timeout)
 
     # ---- sampling ----------------------------------------------------------------------------------------------------
@@ -136,10 +136,14 @@ class Replay:
 
         Args:
             table: name of the table.
-            batch_size: number of items.
+            batch_size: number B of items.
             views: the views; None presents the signature's tree as it is stored. A function of `views.hindsight` is
                 called last, outside the lock; its errors are raised here, after the draw.
             timeout: seconds to wait for the rate limiter; None waits without limit, 0 does not wait.
+
+        Returns:
+            `data`: leaves `[B, ...]` if the table was given only items of one step, else `[B, L, ...]`; `mask`:
+            bool[B, L] or None; `info`: arrays `[B]`.
 
         Raises:
             DeadlineExceeded: the rate limiter did not allow the batch in time; nothing was taken or counted.
@@ -159,8 +163,8 @@ class Replay:
 
         Args:
             table: name of the table.
-            keys: [n]; keys of removed items are ignored and counted.
-            priorities: [n], finite and >= 0.
+            keys: integers [n]; keys of removed items are ignored and counted.
+            priorities: floats [n], finite and >= 0.
 
         Returns:
             The number of entries whose item exists.
@@ -207,7 +211,7 @@ class Replay:
             live.reset()
 
     def can_insert(self, table: str, n: int = 1) -> bool:
-        """Whether n more items would be applied now, after those already pending. Changes nothing."""
+        """Returns whether n more items would be applied now, after those already pending. Changes nothing."""
         core = self._core
         live = core.live_table(table)
         with core.lock:
@@ -215,7 +219,7 @@ class Replay:
             return live.can_insert(n)
 
     def can_sample(self, table: str, n: int = 1) -> bool:
-        """Whether a batch of n would be served now. Changes nothing."""
+        """Returns whether a batch of n would be served now. Changes nothing."""
         core = self._core
         live = core.live_table(table)
         with core.lock:
@@ -236,7 +240,7 @@ class Replay:
 
     @property
     def table_names(self) -> tuple[str, ...]:
-        """In the order they were given."""
+        """The names of the tables, in the order given."""
         return self._core.table_names
 
     def statistics(self) -> ReplayStatistics:
@@ -304,7 +308,7 @@ class Replay:
         return self._core.is_closed
 
     def check_open(self) -> None:
-        """Raise if the replay cannot be used here.
+        """Raises if the replay cannot be used here.
 
         Raises:
             Closed: it is closed.

@@ -1,4 +1,4 @@
-"""The inner state of a replay, which writers, observers, collectors and checkpoints work on."""
+"""The inside of a replay of this process."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import numpy as np
 
 from headrace.checks import check_count
 from headrace.clock import SYSTEM_CLOCK, Clock
-from headrace.errors import Closed, SpecError
+from headrace.errors import Closed
 from headrace.forking import REPLAYS
 from headrace.persist.disk.disk import Disk
 from headrace.persist.states import ReplayState
+from headrace.replay.declarations import Declarations
 from headrace.replay.item_keys import ItemKeys
 from headrace.replay.lifetime import Lifetime
 from headrace.replay.open_writers import OpenWriters
-from headrace.replay.padding import plain_paddings, read_padding
 from headrace.replay.sampling.sampler import Sampling
 from headrace.spec import Signature, maker_for
 from headrace.statistics import FrozenDict, ReplayStatistics
@@ -40,9 +40,9 @@ STAYS_HERE = (
 
 
 class ReplayCore:
-    """The inner state of a replay: its store, its tables, and what writers, observers and collectors need of them.
+    """A store with its tables; see `LocalReplay`, which it implements. Checkpoints work on it, too.
 
-    Args: as `Replay`, which is what users see of it.
+    Args: as `Replay`, which users see.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class ReplayCore:
             self._begin(disk.store, random, clock, disk)
             rings = disk.open_rings(tables, random)
             self._use((table, ring, disk.counts_of(ring)) for table, ring in zip(tables, rings, strict=True))
-            self._take_paddings(disk.read_paddings())
+            self.declarations.restore_paddings(disk.read_paddings(), self._tables)
             for live in self._tables.values():
                 live.keep_to_settings()
             disk.begin(random)
@@ -98,6 +98,7 @@ class ReplayCore:
         self._disk = disk
         self.lifetime = Lifetime()
         self.keys = ItemKeys(self.lifetime, None if disk is None else disk.header)
+        self.declarations = Declarations(store.signature, self.sampling, self.lifetime, self.lock, disk)
 
     def _new_ring(self, table: Table, loaded: ItemMemory | None = None) -> ItemRing:
         return new_ring(self.store, table.max_size, table.sampler, table.remover, self._random, loaded)
@@ -117,68 +118,14 @@ class ReplayCore:
 
     @property
     def final_columns(self) -> frozenset[str]:
-        """The columns that final rows are given values of, all the same ones; empty before the first final row."""
+        """The columns that final rows hold values of, the same in all; empty before the first is declared."""
         return self.sampling.given
-
-    # ---- sampling --------------------------------------------------------------------------------------------------
-
-    def declare_final_columns(self, columns: Iterable[str]) -> None:
-        """Final rows are given values of these columns: they are known before acting.
-
-        All final rows of a replay are given the same columns. So a view can tell data from the zeros that fill a final
-        row up, whatever episode they belong to.
-
-        Raises:
-            SpecError: other columns than before.
-        """
-        # Rules: views V2
-        given = frozenset(columns)
-        if given == self.sampling.given:
-            return
-        with self.lock:
-            self.check_open()
-            before = self.sampling.given
-            if before:
-                raise SpecError(
-                    f"final: expected the columns {', '.join(sorted(before))}, as in earlier final rows of this "
-                    f"replay, got {', '.join(sorted(given))}"
-                )
-            if self._disk is not None:
-                self._disk.header.given = given
-            self.sampling.know_given(given)
-
-    def declare_padding(self, table: str, values: Mapping[str, Any]) -> None:
-        """Invented rows of this table's items hold these values, and zeros in the other columns.
-
-        Args:
-            table: its name.
-            values: column to the value of one row.
-
-        Raises:
-            KeyError: no such table.
-            SpecError: no such column, or a value that it cannot hold.
-        """
-        # Rules: trajectories M2
-        self.live_table(table)
-        checked = read_padding(self.signature, values)
-        with self.lock:
-            self.check_open()
-            self.sampling.paddings[table] = checked
-            if self._disk is not None:
-                self._disk.note_paddings(plain_paddings(self.sampling.paddings))
-
-    def _take_paddings(self, noted: Mapping[str, Mapping[str, Any]]) -> None:
-        self.sampling.paddings = {
-            table: read_padding(self.signature, values)
-            for table, values in noted.items()
-            if table in self._tables
-        }
 
     # ---- tables ----------------------------------------------------------------------------------------------------
 
     @property
     def table_names(self) -> tuple[str, ...]:
-        """In the order they were given."""
+        """The names of the tables, in the order given."""
         return tuple(self._tables)
 
     def descriptions(self) -> list[Table]:
@@ -187,10 +134,10 @@ class ReplayCore:
         return [live.description() for live in self._tables.values()]
 
     def live_table(self, name: str) -> LiveTable:
-        """The state of a table, for writers.
+        """Returns the state of a table.
 
         Raises:
-            KeyError: no such table, with the names of those there are.
+            KeyError: no such table; the message has the known names.
             Closed: the replay is closed.
         """
         if self.lifetime.is_closed:
@@ -218,9 +165,9 @@ class ReplayCore:
         return f"Items in tables: {sizes}; pending: {pending}; the rest is held by open writers and views. "
 
     def items_may_leave(self) -> bool:
-        """Whether learners can be expected to let items leave: by sampling, while none of them waits for more.
+        """Whether learners can be expected to let items leave: some table can free space by samples, and none waits.
 
-        Where one waits, room and items wait for each other for ever.
+        If a learner waits for items while a writer waits for a page, neither wait ends.
         """
         with self.lock:
             tables = self._tables.values()
@@ -231,10 +178,10 @@ class ReplayCore:
     # ---- checkpoints -----------------------------------------------------------------------------------------------
 
     def copy_state(self, held: HeldPages) -> ReplayState[ItemState]:
-        """All of this instant but the rows themselves.
+        """Returns the state of this instant without the rows.
 
         Args:
-            held: is to hold the pages in use, and has a copy of their words then.
+            held: holds the pages in use from here on, and copies their words.
         """
         buffers = {name: live.ring.buffers_for_copy() for name, live in self._tables.items()}
         with self.lock:
@@ -248,14 +195,14 @@ class ReplayCore:
                 self.keys.next,
                 int(self.store.next_episode[0]),
                 self.sampling.given,
-                plain_paddings(self.sampling.paddings),
+                self.declarations.plain_paddings(),
                 self._random.bit_generator.state,
                 self.keys.skipped,
             )
 
     @classmethod
     def of_state(cls, state: ReplayState[ItemMemory], store: Store) -> ReplayCore:
-        """Makes a replay that goes on from a loaded state and the store of its rows."""
+        """Returns a replay that continues a loaded state with the store of its rows."""
         core = cls.__new__(cls)
         random = np.random.default_rng(0)
         random.bit_generator.state = state.generator
@@ -264,7 +211,7 @@ class ReplayCore:
         core.keys.next = state.next_key
         core.keys.skipped = state.skipped_keys
         core.sampling.know_given(state.given)
-        core._take_paddings(state.paddings)
+        core.declarations.restore_paddings(state.paddings, core._tables)
         store.next_episode[0] = state.next_episode
         for live in core._tables.values():
             live.keep_to_settings()
@@ -274,14 +221,14 @@ class ReplayCore:
 
     @property
     def is_on_disk(self) -> bool:
-        """Whether rows and items live in files, and survive the process."""
+        """Whether rows and items are in files, which survive the process."""
         return self._disk is not None
 
     def sync(self) -> None:
-        """Puts everything that was applied on the disk, where it survives the machine. Other calls go on meanwhile.
+        """Writes all applied changes to the disk, where they survive the machine. Other calls continue meanwhile.
 
         Raises:
-            ValueError: the replay lives in memory.
+            ValueError: the replay is in memory.
             Closed: the replay is closed.
         """
         if self._disk is None:
@@ -314,7 +261,7 @@ class ReplayCore:
                 else:
                     self._disk.close(self._random, self.keys.next)
             except BaseException:
-                # Ctrl-C came on the way, and a second call does nothing: nobody waits on, and the folder is free.
+                # After Ctrl-C a second call does nothing, so all waits end here and the folder is released.
                 self.lifetime.is_closed = True
                 self._end_waits()
                 self._let_go()
@@ -334,17 +281,17 @@ class ReplayCore:
     # ---- other processes -------------------------------------------------------------------------------------------
 
     def before_fork(self) -> None:
-        """Keep the lock until `os.fork` has returned; no other thread may hold it in the child."""
+        """Takes the lock until `os.fork` has returned, so that no other thread holds it in the child."""
         self.lock.acquire()
         self.store.before_fork()
 
     def after_fork_in_parent(self) -> None:
-        """Go on as before."""
+        """Releases the lock."""
         self.store.after_fork_in_parent()
         self.lock.release()
 
     def after_fork_in_child(self) -> None:
-        """Become a copy that refuses use: what is done to it has no effect on the parent. Other threads are gone."""
+        """Becomes a copy that refuses use: changes to it would not reach the parent. Other threads are gone."""
         self.store.after_fork_in_child()
         if self._disk is not None:
             self._disk.after_fork_in_child()
@@ -370,7 +317,7 @@ class ReplayCore:
 
 
 def checked_tables(tables: Iterable[Table]) -> list[Table]:
-    """The tables of a replay, after checking their names."""
+    """Returns the tables of a replay; checks their names."""
     if isinstance(tables, Table):
         raise TypeError("tables: expected a list of Table, got one; put it into a list")
     descriptions = list(tables)
@@ -384,7 +331,7 @@ def checked_tables(tables: Iterable[Table]) -> list[Table]:
 
 
 def _forgetful(method: Callable[[], str]) -> Callable[[], str]:
-    """The same, without keeping the object alive that it is a method of."""
+    """Returns a function that calls a method without keeping its object alive."""
     weak = weakref.WeakMethod(method)
 
     def call() -> str:

@@ -1,4 +1,4 @@
-"""Threads of this process that block on a ticket: the one place where the callers of a replay wait."""
+"""Waits of the threads of this process: each blocks on a ticket."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from headrace.clock import Clock
+from headrace.tables.pending import Pending
 from headrace.tables.ticket import Ticket
 from headrace.waits import Wait
 
@@ -38,14 +39,14 @@ def turn(
     timeout: float | None,
     pending: Callable[[], int] = lambda: 0,
 ) -> Iterator[None]:
-    """Sleeps until the caller's turn has come; it takes what it waited for inside. The lock is held, once.
+    """Sleeps until the caller's turn has come, then runs the block with the lock held. The lock is held once on entry.
 
     Args:
-        of: what is waited for.
+        of: gives the ticket.
         wanted: see `Ticket.wanted`.
-        lock: the replay's.
-        clock: tells the time.
-        timeout: in seconds; None waits for ever, 0 and less not at all.
+        lock: of the replay.
+        clock: of the replay.
+        timeout: in seconds; None waits for ever, 0 and less do not wait.
         pending: see `Wait`.
 
     Raises:
@@ -61,3 +62,18 @@ def turn(
         yield
     finally:
         of.leave(ticket)
+
+
+def wait_until_pending(
+    pending: Pending, most: int, lock: threading.RLock, clock: Clock, timeout: float | None
+) -> None:
+    """Returns when at most `most` items of a writer are pending.
+
+    Raises:
+        DeadlineExceeded: more are pending after `timeout` seconds; they stay pending.
+        RuntimeError: a table failed to insert them.
+    """
+    with lock:
+        if pending.count > most:
+            with turn(pending, most, lock=lock, clock=clock, timeout=timeout, pending=lambda: pending.count):
+                pass

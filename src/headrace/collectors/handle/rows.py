@@ -13,7 +13,7 @@ from headrace.collectors.batches.rollout_store import rollout_store
 from headrace.collectors.messages import Ready, RowsAt
 from headrace.errors import Closed
 from headrace.leases.connection import LeaseConnection
-from headrace.leases.destination import Destination, ReplayItems, StoreAlone
+from headrace.leases.destination import Destination, ReplayItems
 from headrace.leases.frames import Frame
 from headrace.leases.grantor import LeaseGrantor
 from headrace.leases.messages import Message
@@ -60,7 +60,7 @@ class WorkerRows:
         ready = self._ready
         store = rollout_store(Signature.from_json(signature), ready.steps, ready.num_envs, Arena.shared)
         before = None if self._reader is None else (self._grantor, self._connection, self._store)
-        self._connect(StoreAlone(store))
+        self._connect(Destination(store))
         if before is not None:
             grantor, connection, old_store = before
             self._grantor.continue_from(grantor)

@@ -10,7 +10,7 @@ from headrace.collectors.batches.block_reader import BlockReader
 from headrace.collectors.batches.episode_numbering import EpisodeNumbering
 from headrace.collectors.batches.rollout_store import rollout_store
 from headrace.collectors.loop.collecting import CollectingLoop
-from headrace.leases.destination import StoreAlone
+from headrace.leases.destination import Destination
 from headrace.leases.forwarding import Steps
 from headrace.leases.grantor import LeaseGrantor
 from headrace.leases.messages import POLICY_VERSIONS, Commit, Lease, Message, unpacked
@@ -36,7 +36,7 @@ class LocalRows:
         self._shape = (loop.steps, num_envs)
         self._pages: dict[Purpose, deque[int]] = {"rows": deque(), "finals": deque()}
         self._reader = BlockReader(store, num_envs, observed, numbering)
-        self._grantor = LeaseGrantor(StoreAlone(store), num_envs, self._take, committed=self._reader.add)
+        self._grantor = LeaseGrantor(Destination(store), num_envs, self._take, committed=self._reader.add)
         self._grantor.open(observed)
         self._grantor.lease_owed()
         self._writer = PageWriter(store.columns, store.arrays.page_rows, observed, num_envs, self._next_page)

@@ -17,7 +17,7 @@ from headrace.replay.intake.selection import Selection
 from headrace.replay.intake.step_rows import Values
 from headrace.replay.intake.writer_like import Made
 from headrace.replay.replay import ReplayCore
-from headrace.replay.waiter import turn
+from headrace.replay.waiter import wait_until_pending
 from headrace.store.block import LaneBlock, Seam
 from headrace.tables.description.rules import Rule, check_priority, checked_rules
 from headrace.tables.description.window_rule import END_NUMBERS
@@ -69,11 +69,12 @@ class RowWriter:
 
     def declare_final_columns(self, columns: Iterable[str]) -> None:
         """See `WriterLike.declare_final_columns`."""
-        self._replay.declare_final_columns(columns)
+        self._replay.declarations.declare_final_columns(columns)
 
     def declare_padding(self, table: str, values: Mapping[str, Any]) -> None:
         """See `WriterLike.declare_padding`."""
-        self._replay.declare_padding(table, values)
+        self._replay.live_table(table)
+        self._replay.declarations.declare_padding(table, values)
 
     # ---- steps -----------------------------------------------------------------------------------------------------
 
@@ -150,7 +151,7 @@ class RowWriter:
         """See `WriterLike.append_ends`."""
         self._check_open()
         if finals:
-            self._replay.declare_final_columns(finals)
+            self._replay.declarations.declare_final_columns(finals)
         spans = self._lanes.spans
         if any_set(idle):
             spans = [(block, lanes) for block, lanes in spans if 0 in idle[lanes].tobytes()]
@@ -178,7 +179,7 @@ class RowWriter:
         """See `WriterLike.end_lanes`."""
         self._check_open()
         if values is not None:
-            self._replay.declare_final_columns(values)
+            self._replay.declarations.declare_final_columns(values)
         with self._lock:
             self._lifetime.check_open()
             if values is None:
@@ -345,18 +346,7 @@ class RowWriter:
             self._wait_for_room()
 
     def _wait_for_pending(self, most: int, timeout: float | None) -> None:
-        pending, clock = self._pending, self._replay.clock
-        with self._lock:
-            if pending.count > most:
-                with turn(
-                    pending,
-                    most,
-                    lock=self._lock,
-                    clock=clock,
-                    timeout=timeout,
-                    pending=lambda: pending.count,
-                ):
-                    pass
+        wait_until_pending(self._pending, most, self._lock, self._replay.clock, timeout)
 
     def abandon(self) -> None:
         """See `WriterLike.abandon`."""

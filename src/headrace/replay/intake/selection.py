@@ -1,4 +1,4 @@
-"""Windows that somebody else chooses: for each step the lanes whose newest rows end one."""
+"""Windows selected by a pattern: for each step, the lanes in which a window ends."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 
 class Selection(NamedTuple):
-    """The lanes that a call makes items of, by the rule's number.
+    """Rows in which windows end, by the number of the rule.
 
     Attributes:
-        rows: bool[lanes], of the rows of the step.
-        finals: bool[lanes], of the final rows.
+        rows: bool[lanes] of a step, or bool[steps, lanes] of a block of steps.
+        finals: the same for final rows.
     """
 
     rows: Mapping[int, NDArray[np.bool_]]

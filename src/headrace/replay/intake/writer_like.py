@@ -34,12 +34,10 @@ class WriterLike(Protocol):
     @property
     def lanes(self) -> int:
         """Number of lanes, N below."""
-        ...
 
     @property
     def policy_version(self) -> int:
         """The version stored with each step from now on, >= 0; it can be set."""
-        ...
 
     @policy_version.setter
     def policy_version(self, version: int) -> None: ...
@@ -50,7 +48,6 @@ class WriterLike(Protocol):
         Raises:
             SpecError: earlier final rows of the replay hold other columns; nothing changed.
         """
-        ...
 
     def declare_padding(self, table: str, values: Mapping[str, Any]) -> None:
         """Sets the values of padded rows in the batches of a table; other columns stay zero there.
@@ -63,7 +60,6 @@ class WriterLike(Protocol):
             KeyError: no such table.
             SpecError: no such column, or a value that it cannot hold; nothing changed.
         """
-        ...
 
     # ---- steps -----------------------------------------------------------------------------------------------------
 
@@ -80,7 +76,6 @@ class WriterLike(Protocol):
                 for the items of the step: the message then says that the step was stored.
             DeadlineExceeded: `max_pending` items were pending for the writer's timeout; nothing is stored.
         """
-        ...
 
     def append_checked(self, step: Mapping[str, Any]) -> None:
         """Does the same as `append`, without checks, and without waiting for pending items.
@@ -91,7 +86,6 @@ class WriterLike(Protocol):
         Raises:
             StoreFull: see `append`.
         """
-        ...
 
     def append_ends(
         self,
@@ -113,7 +107,6 @@ class WriterLike(Protocol):
             StoreFull: see `append`.
             SpecError: earlier final rows of the replay hold other columns; nothing is stored.
         """
-        ...
 
     @property
     def staged(self) -> Mapping[str, NDArray[Any]]:
@@ -122,7 +115,6 @@ class WriterLike(Protocol):
         `append_checked` and `append_ends` do not copy a column that is given as its staged array. Every other way to
         append a step overwrites them.
         """
-        ...
 
     def make_room(self, steps: int = 1) -> None:
         """Makes sure that `steps` more steps of every lane can be stored; final rows of all lanes are such a step.
@@ -130,7 +122,6 @@ class WriterLike(Protocol):
         Raises:
             StoreFull: no free page; nothing changed.
         """
-        ...
 
     # ---- ends of episodes ------------------------------------------------------------------------------------------
 
@@ -147,7 +138,6 @@ class WriterLike(Protocol):
             SpecError: `final` does not fit; nothing changed.
             StoreFull: no free page for the final rows; nothing changed.
         """
-        ...
 
     def end_lanes(self, lanes: NDArray[np.int64], values: Mapping[str, NDArray[Any]] | None) -> None:
         """Ends the episodes of some lanes after their last step, and makes the items that this completes.
@@ -161,7 +151,6 @@ class WriterLike(Protocol):
             StoreFull: no free page for the final rows; nothing changed.
             SpecError: earlier final rows of the replay hold other columns; nothing changed.
         """
-        ...
 
     def cut_open_lanes(self, end: EndOfEpisode | None = None) -> None:
         """Ends all open episodes without final rows, and makes the items that this completes. Streams end too.
@@ -169,7 +158,6 @@ class WriterLike(Protocol):
         Args:
             end: replaces the ends of all rules for this call; None keeps them.
         """
-        ...
 
     def drop_open_lanes(self, lanes: NDArray[np.int64] | None = None) -> None:
         """Ends open episodes without final rows and without further items. Streams of the lanes end too.
@@ -177,7 +165,6 @@ class WriterLike(Protocol):
         Args:
             lanes: int64[m], rising; lanes without an open episode are allowed. None is all.
         """
-        ...
 
     def end_streams(self, lanes: NDArray[np.int64] | None = None) -> None:
         """Starts new streams in some lanes: no window of a rule with `EndOfEpisode.CONTINUE` crosses this point.
@@ -185,7 +172,6 @@ class WriterLike(Protocol):
         Args:
             lanes: int64[m], rising; None is all.
         """
-        ...
 
     # ---- items -----------------------------------------------------------------------------------------------------
 
@@ -207,7 +193,6 @@ class WriterLike(Protocol):
             DeadlineExceeded: `max_pending` items were pending for the writer's timeout; nothing is made.
             StoreFull: no memory for the item; it is not made.
         """
-        ...
 
     def give_priorities(self, priorities: Mapping[int, NDArray[np.float64]]) -> None:
         """Sets the priorities of the items that the next call makes, in place of those of their rules.
@@ -216,7 +201,6 @@ class WriterLike(Protocol):
             priorities: maps numbers of rules to float64[m], finite and >= 0: one for each of the m items that the rule
                 makes in that call, in order.
         """
-        ...
 
     def select_windows(self, selection: Selection) -> None:
         """Says which items the next call makes of rules whose windows are selected (`PatternWindow`).
@@ -226,15 +210,12 @@ class WriterLike(Protocol):
         Args:
             selection: masks bool[N] for every such rule of the writer.
         """
-        ...
 
     def record_items(self) -> None:
         """Makes the writer note its items for `take_made`, and leave errors of items to `raise_refused`."""
-        ...
 
     def take_made(self) -> list[Made]:
         """Returns the items that rules made since the last call of this, or of `record_items`, in order."""
-        ...
 
     def raise_refused(self) -> None:
         """Raises what kept items of stored rows from being made since the last call of this.
@@ -244,14 +225,12 @@ class WriterLike(Protocol):
         Raises:
             StoreFull: no memory for items; their rows are stored.
         """
-        ...
 
     # ---- waiting and closing ---------------------------------------------------------------------------------------
 
     @property
     def pending(self) -> int:
         """Number of items that are queued and not yet applied."""
-        ...
 
     def wait_pending(self, most: int, timeout: float | None) -> None:
         """Returns when at most `most` items are pending.
@@ -263,7 +242,6 @@ class WriterLike(Protocol):
         Raises:
             DeadlineExceeded: `.pending` items still wait; they stay pending.
         """
-        ...
 
     def flush(self, timeout: float | None = None, durable: bool = False) -> None:
         """Returns when every item is applied.
@@ -278,7 +256,6 @@ class WriterLike(Protocol):
             ValueError: `durable`, and the replay lives in memory.
             RuntimeError: a selector or rate limiter of the user failed on items of this writer.
         """
-        ...
 
     def close(self, timeout: float | None = None) -> None:
         """Flushes, then gives back the rows that only this writer holds. A second call does nothing.
@@ -287,8 +264,6 @@ class WriterLike(Protocol):
             DeadlineExceeded: says how many items were not applied; they stay pending and the writer stays open.
             Closed: the replay was closed before all items were applied; the writer is closed.
         """
-        ...
 
     def abandon(self) -> None:
         """Closes without waiting. Pending items are applied when their tables open; a `ResourceWarning` counts them."""
-        ...
