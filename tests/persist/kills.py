@@ -92,7 +92,9 @@ def dump(replay):
             "times": items.times[slots].tolist(),
             "priorities": priorities.tolist(),
             "windows": windows.tolist() if len(slots) else [],
-            "touches": np.argsort(np.argsort(items.touches[slots])).tolist() if len(items.touches) else [],
+            "touches": np.argsort(np.argsort(items.last_updates[slots])).tolist()
+            if len(items.last_updates)
+            else [],
             "rewards": [store.columns["reward"][row[row >= 0]].tolist() for row in rows],
             "observations": [store.columns["observation"][row[row >= 0]].tolist() for row in rows],
             "counts": [live.inserts, live.samples, live.deletes, live.ring.unique],

@@ -60,7 +60,7 @@ def everything(replay):
         ring = core_of(replay).live_table(name).ring
         items, slots = ring.arrays, ring._live_slots()
         rows = items.rows[slots].astype(np.int64)
-        touches = items.touches[slots].tolist() if len(items.touches) else []
+        touches = items.last_updates[slots].tolist() if len(items.last_updates) else []
         found[name] = [
             items.keys[slots].tolist(), items.times[slots].tolist(), items.priorities[slots].tolist(), touches,
             [column[rows].tolist() for column in core_of(replay).store.columns.values()],

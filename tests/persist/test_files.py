@@ -75,7 +75,7 @@ def test_what_was_written_is_read_however_it_is_cut(tmp_path_factory, sizes, mor
             for number, array in enumerate(arrays):
                 file.write(array)
                 if number in settled:
-                    file.settle()
+                    file.drain()
                     array.fill(0)
             record = file.record([record_of_array(str(number), array) for number, array in enumerate(arrays)])
         assert record.size == len(content)

@@ -14,7 +14,7 @@ from headrace.replay.intake.selection import Selection
 from headrace.replay.public import core_of
 from headrace.spec import ArraySpec, Signature
 from headrace.store.block import WrittenSteps
-from headrace.store.layout import FINAL, LANES, LINKED, PADDING, REFERENCES, USED
+from headrace.store.layout import EMPTY, FINAL, LANES, LINKED, REFERENCES, USED
 from headrace.tables.description.rules import PatternWindow, Rule, WholeEpisodes
 from headrace.tables.pending import Pending
 
@@ -144,7 +144,7 @@ class Side:
         step = page * self.arrays.page_rows + in_page // self.lanes
         values = [int(numbers[row]), self.store.columns["observation"][row].tolist()]
         self.facts.append((word, values, int(self.store.versions[step]) if version else 0))
-        if not word & PADDING:
+        if not word & EMPTY:
             self.facts.append(self.store.window.episode_id(row))
         if word & LINKED:
             final = int(self.arrays.links[row]) - 1

@@ -15,6 +15,8 @@ from headrace.tables.items import changing, compaction, drawing, inserting, jour
 from headrace.tables.items.items import Items, weight
 from headrace.tables.items.layout import (
     ACTIVE,
+    CHANGES,
+    COUNTER_WORDS,
     DEAD,
     DONE,
     FIRST,
@@ -24,8 +26,6 @@ from headrace.tables.items.layout import (
     SLOT,
     SPAN,
     STREAM,
-    TOLD_WORDS,
-    TOUCHES,
 )
 from headrace.tables.items.passes import count_rows
 
@@ -66,16 +66,16 @@ class Ring:
         arrays.times[slots] = 1 + np.arange(len(there)) % 4
         arrays.priorities[slots] = np.arange(len(there)) % 3
         arrays.common_window[:] = (1, 0, 0)
-        if len(arrays.touches):
-            arrays.touches[slots] = np.arange(len(there))
-        arrays.ring[[FIRST, SPAN, LIVE, TOUCHES]] = first, len(there), sum(there), len(there)
+        if len(arrays.last_updates):
+            arrays.last_updates[slots] = np.arange(len(there))
+        arrays.ring[[FIRST, SPAN, LIVE, CHANGES]] = first, len(there), sum(there), len(there)
         compaction.reindex(self.items)
         self.model = [
             [int(arrays.keys[slot]), int(arrays.rows[slot]), float(arrays.priorities[slot]), touch]
             for touch, slot in enumerate(slots)
             if there[touch]
         ]
-        self.touches = len(there)
+        self.last_updates = len(there)
         for _, row, *_ in self.model:
             self.pins.pin_rows(row, 1, 0, 1)
 
@@ -86,15 +86,15 @@ class Ring:
     def plain(self):
         """What is not derived."""
         arrays = self.arrays
-        return [arrays.records, arrays.priorities, arrays.touches, arrays.ring, arrays.common]
+        return [arrays.records, arrays.priorities, arrays.last_updates, arrays.ring, arrays.common]
 
     def update(self, keys, priorities):
         there, known = {item[0]: item for item in self.model}, 0
         for key, priority in zip(keys, priorities, strict=True):
             if key in there:
-                there[key][2:] = priority, self.touches + known
+                there[key][2:] = priority, self.last_updates + known
                 known += 1
-        self.touches += known
+        self.last_updates += known
         return known
 
     def check(self):
@@ -106,9 +106,9 @@ class Ring:
         assert arrays.rows[slots].tolist() == [row for _, row, *_ in self.model]
         priorities = [priority for *_, priority, _ in self.model]
         assert [self.items.priority_of(slot) for slot in slots] == priorities
-        if len(arrays.touches):
-            assert arrays.touches[slots].tolist() == [touch for *_, touch in self.model]
-            assert arrays.ring[TOUCHES] == self.touches
+        if len(arrays.last_updates):
+            assert arrays.last_updates[slots].tolist() == [touch for *_, touch in self.model]
+            assert arrays.ring[CHANGES] == self.last_updates
         held = np.bincount([row // ROWS for _, row, *_ in self.model], minlength=2)
         assert self.store.pages[:, REFERENCES].tolist() == held.tolist()
         if self.model:
@@ -205,7 +205,7 @@ def test_the_journal_gives_back_slots_that_are_filled_again(with_windows):
     shape = ring.memory.shape._replace(with_windows=with_windows, with_priorities=False)
     memory = new_items(shape, *SELECTORS[0])
     compaction.move_items(ring.items, Items(memory.arrays, ring.pins))
-    arrays, told = memory.arrays, np.zeros(TOLD_WORDS, np.int64)
+    arrays, told = memory.arrays, np.zeros(COUNTER_WORDS, np.int64)
     told[MAX_SIZE] = 4
     if with_windows:
         arrays.windows[:4] = [[1, 0, 0], [1, 2, 0], [1, 0, 3], [1, 2, 3]]
@@ -230,7 +230,7 @@ def test_more_items_than_the_scratch_has_room_for_go_in_at_once(selectors):
     """The sums of both selectors are those of all items."""
     # More sums than are computed anew at once in any case.
     ring = Ring(selectors, 20_000, 0, [True], [1])
-    told = np.zeros(TOLD_WORDS, np.int64)
+    told = np.zeros(COUNTER_WORDS, np.int64)
     told[MAX_SIZE] = 20_000
     ring.items = Items(ring.arrays._replace(journal=np.zeros(0, np.int64)), ring.pins, None, told)
     rows, priorities = np.arange(1500) % (2 * ROWS), 1.0 + np.arange(1500) % 7
@@ -241,7 +241,7 @@ def test_more_items_than_the_scratch_has_room_for_go_in_at_once(selectors):
     ring.model += [
         [100 + number, int(rows[number]), float(priorities[number]), 1 + number] for number in range(1500)
     ]
-    ring.touches += 1500
+    ring.last_updates += 1500
     ring.check()
 
 
@@ -255,11 +255,11 @@ def test_items_that_move_stay_what_they_were_without_holes(ring, room, selectors
         assert memory.arrays.common[PRIORITY_OF_ALL] == 4.0
         for item in ring.model:
             item[2] = 4.0
-    if len(memory.arrays.touches) and not len(ring.arrays.touches):
+    if len(memory.arrays.last_updates) and not len(ring.arrays.last_updates):
         # Their order is that of insertion, where nothing asked for it before.
         for place, item in enumerate(ring.model):
             item[3] = place
-        ring.touches = len(ring.model)
+        ring.last_updates = len(ring.model)
     ring.use(memory, selectors)
     assert ring.arrays.ring[SPAN] == len(ring.model)
     assert ring.arrays.windows[: len(ring.model)].tolist() == [[1, 0, 0]] * len(ring.model)

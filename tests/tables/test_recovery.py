@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.replay.public import core_of
-from headrace.store.layout import FINAL, LANES, LINKED, ORPHAN, PADDING, REFERENCES
+from headrace.store.layout import EMPTY, FINAL, LANES, LINKED, ORPHAN, REFERENCES
 from headrace.store.pages.pinning import Pins
 from headrace.store.pages.ranges import flags_of_pages
 from headrace.store.pages.recovery import EMPTY_PAGE, PageRecovery
@@ -53,8 +53,8 @@ def found_in(replay: hr.Replay, next_key: int, max_times: int = 0) -> Any:
     """What `pin_found` tells, and what pages are held by after it."""
     arrays = core_of(replay).store.arrays
     flags = flags_of_pages(arrays.steps, arrays.pages, arrays.page_rows)
-    padded = ((flags & np.uint32(PADDING)) != 0).view(np.uint8)
-    return references_of(replay, lambda items: pin_found(items, padded, next_key, max_times))
+    has_empty = ((flags & np.uint32(EMPTY)) != 0).view(np.uint8)
+    return references_of(replay, lambda items: pin_found(items, has_empty, next_key, max_times))
 
 
 @pytest.mark.parametrize(("lookahead", "length"), [(0, 1), (1, 1), (3, 1), (1, 4)])
@@ -64,7 +64,7 @@ def found_in(replay: hr.Replay, next_key: int, max_times: int = 0) -> Any:
 def test_pages_are_held_by_as_many_items_as_one_after_the_other(
     lookahead: int, length: int, sampler: Any
 ) -> None:
-    """Whatever items have: priorities, touches, windows; some of them gone, in the middle too."""
+    """Whatever items have: priorities, last updates, windows; some of them gone, in the middle too."""
     with filled(lookahead, sampler, length) as replay:
         keys = replay.sample("t", 50).info.keys
         if not isinstance(sampler, hr.selectors.MaxHeap):
@@ -83,7 +83,7 @@ def test_a_page_in_which_a_lane_waited_holds_its_items_as_others_do() -> None:
         oldest = items.ring[FIRST]
         row = items.rows[oldest]
         replay.delete("t", items.keys[oldest : oldest + 1].copy())
-        arrays.steps[row] |= np.uint32(PADDING)
+        arrays.steps[row] |= np.uint32(EMPTY)
         told, found = found_in(replay, 1 << 62)
         assert told == (-1, ITEMS - 1)
         _, wanted = references_of(replay, lambda items: pin_items(items, 1))
@@ -142,7 +142,7 @@ def test_whatever_is_wrong_is_found_where_it_is(wrong: str, place: int, lookahea
             case "row of no page":
                 items.rows[slot] = len(steps) - 1
             case "padding":
-                steps[items.rows[slot]] |= np.uint32(PADDING)
+                steps[items.rows[slot]] |= np.uint32(EMPTY)
             case "priority" | "nan":
                 items.priorities[slot] = np.nan if wrong == "nan" else -1.0
             case "spent":

@@ -48,7 +48,7 @@ class Run:
     has_final: bool = False
 
     def due(self, rule: hr.ItemRule, over: bool) -> list[tuple[list[int], int]]:
-        """The windows that are to be made now: real rows and the number of invented ones."""
+        """The windows that are to be made now: real rows and the number of padded ones."""
         rows = len(self.numbers) - (1 if self.has_final and rule.length == 1 else 0)
         if over:
             whole = windows(rows, rule.length, rule.stride, rule.end)
@@ -194,7 +194,7 @@ def each_with_its_shape(found: Windows) -> Windows:
 
 
 def numbers_of(store: Store, found: Windows) -> list[tuple[list[int], int]]:
-    """The windows: numbers of the real rows, and how many are invented."""
+    """The windows: numbers of the real rows, and how many are padded."""
     found = each_with_its_shape(found)
     longest = max(1, int(found.shapes[:, 0].max(initial=0)))
     rows = np.empty((len(found.rows), longest), np.int64)

@@ -178,7 +178,7 @@ cdef inline void move(Bytes target, Int to, GivenBytes source, Int begin, Int co
 cdef inline void stream(Bytes target, Int to, GivenBytes source, Int begin, Int count) noexcept nogil:
     hr_stream(&target[to], &source[begin], count)
 
-cdef inline void settle() noexcept nogil:
+cdef inline void store_fence() noexcept nogil:
     hr_settle()
 
 cdef inline void take_fields(

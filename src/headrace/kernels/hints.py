@@ -28,13 +28,13 @@ def stream(target: Bytes, to: int, source: GivenBytes, begin: int, count: int) -
     """`move` past the caches, of a count that 16 divides: for what is too large to be still there when it is read.
 
     An ordinary store first reads what it writes over, and throws out of the cache what is needed soon. A kernel that
-    streams calls `settle` before it ends.
+    streams calls `store_fence` before it ends.
     """
     move(target, to, source, begin, count)
 
 
-def settle() -> None:
-    """Other threads that hear of what was streamed see it."""
+def store_fence() -> None:
+    """Makes streamed bytes visible to other threads before later stores are."""
 
 
 def take_fields(

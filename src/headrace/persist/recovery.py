@@ -20,17 +20,17 @@ from headrace.tables.items.items import Items
 from headrace.tables.items.layout import (
     BAD_PRIORITY,
     BAD_WINDOW,
+    CHANGES,
     FIRST,
-    INVENTED,
     KEY_FALLS,
     KEY_UNUSED,
-    LATE_TOUCH,
+    LATE_UPDATE,
     LIVE,
     NO_PROBLEM,
+    PADDED,
     REAL,
     SPAN,
     SPENT,
-    TOUCHES,
     UNIQUE,
     ItemArrays,
 )
@@ -88,7 +88,7 @@ def pin_tables(store: Store, in_use: int, tables: list[FoundItems]) -> PageRecov
     pages = PageRecovery(store.arrays, in_use)
     for found in tables:
         items = Items(found.items, pages.pins)
-        slot, live = pin_found(items, pages.padded, found.next_key, found.max_times)
+        slot, live = pin_found(items, pages.has_empty, found.next_key, found.max_times)
         if slot >= 0:
             check_items(found)  # Tells what is wrong with the item itself, if it is that.
             raise _damage(found, "rows", slot, "expected a window of stored rows", found.items.rows[slot])
@@ -130,11 +130,11 @@ def _wrong_words(found: FoundItems) -> _Wrong:
         if not 0 <= ring[word] <= most:
             yield "ring", word, f"expected {name} from 0 to {most}", ring[word]
             return
-    for word in (TOUCHES, UNIQUE):
+    for word in (CHANGES, UNIQUE):
         if ring[word] < 0:
             yield "ring", word, "expected a count", ring[word]
     common = found.items.common_window
-    if not len(found.items.windows) and ring[SPAN] and not is_window(common[REAL], common[INVENTED]):
+    if not len(found.items.windows) and ring[SPAN] and not is_window(common[REAL], common[PADDED]):
         # Without items their window means nothing.
         yield "common_window", 0, "expected one row or more", common
 
@@ -148,7 +148,7 @@ def _wrong_items(found: FoundItems) -> _Wrong:
             KEY_UNUSED: ("keys", f"expected a key below {found.next_key}"),
             SPENT: ("times", f"expected fewer than {found.max_times} samples"),
             BAD_PRIORITY: ("priorities", "expected a finite number >= 0"),
-            LATE_TOUCH: ("touches", "expected an earlier touch"),
+            LATE_UPDATE: ("last_updates", "expected an earlier update"),
             BAD_WINDOW: ("windows", "expected one row or more"),
         }[problem]
         yield array, slot, expected, getattr(found.items, array)[slot]

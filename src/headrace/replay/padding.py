@@ -1,4 +1,4 @@
-"""Values of invented rows in tables where zeros would be wrong."""
+"""Values of padded rows in tables where zeros would be wrong."""
 
 # Rules: trajectories M2
 
@@ -17,7 +17,7 @@ from headrace.views.view import View
 
 
 def read_padding(signature: Signature, values: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """The values of one invented row, checked.
+    """The values of one padded row, checked.
 
     Raises:
         SpecError: no such column, or a value that it cannot hold.
@@ -43,7 +43,7 @@ def fill_padding(
     data: Any,
     mask: NDArray[np.bool_],
 ) -> None:
-    """Write them into the invented rows of a batch.
+    """Write them into the padded rows of a batch.
 
     Args:
         values: column to the value of one row.

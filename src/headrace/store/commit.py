@@ -14,13 +14,13 @@ if not cython.compiled:
     from headrace.kernels.kinds import Bool, GivenBytes, GivenInts, GivenLongs, Int, Ints, Longs, LongTable
     from headrace.store.copying import place_fields
     from headrace.store.layout import (
+        EMPTY,
         ENDED_FROM,
         FINAL,
         LANES,
         LAST_ROW,
         NO_LINK,
         OPEN_FROM,
-        PADDING,
         STARTS,
         STEP_MASK,
         USED,
@@ -202,7 +202,7 @@ class Lanes:
                 if idles < idle.shape[0] and idle[idles] == number:
                     idles += 1
                     self._clear_row(row)
-                    self.window.steps[row] = PADDING
+                    self.window.steps[row] = EMPTY
                     self._leave_lane(lane)
                 else:
                     if index == 0 or step == 0:
@@ -278,7 +278,7 @@ class Lanes:
         for lane in range(self.count):
             word: Int = cython.cast(Int, self.steps[lane])
             if idle[lane]:
-                word = PADDING
+                word = EMPTY
             elif final[lane]:
                 word |= FINAL
                 # The page may have held final rows beside other lanes before.
@@ -354,7 +354,7 @@ class Lanes:
             for lane in range(lanes):
                 in_page = step * lanes + lane
                 word = self.window.word(first + in_page)
-                if word & PADDING:
+                if word & EMPTY:
                     continue
                 begins: Bool = (word & STEP_MASK) == 0
                 if begins or step == 0:

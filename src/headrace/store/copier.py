@@ -78,7 +78,7 @@ class Copier:
         if self._small:
             shapes = tuple([rows.shape for rows in sets])
             places = self._places.get(shapes) or self._place(shapes)
-            buffer = self._pool.stretch(places.nbytes)
+            buffer = self._pool.buffer(places.nbytes)
             rows = sets[0].reshape(-1) if len(sets) == 1 else np.concatenate(sets, None)
             copy(self._records, self._record_nbytes, rows, places.table, buffer)
             for number, values in zip(places.numbers, places.copies.arrays(buffer), strict=True):

@@ -1,5 +1,5 @@
 from headrace.kernels.handoff cimport ask, leave, take
-from headrace.kernels.hints cimport move, place, settle, stream, take_fields
+from headrace.kernels.hints cimport move, place, store_fence, stream, take_fields
 from headrace.kernels.kinds cimport *
 from headrace.store.records cimport *
 

@@ -6,7 +6,7 @@ import cython
 
 if not cython.compiled:
     from headrace.kernels.handoff import ask, leave, take
-    from headrace.kernels.hints import move, place, settle, stream, take_fields
+    from headrace.kernels.hints import move, place, store_fence, stream, take_fields
     from headrace.kernels.kinds import Bool, Bytes, GivenBytes, GivenLongs, Int, Longs, LongTable
     from headrace.store.records import COUNT, OFFSET, ROWS, TO, WIDTH
 
@@ -29,7 +29,7 @@ def copy_fields(records: Bytes, nbytes: Int, rows: Longs, table: LongTable, out:
     Args:
         records: uint8[...], the records as bytes.
         nbytes: of one record.
-        rows: int64[M]; a negative one stands for an invented row, any record is copied for it.
+        rows: int64[M]; a negative one stands for a padded row, any record is copied for it.
         table: int64[F, 6]: OFFSET and WIDTH in the record, ROWS which of `rows` come first and COUNT how many there
             are, TO which byte of `out`. Fields of the same rows stand side by side.
         out: uint8[...], written.
@@ -106,6 +106,6 @@ def stream_rows(column: GivenBytes, nbytes: Int, rows: GivenLongs, places: Given
         for index in range(rows.shape[0]):
             row = min(max(rows[index], 0), last)
             stream(out, places[index], column, row * nbytes, nbytes)
-        settle()
+        store_fence()
         ask()
     take()

@@ -6,28 +6,28 @@ cdef extern from *:
     """
     #include <numpy/arrayobject.h>
     static PyObject *hr_array_over(
-        PyObject *stretch, PyObject *kind, Py_ssize_t begin, int axes, const long long *lengths
+        PyObject *buffer, PyObject *kind, Py_ssize_t begin, int axes, const long long *lengths
     ) {
         npy_intp shape[NPY_MAXDIMS];
         for (int axis = 0; axis < axes; axis++) shape[axis] = (npy_intp)lengths[axis];
-        Py_INCREF(kind);  /* NumPy takes this reference, and below that to the stretch. */
+        Py_INCREF(kind);  /* NumPy takes this reference, and below that to the buffer. */
         PyObject *array = PyArray_NewFromDescr(
             &PyArray_Type, (PyArray_Descr *)kind, axes, shape, NULL,
-            (char *)PyArray_DATA((PyArrayObject *)stretch) + begin, NPY_ARRAY_CARRAY, NULL
+            (char *)PyArray_DATA((PyArrayObject *)buffer) + begin, NPY_ARRAY_CARRAY, NULL
         );
         if (array == NULL) return NULL;
-        Py_INCREF(stretch);
-        if (PyArray_SetBaseObject((PyArrayObject *)array, stretch) < 0) {
+        Py_INCREF(buffer);
+        if (PyArray_SetBaseObject((PyArrayObject *)array, buffer) < 0) {
             Py_DECREF(array);
             return NULL;
         }
         return array;
     }
     """
-    object hr_array_over(object stretch, object kind, Py_ssize_t begin, int axes, const long long *lengths)
+    object hr_array_over(object buffer, object kind, Py_ssize_t begin, int axes, const long long *lengths)
 
-cdef inline object array_over(object stretch, object kind, Int begin, Longs shapes, Int first, Int axes):
-    return hr_array_over(stretch, kind, begin, <int>axes, &shapes[first])
+cdef inline object array_over(object buffer, object kind, Int begin, Longs shapes, Int first, Int axes):
+    return hr_array_over(buffer, kind, begin, <int>axes, &shapes[first])
 
 @cython.final
 cdef class Fields:

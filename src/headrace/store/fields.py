@@ -1,4 +1,4 @@
-"""Arrays over the fields of one stretch of memory."""
+"""Arrays over the fields of one buffer of memory."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ else:
     from headrace.kernels.kinds import Int, Longs
 
     def array_over(
-        stretch: NDArray[np.uint8], kind: np.dtype[Any], begin: Int, shapes: Longs, first: Int, axes: Int
+        buffer: NDArray[np.uint8], kind: np.dtype[Any], begin: Int, shapes: Longs, first: Int, axes: Int
     ) -> NDArray[Any]:
         """One array; the twin of what `fields.pxd` has in C."""
-        return np.ndarray(tuple(shapes[first : first + axes].tolist()), kind, stretch, begin)
+        return np.ndarray(tuple(shapes[first : first + axes].tolist()), kind, buffer, begin)
 
 
 class Fields:
-    """Makes arrays over the fields of a stretch of memory: as a structured array of NumPy, at a third of the cost.
+    """Makes arrays over the fields of a buffer of memory: as a structured array of NumPy, at a third of the cost.
 
     Args:
         block: a structured dtype. Each array is contiguous.
@@ -48,26 +48,26 @@ class Fields:
         # One more, so that a field without axes has a place to begin too.
         self.shapes = np.array([length for shape in shapes for length in shape] + [0], np.int64)
 
-    def arrays(self, stretch: NDArray[np.uint8]) -> list[NDArray[Any]]:
-        """The arrays over `stretch`, which has the bytes of the dtype."""
+    def arrays(self, buffer: NDArray[np.uint8]) -> list[NDArray[Any]]:
+        """The arrays over `buffer`, which has the bytes of the dtype."""
         made = []
         first: Int = 0
         for number in range(self.count):
             axes: Int = self.axes[number]
             made.append(
-                array_over(stretch, self.dtypes[number], self.begins[number], self.shapes, first, axes)
+                array_over(buffer, self.dtypes[number], self.begins[number], self.shapes, first, axes)
             )
             first += axes
         return made
 
-    def over(self, stretch: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
+    def over(self, buffer: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
         """The same by their names."""
         made = {}
         first: Int = 0
         for number in range(self.count):
             axes: Int = self.axes[number]
             made[self.names[number]] = array_over(
-                stretch, self.dtypes[number], self.begins[number], self.shapes, first, axes
+                buffer, self.dtypes[number], self.begins[number], self.shapes, first, axes
             )
             first += axes
         return made

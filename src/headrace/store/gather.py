@@ -52,7 +52,7 @@ class Pool:
             return np.empty(shape, dtype)
         return np.ndarray(shape, dtype, buffer=self._free_buffer(nbytes))
 
-    def stretch(self, nbytes: int) -> NDArray[np.uint8]:
+    def buffer(self, nbytes: int) -> NDArray[np.uint8]:
         """Returns a buffer of arbitrary content."""
         if nbytes < _POOLED_BYTES:
             return np.empty(nbytes, np.uint8)
@@ -115,7 +115,7 @@ def _stream(column: NDArray[Any], sets: Sequence[NDArray[np.int64]], pool: Pool)
     items = max(1, gcd(*[len(rows) for rows in sets]))
     begins = nbytes * np.cumsum([0, *[rows.size for rows in sets]])
     places = [begin + nbytes * np.arange(rows.size) for begin, rows in zip(begins, sets, strict=False)]
-    out = pool.stretch(int(begins[-1]))
+    out = pool.buffer(int(begins[-1]))
     stream_rows(
         _bytes_of(column),
         nbytes,

@@ -26,10 +26,10 @@ cdef enum:
 # Beyond what every compiler takes for a constant of an enum.
 cdef extern from *:
     """
-    #define HR_PADDING 0x80000000LL
+    #define HR_EMPTY 0x80000000LL
     #define HR_ORPHAN 0xFFFFFFFFLL
     #define HR_STREAM 0xFFFFFFFFLL
     """
-    const long long PADDING "HR_PADDING"
+    const long long EMPTY "HR_EMPTY"
     const long long ORPHAN "HR_ORPHAN"
     const long long STREAM "HR_STREAM"

@@ -45,7 +45,7 @@ STEP_HALF = 1 << (STEP_BITS - 1)
 ENDED = 1 << 28  # the last row of an episode of which no final observation is known
 FINAL = 1 << 29  # holds the final observation; no transition starts here
 LINKED = 1 << 30  # the last transition of an episode whose final row stands elsewhere: links[row] - 1
-PADDING = 1 << 31  # nothing was written here (a lane that waited)
+EMPTY = 1 << 31  # nothing was written here (a lane that waited)
 
 # What stands at an offset of a row (`window`).
 UNKNOWN = 0  # nothing, and nothing near it either

@@ -29,11 +29,11 @@ cdef class Window:
     cdef void _write_window(self, Int row, Int count, LongTable rows, Int item) noexcept nogil
     cdef void rows_of_one_length(self, Longs starts, Int count, Int length, Longs rows, Int to) noexcept nogil
     cdef Int resolve_into(
-        self, Longs starts, Int first, Int count, Longs offsets, Int begin, Int width, bint acting_gives,
+        self, Longs starts, Int first, Int count, Longs offsets, Int begin, Int width, bint is_post,
         Longs rows, Bytes known, Int to,
     ) noexcept nogil
     cdef void _ask_for(self, Int row, Int offset) noexcept nogil
-    cdef (Int, Int) _edge(self, Int start, Int offset, Int furthest, bint acting_gives) noexcept nogil
+    cdef (Int, Int) _edge(self, Int start, Int offset, Int furthest, bint is_post) noexcept nogil
 
 cpdef Int step_after(Int step, Int count) noexcept nogil
 cdef bint _is_step(Int word, Int step) noexcept nogil

@@ -17,6 +17,7 @@ if not cython.compiled:
     from headrace.store.layout import (
         AHEAD,
         EDGE,
+        EMPTY,
         ENDED,
         FINAL,
         KNOWN,
@@ -25,7 +26,6 @@ if not cython.compiled:
         NEXT,
         NO_LINK,
         ORPHAN,
-        PADDING,
         PREVIOUS,
         STARTS,
         STEP_HALF,
@@ -207,7 +207,7 @@ class Window:
                 if self.pages[page, USED] == 0:
                     return -1
             row = page * self.page_rows + in_page
-            if not self.word(row) & PADDING:
+            if not self.word(row) & EMPTY:
                 return row
 
     def place_in_lane(self, row: Int) -> Int:
@@ -322,13 +322,13 @@ class Window:
                 last = to + (item + 1) * length - 1
                 rows[last] = self.follow(rows[last - 1], 1)
 
-    def resolve(self, starts: Longs, offsets: Longs, acting_gives: Bool, rows: Longs, known: Bytes) -> int:
+    def resolve(self, starts: Longs, offsets: Longs, is_post: Bool, rows: Longs, known: Bytes) -> int:
         """The rows at `offsets` from each of `starts`, within their episodes.
 
         Args:
-            starts: int64[M]; -1 stands for an invented row: nothing is known there.
+            starts: int64[M]; -1 stands for a padded row: nothing is known there.
             offsets: int64[W].
-            acting_gives: the column is known only after acting (a post column): a final row has no value of it.
+            is_post: the column is known only after acting (a post column): a final row has no value of it.
             rows: int64[M * W], written, `[M, W]` side by side: where to read. Always a row that can be read, also
                 where nothing is known.
             known: uint8[M * W], written: KNOWN, or EDGE if `rows` has the nearest value that this row may show, else
@@ -339,7 +339,7 @@ class Window:
         """
         with cython.nogil:
             missing = self.resolve_into(
-                starts, 0, starts.shape[0], offsets, 0, offsets.shape[0], acting_gives, rows, known, 0
+                starts, 0, starts.shape[0], offsets, 0, offsets.shape[0], is_post, rows, known, 0
             )
         return missing
 
@@ -351,7 +351,7 @@ class Window:
         offsets: Longs,
         begin: Int,
         width: Int,
-        acting_gives: Bool,
+        is_post: Bool,
         rows: Longs,
         known: Bytes,
         to: Int,
@@ -378,12 +378,12 @@ class Window:
                     known[place] = UNKNOWN
                     continue
                 target: Int = self.follow(start, offset)
-                if target >= 0 and not (acting_gives and self.word(target) & FINAL):
+                if target >= 0 and not (is_post and self.word(target) & FINAL):
                     rows[place] = target
                     known[place] = KNOWN
                     continue
                 missing += 1
-                target, found = self._edge(start, offset, furthest, acting_gives)
+                target, found = self._edge(start, offset, furthest, is_post)
                 rows[place] = target
                 known[place] = found
         return missing
@@ -396,17 +396,17 @@ class Window:
         if offset != 0:
             prefetch(self.steps, row + offset * self.pages[self.page_of(row), LANES])
 
-    def _edge(self, start: Int, offset: Int, furthest: Int, acting_gives: Bool) -> tuple[Int, Int]:
+    def _edge(self, start: Int, offset: Int, furthest: Int, is_post: Bool) -> tuple[Int, Int]:
         """Returns the row with the value nearest to a missing one, and whether this row may show it."""
         # Rules: views V6
         if offset < 0:
             oldest = self.oldest(start, -offset)
             # Values that follow the row's own action are shown only to a view that includes them anyway.
-            if acting_gives and (self.word(oldest) & FINAL or (oldest == start and furthest < 0)):
+            if is_post and (self.word(oldest) & FINAL or (oldest == start and furthest < 0)):
                 return start, UNKNOWN
             return oldest, EDGE
         target: Int = self.newest(start, offset)
-        if acting_gives and self.word(target) & FINAL:
+        if is_post and self.word(target) & FINAL:
             target = self.follow(target, -1)
             if target < 0:
                 return start, UNKNOWN
@@ -422,4 +422,4 @@ def step_after(step: Int, count: Int) -> Int:
 
 
 def _is_step(word: Int, step: Int) -> Bool:
-    return (word & PADDING) == 0 and (word & STEP_MASK) == step
+    return (word & EMPTY) == 0 and (word & STEP_MASK) == step

@@ -128,7 +128,7 @@ class CustomRing(ItemRing):
 
     def _set_max_size(self, max_size: int) -> None:
         self.max_size = max_size
-        self._told[MAX_SIZE] = _NO_LIMIT
+        self._counters[MAX_SIZE] = _NO_LIMIT
 
     def shrink_to(self, max_size: int) -> None:
         """See `ItemRing.shrink_to`."""

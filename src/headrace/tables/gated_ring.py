@@ -8,7 +8,7 @@ from headrace.tables.description.rate_limiters import RateLimiter
 from headrace.tables.description.selectors import CustomSelector, Uniform
 from headrace.tables.description.table import Table
 from headrace.tables.item_ring import ItemRing
-from headrace.tables.items.layout import INVENTED, LOOKAHEAD, STREAM
+from headrace.tables.items.layout import LOOKAHEAD, PADDED, STREAM
 from headrace.tables.table_state import COUNTS
 
 
@@ -122,6 +122,6 @@ class GatedRing:
             self.max_times
             or self._is_never_fused
             or ring.has_windows
-            or window[INVENTED]
+            or window[PADDED]
             or window[LOOKAHEAD] == STREAM
         )

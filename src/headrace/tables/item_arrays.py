@@ -17,6 +17,7 @@ from headrace.tables.item_state import ItemState, arrays_by_name, buffers_for_co
 from headrace.tables.items import changing, compaction, drawing, passes
 from headrace.tables.items.items import Items
 from headrace.tables.items.layout import (
+    COUNTER_WORDS,
     FLAGS,
     HAS_SEQUENCES,
     LIVE,
@@ -25,7 +26,6 @@ from headrace.tables.items.layout import (
     NO_SLOT,
     NO_WINDOWS,
     SPAN,
-    TOLD_WORDS,
     UNIQUE,
 )
 
@@ -60,7 +60,7 @@ class GrowingItems:
     ) -> None:
         self._store = store
         # Parameters and counters of kernels; they outlive the arrays.
-        self._told = np.zeros(TOLD_WORDS, np.int64)
+        self._counters = np.zeros(COUNTER_WORDS, np.int64)
         self._set_max_size(max_size)
         self._sampler = sampler
         self._remover = remover
@@ -88,11 +88,11 @@ class GrowingItems:
         self.memory = memory
 
     def _items_in(self, memory: ItemMemory) -> Items:
-        return Items(memory.arrays, self._store.pins, self._numbers, self._told)
+        return Items(memory.arrays, self._store.pins, self._numbers, self._counters)
 
     def _set_max_size(self, max_size: int) -> None:
         self.max_size = max_size
-        self._told[MAX_SIZE] = max_size
+        self._counters[MAX_SIZE] = max_size
 
     # ---- properties ------------------------------------------------------------------------------------------------
 
@@ -123,9 +123,9 @@ class GrowingItems:
     def nbytes(self) -> int:
         """Bytes of the arrays."""
         flat = self.arrays
-        arrays: list[NDArray[Any]] = [flat.records, flat.priorities, flat.windows, flat.touches]
+        arrays: list[NDArray[Any]] = [flat.records, flat.priorities, flat.windows, flat.last_updates]
         for index in (flat.sampler, flat.remover):
-            arrays += [index.nodes, index.heap_slots, index.heap_places]
+            arrays += [index.nodes, index.heap_slots, index.heap_positions]
         return sum(array.nbytes for array in arrays)
 
     def supply(self, max_times: int) -> int:

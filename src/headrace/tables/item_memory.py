@@ -1,6 +1,6 @@
-"""One stretch of memory that holds every array of a table's items.
+"""Memory that holds every array of a table's items.
 
-The stretch begins with a few words about itself, so that a file of items can be opened by what it says (`ItemShape`).
+It begins with a few words about its layout (`ItemShape`), by which a file of items is opened.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class ItemShape(NamedTuple):
     """Properties that decide the layout of a table's arrays.
 
     Attributes:
-        capacity: items that fit.
-        with_windows, with_priorities: whether each item has its own.
+        capacity: slots for items.
+        with_windows, with_priorities: whether each item has one of its own.
         sampler_kind, remover_kind: of the selectors.
         journal: words of the journal (`journal.py`); 0 where nothing has to survive the process.
     """
@@ -62,8 +62,8 @@ class ItemShape(NamedTuple):
     journal: int = 0
 
     @property
-    def has_touches(self) -> bool:
-        """Whether it is known when each item was touched last."""
+    def has_last_updates(self) -> bool:
+        """Whether each item has the number of its last update."""
         return HEAP in (self.sampler_kind, self.remover_kind)
 
 
@@ -85,9 +85,9 @@ class ItemMemory(NamedTuple):
 
     Attributes:
         arrays: the arrays.
-        shape: what decided where they lie.
-        layout: their places by name.
-        arena: what they lie in.
+        shape: decides the layout.
+        layout: the place of each array by name.
+        arena: the memory of the arrays.
     """
 
     arrays: ItemArrays
@@ -99,7 +99,7 @@ class ItemMemory(NamedTuple):
 def new_items(
     shape: ItemShape, sampler: Selector, remover: Selector, make_arena: Callable[[int], Arena] = Arena.private
 ) -> ItemMemory:
-    """Empty arrays.
+    """Returns empty arrays.
 
     Args:
         shape: with the kinds of these selectors.
@@ -114,13 +114,13 @@ def new_items(
     about = arena.array(0, (ABOUT_WORDS,), np.int64)
     about[_SHAPE : _SHAPE + len(shape)] = shape
     about[_VERSION], about[_MAGIC] = _THIS_VERSION, _MAGIC_NUMBER
-    return with_selectors(_carved(shape, layout, arena), sampler, remover)
+    return with_selectors(_mapped(shape, layout, arena), sampler, remover)
 
 
 def found_items(arena: Arena) -> ItemMemory | None:
-    """The arrays that are in an arena already, as it says of itself; None if it says what cannot be.
+    """Returns the arrays in an arena, by the words at its beginning; None if these are not valid.
 
-    Nothing in the arrays is looked at, and their selectors are still to be told (`with_selectors`).
+    The arrays are not checked, and their selectors are set afterwards (`with_selectors`).
     """
     if arena.nbytes < 8 * ABOUT_WORDS:
         return None
@@ -133,11 +133,11 @@ def found_items(arena: Arena) -> ItemMemory | None:
         return None
     shape = ItemShape(capacity, bool(windows), bool(priorities), sampler, remover, words)
     layout = _layout(shape)
-    return _carved(shape, layout, arena) if layout.nbytes == arena.nbytes else None
+    return _mapped(shape, layout, arena) if layout.nbytes == arena.nbytes else None
 
 
 def with_selectors(memory: ItemMemory, sampler: Selector, remover: Selector) -> ItemMemory:
-    """The same arrays, told of their selectors, which are of the kinds that the shape says."""
+    """Returns the same arrays with these selectors, which are of the kinds in the shape."""
     arrays = memory.arrays
     arrays.ring[SAMPLER_KIND], arrays.ring[REMOVER_KIND] = sampler.kind, remover.kind
     arrays.common[SAMPLER_EXPONENT], arrays.common[REMOVER_EXPONENT] = sampler.exponent, remover.exponent
@@ -145,8 +145,8 @@ def with_selectors(memory: ItemMemory, sampler: Selector, remover: Selector) -> 
     for index, selector in ((arrays.sampler, sampler), (arrays.remover, remover)):
         if selector.kind == PRIORITIZED:
             index.levels[:] = tree_levels(memory.shape.capacity)
-    # Anew: the kinds, exponents and signs are read with the arrays.
-    return _carved(memory.shape, memory.layout, memory.arena)
+    # Mapped again, because the kinds, exponents and signs are read with the arrays.
+    return _mapped(memory.shape, memory.layout, memory.arena)
 
 
 def _layout(shape: ItemShape) -> ArenaLayout:
@@ -157,7 +157,7 @@ def _layout(shape: ItemShape) -> ArenaLayout:
     layout.add("records", (capacity, RECORD_WORDS), np.uint32)
     layout.add("priorities", (capacity if shape.with_priorities else 0,), np.float64)
     layout.add("windows", ((capacity if shape.with_windows else 0) * WINDOW_WORDS,), np.uint32)
-    layout.add("touches", (capacity if shape.has_touches else 0,), np.int64)
+    layout.add("last_updates", (capacity if shape.has_last_updates else 0,), np.int64)
     layout.add("common", (COMMON_WORDS,), np.float64)
     layout.add("common_window", (WINDOW_WORDS,), np.uint32)
     layout.add("ring", (RING_WORDS,), np.int64)
@@ -176,7 +176,7 @@ def _add_index(layout: ArenaLayout, role: str, kind: int, capacity: int) -> None
     layout.add(f"{role}_heap_places", (slots,), np.int64)
 
 
-def _carved(shape: ItemShape, layout: ArenaLayout, arena: Arena) -> ItemMemory:
+def _mapped(shape: ItemShape, layout: ArenaLayout, arena: Arena) -> ItemMemory:
     flat: dict[str, Any] = layout.arrays(arena)
     ring, common, records = flat["ring"], flat["common"], flat["records"]
     arrays = ItemArrays(
@@ -186,7 +186,7 @@ def _carved(shape: ItemShape, layout: ArenaLayout, arena: Arena) -> ItemMemory:
         times=records[:, RECORD_TIMES],
         priorities=flat["priorities"],
         windows=flat["windows"].reshape(-1, WINDOW_WORDS),
-        touches=flat["touches"],
+        last_updates=flat["last_updates"],
         common=common,
         common_window=flat["common_window"],
         ring=ring,
@@ -204,6 +204,6 @@ def _index(flat: dict[str, Any], role: str, kind: Any, exponent: Any, sign: Any)
         nodes=flat[f"{role}_nodes"],
         levels=flat[f"{role}_levels"],
         heap_slots=flat[f"{role}_heap_slots"],
-        heap_places=flat[f"{role}_heap_places"],
+        heap_positions=flat[f"{role}_heap_places"],
         sign=float(sign),
     )

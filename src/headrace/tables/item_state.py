@@ -18,18 +18,19 @@ from numpy.typing import NDArray
 from headrace.tables.description.selectors import Selector
 from headrace.tables.item_memory import ItemMemory, new_items, shape_for
 from headrace.tables.items.layout import (
+    CHANGES,
     FIRST,
     PRIORITY_OF_ALL,
     REMOVER_KIND,
     RING_WORDS,
     SAMPLER_KIND,
     SPAN,
-    TOUCHES,
     ItemArrays,
 )
 
-RECORDS = "items"
-PER_ITEM = (RECORDS, "priorities", "windows", "touches")
+# Names of the arrays in files.
+RECORDS, LAST_UPDATES = "items", "touches"
+PER_ITEM = (RECORDS, "priorities", "windows", LAST_UPDATES)
 
 
 @dataclass
@@ -43,7 +44,7 @@ class ItemState:
         window: uint32[3], of every item that has none of its own.
         arrays: by name, `[SPAN, ...]` from the oldest item on. "items" is uint32[SPAN, 4]: key, row and times side by
             side; the others are those of `ItemArrays`. "priorities" and "windows" are there where each item has its
-            own, "touches" with a heap.
+            own, LAST_UPDATES with a heap.
     """
 
     capacity: int
@@ -55,7 +56,7 @@ class ItemState:
 
 def arrays_by_name(items: ItemArrays) -> dict[str, NDArray[Any]]:
     """The arrays that have an entry for each slot, by the names of `PER_ITEM`."""
-    arrays: tuple[NDArray[Any], ...] = (items.records, items.priorities, items.windows, items.touches)
+    arrays: tuple[NDArray[Any], ...] = (items.records, items.priorities, items.windows, items.last_updates)
     return {name: array for name, array in zip(PER_ITEM, arrays, strict=True) if len(array)}
 
 
@@ -129,7 +130,7 @@ def finish_items(items: ItemArrays, state: ItemState, names: set[str]) -> None:
     if len(items.priorities) and "priorities" not in names:
         for part in segments(items.priorities, first, span):
             part[:] = state.priority
-    if len(items.touches) and "touches" not in names:
+    if len(items.last_updates) and LAST_UPDATES not in names:
         # The order of the last updates was not needed before: it is that of insertion.
-        fill_ring(items.touches, first, np.arange(span))
-        items.ring[TOUCHES] = span
+        fill_ring(items.last_updates, first, np.arange(span))
+        items.ring[CHANGES] = span

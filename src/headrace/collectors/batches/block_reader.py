@@ -12,7 +12,7 @@ from headrace.collectors.batches.batch import Batch, as_trees
 from headrace.collectors.batches.episode_numbering import EpisodeNumbering
 from headrace.leases.grantor import Segment
 from headrace.spec import Signature
-from headrace.store.layout import FINAL, LINKED, NEXT, PADDING, STEP_MASK
+from headrace.store.layout import EMPTY, FINAL, LINKED, NEXT, STEP_MASK
 from headrace.store.store import Store
 
 Columns = Mapping[str, NDArray[Any]]
@@ -76,7 +76,7 @@ class BlockReader:
                 reader.end()
         finally:
             self.forget()
-        masked = (words & (FINAL | PADDING)) != 0
+        masked = (words & (FINAL | EMPTY)) != 0
         starts = ((words & STEP_MASK) == 0) & ~masked
         ids, positions = self._numbering.number(starts, masked)
         stamps = np.repeat(versions[None], self._lanes, axis=0)

@@ -163,10 +163,10 @@ class HashedWriter(_Pieces):
         self._file = open(path, "xb", buffering=0)  # noqa: SIM115 - closed on leaving
 
     def write(self, array: NDArray[Any]) -> None:
-        """Append the bytes of a contiguous array, which must stay as they are until `settle`."""
+        """Append the bytes of a contiguous array, which must stay as they are until `drain`."""
         self.add(bytes_of(array))
 
-    def settle(self) -> None:
+    def drain(self) -> None:
         """The arrays that were written so far may change from here on."""
         self._parts = [memoryview(b"".join(self._parts))] if self._parts else []
         self.wait()

@@ -14,6 +14,7 @@ from headrace.tables.custom_ring import for_kernels
 from headrace.tables.description.table import Table
 from headrace.tables.item_memory import ItemMemory
 from headrace.tables.item_state import (
+    LAST_UPDATES,
     PER_ITEM,
     RECORDS,
     arrays_by_name,
@@ -104,9 +105,10 @@ def complete_items(
 def _place_of(files: CheckpointFiles, entry: TableEntry, name: str, slot: int) -> str:
     """Returns the file with an item's entry in this array, and the byte where it begins."""
     within = {"keys": 0, "rows": 4 * RECORD_ROW, "times": 4 * RECORD_TIMES}
+    saved_as = {"last_updates": LAST_UPDATES}
     offset = within.get(name, 0)
     for array in files.arrays_in(entry.file):
-        if array.name == (RECORDS if name in within else name):
+        if array.name == (RECORDS if name in within else saved_as.get(name, name)):
             in_ring = (slot - entry.ring[FIRST]) % entry.capacity
             per_item = math.prod(array.shape[1:]) * np.dtype(array.dtype).itemsize
             return f"{files.folder / entry.file}, byte {offset + in_ring * per_item} ({name})"

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from headrace.persist.checkpoint.files import HashedReader, io_threads, open_file
 from headrace.persist.checkpoint.manifest import ArrayRecord, FileRecord
-from headrace.tables.item_state import RECORDS
+from headrace.tables.item_state import LAST_UPDATES, RECORDS
 
 _DTYPES = {
     RECORDS: np.uint32,
     "priorities": np.float64,
     "windows": np.uint32,
-    "touches": np.int64,
+    LAST_UPDATES: np.int64,
     "pages": np.int64,
     "start_rows": np.uint32,
     "start_ids": np.int64,

@@ -195,7 +195,7 @@ def _write_rows(
         writers[0].write(links.steps_of(ranges))
         links.add_metadata(first, stop)
         for writer in writers:
-            writer.settle()
+            writer.drain()
         store.check_rows_were_ours()
         held.release(stop)
     records = [

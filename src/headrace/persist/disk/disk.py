@@ -152,7 +152,7 @@ class Disk:
         )
 
     def note_paddings(self, paddings: dict[str, dict[str, object]]) -> None:
-        """Write down what invented rows hold."""
+        """Write down what padded rows hold."""
         write_checked_json(
             self.folder / PADDINGS, _PaddingsRecord(paddings), _PADDINGS_FORMAT, _PADDINGS_VERSION
         )

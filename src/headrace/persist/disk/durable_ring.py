@@ -28,6 +28,7 @@ from headrace.tables.items import compaction, journal
 from headrace.tables.items.appending import commit_ends
 from headrace.tables.items.layout import (
     ACTIVE,
+    CHANGES,
     DELETES,
     IGNORED_DELETES,
     IGNORED_UPDATES,
@@ -38,7 +39,6 @@ from headrace.tables.items.layout import (
     SAMPLED,
     SAMPLES,
     SPAN,
-    TOUCHES,
     UPDATES,
 )
 from headrace.tables.items.passes import pin_items
@@ -116,8 +116,8 @@ class DurableRing(ItemRing):
     def _go_on_with(self, memory: ItemMemory) -> None:
         super()._use(memory)
         # With the items that go in from now on, this is the table's count of inserts.
-        self._inserts_before = memory.arrays.ring[INSERTS] - self._told[INSERTED]
-        self._samples_before = memory.arrays.ring[SAMPLES] - self._told[SAMPLED]
+        self._inserts_before = memory.arrays.ring[INSERTS] - self._counters[INSERTED]
+        self._samples_before = memory.arrays.ring[SAMPLES] - self._counters[SAMPLED]
 
     # ---- transactions ----------------------------------------------------------------------------------------------
 
@@ -139,9 +139,9 @@ class DurableRing(ItemRing):
             # No call in here: a second Ctrl-C must not interrupt the end of the transaction.
             self._in_transaction = False
             # After any interruption, every inserted item exists or was removed.
-            items.ring[INSERTS] = self._inserts_before + self._told[INSERTED]
+            items.ring[INSERTS] = self._inserts_before + self._counters[INSERTED]
             items.ring[DELETES] = items.ring[INSERTS] - items.ring[LIVE]
-            items.ring[SAMPLES] = self._samples_before + self._told[SAMPLED]
+            items.ring[SAMPLES] = self._samples_before + self._counters[SAMPLED]
             items.journal[ACTIVE] = 0
 
     def _close_holes(self) -> None:
@@ -221,7 +221,7 @@ class DurableRing(ItemRing):
         """See `ItemRing.clear`; a new generation without items, which needs no journal."""
         old, arrays = self.items, self.arrays
         new = self._new(self.memory.shape)
-        for word in (TOUCHES, UPDATES, IGNORED_UPDATES, IGNORED_DELETES):
+        for word in (CHANGES, UPDATES, IGNORED_UPDATES, IGNORED_DELETES):
             new.arrays.ring[word] = arrays.ring[word]
         self._use(new)
         pin_items(old, -1)

@@ -96,7 +96,7 @@ class FusedBatches:
         """
         if self._store.has_dropped:
             self._store.reclaim()
-        out = self._pool.stretch(self._nbytes)
+        out = self._pool.buffer(self._nbytes)
         missing = self._kernel.sample(items, out)
         if missing == PAGES_FREED:
             self._store.reclaim()

@@ -6,7 +6,7 @@ from headrace.store.copying cimport SHORT, copy_fields
 from headrace.store.window cimport Window
 from headrace.tables.items.drawing cimport draw_all
 from headrace.tables.items.items cimport Items
-from headrace.tables.items.layout cimport FLAGS, HAS_SEQUENCES, INVENTED, LOOKAHEAD, REAL, ROW, STREAM
+from headrace.tables.items.layout cimport FLAGS, HAS_SEQUENCES, PADDED, LOOKAHEAD, REAL, ROW, STREAM
 from headrace.views.returns cimport Returns
 
 ctypedef float[::1] Singles

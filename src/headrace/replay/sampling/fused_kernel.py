@@ -15,7 +15,7 @@ if not cython.compiled:
     from headrace.store.copying import SHORT, copy_fields
     from headrace.tables.items.drawing import draw_all
     from headrace.tables.items.items import Items
-    from headrace.tables.items.layout import FLAGS, HAS_SEQUENCES, INVENTED, LOOKAHEAD, REAL, ROW, STREAM
+    from headrace.tables.items.layout import FLAGS, HAS_SEQUENCES, LOOKAHEAD, PADDED, REAL, ROW, STREAM
     from headrace.views.returns import Returns
 
     # The words of a window: where its offsets begin and how many there are; whether its columns are known only after
@@ -92,7 +92,7 @@ class FusedKernel:
         return (
             items.windows.shape[0] == 0
             and items.common_window[REAL] == self.length
-            and items.common_window[INVENTED] == 0
+            and items.common_window[PADDED] == 0
             and items.common_window[LOOKAHEAD] != STREAM
             and (items.ring[FLAGS] & HAS_SEQUENCES) == self.has_axis
         )

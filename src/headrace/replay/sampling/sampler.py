@@ -22,8 +22,8 @@ from headrace.store.pages.readers import ReadGuard
 from headrace.store.store import Store
 from headrace.tables.draw import Draw
 from headrace.tables.items.layout import (
-    INVENTED,
     LOOKAHEAD,
+    PADDED,
     PRIORITY,
     PROBABILITY,
     REAL,
@@ -68,7 +68,7 @@ class Sampling:
 
     Attributes:
         given: columns that final rows are given, as `know_given` was told.
-        paddings: table to what its invented rows hold, column by column.
+        paddings: table to what its padded rows hold, column by column.
     """
 
     def __init__(
@@ -214,11 +214,11 @@ class Sampling:
         windows = draw.windows
         if windows.ndim == 1:
             # All items agree: nothing has to be looked up for each.
-            longest, padded = int(windows[REAL] + windows[INVENTED]), bool(windows[INVENTED])
+            longest, padded = int(windows[REAL] + windows[PADDED]), bool(windows[PADDED])
             counts = np.full(len(starts), windows[REAL], np.uint32)
         else:
             counts = np.ascontiguousarray(windows[:, REAL])
-            longest = int((counts + windows[:, INVENTED]).max())
+            longest = int((counts + windows[:, PADDED]).max())
             padded = bool((counts != longest).any())
         rows = np.empty((len(starts), longest), np.int64)
         self._store.window.rows_of_windows(starts, counts, rows)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.store.layout import (
+    EMPTY,
     FINAL,
     LANES,
     LINKED,
@@ -20,7 +21,6 @@ from headrace.store.layout import (
     NEXT,
     NO_LINK,
     ORPHAN,
-    PADDING,
     PAGE_WORDS,
     PREVIOUS,
     REFERENCES,
@@ -49,7 +49,7 @@ class PageRecovery:
     Attributes:
         arrays: the same with a copy of the pages' words, without references.
         pins: of that copy, for kernels that follow and pin rows.
-        padded: bool[pages] as bytes: which have a row where nothing was written.
+        has_empty: bool[pages] as bytes: which have a row where nothing was written.
     """
 
     def __init__(self, arrays: StoreArrays, in_use: int) -> None:
@@ -61,7 +61,7 @@ class PageRecovery:
         self.pins = Pins(Window(self.arrays))
         self._words = words
         flags = flags_of_pages(arrays.steps, words, arrays.page_rows)
-        self.padded: NDArray[np.uint8] = ((flags & np.uint32(PADDING)) != 0).view(np.uint8)
+        self.has_empty: NDArray[np.uint8] = ((flags & np.uint32(EMPTY)) != 0).view(np.uint8)
         self._linked, self._finals = self._flagged_rows((flags & np.uint32(LINKED | FINAL)) != 0)
         _keep_mutual(words)
         while (astray := self._pages_that_lead_astray()).any():

@@ -1,4 +1,4 @@
-"""Which items a writer makes by itself from the rows it appends."""
+"""Rules by which a writer makes items of the rows that it appends."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from headrace.checks import shown
 from headrace.ends import EndOfEpisode
 from headrace.tables.description.window_rule import END_NUMBERS, SELECTED, WHOLE, WindowRule
 
-# A window's numbers have 32 bits in the arrays of a table, some of which stand for what is no number.
+# The words of a window have 32 bits, and some of their values have a meaning of their own (DEAD, STREAM).
 _MOST_ROWS = 2**30 - 1
 
 PriorityFunction = Callable[[Mapping[str, Any]], float]
-"""Gets an item's rows as a tree of arrays `[rows, ...]`, without invented rows, and returns its priority."""
+"""Gets an item's rows as a tree of arrays `[rows, ...]`, without padded rows, and returns its priority."""
 
 
 @dataclass(frozen=True, init=False)
@@ -117,8 +117,24 @@ class ItemRule:
         return self.length + self.lookahead
 
 
+class _OnePriority:
+    """Properties of rules whose items hold several rows and have one priority, a number."""
+
+    priority: float
+
+    @property
+    def priorities(self) -> NDArray[np.float64]:
+        """The priority of its items, float64[1]."""
+        return np.array([self.priority])
+
+    @property
+    def is_every_row(self) -> bool:
+        """Returns False: no transition is an item by itself."""
+        return False
+
+
 @dataclass(frozen=True)
-class WholeEpisodes:
+class WholeEpisodes(_OnePriority):
     """Each episode of at most `length` rows, its final row included, becomes one item when it ends; longer ones none.
 
     Args:
@@ -137,23 +153,13 @@ class WholeEpisodes:
         return WindowRule(self.length, 1, WHOLE, 0)
 
     @property
-    def priorities(self) -> NDArray[np.float64]:
-        """The priority of its items, float64[1]."""
-        return np.array([self.priority])
-
-    @property
-    def is_every_row(self) -> bool:
-        """No."""
-        return False
-
-    @property
     def reach(self) -> int:
         """Rows that a writer must keep for the rule."""
         return self.length
 
 
 @dataclass(frozen=True)
-class PatternWindow:
+class PatternWindow(_OnePriority):
     """Windows of a pattern, selected by `WriterLike.select_windows`. An item is a first row and keeps the others.
 
     Args:
@@ -174,16 +180,6 @@ class PatternWindow:
         return WindowRule(1, 1, SELECTED, self.length - 1)
 
     @property
-    def priorities(self) -> NDArray[np.float64]:
-        """The priority of its items, float64[1]."""
-        return np.array([self.priority])
-
-    @property
-    def is_every_row(self) -> bool:
-        """No."""
-        return False
-
-    @property
     def reach(self) -> int:
         """Rows that a writer must keep for the rule."""
         return self.length + self.skip
@@ -194,7 +190,7 @@ Rule = ItemRule | WholeEpisodes | PatternWindow
 
 
 def checked_rules(items: Sequence[Rule]) -> list[Rule]:
-    """The rules of a writer, whose priorities are numbers.
+    """Returns the rules of a writer, whose priorities are numbers.
 
     Raises:
         TypeError: something else.
@@ -213,7 +209,7 @@ def checked_rules(items: Sequence[Rule]) -> list[Rule]:
 
 
 def checked_priority(priority: float | PriorityFunction) -> float | PriorityFunction:
-    """A priority that a rule may have: a function, or a finite number >= 0 as a float.
+    """Returns a priority that a rule may have: a function, or a finite number >= 0 as a float.
 
     Raises:
         ValueError: another number.

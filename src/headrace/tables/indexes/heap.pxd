@@ -5,10 +5,10 @@ from headrace.kernels.kinds cimport *
 @cython.final
 cdef class Heap:
     cdef Longs slots
-    cdef Longs places
+    cdef Longs positions
     cdef double sign
     cdef Doubles priorities
-    cdef Longs touches
+    cdef Longs last_updates
     cdef Int end
     cpdef void push(self, Int slot) noexcept nogil
     cpdef void moved(self, Int slot) noexcept nogil

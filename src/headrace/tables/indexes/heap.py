@@ -15,34 +15,36 @@ class Heap:
 
     Args:
         slots: int64[capacity + 1]: the heap; the last word is its size.
-        places: int64[capacity]: where each slot stands in it.
+        positions: int64[capacity]: where each slot stands in it.
         sign: +1 for the smallest priority first, -1 for the largest.
-        priorities, touches: float64 and int64, of each slot; after a change of them `moved` is called.
+        priorities, last_updates: float64 and int64, of each slot; after a change of them `moved` is called.
     """
 
-    def __init__(self, slots: Longs, places: Longs, sign: Float, priorities: Doubles, touches: Longs) -> None:
+    def __init__(
+        self, slots: Longs, positions: Longs, sign: Float, priorities: Doubles, last_updates: Longs
+    ) -> None:
         self.slots = slots
-        self.places = places
+        self.positions = positions
         self.sign = sign
         self.priorities = priorities
-        self.touches = touches
+        self.last_updates = last_updates
         # Where the size stands.
         self.end = slots.shape[0] - 1
 
     def push(self, slot: Int) -> None:
-        """Add a slot, whose priority and touch are set already."""
+        """Add a slot, whose priority and last update are set already."""
         place: Int = self.slots[self.end]
         self.slots[self.end] = place + 1
         self.slots[place] = slot
         self._rise(place)
 
     def moved(self, slot: Int) -> None:
-        """Put a slot right whose priority or touch changed."""
-        self._sink(self._rise(self.places[slot]))
+        """Put a slot right whose priority or last update changed."""
+        self._sink(self._rise(self.positions[slot]))
 
     def remove(self, slot: Int) -> None:
         """Take a slot out."""
-        place: Int = self.places[slot]
+        place: Int = self.positions[slot]
         size: Int = self.slots[self.end] - 1
         self.slots[self.end] = size
         if place == size:
@@ -53,11 +55,11 @@ class Heap:
     def _before(self, one: Int, other: Int) -> Bool:
         a: Float = self.sign * self.priorities[one]
         b: Float = self.sign * self.priorities[other]
-        return a < b or (a == b and self.touches[one] < self.touches[other])
+        return a < b or (a == b and self.last_updates[one] < self.last_updates[other])
 
     def _put(self, place: Int, slot: Int) -> None:
         self.slots[place] = slot
-        self.places[slot] = place
+        self.positions[slot] = place
 
     def _rise(self, place: Int) -> Int:
         slot: Int = self.slots[place]

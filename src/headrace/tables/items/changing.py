@@ -21,6 +21,7 @@ if not cython.compiled:
     from headrace.store.pages.pinning import Pins
     from headrace.tables.items.items import Items, is_priority
     from headrace.tables.items.layout import (
+        CHANGES,
         DEAD,
         FIRST,
         HEAP,
@@ -30,7 +31,6 @@ if not cython.compiled:
         RECORD_ROW,
         RECORD_WORDS,
         SPAN,
-        TOUCHES,
         WINDOW_WORDS,
     )
 
@@ -87,7 +87,7 @@ def update(items: Items, keys: GivenULongs, priorities: GivenDoubles) -> int:
     # Rules: replay P1, P2
     if keys.shape[0] != priorities.shape[0] or items.priorities.shape[0] == 0:
         raise ValueError(f"priorities: expected {keys.shape[0]}, got {priorities.shape[0]}")
-    items.make_room(keys.shape[0])
+    items.provide_scratch(keys.shape[0])
     with cython.nogil:
         found = _update(items, keys, priorities)
     return found
@@ -117,9 +117,9 @@ def _update(items: Items, keys: GivenULongs, priorities: GivenDoubles) -> Int:
         if items.journal.shape[0]:
             items.remember(slot)
         items.priorities[slot] = priorities[index]
-        if items.touches.shape[0]:
-            items.touches[slot] = items.ring[TOUCHES]
-            items.ring[TOUCHES] += 1
+        if items.last_updates.shape[0]:
+            items.last_updates[slot] = items.ring[CHANGES]
+            items.ring[CHANGES] += 1
         items.sampler.update(slot, priorities[index])
         if remover == PRIORITIZED or remover == HEAP:
             items.remover.update(slot, priorities[index])

@@ -8,6 +8,7 @@ if not cython.compiled:
     from headrace.kernels.kinds import Int
     from headrace.tables.items.items import Items
     from headrace.tables.items.layout import (
+        CHANGES,
         FIRST,
         FLAGS,
         HAS_KEY_INDEX,
@@ -20,7 +21,6 @@ if not cython.compiled:
         RING_WORDS,
         SAMPLER_KIND,
         SPAN,
-        TOUCHES,
         WINDOW_WORDS,
     )
 
@@ -52,9 +52,9 @@ def _copy_items(old: Items, new: Items) -> Int:
         if new.windows.shape[0]:
             for word in range(WINDOW_WORDS):
                 new.windows[WINDOW_WORDS * place + word] = old.window_of(slot, word)
-        if new.touches.shape[0]:
-            # Where nothing asked for touches before, their order is that of insertion.
-            new.touches[place] = old.touches[slot] if old.touches.shape[0] else place
+        if new.last_updates.shape[0]:
+            # Where nothing asked for last_updates before, their order is that of insertion.
+            new.last_updates[place] = old.last_updates[slot] if old.last_updates.shape[0] else place
         place += 1
     return place
 
@@ -67,8 +67,8 @@ def _copy_ring(old: Items, new: Items, count: Int) -> None:
     new.ring[FIRST] = 0
     new.ring[SPAN] = count
     new.ring[LIVE] = count
-    if new.touches.shape[0] and not old.touches.shape[0]:
-        new.ring[TOUCHES] = count
+    if new.last_updates.shape[0] and not old.last_updates.shape[0]:
+        new.ring[CHANGES] = count
     new.common[PRIORITY_OF_ALL] = old.common[PRIORITY_OF_ALL]
     for word in range(WINDOW_WORDS):
         new.common_window[word] = old.common_window[word]

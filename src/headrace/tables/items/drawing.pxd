@@ -6,7 +6,7 @@ from headrace.tables.indexes.sum_tree cimport SumTree
 
 cdef double choose_one(Items items, Index index, Int to) noexcept nogil
 cdef Int _choose_evenly(Items items, Int begin, Int count) noexcept nogil
-# Choose and take as many draws as there are keys, none of which removes an item, and count them in `items.told`.
+# Choose and take as many draws as there are keys, none of which removes an item, and count them in `items.counters`.
 cdef void draw_all(Items items, ULongs keys, LongTable integers, Doubles probabilities, Doubles priorities) noexcept nogil
 cdef Int _choose_many(Items items, Int begin, Int end, LongTable integers, Doubles probabilities) noexcept nogil
 cdef void _choose_by_priority(

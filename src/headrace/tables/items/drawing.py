@@ -184,7 +184,7 @@ def _take(items: Items, begin: Int, end: Int, keys: ULongs, integers: LongTable,
     for place in range(begin, end):
         integers[SIZE, place] = live
     items.ring[UNIQUE] += _count(items, begin, end, keys, integers)
-    items.told[SAMPLED] += end - begin
+    items.counters[SAMPLED] += end - begin
     if items.priorities.shape[0] == 0:
         priority: Float = items.common[PRIORITY_OF_ALL]
         for place in range(begin, end):

@@ -6,7 +6,7 @@ import cython
 
 if not cython.compiled:
     from headrace.kernels.kinds import Bool, GivenBytes, Int, UInt, ULong
-    from headrace.store.layout import ENDED, FINAL, LANES, LINKED, PADDING, REFERENCES, USED
+    from headrace.store.layout import EMPTY, ENDED, FINAL, LANES, LINKED, REFERENCES, USED
     from headrace.store.pages.pinning import Pins
     from headrace.tables.items.items import LARGEST, Items, is_priority
     from headrace.tables.items.layout import (
@@ -29,12 +29,12 @@ if not cython.compiled:
 _BLOCK = 1024
 
 
-def pin_found(items: Items, padded: GivenBytes, next_key: ULong, max_times: Int) -> tuple[int, int]:
+def pin_found(items: Items, has_empty: GivenBytes, next_key: ULong, max_times: Int) -> tuple[int, int]:
     """Adds a reference to each page that an item holds, and checks the items as `first_wrong` does.
 
     Args:
         items: from a file, over the pages of a `PageRecovery`.
-        padded: bool[pages] as bytes, of the same.
+        has_empty: bool[pages] as bytes, of the same.
         next_key, max_times: as in `first_wrong`.
 
     Returns:
@@ -43,11 +43,11 @@ def pin_found(items: Items, padded: GivenBytes, next_key: ULong, max_times: Int)
     if not items.keys_differ:
         return items.ring[FIRST], 0
     with cython.nogil:
-        found = _pin_found(items, padded, next_key, max_times)
+        found = _pin_found(items, has_empty, next_key, max_times)
     return found
 
 
-def _pin_found(items: Items, padded: GivenBytes, next_key: ULong, max_times: Int) -> tuple[Int, Int]:
+def _pin_found(items: Items, has_empty: GivenBytes, next_key: ULong, max_times: Int) -> tuple[Int, Int]:
     is_plain = not items.windows.shape[0] and not may_have_problems(items, max_times) and keys_rise(items)
     span: Int = items.ring[SPAN]
     least: ULong = 0
@@ -56,7 +56,7 @@ def _pin_found(items: Items, padded: GivenBytes, next_key: ULong, max_times: Int
     while place < span:
         slot = items.slot_at(place)
         stop: Int = min(slot + _BLOCK, slot + span - place, items.capacity)
-        if is_plain and _pin_block(items, padded, slot, stop, least, next_key):
+        if is_plain and _pin_block(items, has_empty, slot, stop, least, next_key):
             live += stop - slot
         else:
             wrong, count = _pin_each(items, slot, stop, least, next_key, max_times)
@@ -69,7 +69,7 @@ def _pin_found(items: Items, padded: GivenBytes, next_key: ULong, max_times: Int
 
 
 def _pin_block(
-    items: Items, padded: GivenBytes, start: Int, stop: Int, least: ULong, next_key: ULong
+    items: Items, has_empty: GivenBytes, start: Int, stop: Int, least: ULong, next_key: ULong
 ) -> Bool:
     """Pins the items of the slots `start:stop` if all are live, correct and in one page; else does nothing.
 
@@ -88,7 +88,7 @@ def _pin_block(
     last: Int = begin + (items.window.pages[page, USED] - lookahead) * items.window.pages[page, LANES] - 1
     if not _are_between(items, start, stop, begin, last):
         return False
-    if padded[page] and _some_padding(items, start, stop):
+    if has_empty[page] and _some_empty(items, start, stop):
         return False
     if items.priorities.shape[0] and not _are_priorities(items, start, stop):
         return False
@@ -109,12 +109,12 @@ def _are_between(items: Items, start: Int, stop: Int, first: Int, last: Int) -> 
     return falls == 0 and first <= lowest and highest <= last
 
 
-def _some_padding(items: Items, start: Int, stop: Int) -> Bool:
+def _some_empty(items: Items, start: Int, stop: Int) -> Bool:
     """Whether the first row of one of these slots' items is EMPTY; all are in the store."""
     words: UInt = 0
     for slot in range(start, stop):
         words |= items.window.steps[items.records[RECORD_WORDS * slot + RECORD_ROW]]
-    return words & PADDING != 0
+    return words & EMPTY != 0
 
 
 def _are_priorities(items: Items, start: Int, stop: Int) -> Bool:
@@ -162,7 +162,7 @@ def _pin_each(
             lanes = items.window.pages[page, LANES]
             begin = page * items.window.page_rows
             end = begin + items.window.pages[page, USED] * lanes
-        if cython.cast(Int, items.window.steps[row]) & PADDING:
+        if cython.cast(Int, items.window.steps[row]) & EMPTY:
             return slot, live
         if has_priorities and not is_priority(items.priorities[slot]):
             return slot, live

@@ -9,6 +9,7 @@ if not cython.compiled:
     from headrace.tables.items.drawing import choose_one
     from headrace.tables.items.items import Items
     from headrace.tables.items.layout import (
+        CHANGES,
         DEAD,
         DONE,
         FIFO,
@@ -16,7 +17,6 @@ if not cython.compiled:
         FLAGS,
         HAS_SEQUENCES,
         INSERTED,
-        INVENTED,
         LIFO,
         LIVE,
         LOOKAHEAD,
@@ -24,6 +24,7 @@ if not cython.compiled:
         NO_PRIORITIES,
         NO_SLOT,
         NO_WINDOWS,
+        PADDED,
         PRIORITIZED,
         PRIORITY_OF_ALL,
         REAL,
@@ -31,7 +32,6 @@ if not cython.compiled:
         RECORD_TIMES,
         RECORD_WORDS,
         SPAN,
-        TOUCHES,
         UNIFORM,
         WINDOW_WORDS,
     )
@@ -74,11 +74,11 @@ def insert_rows(
 ) -> tuple[Int, Int]:
     """Does the same as `insert`, without its checks."""
     count: Int = rows.shape[0]
-    leaving = max(0, items.ring[LIVE] + count - items.told[MAX_SIZE])
+    leaving = max(0, items.ring[LIVE] + count - items.counters[MAX_SIZE])
     if keys.shape[0] == 0 and _is_run(items, count, shapes, priorities, leaving):
         _let_run_leave(items, leaving)
         _append_run(items, first_key, rows)
-        items.told[INSERTED] += count
+        items.counters[INSERTED] += count
         return count, DONE
     return _insert_each(items, first_key, keys, rows, shapes, priorities)
 
@@ -98,7 +98,7 @@ def _insert_each(
         if changes == items.changed.shape[0]:
             items.sampler.refresh(items.changed, 0, changes)
             changes = 0
-        if items.ring[LIVE] > items.told[MAX_SIZE]:
+        if items.ring[LIVE] > items.counters[MAX_SIZE]:
             _let_leave(items, changes)
             changes += 1
             continue
@@ -120,7 +120,7 @@ def _insert_each(
         changes += 1
         done += 1
     items.sampler.refresh(items.changed, 0, changes)
-    items.told[INSERTED] += done
+    items.counters[INSERTED] += done
     return done, stopped
 
 
@@ -135,7 +135,7 @@ def _let_leave(items: Items, place: Int) -> None:
 def _obstacle(items: Items, shapes: UInts, shape: Int, priority: Float) -> Int:
     """Finds what the arrays lack for the next item: DONE if nothing."""
     begin = WINDOW_WORDS * shape
-    if cython.cast(Int, shapes[begin + REAL]) + cython.cast(Int, shapes[begin + INVENTED]) != 1:
+    if cython.cast(Int, shapes[begin + REAL]) + cython.cast(Int, shapes[begin + PADDED]) != 1:
         items.ring[FLAGS] |= HAS_SEQUENCES
     if items.windows.shape[0] == 0:
         if items.ring[LIVE] == 0:
@@ -165,9 +165,9 @@ def _append(items: Items, key: Int, row: Int, shapes: UInts, shape: Int, priorit
     if items.windows.shape[0]:
         for word in range(WINDOW_WORDS):
             items.windows[WINDOW_WORDS * slot + word] = shapes[WINDOW_WORDS * shape + word]
-    if items.touches.shape[0]:
-        items.touches[slot] = items.ring[TOUCHES]
-        items.ring[TOUCHES] += 1
+    if items.last_updates.shape[0]:
+        items.last_updates[slot] = items.ring[CHANGES]
+        items.ring[CHANGES] += 1
     if items.has_key_index:
         items.key_index.insert(slot)
     items.sampler.insert(slot, priority)

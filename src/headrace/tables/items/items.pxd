@@ -34,12 +34,12 @@ cdef class Items:
     # The same memory, for the journal.
     cdef Longs priority_bits
     cdef UInts windows
-    cdef Longs touches
+    cdef Longs last_updates
     cdef Doubles common
     cdef UInts common_window
     cdef Longs ring
     cdef Longs journal
-    cdef Longs told
+    cdef Longs counters
     cdef readonly Index sampler
     cdef readonly Index remover
     cdef readonly Int capacity

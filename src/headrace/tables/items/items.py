@@ -1,14 +1,14 @@
-"""The items of one table, as arrays in the order of insertion, and what each selector keeps beside them.
+"""The items of one table, as arrays in the order of insertion, with the data of each selector.
 
-Items lie in a ring. A new one goes in at the end; one that leaves is marked, and the ends move over marked slots. So
-the order of insertion needs no list, the newest and the oldest are at hand, and a uniform draw is a random slot that is
-drawn again if it is marked (`ItemRing` keeps at least half of the slots live). The place of an item in the ring is its
-sequence; its key is a name that others know. Keys that are given out when items go in rise along the ring, so a key is
-found by interpolation, without an index. Keys that were given out ahead may come in any order: the first that does not
-rise makes an index of them (`KeyIndex`), which stays until the next reset.
+Items lie in a ring. A new item goes in at the end. The slot of a removed item is marked, and the ends of the ring move
+over marked slots. So the order of insertion needs no list, and the newest and the oldest item are at the ends. A uniform
+draw is a random slot, drawn again if it is marked (`ItemRing` keeps at least half of the slots live).
 
-What most tables do not need costs them nothing: priorities and windows have arrays only once two items differ, touches
-only if a heap asks for them.
+The position of an item in the ring is its sequence; its key is its public name. Keys that are made at insertion rise
+along the ring, so a key is found by interpolation, without an index. Keys that were given out ahead may come in any
+order: the first that does not rise makes an index of all keys (`KeyIndex`), which stays until the next reset.
+
+Priorities and windows have arrays only after two items differ, last updates only for a heap.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import cython
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.tables.items.layout import TOLD_WORDS, IndexArrays, ItemArrays
+from headrace.tables.items.layout import COUNTER_WORDS, IndexArrays, ItemArrays
 
 if not cython.compiled:
     from headrace.kernels.hints import in_order, power, prefetch
@@ -36,7 +36,7 @@ if not cython.compiled:
         ENTRY_ROW,
         ENTRY_SLOT,
         ENTRY_TIMES,
-        ENTRY_TOUCH,
+        ENTRY_UPDATE,
         ENTRY_WINDOW,
         ENTRY_WORDS,
         FIRST,
@@ -63,44 +63,44 @@ LARGEST = 1.7976931348623157e308
 
 
 class Index:
-    """The index of one selector over a table's items; FIFO, LIFO, UNIFORM and CUSTOM have an empty one.
+    """The index of one selector over a table's items; it is empty for FIFO, LIFO, UNIFORM and CUSTOM.
 
-    A sum tree's parents wait for `refresh`, so that many changes bring them up to date once.
+    The parents of a sum tree are updated by `refresh`, once for many changes.
 
     Args:
         arrays: of the index.
-        priorities, touches: of the items.
+        priorities, last_updates: of the items.
     """
 
-    def __init__(self, arrays: IndexArrays, priorities: Doubles, touches: Longs) -> None:
+    def __init__(self, arrays: IndexArrays, priorities: Doubles, last_updates: Longs) -> None:
         self.kind = arrays.kind
         self.exponent = arrays.exponent
         self.tree = SumTree(arrays.nodes, arrays.levels)
-        self.heap = Heap(arrays.heap_slots, arrays.heap_places, arrays.sign, priorities, touches)
+        self.heap = Heap(arrays.heap_slots, arrays.heap_positions, arrays.sign, priorities, last_updates)
 
     def insert(self, slot: Int, priority: Float) -> None:
-        """Tell the selector of a new item."""
+        """Adds an item."""
         if self.kind == PRIORITIZED:
             self.tree.nodes[slot] = weight(self.exponent, priority)
         elif self.kind == HEAP:
             self.heap.push(slot)
 
     def update(self, slot: Int, priority: Float) -> None:
-        """Tell the selector of a changed priority."""
+        """Sets the priority of an item."""
         if self.kind == PRIORITIZED:
             self.tree.nodes[slot] = weight(self.exponent, priority)
         elif self.kind == HEAP:
             self.heap.moved(slot)
 
     def remove(self, slot: Int) -> None:
-        """Tell the selector of an item that leaves."""
+        """Removes an item."""
         if self.kind == PRIORITIZED:
             self.tree.nodes[slot] = 0.0
         elif self.kind == HEAP:
             self.heap.remove(slot)
 
     def refresh(self, slots: Longs, first: Int, count: Int) -> None:
-        """Bring the selector up to date with the changed `slots[first : first + count]`."""
+        """Updates the data derived from `slots[first : first + count]`, which have changed."""
         if self.kind == PRIORITIZED:
             self.tree.refresh(slots, first, count)
 
@@ -109,10 +109,10 @@ class Items:
     """The items of a table, and what kernels need beside them.
 
     Args:
-        arrays: of the items. Where others take their places, a new object does.
-        pins: of the store whose pages the items hold; None where items stay and their rows are not looked at.
-        numbers: random numbers, of the replay's generator; None where nothing is drawn.
-        told: int64[TOLD_WORDS], see `layout.MAX_SIZE`; None where nothing goes in or is drawn.
+        arrays: of the items. Other arrays need another object.
+        pins: of the store whose pages the items hold; None if no item is inserted or removed, and no row is read.
+        numbers: random numbers, of the replay's generator; None if nothing is drawn.
+        counters: int64[COUNTER_WORDS], see `layout.MAX_SIZE`; None if nothing is inserted or drawn.
     """
 
     def __init__(
@@ -120,26 +120,26 @@ class Items:
         arrays: ItemArrays,
         pins: Pins | None,
         numbers: Numbers | None = None,
-        told: NDArray[np.int64] | None = None,
+        counters: NDArray[np.int64] | None = None,
     ) -> None:
         if pins is not None:
             self.pins = pins
             self.window = pins.window
         if numbers is not None:
             self.numbers = numbers
-        self.told = np.zeros(TOLD_WORDS, np.int64) if told is None else told
+        self.counters = np.zeros(COUNTER_WORDS, np.int64) if counters is None else counters
         self.records = arrays.records.reshape(-1)
         self.keys = arrays.records.reshape(-1).view(np.uint64)
         self.priorities = arrays.priorities
         self.priority_bits = arrays.priorities.view(np.int64)
         self.windows = arrays.windows.reshape(-1)
-        self.touches = arrays.touches
+        self.last_updates = arrays.last_updates
         self.common = arrays.common
         self.common_window = arrays.common_window
         self.ring = arrays.ring
         self.journal = arrays.journal
-        self.sampler = Index(arrays.sampler, arrays.priorities, arrays.touches)
-        self.remover = Index(arrays.remover, arrays.priorities, arrays.touches)
+        self.sampler = Index(arrays.sampler, arrays.priorities, arrays.last_updates)
+        self.remover = Index(arrays.remover, arrays.priorities, arrays.last_updates)
         self.capacity = len(arrays.records)
         self.changed = np.empty(_SCRATCH, np.int64)
         self.uniforms = np.empty(_SCRATCH, np.float64)
@@ -149,14 +149,14 @@ class Items:
         if self.ring[FLAGS] & HAS_KEY_INDEX:
             self.use_key_index()
 
-    def make_room(self, changes: int) -> None:
-        """See to it that one call of a kernel can change or draw so many items."""
+    def provide_scratch(self, changes: int) -> None:
+        """Makes the scratch arrays large enough for a kernel that changes or draws `changes` items."""
         if changes > self.changed.shape[0]:
             self.uniforms = np.empty(2 * changes, np.float64)
             self.changed = np.empty(2 * changes, np.int64)
 
     def use_key_index(self) -> None:
-        """Finds keys by an index from now on; `keys_differ` tells whether each key is there once."""
+        """Makes an index, by which keys are found from now on; `keys_differ` tells whether each key is unique."""
         bits: Int = 1
         size: Int = 2
         while size < 2 * self.capacity:
@@ -176,7 +176,7 @@ class Items:
     def _index_keys(self) -> Bool:
         """Adds every item to an empty index; returns whether their keys differ."""
         differ: Bool = True
-        # Words that were found in a file, which are not checked yet.
+        # The words may come from a file, and are not checked yet.
         if not (0 <= self.ring[FIRST] < self.capacity and 0 <= self.ring[SPAN] <= self.capacity):
             return False
         for place in range(self.ring[SPAN]):
@@ -197,62 +197,62 @@ class Items:
 
     @property
     def live(self) -> int:
-        """How many items there are."""
+        """Number of items."""
         return cython.cast(Int, self.ring[LIVE])
 
     @property
     def inserted(self) -> int:
-        """How many items went in ever; up to date after any error, Ctrl-C included."""
-        return cython.cast(Int, self.told[INSERTED])
+        """Number of items ever inserted; right after any error, Ctrl-C included."""
+        return cython.cast(Int, self.counters[INSERTED])
 
     @property
     def sampled(self) -> int:
-        """How many items were drawn ever; up to date after any error, Ctrl-C included."""
-        return cython.cast(Int, self.told[SAMPLED])
+        """Number of samples ever drawn; right after any error, Ctrl-C included."""
+        return cython.cast(Int, self.counters[SAMPLED])
 
     # ---- one item ----------------------------------------------------------------------------------------------------
 
     def slot_at(self, place: Int) -> Int:
-        """The slot of the item `place` places after the oldest."""
+        """Returns the slot of the item that is `place` positions after the oldest."""
         slot: Int = self.ring[FIRST] + place
         return slot - self.capacity if slot >= self.capacity else slot
 
     def key_of(self, slot: Int) -> ULong:
-        """The key of an item."""
+        """Returns the key of an item."""
         return cython.cast(ULong, self.keys[2 * slot])
 
     def row_of(self, slot: Int) -> Int:
-        """The first row of an item's window, or DEAD."""
+        """Returns the first row of an item's window, or DEAD."""
         return cython.cast(Int, self.records[RECORD_WORDS * slot + RECORD_ROW])
 
     def is_dead(self, slot: Int) -> Bool:
-        """Whether the item of this slot left."""
+        """Returns whether the item of this slot was removed."""
         return self.row_of(slot) == DEAD
 
     def priority_of(self, slot: Int) -> Float:
-        """The priority of an item."""
+        """Returns the priority of an item."""
         priority: Float = self.priorities[slot] if self.priorities.shape[0] else self.common[PRIORITY_OF_ALL]
         return priority
 
     def window_of(self, slot: Int, word: Int) -> Int:
-        """One word of an item's window."""
+        """Returns one word of an item's window."""
         if self.windows.shape[0]:
             return cython.cast(Int, self.windows[WINDOW_WORDS * slot + word])
         return cython.cast(Int, self.common_window[word])
 
     def ask_for(self, slot: Int) -> None:
-        """Have the processor fetch an item, which is looked at soon."""
+        """Prefetches an item."""
         prefetch(self.records, RECORD_WORDS * slot)
         prefetch(self.priorities, slot)
 
     def find_slot(self, key: ULong) -> Int:
-        """The slot of a key, or -1."""
+        """Returns the slot of a key, or -1."""
         if self.has_key_index:
             return self.key_index.find(key)
         return self._find_rising(key)
 
     def _find_rising(self, key: ULong) -> Int:
-        """The slot of a key, or -1.
+        """Returns the slot of a key, or -1.
 
         Keys rise along the ring, evenly when one table gets them all: the first guess of an interpolation is right, and
         every further one leaves at most half of what was left.
@@ -282,7 +282,7 @@ class Items:
         return -1
 
     def remember(self, slot: Int) -> None:
-        """Save a slot that is about to be written in the journal (`journal.py`); nothing where there is none."""
+        """Saves a slot in the journal (`journal.py`) before it is written; does nothing without a journal."""
         if self.journal.shape[0] == 0:
             return
         place: Int = ENTRIES + ENTRY_WORDS * self.journal[COUNT]
@@ -292,18 +292,18 @@ class Items:
         self.journal[place + ENTRY_TIMES] = cython.cast(Int, self.records[RECORD_WORDS * slot + RECORD_TIMES])
         if self.priorities.shape[0]:
             self.journal[place + ENTRY_PRIORITY] = self.priority_bits[slot]
-        if self.touches.shape[0]:
-            self.journal[place + ENTRY_TOUCH] = self.touches[slot]
+        if self.last_updates.shape[0]:
+            self.journal[place + ENTRY_UPDATE] = self.last_updates[slot]
         if self.windows.shape[0]:
             for word in range(WINDOW_WORDS):
                 self.journal[place + ENTRY_WINDOW + word] = self.window_of(slot, word)
-        # The entry before the number that makes it one, and both before the slot changes.
+        # The entry is stored before the number that counts it, and both before the slot changes.
         in_order()
         self.journal[COUNT] += 1
         in_order()
 
     def remove_slot(self, slot: Int) -> None:
-        """Take an item out: of both selectors, of the ring, and off its pages."""
+        """Removes an item from both selectors, from the ring, and from its pages."""
         self.sampler.remove(slot)
         self.remover.remove(slot)
         self.pin(slot, -1)
@@ -320,7 +320,7 @@ class Items:
         self.pins.pin_rows(self.row_of(slot), real, self.window_of(slot, LOOKAHEAD), change)
 
     def close_ends(self) -> None:
-        """Move the ends of the ring over the slots of items that left."""
+        """Moves the ends of the ring over the slots of removed items."""
         while self.ring[SPAN] > 0 and self.is_dead(self.ring[FIRST]):
             self.ring[FIRST] = self.slot_at(1)
             self.ring[SPAN] -= 1
@@ -328,7 +328,7 @@ class Items:
             self.ring[SPAN] -= 1
 
     def fill(self, index: Index) -> None:
-        """Tell an empty index of every item, in the order of insertion."""
+        """Adds every item to an empty index, in the order of insertion."""
         if index.kind == PRIORITIZED:
             for place in range(self.ring[SPAN]):
                 slot: Int = self.slot_at(place)
@@ -343,9 +343,9 @@ class Items:
 
 
 def weight(exponent: Float, priority: Float) -> Float:
-    """The weight of a priority, kept where neither it nor a sum of weights leaves the range of a float."""
+    """Returns the weight of a priority, limited so that no weight and no sum leaves the range of a float."""
     # Rules: replay S4
-    # NaN too: another thread may write into a user's array after a look at it.
+    # NaN too: another thread may write into a user's array after it was checked.
     if not priority > 0.0:
         return 0.0
     # 2**32 of the heaviest still have a finite sum.

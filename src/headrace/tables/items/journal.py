@@ -27,7 +27,7 @@ from headrace.tables.items.layout import (
     ENTRY_ROW,
     ENTRY_SLOT,
     ENTRY_TIMES,
-    ENTRY_TOUCH,
+    ENTRY_UPDATE,
     ENTRY_WINDOW,
     ENTRY_WORDS,
     PRIORITY_OF_ALL,
@@ -84,8 +84,8 @@ def undo(items: ItemArrays) -> None:
         items.times[slot] = entry[ENTRY_TIMES]
         if len(items.priorities):
             items.priorities.view(np.int64)[slot] = entry[ENTRY_PRIORITY]
-        if len(items.touches):
-            items.touches[slot] = entry[ENTRY_TOUCH]
+        if len(items.last_updates):
+            items.last_updates[slot] = entry[ENTRY_UPDATE]
         if len(items.windows):
             items.windows[slot] = entry[ENTRY_WINDOW:]
     items.ring[:] = journal[SAVED_RING : SAVED_RING + RING_WORDS]

@@ -5,7 +5,7 @@ cdef enum:
     FIRST = 0
     SPAN = 1
     LIVE = 2
-    TOUCHES = 3
+    CHANGES = 3
     UNIQUE = 4
     SAMPLER_KIND = 5
     REMOVER_KIND = 6
@@ -22,7 +22,7 @@ cdef enum:
     HEAP = 4
     CUSTOM = 5
     REAL = 0
-    INVENTED = 1
+    PADDED = 1
     LOOKAHEAD = 2
     WINDOW_WORDS = 3
     # The sum tree.
@@ -33,7 +33,7 @@ cdef enum:
     RECORD_ROW = 2
     RECORD_TIMES = 3
     RECORD_WORDS = 4
-    # What kernels are told of a table, and count.
+    # Parameters and counters of kernels.
     MAX_SIZE = 0
     INSERTED = 1
     SAMPLED = 2
@@ -45,7 +45,7 @@ cdef enum:
     ENTRY_ROW = 2
     ENTRY_TIMES = 3
     ENTRY_PRIORITY = 4
-    ENTRY_TOUCH = 5
+    ENTRY_UPDATE = 5
     ENTRY_WINDOW = 6
     ENTRY_WORDS = 9
     # The rows of a draw's integers.
@@ -64,7 +64,7 @@ cdef enum:
     KEY_UNUSED = 2
     SPENT = 3
     BAD_PRIORITY = 4
-    LATE_TOUCH = 5
+    LATE_UPDATE = 5
     BAD_WINDOW = 6
     # Ends of episodes, by number.
     DROP = 0

@@ -30,7 +30,7 @@ from headrace.tables.description.window_rule import WHOLE as WHOLE
 FIRST = 0  # the slot of the oldest item
 SPAN = 1  # slots from the oldest to the newest, marked ones included
 LIVE = 2  # items
-TOUCHES = 3  # counts insertions and updates
+CHANGES = 3  # number of insertions and updates so far
 UNIQUE = 4  # items that were sampled at least once
 SAMPLER_KIND = 5
 REMOVER_KIND = 6
@@ -54,7 +54,7 @@ RECORD_ROW, RECORD_TIMES, RECORD_WORDS = 2, 3, 4
 DEAD = 0xFFFFFFFF  # the row of an item that left
 
 # The words of a window.
-REAL, INVENTED, LOOKAHEAD = range(3)
+REAL, PADDED, LOOKAHEAD = range(3)
 WINDOW_WORDS = 3
 # The window of every item that is one row.
 ONE_ROW = np.array([[1, 0, 0]], np.uint32)
@@ -67,7 +67,7 @@ class IndexArrays(NamedTuple):
         kind: FIFO, LIFO, UNIFORM, PRIORITIZED, HEAP or CUSTOM.
         exponent: of the priorities (PRIORITIZED).
         nodes, levels: float64 and int64, the sum tree (PRIORITIZED).
-        heap_slots, heap_places: int64, the heap (HEAP).
+        heap_slots, heap_positions: int64, the heap (HEAP).
         sign: of the heap: +1 for the smallest priority first, -1 for the largest.
     """
 
@@ -76,7 +76,7 @@ class IndexArrays(NamedTuple):
     nodes: NDArray[np.float64]
     levels: NDArray[np.int64]
     heap_slots: NDArray[np.int64]
-    heap_places: NDArray[np.int64]
+    heap_positions: NDArray[np.int64]
     sign: float
 
 
@@ -91,7 +91,7 @@ class ItemArrays(NamedTuple):
         priorities: float64; empty while every item has priority `common[PRIORITY_OF_ALL]`.
         windows: uint32[capacity, WINDOW_WORDS]: real rows, invented rows, further rows that are kept; empty while every
             item has the window `common_window`.
-        touches: int64: when it was last inserted or updated; empty without a heap.
+        last_updates: int64: when it was last inserted or updated; empty without a heap.
         common: float64[COMMON_WORDS].
         common_window: uint32[WINDOW_WORDS].
         ring: int64[RING_WORDS].
@@ -106,7 +106,7 @@ class ItemArrays(NamedTuple):
     times: NDArray[np.uint32]
     priorities: NDArray[np.float64]
     windows: NDArray[np.uint32]
-    touches: NDArray[np.int64]
+    last_updates: NDArray[np.int64]
     common: NDArray[np.float64]
     common_window: NDArray[np.uint32]
     ring: NDArray[np.int64]
@@ -115,10 +115,10 @@ class ItemArrays(NamedTuple):
     journal: NDArray[np.int64]
 
 
-# Parameters and counters of a table's kernels: an array that outlives the other arrays. So it is known what went in and
-# was drawn after Ctrl-C too, whose error comes in place of what a kernel returns.
+# Parameters and counters of a table's kernels, in an array that outlives the other arrays. After Ctrl-C, whose error
+# replaces the result of a kernel, they tell which items were inserted and drawn.
 MAX_SIZE, INSERTED, SAMPLED = range(3)
-TOLD_WORDS = 3
+COUNTER_WORDS = 3
 
 # ---- the sum tree --------------------------------------------------------------------------------------------------
 
@@ -146,7 +146,7 @@ SAVED_PRIORITY = 24
 SAVED_WINDOW = 25
 ENTRIES = 32
 # The words of an entry; the last is the first of a window.
-ENTRY_SLOT, ENTRY_KEY, ENTRY_ROW, ENTRY_TIMES, ENTRY_PRIORITY, ENTRY_TOUCH, ENTRY_WINDOW = range(7)
+ENTRY_SLOT, ENTRY_KEY, ENTRY_ROW, ENTRY_TIMES, ENTRY_PRIORITY, ENTRY_UPDATE, ENTRY_WINDOW = range(7)
 ENTRY_WORDS = 9
 
 # ---- drawing, inserting, cutting -----------------------------------------------------------------------------------
@@ -158,5 +158,5 @@ PROBABILITY, PRIORITY = range(2)
 # Why inserting stopped.
 DONE, NO_SLOT, NO_WINDOWS, NO_PRIORITIES = range(4)
 
-# Possible problems of an item found in a file.
-NO_PROBLEM, KEY_FALLS, KEY_UNUSED, SPENT, BAD_PRIORITY, LATE_TOUCH, BAD_WINDOW = range(7)
+# Problems of an item in a file.
+NO_PROBLEM, KEY_FALLS, KEY_UNUSED, SPENT, BAD_PRIORITY, LATE_UPDATE, BAD_WINDOW = range(7)

@@ -10,20 +10,20 @@ if not cython.compiled:
     from headrace.tables.items.layout import (
         BAD_PRIORITY,
         BAD_WINDOW,
+        CHANGES,
         DEAD,
         FLAGS,
         HAS_KEY_INDEX,
-        INVENTED,
         KEY_FALLS,
         KEY_UNUSED,
-        LATE_TOUCH,
+        LATE_UPDATE,
         NO_PROBLEM,
+        PADDED,
         REAL,
         RECORD_TIMES,
         RECORD_WORDS,
         SPAN,
         SPENT,
-        TOUCHES,
     )
 
 
@@ -80,16 +80,16 @@ def keys_rise(items: Items) -> Bool:
 
 def may_have_problems(items: Items, max_times: Int) -> Bool:
     """Whether items have times, last updates or windows for `problem_of` to check."""
-    return max_times > 0 or items.touches.shape[0] > 0 or items.windows.shape[0] > 0
+    return max_times > 0 or items.last_updates.shape[0] > 0 or items.windows.shape[0] > 0
 
 
 def problem_of(items: Items, slot: Int, max_times: Int) -> Int:
     """Checks the times, the last update and the window of an item; returns the problem."""
     if max_times > 0 and cython.cast(Int, items.records[RECORD_WORDS * slot + RECORD_TIMES]) >= max_times:
         return SPENT
-    if items.touches.shape[0] and not 0 <= items.touches[slot] < items.ring[TOUCHES]:
-        return LATE_TOUCH
-    if items.windows.shape[0] and not is_window(items.window_of(slot, REAL), items.window_of(slot, INVENTED)):
+    if items.last_updates.shape[0] and not 0 <= items.last_updates[slot] < items.ring[CHANGES]:
+        return LATE_UPDATE
+    if items.windows.shape[0] and not is_window(items.window_of(slot, REAL), items.window_of(slot, PADDED)):
         return BAD_WINDOW
     return NO_PROBLEM
 

@@ -42,7 +42,7 @@ cdef class WindowBuffer(WindowPlan):
     cdef void _find_remaining(self, Int row) noexcept nogil
     cdef void _find_at_row(self, Int row, Int word, Int page, Int before, Int lanes) noexcept nogil
     cdef void _emit(self, Int row, Int last, Int start) noexcept nogil
-    cdef void _write(self, Int start, Int real, Int invented) noexcept nogil
-    cdef void _write_shape(self, Int place, Int real, Int invented) noexcept nogil
+    cdef void _write(self, Int start, Int real, Int padded) noexcept nogil
+    cdef void _write_shape(self, Int place, Int real, Int padded) noexcept nogil
 
 cdef Int _word_after(Int word) noexcept nogil

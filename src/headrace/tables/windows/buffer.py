@@ -13,13 +13,13 @@ from headrace.tables.windows.plan import WindowPlan
 
 if not cython.compiled:
     from headrace.kernels.kinds import Bool, GivenLongs, Int, Longs
-    from headrace.store.layout import FINAL, LANES, LINKED, PADDING, STEP_MASK, USED
+    from headrace.store.layout import EMPTY, FINAL, LANES, LINKED, STEP_MASK, USED
     from headrace.store.pages.pinning import Pins
     from headrace.store.window import step_after
     from headrace.tables.items.layout import (
         CONTINUE,
-        INVENTED,
         LOOKAHEAD,
+        PADDED,
         REAL,
         SELECTED,
         STREAM,
@@ -34,7 +34,7 @@ class Windows(NamedTuple):
 
     Attributes:
         rows: int64[M], first rows.
-        shapes: uint32[M, 3], or uint32[1, 3] for all: real rows, invented rows, lookahead.
+        shapes: uint32[M, 3], or uint32[1, 3] for all: real rows, padded rows, lookahead.
     """
 
     rows: NDArray[np.int64]
@@ -149,7 +149,7 @@ class WindowBuffer(WindowPlan):
             for lane in range(lanes):
                 row = first + step * lanes + lane
                 word = self.window.word(row)
-                if word & PADDING:
+                if word & EMPTY:
                     self._wait(lane)
                     continue
                 if self.end == CONTINUE:
@@ -180,7 +180,7 @@ class WindowBuffer(WindowPlan):
         for row in range(first, first + count):
             self.rows[total] = row
             # A conditional step of the place, not a jump.
-            total += cython.cast(Int, (self.window.word(row) & (PADDING | FINAL)) == 0)
+            total += cython.cast(Int, (self.window.word(row) & (EMPTY | FINAL)) == 0)
         if total:
             self.pins.pin_page(page, total)
             self._write_shape(0, 1, 0)
@@ -284,19 +284,19 @@ class WindowBuffer(WindowPlan):
         if first < 0:
             return
         real: Int = min(self.length, last + 1 - start)
-        invented: Int = 0 if self.end in (TRUNCATE, WHOLE) else self.length - real
+        padded: Int = 0 if self.end in (TRUNCATE, WHOLE) else self.length - real
         self.pins.pin_window(first, min(self.length + self.lookahead, last + 1 - start), 1)
-        self._write(first, real, invented)
+        self._write(first, real, padded)
 
-    def _write(self, start: Int, real: Int, invented: Int) -> None:
+    def _write(self, start: Int, real: Int, padded: Int) -> None:
         self.rows[self.total] = start
-        self._write_shape(self.total, real, invented)
+        self._write_shape(self.total, real, padded)
         self.total += 1
 
-    def _write_shape(self, place: Int, real: Int, invented: Int) -> None:
+    def _write_shape(self, place: Int, real: Int, padded: Int) -> None:
         word = WINDOW_WORDS * place
         self.shapes[word + REAL] = real
-        self.shapes[word + INVENTED] = invented
+        self.shapes[word + PADDED] = padded
         self.shapes[word + LOOKAHEAD] = self.kept
 
 
