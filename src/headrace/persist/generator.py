@@ -32,7 +32,7 @@ def generator_record(state: Any) -> GeneratorRecord:
 
 
 def generator_state(record: GeneratorRecord) -> Any:
-    """The state that `generator_record` wrote down.
+    """Returns the state in a record of `generator_record`.
 
     Raises:
         ValueError: numbers that no generator has.

@@ -60,7 +60,7 @@ class FoundItems:
 
 
 def recover(store: Store, in_use: int, tables: list[FoundItems]) -> None:
-    """Make everything that is derived from items and rows.
+    """Rebuilds everything that is derived from items and rows.
 
     Args:
         store: nobody else uses it yet.
@@ -103,7 +103,7 @@ def _damage(found: FoundItems, array: str, place: int, expected: str, got: Any) 
 
 
 def check_items(found: FoundItems) -> None:
-    """Look at everything that items say of themselves.
+    """Checks the items of a table, without their rows.
 
     Raises:
         CheckpointError: something does not fit.

@@ -116,28 +116,28 @@ class LaneBlock:
         return self.kernel.stop - self.kernel.row + len(self._leased) * page_rows
 
     def _leave_pages(self) -> None:
-        """Give up the pages that are out of reach of later windows."""
+        """Releases the pages that are out of reach of later windows."""
         # A page is out of reach once the next one's first step is.
         oldest = self._oldest_in_reach() if len(self._reach) > 1 else 0
         while len(self._reach) > 1 and self._reach[1][1] <= oldest:
             self._store.release(self._reach.popleft()[0])
 
     def _enter(self, page: int) -> None:
-        """The next step stands in this page."""
+        """Makes the next step the first of this page."""
         kernel, page_rows = self.kernel, self._store.arrays.page_rows
         kernel.row = page * page_rows
         kernel.stop = kernel.row + page_rows // self.lanes * self.lanes
         self._reach.append((page, kernel.committed))
 
     def _oldest_in_reach(self) -> int:
-        """The number of the oldest step that a later window may hold."""
+        """Returns the number of the oldest step that a later window may hold."""
         # An episode that has ended can be looked back at until its lane goes on.
         words = self._lane_words
         first = int(np.where(self.lane_steps > 0, words[OPEN_FROM], words[ENDED_FROM]).min())
         return min(max(self.kernel.committed - self._history, first), self.kernel.committed - self._across)
 
     def release(self) -> list[int]:
-        """Forget all pages; returns those that are to be given back."""
+        """Forgets all pages; returns those that the caller releases."""
         pages = [page for page, _ in self._reach] + list(self._leased)
         if self._final_page >= 0:
             pages.append(self._final_page)
@@ -160,15 +160,15 @@ class LaneBlock:
         return self.kernel.last
 
     def commit(self) -> None:
-        """Take in the step at `row`, one transition of every lane."""
+        """Commits the step at `row`, one transition of every lane."""
         self.kernel.take_step()
 
     def commit_ends(self, final: NDArray[np.bool_], idle: NDArray[np.bool_]) -> None:
-        """Take in the step at `row`; `final` lanes hold their final row, `idle` lanes hold nothing."""
+        """Commits the step at `row`; `final` lanes hold their final row, `idle` lanes hold nothing."""
         self.kernel.take_marked(final, idle, True)
 
     def commit_final(self) -> None:
-        """Take in the step at `row`: it holds the final rows of all lanes, all of whose columns are written."""
+        """Commits the step at `row`: it holds the final rows of all lanes, with all columns written."""
         # What is staged may be what the next step begins with
         # (test_an_interrupt_while_all_lanes_end_mixes_no_observations).
         every = np.ones(self.lanes, np.bool_)
@@ -212,11 +212,11 @@ class LaneBlock:
     # ---- ends of episodes ------------------------------------------------------------------------------------------
 
     def tail(self, lane: int) -> int:
-        """The newest row of a lane, its final row if it has ended; -1 if there is none."""
+        """Returns the newest row of a lane, its final row if its episode has ended; -1 if there is none."""
         return self.last + lane if self.lane_steps[lane] else int(self._lane_words[LAST_ROW, lane])
 
     def end_without_final(self, lanes: NDArray[np.int64]) -> None:
-        """The episodes of these lanes are over and nothing is known of their last observations."""
+        """Ends the episodes of these lanes, whose last observations are not known."""
         words, last = self._lane_words, self.last + lanes
         # The word alone says so: the next observation is found without a look at the row that would hold it.
         self._store.arrays.steps[last] |= np.uint32(ENDED)
@@ -225,13 +225,13 @@ class LaneBlock:
         self.lane_steps[lanes] = 0
 
     def drop(self, lanes: NDArray[np.int64]) -> None:
-        """These episodes are over, and no later window holds any of them: their pages need not wait for the next."""
+        """Ends the episodes of these lanes, of which no later window holds a row, so their pages may be released."""
         self.end_without_final(lanes)
         self._lane_words[ENDED_FROM, lanes] = self._lane_words[OPEN_FROM, lanes]
         self._lane_words[LAST_ROW, lanes] = -1
 
     def pages_for_finals(self, count: int, ahead: int) -> list[int]:
-        """The lanes of each page that the final rows of `count` lanes take, after `ahead` further steps."""
+        """Returns the lanes of each page that the final rows of `count` lanes take, after `ahead` further steps."""
         if count == self.lanes:
             return [self.lanes] * (self._rows_ahead() <= ahead * self.lanes)
         arrays = self._store.arrays
@@ -239,7 +239,7 @@ class LaneBlock:
         return [1] * -(-max(0, count - room) // arrays.page_rows)
 
     def make_room_for_finals(self) -> tuple[int, int]:
-        """The first free row for final rows beside the lanes, and how many fit."""
+        """Returns the first free row for final rows beside the lanes, and the number of rows that fit."""
         arrays = self._store.arrays
         if self._final_page < 0 or arrays.pages[self._final_page, USED] == arrays.page_rows:
             page = self._store.acquire(1)
@@ -250,5 +250,5 @@ class LaneBlock:
         return self._final_page * arrays.page_rows + used, arrays.page_rows - used
 
     def commit_finals(self, lanes: NDArray[np.int64], first: int) -> None:
-        """Take in the rows from `first` on, written already, as the final rows of these lanes."""
+        """Commits the rows from `first` on, written already, as the final rows of these lanes."""
         self.kernel.commit_finals(lanes, first)

@@ -81,11 +81,11 @@ class Column:
             self._most_integer = min(int(limits.max), 2**63 - 1)
 
     def made_of(self) -> tuple[Any, NDArray[Any], Check]:
-        """The arguments."""
+        """Returns the arguments of the constructor."""
         return self.key, self.array, self.check
 
     def put(self, row: Int, value: Any) -> None:
-        """Write a value at a row.
+        """Writes a value at a row.
 
         Raises:
             SpecError: it does not fit.
@@ -101,7 +101,7 @@ class Column:
             self.array[row] = self.check(value)
 
     def _is_written(self, row: Int, value: Any) -> Bool:
-        """Whether the value was one that is written without NumPy; if so, it is."""
+        """Writes a value that needs no NumPy; returns whether it was one."""
         if cython.compiled:
             if row < 0 or row >= self._rows:
                 return False
@@ -139,7 +139,7 @@ class Column:
         return False
 
     def _is_alike(self, value: NDArray[Any]) -> Bool:
-        """Whether an array has the very bytes of a row."""
+        """Returns whether an array has the dtype, the shape and the memory layout of a row."""
         if cython.compiled:
             axes = PyArray_NDIM(value)
             is_alike: Bool = (
@@ -153,7 +153,7 @@ class Column:
             return False
 
     def _is_integer_written(self, to: Any, value: Any) -> Bool:
-        """Whether an integer of Python is in range; if so, it is written."""
+        """Writes an integer of Python if it is in range; returns whether it is."""
         if cython.compiled:
             is_larger: cython.int = 0
             number: Int = PyLong_AsLongLongAndOverflow(value, cython.address(is_larger))
@@ -183,7 +183,7 @@ class RowColumns:
         self._columns = [Column(key, array, check) for key, array, check in columns]
 
     def put(self, row: Int, values: Any) -> None:
-        """Write one value of every column at a row.
+        """Writes one value of every column at a row.
 
         Args:
             values: key to value, or a sequence where the keys are places.
@@ -216,7 +216,7 @@ class WholeArrays:
             self._arrays.append(array)
 
     def put(self, values: Any) -> None:
-        """Write a value into every array; see `RowColumns.put`."""
+        """Writes a value into every array; see `RowColumns.put`."""
         column: Column
         for place in range(len(self._columns)):
             column = self._columns[place]
@@ -248,7 +248,7 @@ class LaneColumns:
         self._wide = RowColumns(wide)
 
     def put(self, row: Int, values: Any) -> None:
-        """Write one value for each lane of every column, `dtype[lanes, ...]`; see `RowColumns.put`.
+        """Writes one value for each lane of every column, `dtype[lanes, ...]`; see `RowColumns.put`.
 
         Args:
             row: the first row, for columns that are not staged.
@@ -259,6 +259,6 @@ class LaneColumns:
 
 
 def _steps(column: NDArray[Any], lanes: int) -> NDArray[Any]:
-    """For each row of a column it and those after it, as many as there are lanes: `dtype[rows, lanes, ...]`."""
+    """Returns a view of each row of a column with the rows after it, `lanes` in all: `dtype[rows, lanes, ...]`."""
     shape = max(0, len(column) - lanes + 1), lanes, *column.shape[1:]
     return np.lib.stride_tricks.as_strided(column, shape, (column.strides[0], *column.strides))

@@ -42,9 +42,6 @@ cdef class Lanes:
     cdef void _clear_row(self, Int row) noexcept nogil
     cdef void commit_marked(self, GivenBytes final, GivenBytes idle) noexcept nogil
     cdef void _stamp_written(self, Int page, GivenInts versions) noexcept nogil
-    cdef void _commit_written(
-        self, Int page, Int steps, GivenLongs final, GivenLongs idle, GivenLongs ended, GivenLongs final_rows,
-    ) noexcept nogil
     cpdef void end_written(self, GivenLongs lanes, GivenLongs final_rows) noexcept nogil
     cpdef void commit_finals(self, GivenLongs ended, Int first) noexcept nogil
     cdef void _end_lane(self, Int lane, Int row) noexcept nogil

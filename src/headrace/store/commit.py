@@ -99,11 +99,11 @@ class Lanes:
         return self.is_full()
 
     def is_full(self) -> Bool:
-        """Whether the next step needs another page."""
+        """Returns whether the next step needs another page."""
         return self.row >= self.stop
 
     def take_step(self) -> None:
-        """Take in the vector step at `row`, one transition of every lane: what is staged of it is written first.
+        """Commits the vector step at `row`, one transition of every lane, after writing its staged columns.
 
         Raises:
             RuntimeError: there is no room for it; nothing changed.
@@ -114,7 +114,7 @@ class Lanes:
         self.commit_step()
 
     def take_marked(self, final: GivenBytes, idle: GivenBytes, is_staged: Bool) -> None:
-        """Take in the vector step at `row`, in which some lanes hold their final row and some hold nothing.
+        """Commits the vector step at `row`, in which some lanes hold their final row and some hold nothing.
 
         Args:
             final, idle: see `commit_marked`.
@@ -131,7 +131,7 @@ class Lanes:
         self.commit_marked(final, idle)
 
     def refuse(self) -> None:
-        """Raise what a step gets whose row was taken, or given back, while its values were read.
+        """Refuses a step whose row was taken, or given back, while its values were read.
 
         Raises:
             RuntimeError: always.
@@ -153,21 +153,58 @@ class Lanes:
         final_rows: GivenLongs,
         versions: GivenInts,
     ) -> None:
-        """Take in the next `steps` vector steps of a page, whose columns are written already.
+        """Commits the next `steps` vector steps of a page, whose columns are written already.
 
         Args: see `WrittenSteps`.
         """
+        finals: Int = 0
+        idles: Int = 0
+        ends: Int = 0
+        number: Int = 0
         with cython.nogil:
             self._stamp_written(page, versions)
-            self._commit_written(page, steps, final, idle, ended, final_rows)
+            # One lane after another in each step: the order in which episodes that begin are numbered.
+            used: Int = self.window.pages[page, USED]
+            row: Int = page * self.window.page_rows + used * self.count
+            starts: Int = self.window.pages[page, STARTS]
+            for step in range(used, used + steps):
+                self.last = row
+                self.committed += 1
+                for lane in range(self.count):
+                    self.newest[lane] = row
+                    index: Int = cython.cast(Int, self.steps[lane])
+                    if idles < idle.shape[0] and idle[idles] == number:
+                        idles += 1
+                        self._clear_row(row)
+                        self.window.steps[row] = EMPTY
+                        self._leave_lane(lane)
+                    else:
+                        if index == 0 or step == 0:
+                            starts = self._begin_rows(page, lane, row, index == 0, starts)
+                        if finals < final.shape[0] and final[finals] == number:
+                            finals += 1
+                            self.window.steps[row] = index | FINAL
+                            # The page may have held final rows beside other lanes before.
+                            self.window.links[row] = NO_LINK
+                            self._end_lane(lane, row)
+                        else:
+                            self.window.steps[row] = index
+                            self.steps[lane] = step_after(index, 1)
+                            if ends < ended.shape[0] and ended[ends] == number:
+                                self._end_beside_row(lane, row, final_rows[ends])
+                                ends += 1
+                    row += 1
+                    number += 1
+            self.row = row
+            self._count(page, starts, used + steps)
 
     def end_written(self, lanes: GivenLongs, final_rows: GivenLongs) -> None:
-        """The open episodes of these lanes end with these rows, whose columns are written already."""
+        """Ends the open episodes of these lanes with these rows, whose columns are written already."""
         for place in range(lanes.shape[0]):
             self._end_beside(lanes[place], final_rows[place])
 
     def _stamp_written(self, page: Int, versions: GivenInts) -> None:
-        """Write the versions of the next steps of a page."""
+        """Writes the versions of the next steps of a page."""
         begin = page * self.window.page_rows + self.window.pages[page, USED]
         for step in range(versions.shape[0]):
             if versions[step] != 0:
@@ -176,63 +213,15 @@ class Lanes:
             for step in range(versions.shape[0]):
                 self.versions[begin + step] = versions[step]
 
-    def _commit_written(
-        self,
-        page: Int,
-        steps: Int,
-        final: GivenLongs,
-        idle: GivenLongs,
-        ended: GivenLongs,
-        final_rows: GivenLongs,
-    ) -> None:
-        # One lane after another in each step: the order in which episodes that begin are numbered.
-        finals: Int = 0
-        idles: Int = 0
-        ends: Int = 0
-        number: Int = 0
-        used: Int = self.window.pages[page, USED]
-        row: Int = page * self.window.page_rows + used * self.count
-        starts: Int = self.window.pages[page, STARTS]
-        for step in range(used, used + steps):
-            self.last = row
-            self.committed += 1
-            for lane in range(self.count):
-                self.newest[lane] = row
-                index: Int = cython.cast(Int, self.steps[lane])
-                if idles < idle.shape[0] and idle[idles] == number:
-                    idles += 1
-                    self._clear_row(row)
-                    self.window.steps[row] = EMPTY
-                    self._leave_lane(lane)
-                else:
-                    if index == 0 or step == 0:
-                        starts = self._begin_rows(page, lane, row, index == 0, starts)
-                    if finals < final.shape[0] and final[finals] == number:
-                        finals += 1
-                        self.window.steps[row] = index | FINAL
-                        # The page may have held final rows beside other lanes before.
-                        self.window.links[row] = NO_LINK
-                        self._end_lane(lane, row)
-                    else:
-                        self.window.steps[row] = index
-                        self.steps[lane] = step_after(index, 1)
-                        if ends < ended.shape[0] and ended[ends] == number:
-                            self._end_beside_row(lane, row, final_rows[ends])
-                            ends += 1
-                row += 1
-                number += 1
-        self.row = row
-        self._count(page, starts, used + steps)
-
     # ---- their parts -------------------------------------------------------------------------------------------------
 
     def take_staged(self) -> None:
-        """Write what is staged of the vector step at `row`, if anything is, before it is committed."""
+        """Writes the staged columns of the vector step at `row`, before it is committed."""
         if self.fields.shape[0] > 0:
             place_fields(self.staged, self.fields, self.count, self.records, self.record_nbytes, self.row)
 
     def commit_step(self) -> None:
-        """Take in the vector step at `row`, one transition of every lane.
+        """Takes in the vector step at `row`, one transition of every lane.
 
         Its columns are written already; what is staged of them is written by `take_staged`, which goes before.
         """
@@ -255,7 +244,7 @@ class Lanes:
         self._turn()
 
     def clear_idle(self, idle: GivenBytes) -> None:
-        """Write zeros into every column of the lanes that hold nothing in the vector step at `row`."""
+        """Writes zeros into every column of the lanes that hold nothing in the vector step at `row`."""
         for lane in range(idle.shape[0]):
             if idle[lane]:
                 self._clear_row(self.row + lane)
@@ -297,7 +286,7 @@ class Lanes:
                 self.steps[lane] = step_after(step, 1)
 
     def commit_finals(self, ended: GivenLongs, first: Int) -> None:
-        """Take in the rows from `first` on, written already in a page of their own, as the final rows of some lanes.
+        """Commits the rows from `first` on, written already in a page of their own, as the final rows of some lanes.
 
         Args:
             ended: int64[m], the lanes.
@@ -306,11 +295,11 @@ class Lanes:
             self._end_beside(ended[place], first + place)
 
     def _end_beside(self, lane: Int, final: Int) -> None:
-        """The episode of a lane ends after the step committed last, with a final row in a page of its own."""
+        """Ends the episode of a lane after the step committed last, with a final row in a page of its own."""
         self._end_beside_row(lane, self.last + lane, final)
 
     def _end_beside_row(self, lane: Int, row: Int, final: Int) -> None:
-        """The same, where the lane's last transition stands in `row`."""
+        """Does the same for a lane whose last transition is at `row`."""
         page = self.window.page_of(final)
         self.window.steps[final] = self.steps[lane] | FINAL
         in_order()
@@ -325,13 +314,13 @@ class Lanes:
         self.steps[lane] = 0
 
     def _leave_lane(self, lane: Int) -> None:
-        """The lane holds nothing in a step."""
+        """Notes that the lane holds nothing in a step."""
         if self.steps[lane] != 0:
             self.words[LAST_ROW, lane] = -1
         self.steps[lane] = 0
 
     def _stamp(self) -> None:
-        """Write the version of the step at `row`: like its columns, before it is taken in."""
+        """Writes the version of the step at `row`, before it is committed."""
         if self.version != 0:
             page = self.window.page_of(self.row)
             first = page * self.window.page_rows
@@ -339,13 +328,13 @@ class Lanes:
             self.versions[first + (self.row - first) // self.count] = self.version
 
     def _turn(self) -> None:
-        """The step at `row` is taken in: turn to the next."""
+        """Goes on to the next step, after the step at `row` was committed."""
         self.last = self.row
         self.row += self.count
         self.committed += 1
 
     def _take_in(self, page: Int, steps: Int) -> None:
-        """Take in the next `steps` vector steps of a page, whose rows and words are written already."""
+        """Commits the next `steps` vector steps of a page, whose rows and words are written already."""
         first = page * self.window.page_rows
         used: Int = self.window.pages[page, USED]
         lanes: Int = self.window.pages[page, LANES]
@@ -362,7 +351,7 @@ class Lanes:
         self._count(page, starts, used + steps)
 
     def _begin_rows(self, page: Int, lane: Int, row: Int, is_first: Bool, starts: Int) -> Int:
-        """Note that an episode begins at this row, or goes on in its page; returns how many entries the page has."""
+        """Notes that an episode begins at this row, or continues in its page; returns the page's number of entries."""
         if is_first:
             self.episodes[lane] = self.next_episode[0]
             self.next_episode[0] += 1
@@ -372,7 +361,7 @@ class Lanes:
         return starts + 1
 
     def _count(self, page: Int, starts: Int, used: Int) -> None:
-        """From here on a page has so many steps and entries."""
+        """Sets the numbers of steps and entries of a page."""
         # What is known of the rows stands before they count: the process may be killed in between (replay D2).
         in_order()
         self.window.pages[page, STARTS] = starts

@@ -24,7 +24,7 @@ def copy(records: Bytes, nbytes: Int, rows: Longs, table: LongTable, out: Bytes)
 
 
 def copy_fields(records: Bytes, nbytes: Int, rows: Longs, table: LongTable, out: Bytes) -> None:
-    """Copy fields of some records, each field into a stretch of its own.
+    """Copies fields of some records, each field into a buffer of its own.
 
     Args:
         records: uint8[...], the records as bytes.
@@ -50,7 +50,7 @@ def _same_rows(table: LongTable, field: Int, other: Int) -> Bool:
 
 
 def place_fields(values: Bytes, table: LongTable, lanes: Int, records: Bytes, nbytes: Int, row: Int) -> None:
-    """Copy fields into the records of a vector step: the way back of `copy_fields`.
+    """Copies fields into the records of a vector step: the inverse of `copy_fields`.
 
     Args:
         values: uint8[...], of each field a stretch with a value for each lane.
@@ -65,7 +65,7 @@ def place_fields(values: Bytes, table: LongTable, lanes: Int, records: Bytes, nb
 
 
 def take_rows(column: GivenBytes, nbytes: Int, rows: GivenLongs, out: Bytes) -> None:
-    """Copy rows side by side; what is no row is taken from the nearest.
+    """Copies rows side by side; a number outside the column gives the nearest row.
 
     Args:
         column: uint8[rows * nbytes], not empty.
@@ -91,7 +91,7 @@ def _take_rows(column: GivenBytes, nbytes: Int, rows: GivenLongs, out: Bytes) ->
 
 
 def stream_rows(column: GivenBytes, nbytes: Int, rows: GivenLongs, places: GivenLongs, out: Bytes) -> None:
-    """Copy rows past the caches; what is no row is taken from the nearest.
+    """Copies rows past the caches; a number outside the column gives the nearest row.
 
     Args:
         column: uint8[rows * nbytes], not empty.

@@ -19,7 +19,7 @@ else:
     def array_over(
         buffer: NDArray[np.uint8], kind: np.dtype[Any], begin: Int, shapes: Longs, first: Int, axes: Int
     ) -> NDArray[Any]:
-        """One array; the twin of what `fields.pxd` has in C."""
+        """Returns one array; the twin of the C function in `fields.pxd`."""
         return np.ndarray(tuple(shapes[first : first + axes].tolist()), kind, buffer, begin)
 
 
@@ -49,7 +49,7 @@ class Fields:
         self.shapes = np.array([length for shape in shapes for length in shape] + [0], np.int64)
 
     def arrays(self, buffer: NDArray[np.uint8]) -> list[NDArray[Any]]:
-        """The arrays over `buffer`, which has the bytes of the dtype."""
+        """Returns the arrays over `buffer`, which has the bytes of the dtype."""
         made = []
         first: Int = 0
         for number in range(self.count):
@@ -61,7 +61,7 @@ class Fields:
         return made
 
     def over(self, buffer: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
-        """The same by their names."""
+        """Returns the same arrays by their names."""
         made = {}
         first: Int = 0
         for number in range(self.count):

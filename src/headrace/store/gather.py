@@ -44,7 +44,7 @@ class Pool:
         self._unused = self._references([np.empty(1, np.uint8)], 0)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """An array with arbitrary content."""
+        """Returns an array of arbitrary content."""
         nbytes = dtype.itemsize
         for size in shape:
             nbytes *= size
@@ -110,7 +110,7 @@ def _row_nbytes(column: NDArray[Any]) -> int:
 
 
 def _stream(column: NDArray[Any], sets: Sequence[NDArray[np.int64]], pool: Pool) -> list[NDArray[Any]]:
-    """Copy past the caches, the sets side by side: frames that several views of an item show are read once."""
+    """Copies past the caches, the sets side by side: frames that several views of an item show are read once."""
     nbytes = column.strides[0]
     items = max(1, gcd(*[len(rows) for rows in sets]))
     begins = nbytes * np.cumsum([0, *[rows.size for rows in sets]])

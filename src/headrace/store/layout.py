@@ -156,13 +156,13 @@ def page_spans(layout: ArenaLayout, num_pages: int, page: int, pages: int = 1) -
 
 
 def columns(arrays: Mapping[str, NDArray[Any]], signature: Signature) -> dict[str, NDArray[Any]]:
-    """Each column's array, `dtype[rows, ...]`, from the arrays of a plan."""
+    """Returns each column's array, `dtype[rows, ...]`, from the arrays of a plan."""
     small = columns_of(arrays["records"], record_layout(signature), signature)
     return {name: small[name] if name in small else arrays[f"column:{name}"] for name in signature.columns}
 
 
 def rows_of_a_page(row_nbytes: int, capacity: int | None) -> int:
-    """About 1 MiB a page, and at most 1/32 of the capacity.
+    """Returns the rows of a page: about 1 MiB of them, and at most 1/32 of the capacity.
 
     At least 64 rows, so that a vector step fits, as long as these are at most 16 MiB; and at most 32768.
     """
@@ -174,12 +174,12 @@ def rows_of_a_page(row_nbytes: int, capacity: int | None) -> int:
 
 
 def reserved_rows(row_nbytes: int) -> int:
-    """How many rows a store without capacity reserves: as many as the system lets it (`system.reservable_nbytes`)."""
+    """Returns the rows that a store without capacity reserves, by the limit of the system (`reservable_nbytes`)."""
     return int(min(MAX_ROWS // 2, reservable_nbytes() // (row_nbytes + 24)))
 
 
 def reserved_pages(capacity: int | None, row_nbytes: int, page_rows: int) -> int:
-    """How many pages to reserve.
+    """Returns the number of pages to reserve.
 
     A block of N lanes leaves `page_rows % N` rows of a page unused, at worst nearly half of it; so twice the pages are
     reserved, and the capacity is kept by counting rows.

@@ -36,7 +36,7 @@ class RecordLayout(NamedTuple):
 
 
 def record_layout(signature: Signature) -> RecordLayout:
-    """The records of a signature.
+    """Returns the layout of a signature's records.
 
     >>> record_layout(Signature.like({"action": np.int64(0), "reward": np.float32(0), "done": np.bool_(0)}))
     RecordLayout(nbytes=16, offsets={'action': 0, 'reward': 8, 'done': 12})
@@ -67,7 +67,7 @@ def _alignment(spec: ArraySpec) -> int:
 def columns_of(
     records: NDArray[np.uint8], layout: RecordLayout, signature: Signature
 ) -> dict[str, NDArray[Any]]:
-    """The small columns as arrays over the records, `dtype[rows, ...]`.
+    """Returns the small columns as arrays over the records, `dtype[rows, ...]`.
 
     Args:
         records: uint8[rows, layout.nbytes].
@@ -97,5 +97,5 @@ def fields(layout: RecordLayout, widths: list[tuple[str, int]]) -> NDArray[np.in
 
 
 def by_rows(table: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A table for `copy_fields` with fields of the same rows side by side."""
+    """Returns a table for `copy_fields` with fields of the same rows side by side."""
     return table[np.lexsort((table[:, COUNT], table[:, ROWS]))]

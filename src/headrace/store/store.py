@@ -155,7 +155,7 @@ class Store(PagePool):
     # ---- views -----------------------------------------------------------------------------------------------------
 
     def check_rows_were_ours(self) -> None:
-        """Raise if what was copied without the lock may be somebody else's; called after the copy.
+        """Refuses rows that were copied without the lock from a file with a new owner; called after the copy.
 
         Raises:
             Closed: a file that was closed meanwhile may be written by whoever opened it next.
@@ -164,14 +164,14 @@ class Store(PagePool):
             raise Closed("the replay was closed while rows were copied")
 
     def hold(self, pages: Sequence[int], array: NDArray[Any]) -> NDArray[Any]:
-        """The same memory as `array`, read-only, with these pages held until the last array over it is garbage."""
+        """Returns the same memory, read-only, and holds these pages until the last array over it is garbage."""
         with self.lock:
             for page in pages:
                 self.pins.pin_page(page, 1)
         return held_array(array, partial(self.drop, tuple(pages)))
 
     def block(self, page: int, column: str, start: int = 0, stop: int | None = None) -> NDArray[Any]:
-        """A zero-copy view of vector steps `start:stop` of a page: `dtype[T, N, ...]`, read-only.
+        """Returns a zero-copy view of vector steps `start:stop` of a page: `dtype[T, N, ...]`, read-only.
 
         The page is neither used again nor freed while the view, or any array made from it, is alive.
         """
@@ -185,7 +185,7 @@ class Store(PagePool):
     # ---- other processes -------------------------------------------------------------------------------------------
 
     def share(self) -> int:
-        """The descriptor of the values of rows, for processes that map them; they become shared memory for it.
+        """Makes the values of rows shared memory; returns its descriptor, for processes that map it.
 
         A process that has it can change the values of all rows, and nothing else of the store. `plan_rows` tells it
         where they lie.
@@ -203,7 +203,7 @@ class Store(PagePool):
         return self.arena.descriptor
 
     def _written(self) -> NDArray[np.int64]:
-        """int64[arrays, 2]: where in the arena something may have been written."""
+        """Returns int64[arrays, 2]: the bytes of the arena that may have been written."""
         return page_spans(self.layout, self.num_pages, 0, self._never_used)
 
     def make_private(self) -> None:
@@ -212,16 +212,16 @@ class Store(PagePool):
             arena.make_private()
 
     def before_fork(self) -> None:
-        """Copy what tells of pages: the parent may change it before the child has memory of its own. Needs the lock."""
+        """Copies the pages' words, which the parent may change before the child has its own memory. Needs the lock."""
         freed = self.arrays.freed
         self._at_fork = self.arrays.pages[: self._never_used].copy(), freed[: freed[-1]].copy()
 
     def after_fork_in_parent(self) -> None:
-        """Drop that copy."""
+        """Drops the copy of `before_fork`."""
         self._at_fork = None
 
     def after_fork_in_child(self) -> None:
-        """Stand on memory of this process's own, as it was at the fork. Rows are copied when they are written."""
+        """Makes the memory private, as it was at the fork. Rows are copied when they are written."""
         self.make_private()
         if self._at_fork is not None:
             pages, freed = self._at_fork

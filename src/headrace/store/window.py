@@ -245,7 +245,7 @@ class Window:
     # ---- many rows ---------------------------------------------------------------------------------------------------
 
     def episode_ids(self, rows: GivenLongs, ids: Longs) -> None:
-        """Write the episode of each row; see `episode_id`.
+        """Writes the episode of each row; see `episode_id`.
 
         Args:
             rows: int64[M].
@@ -256,7 +256,7 @@ class Window:
                 ids[index] = self.episode_id(rows[index])
 
     def rows_of_windows(self, starts: GivenLongs, counts: GivenUInts, rows: LongTable) -> None:
-        """The rows of windows: `counts[i]` rows from `starts[i]` on, then -1.
+        """Writes the rows of windows: `counts[i]` rows from `starts[i]` on, then -1.
 
         A window that crosses the end of an episode continues in the next one (`row_after`); only rules with CONTINUE
         make such windows.
@@ -290,7 +290,7 @@ class Window:
             row = page * self.page_rows + in_page
 
     def rows_of_one_length(self, starts: Longs, count: Int, length: Int, rows: Longs, to: Int) -> None:
-        """The rows of windows that all have `length` rows, each in one episode.
+        """Writes the rows of windows that all have `length` rows, each in one episode.
 
         Within a window only the step to its last row can lead to a final row that stands beside the lane.
 
@@ -323,7 +323,7 @@ class Window:
                 rows[last] = self.follow(rows[last - 1], 1)
 
     def resolve(self, starts: Longs, offsets: Longs, is_post: Bool, rows: Longs, known: Bytes) -> int:
-        """The rows at `offsets` from each of `starts`, within their episodes.
+        """Finds the rows at `offsets` from each of `starts`, within their episodes.
 
         Args:
             starts: int64[M]; -1 stands for a padded row: nothing is known there.
@@ -356,7 +356,7 @@ class Window:
         known: Bytes,
         to: Int,
     ) -> Int:
-        """`resolve` of `starts[first : first + count]` and `offsets[begin : begin + width]`, written from `to` on."""
+        """Does `resolve` for parts of the arrays: `count` starts, `width` offsets; writes from `to` on."""
         # Rules: views V2, V6, V7
         missing: Int = 0
         furthest: Int = offsets[begin]
@@ -414,7 +414,7 @@ class Window:
 
 
 def step_after(step: Int, count: Int) -> Int:
-    """The step index `count` steps on (layout.STEP_HALF says how it goes on past its bits)."""
+    """Returns the step index `count` steps on; past its bits it continues as `layout.STEP_HALF` says."""
     later = step + count
     if later <= STEP_MASK:
         return later

@@ -28,7 +28,7 @@ class CheckedIndex:
         self._is_called = False
 
     def check(self) -> None:
-        """Raise `RuntimeError` if the index failed before: what it keeps may be half of what it should.
+        """Raises `RuntimeError` if the index failed before: its data may be incomplete.
 
         Also if it is being called: it uses the table that asks it, in the middle of a change.
         """
@@ -40,7 +40,7 @@ class CheckedIndex:
             ) from self._failure
 
     def check_uncalled(self) -> None:
-        """Raise `RuntimeError` if it is being called; see `check`."""
+        """Raises `RuntimeError` if it is being called; see `check`."""
         if self._is_called:
             raise RuntimeError(
                 f"the index of {self._selector!r} uses the table that calls it, in the middle of a change. Let whoever "
@@ -84,7 +84,7 @@ class CheckedIndex:
         return keys.astype(np.uint64), np.minimum(probabilities.astype(np.float64), 1.0)
 
     def refuse(self, reason: str) -> RuntimeError:
-        """The error to raise for what it picked; the index counts as failed from here on."""
+        """Returns the error of a wrong choice; the index counts as failed from here on."""
         error = RuntimeError(f"choose of {type(self._index).__name__}: {reason}")
         self._failure = error
         return error

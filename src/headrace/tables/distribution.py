@@ -18,7 +18,7 @@ SkippedKeys = tuple[tuple[int, int], ...]
 def distribution_of(
     name: str, ring: ItemRing, store: Store, next_key: int, skipped: SkippedKeys
 ) -> TableDistribution:
-    """Look at every item. The replay's lock must be held.
+    """Returns the distribution of a table's items. The replay's lock must be held.
 
     Args:
         name: of the table.

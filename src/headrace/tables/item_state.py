@@ -55,7 +55,7 @@ class ItemState:
 
 
 def arrays_by_name(items: ItemArrays) -> dict[str, NDArray[Any]]:
-    """The arrays that have an entry for each slot, by the names of `PER_ITEM`."""
+    """Returns the arrays with an entry for each slot, by the names of `PER_ITEM`."""
     arrays: tuple[NDArray[Any], ...] = (items.records, items.priorities, items.windows, items.last_updates)
     return {name: array for name, array in zip(PER_ITEM, arrays, strict=True) if len(array)}
 
@@ -93,7 +93,7 @@ def state_of(items: ItemArrays, buffers: dict[str, NDArray[Any]]) -> ItemState:
 
 
 def segments(array: NDArray[Any], first: int, span: int) -> list[NDArray[Any]]:
-    """The parts of an array by slot that hold `span` items from slot `first` on, in the order of the ring."""
+    """Returns the parts of an array by slot that hold `span` items from slot `first` on, in the order of the ring."""
     until_end = min(span, len(array) - first)
     return [array[first : first + until_end], array[: span - until_end]]
 
@@ -107,14 +107,14 @@ def fill_ring(array: NDArray[Any], first: int, values: NDArray[Any]) -> None:
 
 
 def empty_memory(capacity: int, names: set[str], sampler: Selector, remover: Selector) -> ItemMemory:
-    """The arrays of a ring for what was saved under these names; the selectors may be others than then."""
+    """Returns the arrays of a ring for saved arrays of these names; the selectors may be others than then."""
     has_windows, has_priorities = "windows" in names, "priorities" in names
     shape = shape_for(sampler, remover, capacity, with_windows=has_windows, with_priorities=has_priorities)
     return new_items(shape, sampler, remover)
 
 
 def finish_items(items: ItemArrays, state: ItemState, names: set[str]) -> None:
-    """Put in what goes for all items, and what arrays hold that were not saved. Indexes are left empty.
+    """Fills in the values that hold for all items, and the arrays that were not saved. Indexes stay empty.
 
     Args:
         items: empty but for the arrays `names`.

@@ -83,7 +83,7 @@ class _Pieces:
         self.size = 0
 
     def add(self, view: memoryview) -> None:
-        """The next bytes."""
+        """Appends bytes."""
         while view:
             room = PIECE - self.size % PIECE
             part, view = view[:room], view[room:]
@@ -110,11 +110,11 @@ class _Pieces:
         return parts
 
     def _pass(self, offset: int, parts: Sequence[memoryview]) -> None:
-        """Read or write these bytes."""
+        """Reads or writes these bytes."""
         raise NotImplementedError
 
     def wait(self) -> None:
-        """Return when all whole pieces are done; raises what went wrong with one."""
+        """Waits until all whole pieces are done; raises the error of a piece."""
         # Pieces that no thread has started are processed here, from the back; the threads take them from the front.
         here = [
             self._deal_with(piece) if future.cancel() else b"" for future, piece in reversed(self._under_way)
@@ -124,7 +124,7 @@ class _Pieces:
         self._under_way.clear()
 
     def checksum(self) -> str:
-        """Of all that was added, when it is done."""
+        """Returns the checksum of all bytes, after waiting for them."""
         if self._parts:
             self._submit()
         self.wait()
@@ -132,7 +132,7 @@ class _Pieces:
 
 
 def _chunks(parts: list[memoryview], most: int) -> Iterator[list[memoryview]]:
-    """The parts, some at a time, large ones cut; `most` bytes at a time."""
+    """Yields the parts in groups of at most `most` bytes; a large part is cut."""
     chunk, size = [], 0
     for part in parts:
         while part:
@@ -163,20 +163,20 @@ class HashedWriter(_Pieces):
         self._file = open(path, "xb", buffering=0)  # noqa: SIM115 - closed on leaving
 
     def write(self, array: NDArray[Any]) -> None:
-        """Append the bytes of a contiguous array, which must stay as they are until `drain`."""
+        """Appends the bytes of a contiguous array, which must not change until `drain`."""
         self.add(bytes_of(array))
 
     def drain(self) -> None:
-        """The arrays that were written so far may change from here on."""
+        """Waits for the arrays that were written so far, which may change afterwards."""
         self._parts = [memoryview(b"".join(self._parts))] if self._parts else []
         self.wait()
 
     def record(self, arrays: Iterable[ArrayRecord]) -> FileRecord:
-        """All is written: what the manifest says of it."""
+        """Returns the manifest's record of the complete file."""
         return FileRecord(self._path.name, self.size, self.checksum(), tuple(arrays))
 
     def sync(self) -> None:
-        """Put the file on the disk."""
+        """Writes the file to the disk."""
         os.fsync(self._file.fileno())
 
     def _gathered(self, parts: list[memoryview]) -> list[memoryview]:
@@ -219,14 +219,14 @@ class HashedReader(_Pieces):
         self._file = open_file(folder, record)
 
     def read_into(self, array: NDArray[Any]) -> None:
-        """Fill a contiguous array with the next bytes; they are there when `finish` returns."""
+        """Reads the next bytes into a contiguous array; they are there when `finish` returns."""
         self.add(bytes_of(array))
         if self.size >= self._record.size and self._parts:
             # Its last piece goes before those of files that are asked for later.
             self._submit()
 
     def finish(self) -> None:
-        """Wait for the bytes and compare the checksum.
+        """Waits for the bytes and compares the checksum.
 
         Raises:
             CheckpointError: it is another.
@@ -258,7 +258,7 @@ class HashedReader(_Pieces):
 
 
 def open_file(folder: Path, record: FileRecord) -> int:
-    """A descriptor of a file of a checkpoint.
+    """Returns a descriptor of a file of a checkpoint.
 
     Raises:
         CheckpointError: the file is missing or of another size.
@@ -276,7 +276,7 @@ def open_file(folder: Path, record: FileRecord) -> int:
 
 
 def damage(path: Path, expected: str, got: str) -> CheckpointError:
-    """The error of a file that is not as it was written."""
+    """Returns the error of a file that is not as it was written."""
     return CheckpointError(f"{path}: expected {expected}, got {got}; the checkpoint is damaged")
 
 

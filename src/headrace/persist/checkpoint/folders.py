@@ -24,18 +24,18 @@ _UNFINISHED = re.compile(r"\.checkpoint-[0-9a-f]{16}\.(partial|removed)")
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Whether the folder itself is meant to be a checkpoint, whole or not."""
+    """Returns whether the folder itself is a checkpoint, complete or not."""
     return (path / MANIFEST).exists() or _NAME.fullmatch(path.name) is not None
 
 
 def candidates(directory: Path) -> list[Path]:
-    """The folders in a directory whose names are those of checkpoints, newest first."""
+    """Returns the folders in a directory with the names of checkpoints, newest first."""
     return sorted((path for path in _entries(directory) if _NAME.fullmatch(path.name)), reverse=True)
 
 
 @contextmanager
 def new_folder(directory: Path) -> Iterator[Path]:
-    """A hidden folder to write a checkpoint into; removed at the end, unless `publish` has renamed it."""
+    """Gives a hidden folder for a new checkpoint, removed at the end unless `publish` has renamed it."""
     _remove_abandoned(directory)
     folder, descriptor = _locked_folder(directory)
     try:
@@ -47,7 +47,7 @@ def new_folder(directory: Path) -> Iterator[Path]:
 
 
 def publish(folder: Path, directory: Path) -> Path:
-    """Give a complete checkpoint its name, one higher than the highest there."""
+    """Renames a complete checkpoint: its number is one above the highest in the directory."""
     # Rules: replay Q4
     sync_folder(folder)
     number = max((_number(path) for path in _made_here(directory)), default=0)
@@ -67,7 +67,7 @@ def publish(folder: Path, directory: Path) -> Path:
 
 
 def remove_older(directory: Path, keep: int) -> None:
-    """Remove what `publish` made beyond the newest `keep`."""
+    """Removes the checkpoints of `publish` except the newest `keep`."""
     # Rules: replay Q5
     for path in sorted(_made_here(directory))[:-keep]:
         doomed = directory / f".checkpoint-{secrets.token_hex(8)}.removed"
@@ -90,7 +90,7 @@ def _number(path: Path) -> int:
 
 
 def _made_here(directory: Path) -> list[Path]:
-    """The folders that have the name and the manifest of a checkpoint."""
+    """Returns the folders that have the name and the manifest of a checkpoint."""
     return [
         path
         for path in candidates(directory)
@@ -113,7 +113,7 @@ def _locked_folder(directory: Path) -> tuple[Path, int | None]:
 
 
 def _lock(folder: Path) -> int | None:
-    """A descriptor that holds the folder's lock, or None if another process does or the folder is gone."""
+    """Returns a descriptor with the folder's lock; None if another process has it or the folder is gone."""
     try:
         descriptor = open_folder(folder)
     except FileNotFoundError:

@@ -75,7 +75,7 @@ def _load_one(folder: Path, tables: Sequence[Table] | None, make: Callable[[Load
 
 @contextmanager
 def _damage_in(path: Path) -> Iterator[None]:
-    """Inconsistent contents are damage, even if the checksums match."""
+    """Reports inconsistent contents as damage, even if the checksums match."""
     try:
         yield
     except (ValueError, TypeError, KeyError, IndexError, OverflowError) as error:

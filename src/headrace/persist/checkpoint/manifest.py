@@ -65,7 +65,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write it, last of all; with it the checkpoint is complete. Its name is on the disk when the folder is synced."""
+    """Writes the manifest last, which completes the checkpoint. Its name is on the disk when the folder is synced."""
     with open(folder / MANIFEST, "xb") as file:
         file.write(checked_json(manifest, FORMAT, VERSION))
         file.flush()
@@ -73,7 +73,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read it.
+    """Reads the manifest.
 
     Raises:
         CheckpointError: it is missing, damaged, or of a version that is not known here.

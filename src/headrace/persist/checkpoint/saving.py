@@ -91,20 +91,20 @@ class _Files:
         self._writers: list[HashedWriter] = []
 
     def new(self, name: str) -> HashedWriter:
-        """Another file."""
+        """Opens another file."""
         writer = self._open.enter_context(HashedWriter(self._folder / name, self._threads))
         self._writers.append(writer)
         return writer
 
     def write_arrays(self, name: str, arrays: dict[str, NDArray[Any]]) -> FileRecord:
-        """Another file of these arrays."""
+        """Writes another file, of these arrays."""
         writer = self.new(name)
         for array in arrays.values():
             writer.write(np.ascontiguousarray(array))
         return writer.record([record_of_array(name, array) for name, array in arrays.items()])
 
     def sync(self) -> None:
-        """Put them all on the disk."""
+        """Writes all files to the disk."""
         for writer in self._writers:
             writer.sync()
 
@@ -160,7 +160,7 @@ class _Renumbering:
         self._is_needed = bool(self._moves.any())
 
     def rows(self, rows: NDArray[Any]) -> NDArray[Any]:
-        """The new numbers of rows of these pages."""
+        """Returns the new numbers of rows of these pages."""
         if not self._is_needed:
             return rows
         pages = np.minimum(rows // rows.dtype.type(self._page_rows), rows.dtype.type(len(self._moves) - 1))
@@ -169,7 +169,7 @@ class _Renumbering:
         return renumbered
 
     def words(self, words: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Page words that lead to the new numbers; what is derived is left out."""
+        """Returns page words with the new numbers, without derived words."""
         renumbered = words.copy()
         renumbered[:, [REFERENCES, LINKED_ROWS]] = 0
         for word in (NEXT, PREVIOUS):
@@ -180,7 +180,7 @@ class _Renumbering:
 def _write_rows(
     files: _Files, store: Store, held: HeldPages, renumber: _Renumbering
 ) -> tuple[list[FileRecord], dict[str, NDArray[Any]]]:
-    """Write the values of all rows, page after page, and their words; returns what else is known of them."""
+    """Writes the values of all rows, page after page, and their words; returns their records and metadata."""
     words = held.words
     arrays = [("steps", store.arrays.steps), *store.row_arrays.items()]
     total = int((words[:, USED] * words[:, LANES]).sum())
@@ -231,7 +231,7 @@ class _Links:
         self._stamps = [np.zeros(0, np.int32)]
 
     def steps_of(self, ranges: NDArray[np.int64]) -> NDArray[np.uint32]:
-        """The words of the rows in these ranges."""
+        """Returns the words of the rows in these ranges."""
         steps, links = self._arrays.steps, self._arrays.links
         copy = np.concatenate([np.zeros(0, np.uint32), *(steps[start:end] for start, end in ranges.tolist())])
         linked = np.flatnonzero(copy & np.uint32(LINKED))
@@ -245,7 +245,7 @@ class _Links:
         return copy
 
     def add_metadata(self, first: int, stop: int) -> None:
-        """Copy what the pages `first:stop` of those saved know of their episodes and versions."""
+        """Copies the episodes and versions of the saved pages `first:stop`."""
         arrays = self._arrays
         for page, words in zip(
             self._pages[first:stop].tolist(), self._words[first:stop].tolist(), strict=True
@@ -257,7 +257,7 @@ class _Links:
                 self._stamps.append(self._versions[begin : begin + words[USED]].copy())
 
     def index(self, renumber: _Renumbering) -> dict[str, NDArray[Any]]:
-        """All of it as arrays."""
+        """Returns all metadata as arrays."""
         last, final = np.concatenate(self._last), np.concatenate(self._final)
         beside = np.concatenate(self._beside)
         return {
@@ -270,7 +270,7 @@ class _Links:
 
 
 def _rows_at(places: NDArray[np.int64], ranges: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The rows at these places, counted over the ranges one after another."""
+    """Returns the rows at these indexes, counted over the ranges one after another."""
     before = np.concatenate([[0], np.cumsum(ranges[:, 1] - ranges[:, 0])])
     range_of = np.searchsorted(before, places, side="right") - 1
     rows: NDArray[np.int64] = ranges[range_of, 0] + places - before[range_of]

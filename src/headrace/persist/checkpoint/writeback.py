@@ -15,7 +15,7 @@ _WRITE = 2
 
 
 def _of_the_system() -> Callable[[int, int, int, int], int] | None:
-    """Linux has it, and Python gives it no name."""
+    """Returns the function of Linux, which Python does not expose; None on other systems."""
     function = c_function("sync_file_range")
     if function is None:
         return None
@@ -29,6 +29,6 @@ _SYNC_FILE_RANGE = _of_the_system()
 
 
 def begin_writeback(descriptor: int, offset: int, nbytes: int) -> None:
-    """Have these bytes of a file written to the disk. It guarantees nothing: that is what `fsync` is for."""
+    """Asks the system to begin writing these bytes of a file to the disk. Only `fsync` guarantees it."""
     if _SYNC_FILE_RANGE is not None:
         _SYNC_FILE_RANGE(descriptor, offset, nbytes, _WRITE)

@@ -47,7 +47,7 @@ class Checksums(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def checksums_of(store: Store, header: DiskHeader, tables: Mapping[str, ItemMemory | None]) -> Checksums:
-    """The checksums of what is in the files now; of a table whose file cannot be read it is empty."""
+    """Returns the checksums of the files now; that of a table whose file cannot be read is empty."""
     in_use = pages_in_use(store)
     assert store.page_hashes is not None
     return Checksums(
@@ -59,7 +59,7 @@ def checksums_of(store: Store, header: DiskHeader, tables: Mapping[str, ItemMemo
 
 
 def pages_in_use(store: Store) -> int:
-    """Pages before the first that was never taken, as their words in the file tell."""
+    """Returns the number of pages that were ever taken, by their words in the file."""
     return pages_told_by(store.arrays.pages)
 
 
@@ -87,7 +87,7 @@ def _digest(arrays: Iterable[NDArray[np.generic]]) -> str:
 
 
 def hash_of_page(store: Store, page: int) -> int:
-    """The hash of everything that is known of the rows of a page, never 0; links to other pages are left out.
+    """Returns the hash of the rows of a page and their metadata, never 0, without links to other pages.
 
     Links change when another page is freed. They are checked as structure: each must lead back.
     """

@@ -152,7 +152,7 @@ class Disk:
         )
 
     def note_paddings(self, paddings: dict[str, dict[str, object]]) -> None:
-        """Write down what padded rows hold."""
+        """Writes the values of padded rows."""
         write_checked_json(
             self.folder / PADDINGS, _PaddingsRecord(paddings), _PADDINGS_FORMAT, _PADDINGS_VERSION
         )
@@ -256,7 +256,7 @@ class Disk:
     # ---- syncing and closing ---------------------------------------------------------------------------------------
 
     def sync(self) -> None:
-        """Make a durable point of what was applied.
+        """Makes a durable point of the changes so far.
 
         Raises:
             Closed: the store is closed.
@@ -277,7 +277,7 @@ class Disk:
                 self.store.retain_only(point.pages)
 
     def close(self, random: np.random.Generator, next_key: int) -> None:
-        """Write down what reopening needs to go on exactly, and give the folder free.
+        """Writes the record for the next opening, and releases the folder.
 
         A store that was ever made durable is made durable once more. `syncing` and the store's lock must be held.
         """
@@ -293,13 +293,13 @@ class Disk:
             self.abandon()
 
     def after_fork_in_child(self) -> None:
-        """The folder is the parent's: nothing is written to it from here on."""
+        """Leaves the folder to the parent: nothing is written to it from here on."""
         self.header.arena.make_private()
         # Another thread may have held it.
         self.syncing = threading.RLock()
 
     def abandon(self) -> None:
-        """Give the folder free as it is; a second call does what Ctrl-C has kept the first from."""
+        """Releases the folder as it is; a second call completes a first that Ctrl-C interrupted."""
         with self.syncing:
             self._points.close()
             try:

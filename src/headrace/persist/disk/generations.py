@@ -54,7 +54,7 @@ class Generations:
         return self._folder / f"items-{self._number}-{generation}"
 
     def new(self, nbytes: int) -> Arena:
-        """The file of the next generation; memory in a forked child, whose copy of the store has no files."""
+        """Makes the file of the next generation; memory in a forked child, whose copy of the store has no files."""
         if self._header.is_inherited:
             return Arena.private(nbytes)
         path = self._path(self.generation + 1)
@@ -72,14 +72,14 @@ class Generations:
         return arena
 
     def turn(self) -> None:
-        """From here on the next generation, which is complete, counts; the older file is removed."""
+        """Makes the next generation, which is complete, count; removes the older file."""
         old = self.path
         self._header.turn_generation(self._number, self.generation + 1)
         if not self._header.is_inherited:
             old.unlink(missing_ok=True)
 
     def opened(self) -> ItemMemory:
-        """The items as they stand in the file, perhaps with a change half done.
+        """Maps the items in the file, perhaps with an incomplete change.
 
         Raises:
             CheckpointError: with the place.
@@ -96,7 +96,7 @@ class Generations:
         return memory
 
     def found(self, next_key: int) -> ItemMemory:
-        """The items in the file, as they were before or after the last change.
+        """Maps the items in the file, as they were before or after the last change.
 
         Raises:
             CheckpointError: with the place.
@@ -107,7 +107,7 @@ class Generations:
         return memory
 
     def described(self, memory: ItemMemory, next_key: int) -> FoundItems:
-        """Items for `recover`."""
+        """Describes items for `recover`."""
         ring = memory.arrays.ring
         counts = (int(ring[INSERTS]), int(ring[SAMPLES]), int(ring[DELETES]))
 

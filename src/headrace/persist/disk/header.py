@@ -89,12 +89,12 @@ class DiskHeader:
 
     @staticmethod
     def is_begun(path: Path) -> bool:
-        """Whether there is a header, and its store was ever complete."""
+        """Returns whether there is a header whose store was once complete."""
         words = np.fromfile(path, np.int64, _GENERATIONS) if path.exists() else np.zeros(0, np.int64)
         return len(words) > _IS_BEGUN and bool(words[_IS_BEGUN])
 
     def begin(self) -> None:
-        """The store is complete."""
+        """Marks the store as complete."""
         self._words[_IS_BEGUN] = 1
 
     @property
@@ -107,7 +107,7 @@ class DiskHeader:
         self._words[_NEXT_KEY] = key
 
     def set_keys_aside(self, next_key: int) -> int:
-        """Say that keys beyond `next_key` will be used; returns up to which."""
+        """Reserves keys from `next_key` on; returns the first that is not reserved."""
         self.next_key = next_key + _KEYS_AHEAD
         return next_key + _KEYS_AHEAD
 
@@ -124,11 +124,11 @@ class DiskHeader:
         self._words[_IS_GIVEN] = bool(columns)
 
     def generation_of(self, number: int) -> int:
-        """Which generation of a table's items counts."""
+        """Returns the generation of a table's items that counts."""
         return int(self._words[_GENERATIONS + number])
 
     def turn_generation(self, number: int, generation: int) -> None:
-        """From here on this generation of a table's items counts."""
+        """Makes this generation of a table's items count."""
         self._words[_GENERATIONS + number] = generation
 
     @property
@@ -151,5 +151,5 @@ class DiskHeader:
         self._words[_OPENED] = token
 
     def content(self) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-        """All but `opened`, which changes when the store is opened."""
+        """Returns all words but `opened`, which changes when the store is opened."""
         return np.delete(self._words, _OPENED), self._given

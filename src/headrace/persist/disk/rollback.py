@@ -28,7 +28,7 @@ from headrace.tables.items.layout import FIRST
 
 
 def restore_rows(store: Store, point: DurablePoint) -> Pins:
-    """Make the words of pages, and what may have changed of the point's rows, what they were.
+    """Restores the words of pages, and the changeable parts of the point's rows.
 
     Returns:
         The store's rows with pages that lead nowhere astray (`PageRecovery`), to follow them in.
@@ -72,7 +72,7 @@ def _clear_versions_from(store: Store, page: int) -> None:
 def restored_items(
     state: ItemState, table: Table, files: Generations, rows: Pins, *, has_lost: bool
 ) -> ItemMemory:
-    """The items of a table as they were, in the file of a new generation that counts from here on.
+    """Restores the items of a table in the file of a new generation, which counts from here on.
 
     Args:
         state: of the point.

@@ -139,7 +139,7 @@ class StoredReplay:
 
 
 def _hashes(folder: Path, num_pages: int) -> NDArray[np.uint64]:
-    """The hashes of pages; zeros, which stand for none, where the file is another one."""
+    """Returns the hashes of pages; zeros, which stand for none, if the file has another size."""
     path, nbytes = folder / HASHES, 8 * num_pages
     if not path.is_file() or path.stat().st_size != nbytes:
         return np.zeros(num_pages, np.uint64)

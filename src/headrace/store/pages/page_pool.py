@@ -166,7 +166,7 @@ class PagePool:
 
     @property
     def _num_waiting(self) -> int:
-        """Free pages that wait, because the durable point needs their rows."""
+        """Frees pages that wait, because the durable point needs their rows."""
         return 0 if self.retained is None else len(self.retained)
 
     def _has_pages(self, charge: int, pages: int) -> bool:
@@ -309,7 +309,7 @@ class PagePool:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Within the block, no page that was held at its beginning is used again. The block needs no lock."""
+        """Keeps the pages that are held now from being used again within the block, which needs no lock."""
         guard = None
         try:
             with self.lock:

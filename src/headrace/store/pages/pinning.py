@@ -40,7 +40,7 @@ class Pins:
     # ---- pages -------------------------------------------------------------------------------------------------------
 
     def pin_page(self, page: Int, change: Int) -> None:
-        """Add `change` (+1, -1, ...) to the references of a page; one without any goes on the stack of freed ones."""
+        """Adds `change` to the references of a page; a page without references goes on the stack of freed pages."""
         references: Int = self.window.pages[page, REFERENCES] + change
         self.window.pages[page, REFERENCES] = references
         if references == 0:
@@ -50,14 +50,14 @@ class Pins:
             self.window.freed[top] = height + 1
 
     def pin_pages(self, pages: GivenLongs, change: Int) -> None:
-        """`pin_page` for each of these."""
+        """Calls `pin_page` for each of these pages."""
         for number in range(pages.shape[0]):
             self.pin_page(pages[number], change)
 
     # ---- windows -----------------------------------------------------------------------------------------------------
 
     def pin_in_page(self, row: Int, most: Int, change: Int) -> Bool:
-        """Do what `pin_window` does for any number of rows up to `most`, if these stand in one page; else nothing.
+        """Does what `pin_window` does, for up to `most` rows, if all are in one page; otherwise does nothing.
 
         Returns:
             Whether they do. How many of them belong to the window need not be known then, so no row is looked at.
@@ -71,7 +71,7 @@ class Pins:
         return True
 
     def pin_window(self, row: Int, count: Int, change: Int) -> None:
-        """Add `change` to the references of each page under `count` rows from `row` on.
+        """Adds `change` to the references of each page under `count` rows from `row` on.
 
         A final row in a page of its own needs none: the page of the transition before it holds it (`link_final`).
         """
@@ -93,7 +93,7 @@ class Pins:
             self.pin_page(page, change)
 
     def pin_stream(self, row: Int, count: Int, change: Int) -> None:
-        """Add `change` to the references of every page between `row` and the last of `count` rows of its stream.
+        """Adds `change` to the references of every page between `row` and the last of `count` rows of its stream.
 
         A final row beside the lane needs none: the page of the transition before it holds it, also where the window
         begins with the final row.
@@ -108,7 +108,7 @@ class Pins:
                 self.pin_page(page, change)
 
     def pin_rows(self, row: Int, real: Int, lookahead: Int, change: Int) -> None:
-        """Add `change` to the references of every page under the rows of an item, its lookahead included."""
+        """Adds `change` to the references of every page under the rows of an item, its lookahead included."""
         if lookahead == STREAM:
             self.pin_stream(row, real, change)
         elif real == 1 and lookahead == 0:
@@ -117,7 +117,7 @@ class Pins:
             self.pin_window(row, self.kept_rows(row, real, lookahead), change)
 
     def kept_rows(self, row: Int, real: Int, lookahead: Int) -> Int:
-        """How many rows a window holds: its own and as many of its lookahead as its episode has.
+        """Returns the number of rows that a window holds: its own, and those of its lookahead in its episode.
 
         An item is made when its whole lookahead is stored or its episode is over, so the number is the same ever after.
         """
@@ -129,7 +129,7 @@ class Pins:
     # ---- final rows --------------------------------------------------------------------------------------------------
 
     def link_final(self, last: Int, final: Int) -> None:
-        """Tell that the episode that ends at row `last` has its final row at `final`, in another page."""
+        """Links row `last`, where an episode ends, with its final row `final` in another page."""
         self.window.links[last] = final + 1
         self.window.links[final] = last + 1
         # The links before the flag that says that they are there (replay D2).
@@ -138,14 +138,14 @@ class Pins:
         self.note_link(last, final)
 
     def note_link(self, last: Int, final: Int) -> None:
-        """Count a link that stands in the rows already (a worker wrote it): it holds the final row's page."""
+        """Counts a link, which holds the page of the final row."""
         self.window.pages[self.window.page_of(last), LINKED_ROWS] += 1
         self.window.pages[self.window.page_of(final), REFERENCES] += 1
 
     # ---- pages that nothing holds ------------------------------------------------------------------------------------
 
     def take_freed(self) -> None:
-        """Take the freed pages apart: nothing leads to them any more. They stay on the stack."""
+        """Unlinks the freed pages from their neighbours. They stay on the stack."""
         done: Int = 0
         while done < self.window.freed[self.window.freed.shape[0] - 1]:
             self._take_apart(self.window.freed[done])
@@ -168,7 +168,7 @@ class Pins:
         self.window.pages[page, PREVIOUS] = -1
 
     def _drop_links(self, page: Int) -> None:
-        """Give back the final rows that this page's episodes end in; a final row that stays is an orphan."""
+        """Releases the final rows of this page's episodes; a final row that is still held is an orphan."""
         first = page * self.window.page_rows
         for row in range(first, first + self.window.pages[page, USED] * self.window.pages[page, LANES]):
             if self.window.word(row) & LINKED:

@@ -16,7 +16,7 @@ _FEW = 1 << 14
 
 
 def used_ranges(pages: NDArray[np.int64], words: NDArray[np.int64], page_rows: int) -> NDArray[np.int64]:
-    """int64[ranges, 2]: where the committed rows of these pages begin and end.
+    """Returns int64[ranges, 2]: where the committed rows of these pages begin and end.
 
     Args:
         pages: int64[n], rising.
@@ -40,7 +40,7 @@ def used_ranges(pages: NDArray[np.int64], words: NDArray[np.int64], page_rows: i
 
 
 def flagged_rows(steps: GivenUInts, ranges: LongTable, flag: Int) -> NDArray[np.int64]:
-    """The rows in these ranges whose word has `flag`, rising."""
+    """Returns the rows in these ranges whose word has `flag`, rising."""
     rows = np.empty(_FEW, np.int64)
     count = _find_flagged(steps, ranges, flag, rows)
     if count > len(rows):
@@ -50,7 +50,7 @@ def flagged_rows(steps: GivenUInts, ranges: LongTable, flag: Int) -> NDArray[np.
 
 
 def _find_flagged(steps: GivenUInts, ranges: LongTable, flag: Int, rows: Longs) -> Int:
-    """How many there are; `rows` is filled with them as far as it goes."""
+    """Fills `rows` with the rows found, as far as it goes; returns their number."""
     count: Int = 0
     for number in range(ranges.shape[0]):
         begin: Int = ranges[number, 0]
@@ -68,7 +68,7 @@ def _find_flagged(steps: GivenUInts, ranges: LongTable, flag: Int, rows: Longs) 
 
 
 def flags_of_pages(steps: GivenUInts, words: LongTable, page_rows: Int) -> NDArray[np.uint32]:
-    """uint32[n]: the flags that some committed row of each of the first n pages has; other bits mean nothing.
+    """Returns uint32[n]: for each of the first n pages, the flags of its committed rows; ignore the other bits.
 
     Args:
         steps: uint32[rows].

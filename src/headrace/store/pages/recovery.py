@@ -71,7 +71,7 @@ class PageRecovery:
         self._targets = arrays.links[self._linked].astype(np.int64) - 1
 
     def finish(self) -> NDArray[np.bool_]:
-        """Free what nobody holds and write the words back; returns which pages are held."""
+        """Frees the pages that nothing holds, and writes the words back; returns the held pages."""
         self._count_links()
         words, original = self._words, self._original
         held: NDArray[np.bool_] = words[:, REFERENCES] > 0
@@ -87,7 +87,7 @@ class PageRecovery:
         return rows // self.arrays.page_rows
 
     def _flagged_rows(self, has_some: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The committed rows that are LINKED, and those that are FINAL, of the pages that have some."""
+        """Returns the committed rows that are LINKED, and those that are FINAL, of the pages that have some."""
         words, steps, pages = self._words, self.arrays.steps, np.flatnonzero(has_some)
         ranges = used_ranges(pages, words[pages], self.arrays.page_rows)
         rows = flagged_rows(steps, ranges, LINKED | FINAL)
@@ -99,14 +99,14 @@ class PageRecovery:
         return rows[held]
 
     def _is_used(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether each row is a committed one."""
+        """Returns whether each row is a committed one."""
         pages = np.clip(self._page_of(rows), 0, len(self._words) - 1)
         in_page = rows - pages * self.arrays.page_rows
         used: NDArray[np.bool_] = in_page < self._words[pages, USED] * self._words[pages, LANES]
         return used & (in_page >= 0)
 
     def _pages_that_lead_astray(self) -> NDArray[np.bool_]:
-        """bool[pages]: which have a LINKED row without a final row that leads back to it."""
+        """Returns bool[pages]: the pages with a LINKED row whose final row does not lead back to it."""
         arrays, linked = self.arrays, self._linked
         targets = arrays.links[linked].astype(np.int64) - 1
         good = self._is_used(targets)
@@ -120,7 +120,7 @@ class PageRecovery:
         return astray
 
     def _count_links(self) -> None:
-        """A page that is held holds the final rows that its episodes end in."""
+        """Counts the references of held pages to the pages of their episodes' final rows."""
         words, pages, targets = self._words, self._page_of(self._linked), self._page_of(self._targets)
         counted = np.zeros(len(pages), np.bool_)
         while True:
@@ -132,7 +132,7 @@ class PageRecovery:
             counted |= new
 
     def _trim_starts(self) -> None:
-        """A step that was being committed may have noted that an episode begins there."""
+        """Removes entries of episodes in a step that was not committed."""
         words, arrays = self._words, self.arrays
         while True:
             pages = np.flatnonzero(words[:, STARTS])
@@ -143,7 +143,7 @@ class PageRecovery:
             words[beyond, STARTS] -= 1
 
     def _orphan_finals(self) -> None:
-        """Final rows whose last transition is gone."""
+        """Marks final rows whose last transition is gone."""
         links = self._original.links
         finals = self._of_held_pages(self._finals)
         finals = finals[(links[finals] != NO_LINK) & (links[finals] != ORPHAN)]
@@ -162,7 +162,7 @@ def _plausible(words: NDArray[np.int64], page_rows: int) -> NDArray[np.bool_]:
 
 
 def _keep_mutual(words: NDArray[np.int64]) -> None:
-    """Cut what leads to a page that does not lead back, and what leads round in a circle."""
+    """Cuts links to pages that do not lead back, and links that form a circle."""
     numbers = np.arange(len(words))
     for there, back in ((NEXT, PREVIOUS), (PREVIOUS, NEXT)):
         target = np.maximum(words[:, there], 0)

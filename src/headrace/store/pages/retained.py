@@ -50,7 +50,7 @@ class RetainedPages:
         return waits
 
     def is_worth_giving_up(self, used: int) -> bool:
-        """Whether so many pages wait that they should be given up, in a store that has used `used` pages."""
+        """Returns whether enough pages wait to give them up, in a store that has used `used` pages."""
         return len(self._waiting) >= max(_FEWEST, used // _SHARE)
 
     def give_up(self) -> list[int]:

@@ -65,7 +65,7 @@ class RateLimiter:
         return self.max_diff == _INFINITE
 
     def insertable(self, inserts: int, samples: int, deletes: int) -> float:
-        """How many more items may be inserted now (perhaps infinite), were there no removals between them."""
+        """Returns the number of items that may be inserted now without removals between them, perhaps infinite."""
         by_size = self.min_size - (inserts - deletes)
         by_rate = (self.max_diff + samples) / self.samples_per_insert - inserts
         if abs(by_rate) < _COUNTABLE:
@@ -81,18 +81,18 @@ class RateLimiter:
         return inserts * self.samples_per_insert - samples <= self.max_diff
 
     def can_insert(self, inserts: int, samples: int, deletes: int, n: int) -> bool:
-        """Whether n more items may be inserted now."""
+        """Returns whether n more items may be inserted now."""
         return inserts + n - deletes <= self.min_size or self._rate_admits(inserts + n, samples)
 
     def can_sample(self, inserts: int, samples: int, deletes: int, n: int) -> bool:
-        """Whether a batch of n may be sampled now."""
+        """Returns whether a batch of n may be sampled now."""
         return (
             inserts - deletes >= max(1, self.min_size)
             and inserts * self.samples_per_insert - samples - n >= self.min_diff
         )
 
     def largest_batch(self) -> float:
-        """The largest batch that any number of inserts could ever admit."""
+        """Returns the largest batch that any number of inserts could admit."""
         # Rules: replay L10
         return max(self.max_diff, self.samples_per_insert * self.min_size) - self.min_diff
 
@@ -134,11 +134,11 @@ class CustomRateLimiter(RateLimiter, ABC):
 
     @abstractmethod
     def allows_insert(self, inserts: int, samples: int, deletes: int, n: int) -> bool:
-        """Whether n more items may be inserted into a table of `min_size` items or more; if so, fewer may be, too."""
+        """Returns whether n more items may be inserted into a table of `min_size` items or more; then fewer may be, too."""
 
     @abstractmethod
     def allows_sample(self, inserts: int, samples: int, deletes: int, n: int) -> bool:
-        """Whether a batch of n may be sampled from a table of `min_size` items or more; if so, a smaller one may be."""
+        """Returns whether a batch of n may be sampled from a table of `min_size` items; then a smaller one may be, too."""
 
     @property
     def never_blocks_inserts(self) -> bool:
@@ -146,21 +146,21 @@ class CustomRateLimiter(RateLimiter, ABC):
         return False
 
     def insertable(self, inserts: int, samples: int, deletes: int) -> float:
-        """1 or 0: what it says next may depend on who leaves for this one."""
+        """Returns 1 or 0: the next answer may depend on the item that is removed for this one."""
         return int(self.can_insert(inserts, samples, deletes, 1))
 
     def can_insert(self, inserts: int, samples: int, deletes: int, n: int) -> bool:
-        """Whether n more items may be inserted now."""
+        """Returns whether n more items may be inserted now."""
         size = inserts - deletes
         return size + n <= self.min_size or bool(self.allows_insert(inserts, samples, deletes, n))
 
     def can_sample(self, inserts: int, samples: int, deletes: int, n: int) -> bool:
-        """Whether a batch of n may be sampled now."""
+        """Returns whether a batch of n may be sampled now."""
         size = inserts - deletes
         return size >= self.min_size and bool(self.allows_sample(inserts, samples, deletes, n))
 
     def largest_batch(self) -> float:
-        """The largest batch that any number of inserts could ever admit; infinite if it is not written."""
+        """Returns the largest batch that any number of inserts could admit; infinity unless overridden."""
         return _INFINITE
 
     def __eq__(self, other: object) -> bool:

@@ -168,15 +168,15 @@ class SelectorIndex(ABC):
 
     @abstractmethod
     def insert(self, key: int, priority: float) -> None:
-        """A new item, whose key is above all before it; its priority is finite and >= 0."""
+        """Adds a new item, whose key is above all before it; its priority is finite and >= 0."""
 
     @abstractmethod
     def update(self, key: int, priority: float) -> None:
-        """An item that is there was given this priority, perhaps the one that it had."""
+        """Sets the priority of an item, perhaps to the one that it has."""
 
     @abstractmethod
     def remove(self, key: int) -> None:
-        """An item that is there left: it was chosen by the remover, sampled for the last time, or deleted."""
+        """Removes an item: the remover chose it, it was sampled for the last time, or it was deleted."""
 
     @abstractmethod
     def choose(
@@ -228,7 +228,7 @@ class CustomSelector(ABC):
 
     @abstractmethod
     def new_index(self) -> SelectorIndex:
-        """An index without items, which shares nothing with any other. One is made for each use inside a table."""
+        """Returns an index without items, which shares nothing with others. Each use in a table has one of its own."""
 
 
 AnySelector = Selector | CustomSelector

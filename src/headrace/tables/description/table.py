@@ -70,7 +70,7 @@ class Table:
 
     @classmethod
     def queue(cls, name: str, max_size: int) -> Table:
-        """First in, first out, each item once; inserting waits while `max_size` items are there.
+        """Returns a queue: first in, first out, each item once; inserting waits while it has `max_size` items.
 
         >>> Table.queue("requests", 10).max_times_sampled
         1
@@ -87,7 +87,7 @@ class Table:
 
     @classmethod
     def stack(cls, name: str, max_size: int) -> Table:
-        """Last in, first out, each item once; inserting waits while `max_size` items are there.
+        """Returns a stack: last in, first out, each item once; inserting waits while it has `max_size` items.
 
         >>> Table.stack("newest", 10).sampler
         Lifo()
@@ -104,7 +104,7 @@ class Table:
 
 
 def check_size(name: str, max_size: int, rate_limiter: RateLimiter) -> None:
-    """Refuse a size that the limiter could never reach.
+    """Refuses a size that the limiter could never reach.
 
     Raises:
         ValueError: with the numbers.
@@ -122,7 +122,7 @@ def check_size(name: str, max_size: int, rate_limiter: RateLimiter) -> None:
 
 
 def kernel_selectors(table: Table) -> tuple[Selector, Selector]:
-    """Its sampler and its remover, for a table whose items lie in files.
+    """Returns the sampler and the remover of a table whose items lie in files.
 
     Raises:
         ValueError: one of them is the user's own; what it keeps would not survive the process.

@@ -74,7 +74,7 @@ def table_to_json(table: Table) -> TableJson:
 
 
 def table_from_json(record: TableJson) -> Table:
-    """The table that `table_to_json` wrote down.
+    """Returns the table of a record of `table_to_json`.
 
     Raises:
         ValueError: numbers that no table has.

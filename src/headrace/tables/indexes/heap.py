@@ -32,18 +32,18 @@ class Heap:
         self.end = slots.shape[0] - 1
 
     def push(self, slot: Int) -> None:
-        """Add a slot, whose priority and last update are set already."""
+        """Adds a slot, whose priority and last update are set already."""
         place: Int = self.slots[self.end]
         self.slots[self.end] = place + 1
         self.slots[place] = slot
         self._rise(place)
 
     def moved(self, slot: Int) -> None:
-        """Put a slot right whose priority or last update changed."""
+        """Restores the order after the priority or the last update of a slot changed."""
         self._sink(self._rise(self.positions[slot]))
 
     def remove(self, slot: Int) -> None:
-        """Take a slot out."""
+        """Removes a slot."""
         place: Int = self.positions[slot]
         size: Int = self.slots[self.end] - 1
         self.slots[self.end] = size

@@ -40,12 +40,12 @@ class SumTree:
         self.parents = np.empty(nodes.shape[0] // CHILDREN + 1, np.int64)
 
     def total(self) -> Float:
-        """The sum of all weights."""
+        """Returns the sum of all weights."""
         whole: Float = self.nodes[self.nodes.shape[0] - 1]
         return whole
 
     def _sums_at(self, level: Int) -> Int:
-        """Where the running sums of a level from SUMMED on begin."""
+        """Returns the index of the first running sum of a level from SUMMED on."""
         begin: Int = self.levels[self.num_levels - 1] + CHILDREN + self.levels[level] - self.levels[SUMMED]
         return begin
 
@@ -58,7 +58,7 @@ class SumTree:
         return children >> CHILD_BITS
 
     def _renew(self, level: Int, parent: Int) -> None:
-        """Compute the parent number `parent` of this level's nodes anew."""
+        """Recomputes the parent number `parent` of this level's nodes."""
         first: Int = parent << CHILD_BITS
         if level < SUMMED:
             whole: Float = self._sum(self.levels[level] + first)
@@ -81,7 +81,7 @@ class SumTree:
         return (a + b) + (c + d)
 
     def _sum_up(self, first: Int, sums: Int) -> Float:
-        """Write the running sums of the children from `first` on to `sums` and after; returns the last."""
+        """Writes the running sums of the children from `first` on to `sums` and after; returns the last."""
         below: Float = 0.0
         for group in range(0, CHILDREN, 4):
             # Within a group they do not wait for the sum of all before it.
@@ -97,7 +97,7 @@ class SumTree:
         return below
 
     def _ask_for(self, level: Int, parent: Int) -> None:
-        """Have the processor fetch what `_renew` looks at: two lines of the cache, and two more with running sums."""
+        """Prefetches the nodes for `_renew`: two lines of the cache, and two more with running sums."""
         first: Int = parent << CHILD_BITS
         prefetch(self.nodes, self.levels[level] + first)
         prefetch(self.nodes, self.levels[level] + first + CHILDREN // 2)
@@ -106,7 +106,7 @@ class SumTree:
             prefetch(self.nodes, self._sums_at(level) + first + CHILDREN // 2)
 
     def refresh(self, changed: Longs, first: Int, count: Int) -> None:
-        """Recompute the parents of the leaves `changed[first : first + count]`, whose weights are written already.
+        """Recomputes the parents of the leaves `changed[first : first + count]`, whose weights are written already.
 
         Neighbours share parents: runs of equal parents are computed once, so a run of n slots costs about n / 16 nodes.
         Where a level has no more parents than changed, all are computed.
@@ -134,7 +134,7 @@ class SumTree:
                 self._renew(level, self.parents[index])
 
     def rebuild(self) -> None:
-        """Recompute every parent."""
+        """Recomputes every parent."""
         for level in range(self.num_levels):
             for parent in range(self._num_parents(level)):
                 self._renew(level, parent)
@@ -142,7 +142,7 @@ class SumTree:
     # ---- drawing -----------------------------------------------------------------------------------------------------
 
     def find(self, uniforms: Doubles, first: Int, slots: Longs, to: Int, count: Int) -> None:
-        """For each uniform number in [0, 1) the slot in whose share of the total it falls; overwrites the numbers.
+        """Finds the slot in whose share of the total each uniform number in [0, 1) falls; overwrites the numbers.
 
         The total must be above 0; then a slot of weight 0 is never found. All draws go down level by level together, so
         that the memory reads of one do not wait for those of another.
@@ -178,7 +178,7 @@ def _descend_sums(
     to: Int,
     count: Int,
 ) -> None:
-    """From nodes to the children in whose shares `remaining` falls, and to what remains there, by running sums.
+    """Goes from nodes to the children in whose shares `remaining` falls, by running sums.
 
     How many running sums are not above `remaining` is the number of the child. First the group of four is found, then
     the one in it. Comparisons are added up instead of jumped over: a jump that cannot be predicted costs more than all
@@ -247,13 +247,13 @@ def _how_many(remaining: Float, one: Float, two: Float, three: Float) -> Int:
 
 
 def _largest_within(remaining: Float, one: Float, two: Float, three: Float) -> Float:
-    """The largest of three sums that is not above `remaining`; 0 if all are. Without jumps, unlike a look for which."""
+    """Returns the largest of three sums that is not above `remaining`, without a jump; 0 if all are above it."""
     within = max(value_within(one, remaining), value_within(two, remaining))
     return max(within, value_within(three, remaining))
 
 
 def _nearest(nodes: Doubles, family: Int, child: Int) -> Int:
-    """The nearest child with a weight, to the left if there is one: rounding has led past it."""
+    """Returns the nearest child with a weight, first to the left: rounding has led past it."""
     for distance in range(1, child + 1):
         if nodes[family + child - distance] > 0.0:
             return child - distance

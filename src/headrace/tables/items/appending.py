@@ -55,7 +55,7 @@ def commit_ends(
     ended: GivenLongs,
     first_final: Int,
 ) -> None:
-    """The part of `append_ends` that leaves the items as they are."""
+    """Does the part of `append_ends` before the insertion of items."""
     ends: Int = ended.shape[0]
     for lane in range(final.shape[0]):
         ends += cython.cast(Int, final[lane] != 0)

@@ -36,7 +36,7 @@ if not cython.compiled:
 
 
 def remove(items: Items, slots: Longs) -> None:
-    """Take items out; each slot has one, and is named once."""
+    """Removes items; each slot has one, and is named once."""
     with cython.nogil:
         for index in range(slots.shape[0]):
             items.remove_slot(slots[index])
@@ -45,7 +45,7 @@ def remove(items: Items, slots: Longs) -> None:
 
 
 def unpin_items(pins: Pins, rows: GivenLongs, windows: GivenUIntTable) -> None:
-    """Give back the pages of items that will not be in any table.
+    """Releases the pages of items that will be in no table.
 
     Args:
         pins: of the store.
@@ -61,7 +61,7 @@ def unpin_items(pins: Pins, rows: GivenLongs, windows: GivenUIntTable) -> None:
 
 
 def find_keys(items: Items, keys: GivenULongs, slots: Longs) -> int:
-    """The slots of the keys that are there, one for each entry; returns how many.
+    """Writes the slots of the keys that have an item, one for each entry; returns their number.
 
     Args:
         slots: int64[M], as long as `keys`, written.
@@ -79,7 +79,7 @@ def find_keys(items: Items, keys: GivenULongs, slots: Longs) -> int:
 
 
 def update(items: Items, keys: GivenULongs, priorities: GivenDoubles) -> int:
-    """Set priorities; of two entries for one key the last wins. Items have priorities of their own.
+    """Sets priorities; of two entries for one key the last wins. Items have priorities of their own.
 
     Returns:
         How many entries named an item; -1 if a priority is negative or not finite, and nothing has changed.
@@ -136,7 +136,7 @@ def _are_priorities(priorities: GivenDoubles) -> Bool:
 
 
 def _likely_slots(items: Items, keys: GivenULongs) -> None:
-    """Write the slots of keys if keys rise evenly along the ring; for one that cannot be there the oldest item's.
+    """Writes the slots of keys that rise evenly along the ring; the oldest item's for a key outside the ring.
 
     Whether a key stands there is not known yet. There must be an item.
     """

@@ -26,7 +26,7 @@ if not cython.compiled:
 
 
 def move_items(old: Items, new: Items) -> None:
-    """Put the items of a ring, in their order, into an empty one with room for them."""
+    """Copies the items of a ring, in their order, to an empty ring that is large enough."""
     if new.capacity < old.ring[LIVE]:
         raise ValueError(f"expected room for {old.ring[LIVE]} items, got {new.capacity}")
     with cython.nogil:
@@ -75,7 +75,7 @@ def _copy_ring(old: Items, new: Items, count: Int) -> None:
 
 
 def reindex(items: Items) -> None:
-    """Fill the empty indexes of both selectors."""
+    """Fills the empty indexes of both selectors."""
     with cython.nogil:
         items.fill(items.sampler)
         items.fill(items.remover)

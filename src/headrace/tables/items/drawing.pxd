@@ -15,8 +15,3 @@ cdef void _choose_by_priority(
 cdef Int _end_slot(Items items, Index index) noexcept nogil
 cdef void _take(Items items, Int begin, Int end, ULongs keys, LongTable integers, Doubles priorities) noexcept nogil
 cdef Int _count(Items items, Int begin, Int end, ULongs keys, LongTable integers) noexcept nogil
-cdef void _draw_and_remove(
-    Items items, Int max_times, ULongs keys, LongTable integers, Doubles probabilities, Doubles priorities,
-    UIntTable windows,
-) noexcept nogil
-cdef Int _supply(Items items, Int max_times) noexcept nogil

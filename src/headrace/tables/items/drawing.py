@@ -43,13 +43,13 @@ if not cython.compiled:
 
 
 def choose(items: Items, index: Index) -> tuple[int, float]:
-    """Pick an item without taking it; returns its slot and its chance."""
+    """Picks an item without counting it as sampled; returns its slot and its chance."""
     chance = choose_one(items, index, 0)
     return items.changed[0], chance
 
 
 def choose_one(items: Items, index: Index, to: Int) -> Float:
-    """Pick an item without taking it; its slot is written to `items.changed[to]`. Returns its chance."""
+    """Picks an item and writes its slot to `items.changed[to]`; returns its chance."""
     kind = index.kind
     if kind == FIFO or kind == LIFO or kind == HEAP:
         items.changed[to] = _end_slot(items, index)
@@ -68,7 +68,7 @@ def choose_one(items: Items, index: Index, to: Int) -> Float:
 
 
 def _end_slot(items: Items, index: Index) -> Int:
-    """The one slot that can be picked: the oldest, the newest, or the first of a heap."""
+    """Returns the one slot that can be picked: the oldest, the newest, or the first of a heap."""
     if index.kind == HEAP:
         slot: Int = index.heap.slots[0]
         return slot
@@ -76,7 +76,7 @@ def _end_slot(items: Items, index: Index) -> Int:
 
 
 def _choose_evenly(items: Items, begin: Int, count: Int) -> Int:
-    """Pick the slots that the next numbers fall on, but those whose item left; returns how many are picked.
+    """Picks the slots that the next numbers fall on, except those without an item; returns their number.
 
     They are written to `items.changed[begin:]`, which has room for `count`.
     """
@@ -104,7 +104,7 @@ def _choose_evenly(items: Items, begin: Int, count: Int) -> Int:
 def draw(
     items: Items, keys: ULongs, integers: LongTable, probabilities: Doubles, priorities: Doubles
 ) -> None:
-    """Draw as many items as there are keys; all are drawn from the same ones, and none leaves.
+    """Draws as many items as there are keys; all are drawn from the same items, and none is removed.
 
     Args:
         items: at least one.
@@ -129,7 +129,7 @@ def draw_all(
 
 
 def _choose_many(items: Items, begin: Int, end: Int, integers: LongTable, probabilities: Doubles) -> Int:
-    """Pick items for the draws `begin:end`, without taking them; returns for how many, from the first on."""
+    """Picks items for the draws `begin:end`; returns the number of draws, from the first on, that have one."""
     kind = items.sampler.kind
     if kind == PRIORITIZED and items.sampler.tree.total() > 0.0:
         _choose_by_priority(items, items.sampler.tree, begin, end, integers, probabilities)
@@ -163,7 +163,7 @@ def _choose_by_priority(
 
 
 def take(items: Items, begin: Int, end: Int, keys: ULongs, integers: LongTable, priorities: Doubles) -> None:
-    """Count the slots of the draws `begin:end`, which are written already, as sampled; the rest is written.
+    """Counts the slots of the draws `begin:end`, which are set, as sampled; writes the other arrays.
 
     Args:
         items: of the slots.
@@ -195,7 +195,7 @@ def _take(items: Items, begin: Int, end: Int, keys: ULongs, integers: LongTable,
 
 
 def _count(items: Items, begin: Int, end: Int, keys: ULongs, integers: LongTable) -> Int:
-    """Count slots as sampled; writes their keys, times sampled and first rows. Returns how many never were before."""
+    """Counts slots as sampled; writes keys, times and rows. Returns the number of slots sampled for the first time."""
     fresh: Int = 0
     for place in range(begin, end):
         slot: Int = integers[SLOT, place]
@@ -229,48 +229,31 @@ def draw_and_remove(
         keys, integers, probabilities, priorities: written.
         windows: uint32[B, 3], written where the table has windows: an item that leaves takes its own along.
     """
-    with cython.nogil:
-        _draw_and_remove(items, max_times, keys, integers, probabilities, priorities, windows)
-
-
-def _draw_and_remove(
-    items: Items,
-    max_times: Int,
-    keys: ULongs,
-    integers: LongTable,
-    probabilities: Doubles,
-    priorities: Doubles,
-    windows: UIntTable,
-) -> None:
     # Rules: replay L5
-    for place in range(keys.shape[0]):
-        if items.ring[LIVE] == 0:
-            break
-        probabilities[place] = choose_one(items, items.sampler, 0)
-        slot: Int = items.changed[0]
-        integers[SLOT, place] = slot
-        _take(items, place, place + 1, keys, integers, priorities)
-        if items.windows.shape[0]:
-            for word in range(WINDOW_WORDS):
-                windows[place, word] = items.windows[WINDOW_WORDS * slot + word]
-        if integers[TIMES, place] >= max_times:
-            items.remove_slot(slot)
-            items.sampler.refresh(items.changed, 0, 1)
-            items.remover.refresh(items.changed, 0, 1)
+    with cython.nogil:
+        for place in range(keys.shape[0]):
+            if items.ring[LIVE] == 0:
+                break
+            probabilities[place] = choose_one(items, items.sampler, 0)
+            slot: Int = items.changed[0]
+            integers[SLOT, place] = slot
+            _take(items, place, place + 1, keys, integers, priorities)
+            if items.windows.shape[0]:
+                for word in range(WINDOW_WORDS):
+                    windows[place, word] = items.windows[WINDOW_WORDS * slot + word]
+            if integers[TIMES, place] >= max_times:
+                items.remove_slot(slot)
+                items.sampler.refresh(items.changed, 0, 1)
+                items.remover.refresh(items.changed, 0, 1)
 
 
 def supply(items: Items, max_times: Int) -> int:
-    """How many more samples the items of a table with `max_times_sampled` allow."""
+    """Returns the number of further samples that the items of a table with `max_times_sampled` allow."""
     # Rules: replay L6
-    with cython.nogil:
-        left = _supply(items, max_times)
-    return left
-
-
-def _supply(items: Items, max_times: Int) -> Int:
     left: Int = 0
-    for place in range(items.ring[SPAN]):
-        slot = items.slot_at(place)
-        if not items.is_dead(slot):
-            left += max_times - cython.cast(Int, items.records[RECORD_WORDS * slot + RECORD_TIMES])
+    with cython.nogil:
+        for place in range(items.ring[SPAN]):
+            slot: Int = items.slot_at(place)
+            if not items.is_dead(slot):
+                left += max_times - cython.cast(Int, items.records[RECORD_WORDS * slot + RECORD_TIMES])
     return left

@@ -97,7 +97,7 @@ def _pin_block(
 
 
 def _are_between(items: Items, start: Int, stop: Int, first: Int, last: Int) -> Bool:
-    """Whether the keys of these slots rise, and their rows stand in `first..last`."""
+    """Returns whether the keys of these slots rise, and their rows stand in `first..last`."""
     falls: Int = 0
     for slot in range(start + 1, stop):
         falls |= cython.cast(Int, items.keys[2 * slot] <= items.keys[2 * slot - 2])
@@ -110,7 +110,7 @@ def _are_between(items: Items, start: Int, stop: Int, first: Int, last: Int) -> 
 
 
 def _some_empty(items: Items, start: Int, stop: Int) -> Bool:
-    """Whether the first row of one of these slots' items is EMPTY; all are in the store."""
+    """Returns whether the first row of one of these slots' items is EMPTY; all are in the store."""
     words: UInt = 0
     for slot in range(start, stop):
         words |= items.window.steps[items.records[RECORD_WORDS * slot + RECORD_ROW]]
@@ -118,7 +118,7 @@ def _some_empty(items: Items, start: Int, stop: Int) -> Bool:
 
 
 def _are_priorities(items: Items, start: Int, stop: Int) -> Bool:
-    """Whether all priorities of these slots are finite and >= 0."""
+    """Returns whether all priorities of these slots are finite and >= 0."""
     right: Int = 0
     for slot in range(start, stop):
         right += cython.cast(Int, items.priorities[slot] >= 0.0) & cython.cast(
@@ -206,7 +206,7 @@ def _remove_broken(items: Items) -> Int:
 
 
 def _is_used(pins: Pins, row: Int) -> Bool:
-    """Whether a row is committed; it may be any number."""
+    """Returns whether a row is committed; it may be any number."""
     page = pins.window.page_of(row)
     if page >= pins.window.pages.shape[0]:
         return False
@@ -216,7 +216,7 @@ def _is_used(pins: Pins, row: Int) -> Bool:
 
 
 def _is_there(pins: Pins, row: Int, real: Int, lookahead: Int) -> Bool:
-    """Whether all rows of a window are stored; its first one is."""
+    """Returns whether all rows of a window are stored; its first one is."""
     if lookahead != STREAM:
         return real == 1 or pins.window.follow(row, real - 1) >= 0
     if not _leads_back(pins, row):
@@ -229,7 +229,7 @@ def _is_there(pins: Pins, row: Int, real: Int, lookahead: Int) -> Bool:
 
 
 def _leads_back(pins: Pins, row: Int) -> Bool:
-    """Whether a row stands in its lane, or is a final row linked with the transition before it."""
+    """Returns whether a row stands in its lane, or is a final row linked with the transition before it."""
     before: Int = pins.window.place_in_lane(row)
     if before == row:
         return True
@@ -238,7 +238,7 @@ def _leads_back(pins: Pins, row: Int) -> Bool:
 
 
 def _is_whole(items: Items, slot: Int) -> Bool:
-    """Whether all rows are stored that an item holds: its own, and its lookahead up to the end of the episode."""
+    """Returns whether all rows of an item are stored, those of its lookahead in its episode included."""
     row = items.row_of(slot)
     real = items.window_of(slot, REAL)
     lookahead = items.window_of(slot, LOOKAHEAD)

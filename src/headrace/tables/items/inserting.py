@@ -179,7 +179,7 @@ def _append(items: Items, key: Int, row: Int, shapes: UInts, shape: Int, priorit
 
 
 def _is_run(items: Items, count: Int, shapes: UInts, priorities: Doubles, leaving: Int) -> Bool:
-    """Whether `count` items can go in, and `leaving` leave, by changes of the ring alone.
+    """Returns whether `count` items can go in, and `leaving` leave, by changes of the ring alone.
 
     The items differ only in their keys and rows, the ring has no holes, no selector keeps data of an item, and nothing
     has to survive the process.

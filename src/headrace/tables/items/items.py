@@ -1,8 +1,8 @@
 """The items of one table, as arrays in the order of insertion, with the data of each selector.
 
 Items lie in a ring. A new item goes in at the end. The slot of a removed item is marked, and the ends of the ring move
-over marked slots. So the order of insertion needs no list, and the newest and the oldest item are at the ends. A uniform
-draw is a random slot, drawn again if it is marked (`ItemRing` keeps at least half of the slots live).
+over marked slots. So the order of insertion needs no list, and the newest and the oldest item are at the ends. A
+uniform draw is a random slot, drawn again if it is marked (`ItemRing` keeps at least half of the slots live).
 
 The position of an item in the ring is its sequence; its key is its public name. Keys that are made at insertion rise
 along the ring, so a key is found by interpolation, without an index. Keys that were given out ahead may come in any
@@ -354,5 +354,5 @@ def weight(exponent: Float, priority: Float) -> Float:
 
 
 def is_priority(priority: Float) -> Bool:
-    """Whether a number is finite and >= 0. Comparisons with NaN are false."""
+    """Returns whether a number is finite and >= 0. Comparisons with NaN are false."""
     return 0.0 <= priority <= LARGEST

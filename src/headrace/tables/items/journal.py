@@ -41,12 +41,12 @@ from headrace.tables.items.layout import (
 
 
 def words_for(entries: int) -> int:
-    """How many words a journal of so many entries has."""
+    """Returns the number of words of a journal."""
     return ENTRIES + ENTRY_WORDS * entries
 
 
 def begin(items: ItemArrays) -> None:
-    """Save what a change starts from, and mark it. The caller clears the mark (ACTIVE) after the change."""
+    """Saves the state before a change, and marks the change. The caller clears the mark (ACTIVE) afterwards."""
     journal = items.journal
     journal[ACTIVE] = 0
     journal[COUNT] = 0
@@ -57,7 +57,7 @@ def begin(items: ItemArrays) -> None:
 
 
 def is_sound(items: ItemArrays) -> bool:
-    """Whether the journal can be followed: as many entries as fit, of slots that there are."""
+    """Returns whether the journal is valid: its entries fit, and name slots of the ring."""
     journal = items.journal
     if journal[ACTIVE] not in (0, 1):
         return False
@@ -71,7 +71,7 @@ def is_sound(items: ItemArrays) -> bool:
 
 
 def undo(items: ItemArrays) -> None:
-    """Put back what a change that never ended has overwritten. It may be done over and over."""
+    """Restores the slots that an interrupted change has overwritten. It may be repeated."""
     journal = items.journal
     if not journal[ACTIVE]:
         return

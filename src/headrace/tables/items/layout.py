@@ -130,7 +130,7 @@ SUMMED = 2
 
 
 def tree_levels(capacity: int) -> NDArray[np.int64]:
-    """Where each level of a tree over slots 0..capacity-1 begins; the last entry is where the total stands."""
+    """Returns the index of the first node of each level of a tree over `capacity` slots, then that of the total."""
     sizes = [max(1, -(-capacity // CHILDREN)) * CHILDREN]
     while sizes[-1] > CHILDREN:
         sizes.append(-(-sizes[-1] // CHILDREN // CHILDREN) * CHILDREN)

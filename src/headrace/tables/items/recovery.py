@@ -73,13 +73,13 @@ def _first_wrong(items: Items, next_key: ULong, max_times: Int) -> tuple[Int, In
 
 
 def keys_rise(items: Items) -> Bool:
-    """Whether the keys must rise along the ring."""
+    """Returns whether the keys must rise along the ring."""
     rise: Bool = items.ring[FLAGS] & HAS_KEY_INDEX == 0
     return rise
 
 
 def may_have_problems(items: Items, max_times: Int) -> Bool:
-    """Whether items have times, last updates or windows for `problem_of` to check."""
+    """Returns whether items have times, last updates or windows for `problem_of` to check."""
     return max_times > 0 or items.last_updates.shape[0] > 0 or items.windows.shape[0] > 0
 
 
@@ -95,5 +95,5 @@ def problem_of(items: Items, slot: Int, max_times: Int) -> Int:
 
 
 def is_window(real: Int, padded: Int) -> Bool:
-    """Whether a window can have these numbers of rows."""
+    """Returns whether a window can have these numbers of rows."""
     return 1 <= real < DEAD // 4 and padded < DEAD // 4
