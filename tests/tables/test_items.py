@@ -269,7 +269,7 @@ def test_items_that_move_stay_what_they_were_without_holes(ring, room, selectors
 def test_there_must_be_room_for_items_that_move():
     ring = Ring(SELECTORS[0], 4, 3, [True, False, True], [1, 1, 1])
     memory = new_items(ring.memory.shape._replace(capacity=1), *SELECTORS[0])
-    with pytest.raises(ValueError, match="expected room for 2 items, got 1"):
+    with pytest.raises(ValueError, match="expected slots for 2 items, got 1"):
         compaction.move_items(ring.items, Items(memory.arrays, ring.pins))
 
 

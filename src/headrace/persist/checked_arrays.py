@@ -49,7 +49,7 @@ def write_checked_arrays(
 def read_checked_arrays(
     path: Path, kind: type[T], format_name: str, version: int
 ) -> tuple[T, dict[str, NDArray[Any]]]:
-    """Reads what `write_checked_arrays` wrote; the arrays are read-only and lie in the file.
+    """Reads a file of `write_checked_arrays`; the arrays are read-only and lie in the file.
 
     Raises:
         CheckpointError: the file is missing, damaged, of another format, or of a version that is not known here.

@@ -1,7 +1,7 @@
-"""Items that come from a file: checked before anything relies on them, then everything derived is made anew.
+"""Items that come from a file: they are checked, then everything derived from them is rebuilt.
 
-Used when a store on disk is opened again and when a checkpoint is loaded. The checks are of structure: what is wrong
-here is damage, so the message names the file and the place in it.
+Used when a store on disk is opened again and when a checkpoint is loaded. The checks are of structure: an error
+here is damage, so the message names the file and the byte.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from headrace.tables.items.layout import (
 from headrace.tables.items.recovery import first_wrong, is_window
 
 Where = Callable[[str, int], str]
-"""Tells in which file, and where in it, an entry of an array of items stands."""
+"""Returns the file and the byte of an entry of an array of items."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,11 @@ class FoundItems:
     """The items of a table as they were found.
 
     Attributes:
-        items: the arrays; what is derived in them may be anything.
+        items: the arrays; derived values in them may be anything.
         counts: inserts, samples, deletes.
         max_times: of the table when they were written; 0 for no limit.
         next_key: above every key that was ever used.
-        where: tells where an entry of an array stands.
+        where: returns the file and the byte of an entry.
     """
 
     items: ItemArrays
@@ -63,12 +63,12 @@ def recover(store: Store, in_use: int, tables: list[FoundItems]) -> None:
     """Rebuilds everything that is derived from items and rows.
 
     Args:
-        store: nobody else uses it yet.
+        store: has no other user yet.
         in_use: pages that may hold something.
         tables: all of them.
 
     Raises:
-        CheckpointError: an item that is not right, or whose rows are not there; nothing was changed that matters.
+        CheckpointError: an item is wrong, or its rows are missing; only derived data have changed.
     """
     pages = pin_tables(store, in_use, tables)
     for found in tables:
@@ -81,7 +81,7 @@ def pin_tables(store: Store, in_use: int, tables: list[FoundItems]) -> PageRecov
     """Looks for all rows of all items, and counts in a copy of the pages' words which items hold them.
 
     Raises:
-        CheckpointError: an item that is not right, or whose rows are not there.
+        CheckpointError: an item is wrong, or its rows are missing.
     """
     for found in tables:
         _expect_none(found, _wrong_words(found))
@@ -90,7 +90,7 @@ def pin_tables(store: Store, in_use: int, tables: list[FoundItems]) -> PageRecov
         items = Items(found.items, pages.pins)
         slot, live = pin_found(items, pages.has_empty, found.next_key, found.max_times)
         if slot >= 0:
-            check_items(found)  # Tells what is wrong with the item itself, if it is that.
+            check_items(found)  # Raises the error of the item itself, if it has one.
             raise _damage(found, "rows", slot, "expected a window of stored rows", found.items.rows[slot])
         _expect_none(found, _wrong_counts(found, live))
     return pages
@@ -112,7 +112,7 @@ def check_items(found: FoundItems) -> None:
 
 
 _Wrong = Iterator[tuple[str, int, str, Any]]
-"""The array, the place in it, what was expected there and what there is."""
+"""The array, the index in it, the expected value, and the value found."""
 
 
 def _expect_none(found: FoundItems, wrong: _Wrong) -> None:

@@ -1,4 +1,4 @@
-"""A replay at one instant: what a checkpoint holds beside rows."""
+"""The state of a replay at one instant, without its rows, for checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lanes of one writer in a store: which page they fill, how far, and what has ended."""
+"""The lanes of one writer in a store: their pages, steps, and ends of episodes."""
 
 from __future__ import annotations
 
@@ -56,16 +56,16 @@ class WrittenSteps(NamedTuple):
 class LaneBlock:
     """Lanes side by side that are appended together, from page to page.
 
-    Rows are written first and committed afterwards: what is not committed is nowhere to be seen. One thread at a time
-    may use a block; `commit_*` and everything that takes pages needs the store's lock, writing does not.
+    Rows are written first and committed afterwards; a row that is not committed is visible nowhere. One thread at a
+    time may use a block; `commit_*` and everything that takes pages needs the store's lock, writing does not.
 
     Args:
         store: where the lanes live.
-        lanes: how many.
-        history: how many of its newest steps stay in reach of later windows. What lies before the episodes that are
-            under way, or that ended last, is in reach of none.
-        across: how many of them stay in reach all the same, for windows over the ends of episodes; None is all.
-        stage: where the small columns of each step are written in place of its rows; None if they are not.
+        lanes: number of lanes.
+        history: number of its newest steps that stay in reach of later windows. Steps before the open episodes, or
+            before those that ended last, are in reach of none.
+        across: number of these steps that stay in reach in any case, for windows over the ends of episodes; None: all.
+        stage: buffer for the small columns of each step; None if these are written to its rows.
 
     Attributes:
         lane_steps: uint32[lanes], the index of each lane's next step in its episode.
@@ -96,7 +96,7 @@ class LaneBlock:
     # ---- pages -----------------------------------------------------------------------------------------------------
 
     def make_room(self, steps: int = 1) -> None:
-        """Makes sure that `steps` more steps fit.
+        """Takes further pages if the present one has too few rows for `steps` more steps.
 
         Raises:
             StoreFull: no page is free; nothing in reach changed.
@@ -131,7 +131,7 @@ class LaneBlock:
 
     def _oldest_in_reach(self) -> int:
         """Returns the number of the oldest step that a later window may hold."""
-        # An episode that has ended can be looked back at until its lane goes on.
+        # Windows reach back to an ended episode until its lane goes on.
         words = self._lane_words
         first = int(np.where(self.lane_steps > 0, words[OPEN_FROM], words[ENDED_FROM]).min())
         return min(max(self.kernel.committed - self._history, first), self.kernel.committed - self._across)
@@ -169,7 +169,7 @@ class LaneBlock:
 
     def commit_final(self) -> None:
         """Commits the step at `row`: it holds the final rows of all lanes, with all columns written."""
-        # What is staged may be what the next step begins with
+        # The staged columns may be those of the next step
         # (test_an_interrupt_while_all_lanes_end_mixes_no_observations).
         every = np.ones(self.lanes, np.bool_)
         self.kernel.take_marked(every, ~every, False)
@@ -218,7 +218,7 @@ class LaneBlock:
     def end_without_final(self, lanes: NDArray[np.int64]) -> None:
         """Ends the episodes of these lanes, whose last observations are not known."""
         words, last = self._lane_words, self.last + lanes
-        # The word alone says so: the next observation is found without a look at the row that would hold it.
+        # The flag of the last row suffices: it is read before the row that would hold the next observation.
         self._store.arrays.steps[last] |= np.uint32(ENDED)
         words[ENDED_FROM, lanes], words[OPEN_FROM, lanes] = words[OPEN_FROM, lanes], self.kernel.committed
         words[LAST_ROW, lanes] = last
@@ -235,8 +235,8 @@ class LaneBlock:
         if count == self.lanes:
             return [self.lanes] * (self._rows_ahead() <= ahead * self.lanes)
         arrays = self._store.arrays
-        room = 0 if self._final_page < 0 else arrays.page_rows - int(arrays.pages[self._final_page, USED])
-        return [1] * -(-max(0, count - room) // arrays.page_rows)
+        free = 0 if self._final_page < 0 else arrays.page_rows - int(arrays.pages[self._final_page, USED])
+        return [1] * -(-max(0, count - free) // arrays.page_rows)
 
     def make_room_for_finals(self) -> tuple[int, int]:
         """Returns the first free row for final rows beside the lanes, and the number of rows that fit."""

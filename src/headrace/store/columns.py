@@ -1,7 +1,7 @@
 """Writing values into columns: checked by the table of casts, quick where nothing is to be cast.
 
-A row becomes part of the store only when it is committed, so values are checked and written column by column: what a
-refused step has left behind is overwritten by the next.
+A row becomes part of the store only when it is committed. So values are checked and written column by column, and the
+next step overwrites the values of a refused step.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class RowColumns:
         """Writes one value of every column at a row.
 
         Args:
-            values: key to value, or a sequence where the keys are places.
+            values: key to value; or a sequence, whose indexes are the keys.
 
         Raises:
             SpecError: a value does not fit; the row, which is not committed, may have some of the others.
@@ -197,7 +197,7 @@ class RowColumns:
             column.put(row, values[column.key])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # With the arrays that they were made of, copies write where theirs stands.
+        # A copy writes to the arrays that it was made with.
         return RowColumns, ([column.made_of() for column in self._columns],)
 
 

@@ -8,7 +8,7 @@ from headrace.store.layout cimport *
 from headrace.store.pages.pinning cimport Pins
 from headrace.store.window cimport Window, step_after
 
-# What a block's lanes are in, beside their rows; commits their steps. See `commit.py`.
+# The state of a block's lanes; commits their steps. See `commit.py`.
 @cython.final
 cdef class Lanes:
     cdef readonly Pins pins

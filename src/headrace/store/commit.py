@@ -1,4 +1,4 @@
-"""Making written rows part of the store: how far a page is used, where episodes begin."""
+"""Committing written rows: the number of used steps of a page, and the rows where episodes begin."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Lanes:
         versions: int32[rows], the store's.
         memory: uint8[...], the store's arena.
         spans: int64[arrays, 2], where each array with values of rows begins and ends in it, the records first.
-        arrays: what is known of the lanes.
+        arrays: the state of the lanes.
         staged, fields: the memory and the fields of a `Stage` that is written before each commit; None where rows are
             written themselves.
 
@@ -106,7 +106,7 @@ class Lanes:
         """Commits the vector step at `row`, one transition of every lane, after writing its staged columns.
 
         Raises:
-            RuntimeError: there is no room for it; nothing changed.
+            RuntimeError: the page has no row for it; nothing changed.
         """
         if self.is_full():
             self.refuse()
@@ -118,10 +118,10 @@ class Lanes:
 
         Args:
             final, idle: see `commit_marked`.
-            is_staged: what is staged is written first; else all columns are written already.
+            is_staged: whether the staged columns are written first; otherwise all columns are written already.
 
         Raises:
-            RuntimeError: there is no room for it; nothing changed.
+            RuntimeError: the page has no row for it; nothing changed.
         """
         if self.is_full():
             self.refuse()
@@ -223,7 +223,7 @@ class Lanes:
     def commit_step(self) -> None:
         """Takes in the vector step at `row`, one transition of every lane.
 
-        Its columns are written already; what is staged of them is written by `take_staged`, which goes before.
+        Its columns are written already, the staged ones by `take_staged`.
         """
         row = self.row
         self._stamp()
@@ -362,7 +362,7 @@ class Lanes:
 
     def _count(self, page: Int, starts: Int, used: Int) -> None:
         """Sets the numbers of steps and entries of a page."""
-        # What is known of the rows stands before they count: the process may be killed in between (replay D2).
+        # The metadata of rows is stored before the rows count: the process may be killed in between (replay D2).
         in_order()
         self.window.pages[page, STARTS] = starts
         in_order()

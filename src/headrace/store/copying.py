@@ -31,7 +31,7 @@ def copy_fields(records: Bytes, nbytes: Int, rows: Longs, table: LongTable, out:
         nbytes: of one record.
         rows: int64[M]; a negative one stands for a padded row, any record is copied for it.
         table: int64[F, 6]: OFFSET and WIDTH in the record, ROWS which of `rows` come first and COUNT how many there
-            are, TO which byte of `out`. Fields of the same rows stand side by side.
+            are, TO the byte of `out`. Fields of the same rows stand side by side.
         out: uint8[...], written.
     """
     first: Int = 0
@@ -53,7 +53,7 @@ def place_fields(values: Bytes, table: LongTable, lanes: Int, records: Bytes, nb
     """Copies fields into the records of a vector step: the inverse of `copy_fields`.
 
     Args:
-        values: uint8[...], of each field a stretch with a value for each lane.
+        values: uint8[...], of each field a buffer with a value for each lane.
         table: int64[F, 6]: OFFSET and WIDTH in the record, TO which byte of `values`.
         records: uint8[...], written.
         nbytes: of one record.
@@ -97,7 +97,7 @@ def stream_rows(column: GivenBytes, nbytes: Int, rows: GivenLongs, places: Given
         column: uint8[rows * nbytes], not empty.
         nbytes: of a row, a multiple of 16.
         rows: int64[M].
-        places: int64[M], of the first byte of each copy in `out`.
+        places: int64[M], the first byte of each copy in `out`.
         out: uint8[...], written.
     """
     last: Int = column.shape[0] // nbytes - 1

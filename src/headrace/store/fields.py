@@ -1,4 +1,4 @@
-"""Arrays over the fields of one buffer of memory."""
+"""Arrays over the fields of a buffer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ else:
 
 
 class Fields:
-    """Makes arrays over the fields of a buffer of memory: as a structured array of NumPy, at a third of the cost.
+    """Makes arrays over the fields of a buffer, as a structured array of NumPy does, at a third of the cost.
 
     Args:
         block: a structured dtype. Each array is contiguous.
@@ -45,7 +45,7 @@ class Fields:
         self.count = len(parts)
         self.begins = np.array([begin for _, begin in fields], np.int64)
         self.axes = np.array([len(shape) for shape in shapes], np.int64)
-        # One more, so that a field without axes has a place to begin too.
+        # One entry more, so that a field without axes has a first entry too.
         self.shapes = np.array([length for shape in shapes for length in shape] + [0], np.int64)
 
     def arrays(self, buffer: NDArray[np.uint8]) -> list[NDArray[Any]]:

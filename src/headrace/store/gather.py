@@ -28,8 +28,8 @@ _KEPT_SIZES = 16
 class Pool:
     """Output buffers for batches. A buffer is used again once the last array over it is garbage, never before.
 
-    A fresh array of some megabytes costs page faults on every batch. Whether a buffer is free is told by its reference
-    count: every array made from it, a torch tensor over it included, refers to it.
+    A fresh array of some megabytes costs page faults on every batch. A buffer is free if its reference count says
+    so: every array made from it, a torch tensor over it included, refers to it.
 
     >>> pool = Pool()
     >>> pool.empty((256, 1024), np.dtype(np.float32)).shape
@@ -72,7 +72,7 @@ class Pool:
                     return buffers[place]
             fresh = np.empty(nbytes, np.uint8)
             if len(buffers) == _KEPT_BUFFERS:
-                # Somebody keeps many batches: let the pool forget one, it lives on with them.
+                # A caller keeps many batches: the pool forgets a buffer, which lives on with its batch.
                 buffers.pop(0)
             buffers.append(fresh)
             return fresh
@@ -85,7 +85,7 @@ class Pool:
 def gather(column: NDArray[Any], sets: Sequence[NDArray[np.int64]], pool: Pool) -> list[NDArray[Any]]:
     """Copies of sets of rows, `dtype[*rows.shape, ...]` each, in arrays of their own.
 
-    Rows from the window function are always in range; what is not is taken from the nearest.
+    Rows from the window function are always in range; a number outside gives the nearest row.
     """
     nbytes = _row_nbytes(column)
     if nbytes < _STREAMED_ROW or nbytes % _WHOLE or nbytes * sum([rows.size for rows in sets]) < STREAMED:

@@ -23,7 +23,7 @@ cdef enum:
     OPEN_FROM = 1
     LAST_ROW = 2
 
-# Beyond what every compiler takes for a constant of an enum.
+# Too large for a constant of an enum on every compiler.
 cdef extern from *:
     """
     #define HR_EMPTY 0x80000000LL

@@ -1,4 +1,4 @@
-"""Where everything lies in a store: the words of a page, the bits of a step, the arrays of its two arenas.
+"""Layout of a store: the words of a page, the bits of a step, the arrays of its two arenas.
 
 One arena holds the values of rows, and another process may map it. The other, the index, holds all that the store
 relies on: page table, free list, step words, links, episodes, versions. No other process ever maps the index.
@@ -30,7 +30,7 @@ LANES = 0  # environments side by side; 0 while the page is free
 USED = 1  # vector steps that are committed
 NEXT = 2  # the page where these lanes go on, or -1
 PREVIOUS = 3  # the page where they came from, or -1
-REFERENCES = 4  # held by so many items, writers and final rows
+REFERENCES = 4  # number of items, writers and final rows that hold it
 STARTS = 5  # entries in start_rows, start_ids
 LINKED_ROWS = 6  # rows whose final row stands in another page
 VERSIONED = 7  # whether versions were written
@@ -45,11 +45,11 @@ STEP_HALF = 1 << (STEP_BITS - 1)
 ENDED = 1 << 28  # the last row of an episode of which no final observation is known
 FINAL = 1 << 29  # holds the final observation; no transition starts here
 LINKED = 1 << 30  # the last transition of an episode whose final row stands elsewhere: links[row] - 1
-EMPTY = 1 << 31  # nothing was written here (a lane that waited)
+EMPTY = 1 << 31  # nothing was written here: the lane waited
 
-# What stands at an offset of a row (`window`).
+# Kinds of the entry at an offset of a row (`window`).
 UNKNOWN = 0  # nothing, and nothing near it either
-EDGE = 1  # nothing, but the nearest value of the episode may be shown in its place
+EDGE = 1  # nothing, but the nearest value of the episode may be shown instead
 KNOWN = 2
 
 # The words of a lane of a block (`commit`): at which of the block's steps the episode began that ended last, and the
@@ -57,21 +57,20 @@ KNOWN = 2
 ENDED_FROM, OPEN_FROM, LAST_ROW = range(3)
 LANE_WORDS = 3
 
-# In place of the lookahead of a window: it goes on over ends of episodes (`window`).
+# Value of the lookahead of a window that goes on over ends of episodes (`window`).
 STREAM = 0xFFFFFFFF
 
 AHEAD = 64
-"""How many lines of the cache ahead a loop that reads at random places asks for (`hints.prefetch`).
+"""Number of reads ahead for which a loop over random rows prefetches (`hints.prefetch`).
 
-Asked for all at once, many are forgotten: the processor waits for some dozens at a time (bench/README.md has the
-figures).
+A processor keeps some dozens of prefetches at a time and drops the others (bench/README.md has the figures).
 """
 
 NO_LINK = 0
 ORPHAN = 0xFFFFFFFF  # a final row whose last transition is gone
 
 MAX_ROWS = 0xFFFFFFF0
-# Reserved beyond what the capacity needs.
+# Pages reserved beyond those of the capacity.
 SPARE_PAGES = 64
 
 
@@ -110,7 +109,7 @@ class LaneArrays(NamedTuple):
 
 
 def plan_index(num_pages: int, page_rows: int) -> ArenaLayout:
-    """Plans the arrays that tell about the rows of a store of this size."""
+    """Plans the arrays with the metadata of the rows of a store of this size."""
     rows = num_pages * page_rows
     layout = ArenaLayout()
     layout.add("pages", (num_pages, PAGE_WORDS), np.int64)

@@ -54,7 +54,7 @@ def record_layout(signature: Signature) -> RecordLayout:
 
 
 def stored_nbytes(signature: Signature) -> int:
-    """Bytes of one row as it is stored: what pads its record is counted too."""
+    """Returns the bytes of one row as it is stored, the padding of its record included."""
     layout = record_layout(signature)
     wide = sum(spec.nbytes for name, spec in signature.columns.items() if name not in layout.offsets)
     return layout.nbytes + wide

@@ -25,7 +25,7 @@ class Stage:
 
     Attributes:
         arrays: of each column `dtype[lanes, ...]`, to be written before each commit.
-        memory: uint8[...], what they are views of.
+        memory: uint8[...], the memory of these arrays.
         fields: int64[F, 6], for `copying.place_fields`.
 
     >>> stage = Stage(Signature.like({"action": np.int64(0), "done": np.bool_(False)}), 3)

@@ -35,12 +35,12 @@ from headrace.store.staging import Stage
 
 
 class Store(PagePool):
-    """The pages that hold the steps of one signature; see `PagePool`. Each step is written once, whatever reads it.
+    """The pages that hold the steps of one signature; see `PagePool`. Each step is written once.
 
     Args:
         signature: the columns of one step.
-        capacity: number of rows that can be stored at least; None grows as rows need it, up to what the
-            machine's memory could hold.
+        capacity: number of rows that can be stored at least; None: it grows up to the limit of the
+            machine's memory.
         make_arena: where the values of rows live, called with the number of bytes: `Arena.private_sparse` (until
             `share`), `Arena.shared` (other processes of this machine can write and read in place), or a file's.
         make_index: where the index lives, called with the number of bytes. No other process may map it.
@@ -158,7 +158,7 @@ class Store(PagePool):
         """Refuses rows that were copied without the lock from a file with a new owner; called after the copy.
 
         Raises:
-            Closed: a file that was closed meanwhile may be written by whoever opened it next.
+            Closed: the file was closed meanwhile, and its next owner may write to it.
         """
         if self.is_closed and self.is_on_disk:
             raise Closed("the replay was closed while rows were copied")
@@ -187,14 +187,14 @@ class Store(PagePool):
     def share(self) -> int:
         """Makes the values of rows shared memory; returns its descriptor, for processes that map it.
 
-        A process that has it can change the values of all rows, and nothing else of the store. `plan_rows` tells it
-        where they lie.
+        A process that has it can change the values of all rows, and nothing else of the store. `plan_rows` gives their
+        layout.
 
-        What a thread writes meanwhile without the lock may be lost: it looks, with the lock, whether `arena.moved` is
-        what it was before it began (test_a_step_written_while_the_rows_move_is_whole).
+        A write of another thread without the lock may be lost meanwhile. So that thread compares `arena.moved`, under
+        the lock, with its value before the write (test_a_step_written_while_the_rows_move_is_whole).
 
         Raises:
-            StoreFull: no free page; the store goes on as before.
+            StoreFull: there is no memory for the copy; the store goes on as before.
         """
         try:
             self.arena.share(self.lock, self._written)
@@ -207,7 +207,7 @@ class Store(PagePool):
         return page_spans(self.layout, self.num_pages, 0, self._never_used)
 
     def make_private(self) -> None:
-        """Makes what is written from here on stay in this process: it reaches neither files nor other processes."""
+        """Keeps later writes in this process: they reach neither files nor other processes."""
         for arena in (self.arena, self.index):
             arena.make_private()
 

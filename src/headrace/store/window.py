@@ -335,7 +335,7 @@ class Window:
                 UNKNOWN.
 
         Returns:
-            How many places are not KNOWN.
+            The number of entries that are not KNOWN.
         """
         with cython.nogil:
             missing = self.resolve_into(

@@ -1,4 +1,4 @@
-"""A user's index, looked at: what it picks is checked, and an error in it is remembered."""
+"""A user's index with checks: its choices are checked, and an error of it is remembered."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class CheckedIndex:
         """Raises `RuntimeError` if it is being called; see `check`."""
         if self._is_called:
             raise RuntimeError(
-                f"the index of {self._selector!r} uses the table that calls it, in the middle of a change. Let whoever "
-                "samples or writes do that afterwards"
+                f"the index of {self._selector!r} uses the table that calls it, in the middle of a change. Use the "
+                "table after the call that changes it"
             )
 
     def insert(self, key: int, priority: float) -> None:

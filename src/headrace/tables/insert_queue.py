@@ -60,7 +60,7 @@ class InsertQueue:
         # The ring's count of insertions when those at the head began to go in; -1: none do.
         self._before = -1
         self.to_notify: Pending | None = None
-        # Writers that were told of a failure.
+        # Writers that were notified of a failure.
         self._failed: list[Pending] = []
 
     def __bool__(self) -> bool:
@@ -122,7 +122,7 @@ class InsertQueue:
                 self._take_off()
 
     def _take_off(self) -> None:
-        """Takes off the items that were inserted, and tells their writer."""
+        """Takes off the items that were inserted, and notifies their writer."""
         if self._before >= 0:
             self._take_off_head(self._queue[0], self._ring.items.inserted - self._before)
         if self.to_notify is not None:
@@ -145,20 +145,20 @@ class InsertQueue:
             self._queue.popleft()
 
     def _notify_failure(self, failure: BaseException) -> None:
-        """Tells the writers whose items wait why they cannot be inserted."""
+        """Notifies the writers of the waiting items of the failure."""
         writers = [*self._failed, *(waiting.writer for waiting in self._queue)]
         self._failed = list({id(writer): writer for writer in writers}.values())
         for writer in self._failed:
             writer.fail(self._table, failure)
 
     def _forgive(self) -> None:
-        """Takes back the failures that writers were told of."""
+        """Takes back the failures of which writers were notified."""
         for writer in self._failed:
             writer.failures.pop(self._table, None)
         self._failed = []
 
     def refuse(self) -> list[NewItems]:
-        """Empties the queue and tells the writers; returns the items that waited."""
+        """Empties the queue and notifies the writers; returns the items that waited."""
         self._forgive()
         refused = list(self._queue)
         self._queue.clear()

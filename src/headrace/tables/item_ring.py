@@ -90,7 +90,7 @@ class ItemRing(GrowingItems):
         Args:
             block: of the step.
             seam: the lanes that hold nothing and the episodes that end; None for a transition of every lane.
-            buffer: cuts the windows; its `total` tells how many were completed.
+            buffer: cuts the windows; its `total` is their number.
             first_key: of the first item.
         """
         if seam is None:

@@ -94,7 +94,7 @@ class LiveTable(SampleQueue):
     def offer(self, new: NewItems, writer: Pending) -> None:
         """Inserts items now, or as soon as the limiter admits them, behind the items that wait already.
 
-        If a selector of the user's own fails, the items stay pending and their writer is told (`apply_pending`).
+        If a selector of the user's own fails, the items stay pending and their writer is notified (`apply_pending`).
 
         Args:
             new: the items.
@@ -136,7 +136,7 @@ class LiveTable(SampleQueue):
         return self.limiter.can_insert(*self._counts, self._pending.count + n)
 
     def refuse_pending(self) -> None:
-        """Empties the queue of pending items, releases their pages, and tells their writers."""
+        """Empties the queue of pending items, releases their pages, and notifies their writers."""
         for new in self._pending.refuse():
             new.unpin(self._store.pins)
 
@@ -167,7 +167,7 @@ class LiveTable(SampleQueue):
 
     def _settle(self) -> None:
         """Completes a change that an error or Ctrl-C has interrupted."""
-        with suppress(RuntimeError):  # Of `check`; `apply_pending` tells the writers of it.
+        with suppress(RuntimeError):  # Of `check`; `apply_pending` notifies the writers.
             self.ring.check()
             self._remove_spent()
         self.apply_pending()

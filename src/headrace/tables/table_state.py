@@ -1,4 +1,4 @@
-"""A table at one instant: what a checkpoint holds of it."""
+"""The state of a table at one instant, for checkpoints."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SomeItems = TypeVar("SomeItems", ItemState, ItemMemory)
 
 @dataclass
 class TableState(Generic[SomeItems]):
-    """A table with all that it needs to go on, apart from what waits.
+    """A table with all that it needs to continue, without pending items and tickets.
 
     Attributes:
         table: its description, with the settings of now.

@@ -1,4 +1,4 @@
-"""A wait as a value: what is wanted, until when, and whom to call. It costs no thread.
+"""A wait as a value: the batch wanted, the deadline, and the function to call. It costs no thread.
 
 A thread of this process sleeps until its ticket calls it; a server answers its client in the call. The tables serve the
 tickets and know of neither. The replay's lock is held throughout.
@@ -19,8 +19,8 @@ class Ticket:
 
     Attributes:
         wanted: samples of a table, or how many items of a writer may still be pending.
-        call: called with the ticket, once: when it can be served, or when `failure` is set. It may take what it waited
-            for there and then, and must not raise. An owner that comes later looks first (`is_turn_of`); if the gate
+        call: called with the ticket, once: when it can be served, or when `failure` is set. It may be served
+            in the call, and must not raise. An owner that comes later looks first (`is_turn_of`); if the gate
             has closed since, the ticket waits on and is called again.
         since: when the wait began, in seconds.
         deadline: when `TicketQueue.expire` ends it; None: never.
@@ -40,7 +40,7 @@ class TicketQueue:
     """Tickets in the order in which they came. One that is called stays until it leaves.
 
     Args:
-        now: tells the time in seconds.
+        now: returns the time in seconds.
 
     Attributes:
         queue: the tickets; only to be looked at. A look costs an append nothing, where a call would take 5 % of it.

@@ -65,14 +65,14 @@ class _Piece(NamedTuple):
 
 
 class _Pieces:
-    """Cuts what goes through a file, one array after another, into pieces, and has each dealt with in a thread.
+    """Cuts the arrays of a file into pieces, each of which is processed in a thread.
 
     Args:
         threads: of `io_threads`.
     """
 
-    # Bytes that are read or written in one call, and then hashed. After it a thread has to wait until others leave
-    # the interpreter's lock to it.
+    # Bytes that are read or written in one call, and then hashed. After the call a thread waits for the interpreter's
+    # lock.
     _chunk_nbytes = PIECE
 
     def __init__(self, threads: ThreadPoolExecutor) -> None:
@@ -85,8 +85,8 @@ class _Pieces:
     def add(self, view: memoryview) -> None:
         """Appends bytes."""
         while view:
-            room = PIECE - self.size % PIECE
-            part, view = view[:room], view[room:]
+            left = PIECE - self.size % PIECE
+            part, view = view[:left], view[left:]
             self._parts.append(part)
             self.size += len(part)
             if self.size % PIECE == 0:
@@ -94,10 +94,10 @@ class _Pieces:
 
     def _submit(self) -> None:
         piece = _Piece(self.size - sum(map(len, self._parts)), self._parts)
-        self._under_way.append((self._threads.submit(self._deal_with, piece), piece))
+        self._under_way.append((self._threads.submit(self._process, piece), piece))
         self._parts = []
 
-    def _deal_with(self, piece: _Piece) -> bytes:
+    def _process(self, piece: _Piece) -> bytes:
         digest, begin = xxhash.xxh3_128(), piece.begin
         for chunk in _chunks(self._gathered(piece.parts), self._chunk_nbytes):
             self._pass(begin, chunk)
@@ -117,7 +117,7 @@ class _Pieces:
         """Waits until all whole pieces are done; raises the error of a piece."""
         # Pieces that no thread has started are processed here, from the back; the threads take them from the front.
         here = [
-            self._deal_with(piece) if future.cancel() else b"" for future, piece in reversed(self._under_way)
+            self._process(piece) if future.cancel() else b"" for future, piece in reversed(self._under_way)
         ]
         for digest, (future, _) in zip(reversed(here), self._under_way, strict=True):
             self._digests.append(digest or future.result())
@@ -154,7 +154,7 @@ class HashedWriter(_Pieces):
         threads: of `io_threads`; they end before the file is closed.
     """
 
-    # Somebody may be sampling meanwhile, who is to have a processor soon.
+    # Shorter, so that a thread that samples meanwhile soon has a processor.
     _chunk_nbytes = 1 << 19
 
     def __init__(self, path: Path, threads: ThreadPoolExecutor) -> None:
@@ -205,7 +205,7 @@ class HashedReader(_Pieces):
 
     Args:
         folder: of the checkpoint.
-        record: what the manifest says of the file.
+        record: of the file, from the manifest.
         threads: of `io_threads`; they end before the file is closed.
 
     Raises:

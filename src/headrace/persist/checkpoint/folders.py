@@ -1,7 +1,7 @@
 """The folders of checkpoints in a directory: their names, making one in one step, removing the oldest.
 
 A checkpoint is written into a hidden folder and renamed when it is complete. The hidden folder is locked while it is
-written: the lock goes with its process, so what a killed process left behind is known and removed by the next save.
+written: the lock goes with its process, so the next save finds and removes the folders of killed processes.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ def publish(folder: Path, directory: Path) -> Path:
         number += 1
         path = directory / f"checkpoint-{number:012}"
         if os.path.lexists(path):
-            continue  # Somebody else's; or one that has lost its manifest.
+            continue  # A foreign folder, or a checkpoint without its manifest.
         try:
             folder.rename(path)
         except OSError as error:
             if error.errno not in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
                 raise
-            continue  # Another save was quicker; what is not empty is not replaced.
+            continue  # Another save was quicker; a folder that is not empty is not replaced.
         sync_folder(directory)
         return path
 
@@ -125,7 +125,7 @@ def _lock(folder: Path) -> int | None:
 
 
 def _remove_abandoned(directory: Path) -> None:
-    """Removes what killed processes left. Without locks it may be what another save is writing, so it stays."""
+    """Removes folders of killed processes. Without locks they may be those of another save, so they stay."""
     if not has_locks():
         return
     for path in _entries(directory):

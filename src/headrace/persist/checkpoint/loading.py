@@ -58,7 +58,7 @@ def load(
         except CheckpointError as error:
             warnings.warn(f"{candidate.name} is left out: {error}", UserWarning, stacklevel=3)
     raise CheckpointError(
-        f"{place}: expected a checkpoint, or a directory with one that is whole; there is none"
+        f"{place}: expected a checkpoint, or a directory with a complete one; there is none"
     )
 
 

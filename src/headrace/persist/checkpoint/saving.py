@@ -1,7 +1,7 @@
 """Writing a checkpoint: the index is copied under the replay's lock, the rows are written without it.
 
 The pages in use are held like those of any reader, so their rows stay as they are; each is given back as soon as it is
-written. Pages and rows are numbered anew, without gaps.
+written. Pages and rows are renumbered without gaps.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ from headrace.tables.item_state import RECORDS, ItemState
 from headrace.tables.items.layout import RECORD_ROW
 from headrace.tables.table_state import TableState
 
-# Pages are written, and given back, so many bytes at a time.
+# Bytes of the pages that are written, and then released, together.
 _GROUP_BYTES = 32 << 20
 
 
 def save(replay: Saveable, directory: str | os.PathLike[str], keep: int | None) -> Path:
     """See `Replay.save`."""
     keep = None if keep is None else check_count("keep", keep, 1)
-    _refuse_what_cannot_be_written_down(replay)
+    _check_savable(replay)
     place = Path(directory)
     place.mkdir(parents=True, exist_ok=True)
     with new_folder(place) as folder:
@@ -67,7 +67,7 @@ def save(replay: Saveable, directory: str | os.PathLike[str], keep: int | None) 
     return path
 
 
-def _refuse_what_cannot_be_written_down(replay: Saveable) -> None:
+def _check_savable(replay: Saveable) -> None:
     replay.store.signature.to_json()
     for table in replay.descriptions():
         try:
@@ -151,7 +151,7 @@ class _Renumbering:
 
     def __init__(self, pages: NDArray[np.int64], num_pages: int, page_rows: int) -> None:
         self._page_rows = page_rows
-        # One more, for what leads nowhere.
+        # One entry more, for links that lead nowhere.
         self._numbers = np.full(num_pages + 1, -1, np.int64)
         self._numbers[pages] = np.arange(len(pages))
         # How far the rows of each page move; items that left (DEAD) and their like stay as they are.

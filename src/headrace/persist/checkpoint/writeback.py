@@ -1,6 +1,6 @@
-"""Telling the system to begin with what is to be on the disk soon.
+"""Early writing of files to the disk.
 
-Without it everything that is written waits in memory for the `fsync` at the end, and the disk is idle until then.
+Otherwise all written bytes wait in memory for the `fsync` at the end, and the disk is idle until then.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from headrace.system import c_function
 
-# Of linux/fs.h: begin to write what has changed, do not wait.
+# Of linux/fs.h: begins to write changed bytes without a wait.
 _WRITE = 2
 
 

@@ -1,7 +1,7 @@
-"""Checksums of a store on disk that was closed orderly: what they cover, and how they are compared.
+"""Checksums of a store on disk that was closed orderly: the data that they cover, and their comparison.
 
-An orderly close hashes the header, the words of pages, what is not derived of each table's items, and those pages of
-rows that were taken since they were hashed last. Opening compares all but the rows, which `verifying` does.
+An orderly close hashes the header, the words of pages, the data of each table's items that are not derived, and the
+pages of rows that were taken since they were hashed last. Opening compares all but the rows, which `verifying` does.
 """
 
 from __future__ import annotations

@@ -70,14 +70,14 @@ class Disk:
         path: of the folder; a store is made where there is none.
         signature: of one step.
         tables: names, in their order.
-        capacity: of a new store; None takes what a store that is there has.
+        capacity: of a new store; None: that of the store in the folder.
 
     Raises:
         CheckpointError: another process uses it; it holds something else; it is damaged.
         Unsupported: on another system than Linux.
 
     Attributes:
-        store: the rows; pages are as they were found until `open_rings` has mended them.
+        store: the rows; `open_rings` recovers its pages.
         header: counters that never go back.
         syncing: held while the store is made durable or closed; taken before the lock of the store.
     """
@@ -184,8 +184,8 @@ class Disk:
             return None
         self._files.closed = None
         _LOGGER.warning(
-            "%s: the machine failed, or was started anew, while the store was open. It is as it was at its last "
-            "durable flush; what came later is not there",
+            "%s: the machine failed, or was restarted, while the store was open. It is as it was at its last "
+            "durable flush; later changes are lost",
             self.folder,
         )
         header = self.header
@@ -200,7 +200,7 @@ class Disk:
         """Recovers the items of these tables, and the pages that they hold.
 
         Raises:
-            CheckpointError: something does not fit, with the file and the place in it.
+            CheckpointError: something does not fit, with the file and the byte.
         """
         found = {} if self._is_new else self._found_items(tables)
         self._rings = {
@@ -260,7 +260,7 @@ class Disk:
 
         Raises:
             Closed: the store is closed.
-            StoreFull: no room on the disk to begin with.
+            StoreFull: the disk is full.
             OSError: the point could not be written; the last one stays.
         """
         with self.syncing:
@@ -304,7 +304,7 @@ class Disk:
             self._points.close()
             try:
                 if not self.store.is_closed:
-                    # Before the lock goes: whoever copies rows looks at this afterwards.
+                    # Before the lock is released: threads that copy rows check this afterwards.
                     self.store.is_closed = True
                     # A writer that is overtaken may be writing a row: from here on that reaches no file.
                     self.store.make_private()

@@ -48,7 +48,7 @@ from headrace.tables.windows.buffer import WindowBuffer
 JOURNAL_WORDS = journal.words_for(1024)
 """Words of the shortest journal."""
 
-# A change of more slots than the journal has entries writes the file of items anew. So a large table has a longer
+# A change of more slots than the journal has entries writes a new file of items. So a large table has a longer
 # journal: a new file costs at most 32 items for each item of a batch.
 _SLOTS_OF_AN_ENTRY, _MOST_ENTRIES = 16, 1 << 16
 
@@ -63,7 +63,7 @@ class DurableRing(ItemRing):
         table: description of the table.
         random: the replay's generator.
         files: where the arrays lie.
-        found: what is there already; None begins empty.
+        found: the items to begin with; None for none.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ _MAGIC, _VERSION, _NEXT_KEY, _NEXT_EPISODE, _IS_GIVEN, _IS_BEGUN, _GENERATIONS =
 _BOOT, _OPENED = 6, 8
 _LOW_WORD = (1 << 63) - 1
 _MAGIC_NUMBER, _THIS_VERSION = 0x68725F6865616465, 1
-# Keys are set aside so many at a time: a killed process leaves a gap of at most that.
+# Keys are reserved in groups of this size: a killed process leaves a gap of at most one group.
 _KEYS_AHEAD = 1 << 16
 
 

@@ -18,7 +18,7 @@ def mapped_file(path: Path, nbytes: int, open_arena: Callable[[Path, int], Arena
         open_arena: how it is mapped.
 
     Raises:
-        StoreFull: no room on the disk.
+        StoreFull: the disk is full.
     """
     try:
         arena = open_arena(path, nbytes)

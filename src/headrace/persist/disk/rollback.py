@@ -34,7 +34,7 @@ def restore_rows(store: Store, point: DurablePoint) -> Pins:
         The store's rows with pages that lead nowhere astray (`PageRecovery`), to follow them in.
 
     Raises:
-        StoreFull: no room on the disk.
+        StoreFull: the disk is full.
     """
     arrays = store.arrays
     in_use = max(pages_in_use(store), int(point.pages.max(initial=-1)) + 1)
@@ -48,7 +48,7 @@ def restore_rows(store: Store, point: DurablePoint) -> Pins:
     kept = np.isin(last // arrays.page_rows, pages) & np.isin(final // arrays.page_rows, pages)
     arrays.links[last[kept]] = final[kept] + 1
     arrays.links[final[kept]] = last[kept] + 1
-    # The room that was taken may be gone, too.
+    # The disk space of the pages may be lost, too.
     store.reserve_pages(in_use)
     return PageRecovery(arrays, in_use).pins
 
@@ -78,12 +78,12 @@ def restored_items(
         state: of the point.
         table: description, whose selectors may be others than then.
         files: of the table.
-        rows: what `restore_rows` returned.
+        rows: from `restore_rows`.
         has_lost: whether pages were given up: their items had been removed, and stay away.
 
     Raises:
         CheckpointError: the rows of an item are not all there.
-        StoreFull: no room on the disk.
+        StoreFull: the disk is full.
     """
     sampler, remover = kernel_selectors(table)
     names = set(state.arrays)

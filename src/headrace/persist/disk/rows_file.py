@@ -1,6 +1,6 @@
-"""The sizes of the files of rows and of the index: whole while a store is open, cut to what was used once it is closed.
+"""The sizes of the files of rows and of the index: whole while a store is open, cut to the used part afterwards.
 
-The words of pages, which stand at the beginning of the index, tell how much was used. So the sizes need no record: when
+The words of pages, which stand at the beginning of the index, tell the used part. So the sizes need no record: when
 a close is interrupted before a cut, or an opening after a file has grown again, both sizes of each file are right.
 """
 

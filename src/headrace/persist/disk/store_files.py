@@ -81,7 +81,7 @@ class StoreFiles:
         """Compares the files with the checksums of the last orderly close, if they still count. Nothing is written.
 
         Raises:
-            CheckpointError: with the file, and the place in it where that is known.
+            CheckpointError: with the file, and the byte if it is known.
         """
         closed = self.closed
         if closed is None or self.header.opened == closed.token or self.is_as_closed():

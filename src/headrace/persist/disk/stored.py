@@ -27,7 +27,7 @@ __all__ = ["StoredReplay", "is_store"]
 
 
 class StoredReplay:
-    """Rows and items of a store as the next opening would find them, whatever happened to its process.
+    """Rows and items of a store as the next opening would find them, after any end of its process.
 
     Its files are mapped copy on write. Recovery happens in memory.
 
@@ -77,7 +77,7 @@ class StoredReplay:
         has_point = (self._folder / DURABLE).exists()
         if has_point and files.may_have_lost(has_point=True):
             raise CheckpointError(
-                f"{self._folder}: the machine failed, or was started anew, while the store was open; open it once with "
+                f"{self._folder}: the machine failed, or was restarted, while the store was open; open it once with "
                 "hr.Replay(signature, tables, path=folder), which puts it back to its last durable flush"
             )
         files.refuse_damage()

@@ -216,11 +216,11 @@ class Arena:
     def _share_piece(self, written: NDArray[np.int64]) -> None:
         if self._next_descriptor is None:
             self._next_descriptor = memory_file("headrace", self.nbytes)
-        begin, stop, room = self.moved, self.nbytes, _SHARED_AT_ONCE
+        begin, stop, left = self.moved, self.nbytes, _SHARED_AT_ONCE
         for first, after in np.maximum(written[written[:, 1] > begin], begin).tolist():
-            end = min(after, (first + room) // mmap.PAGESIZE * mmap.PAGESIZE)
+            end = min(after, (first + left) // mmap.PAGESIZE * mmap.PAGESIZE)
             self._copy_to_next(first, end)
-            room -= end - first
+            left -= end - first
             if end < after:
                 stop = end
                 break

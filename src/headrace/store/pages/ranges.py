@@ -11,7 +11,7 @@ if not cython.compiled:
     from headrace.store.layout import LANES, USED
 
 _BLOCK = 1024
-# Room for so many rows is there at once; if there are more, they are gone through again.
+# Size of the first buffer of rows; a second pass fills a larger one.
 _FEW = 1 << 14
 
 
@@ -20,7 +20,7 @@ def used_ranges(pages: NDArray[np.int64], words: NDArray[np.int64], page_rows: i
 
     Args:
         pages: int64[n], rising.
-        words: int64[n, PAGE_WORDS], theirs.
+        words: int64[n, PAGE_WORDS], of these pages.
 
     >>> from headrace.store.layout import LANES, USED
     >>> words = np.zeros((3, 8), np.int64)

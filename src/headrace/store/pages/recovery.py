@@ -1,10 +1,10 @@
-"""Pages made whole again: what leads where and who holds what, worked out from rows and items.
+"""Recovery of pages: their links and references are rebuilt from rows and items.
 
-After a process was killed, and when a checkpoint comes back, only the rows and the items are the truth. Pages may be
-half made, half taken apart, or held by writers that are gone. It goes in three steps. `PageRecovery` reads the words
-into a copy whose pages and links lead only to committed rows, so that kernels may follow it whatever stands in the
-file. `headrace.persist.recovery` pins the rows of all items in that copy. `finish` frees the pages that nothing holds
-and writes the words back.
+After a process was killed, and when a checkpoint is loaded, only the rows and the items are the truth. Pages may be
+incomplete, partly unlinked, or held by writers that are gone. Recovery has three steps. `PageRecovery` copies the
+words so that pages and links lead only to committed rows: kernels may follow the copy, however damaged the file is.
+`headrace.persist.recovery` pins the rows of all items in that copy. `finish` frees the pages that nothing holds, and
+writes the words back.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from headrace.store.pages.pinning import Pins
 from headrace.store.pages.ranges import flagged_rows, flags_of_pages, used_ranges
 from headrace.store.window import Window
 
-# A page that nobody holds. Its versions are cleared when it is taken.
+# A page that nothing holds. Its versions are cleared when it is taken.
 EMPTY_PAGE = np.zeros(PAGE_WORDS, np.int64)
 EMPTY_PAGE[[NEXT, PREVIOUS]] = -1
 EMPTY_PAGE[VERSIONED] = 1
 
 
 class PageRecovery:
-    """Mends the pages of a store that has no other user meanwhile.
+    """Recovers the pages of a store that has no other user meanwhile.
 
     Args:
         arrays: of the store.
@@ -49,7 +49,7 @@ class PageRecovery:
     Attributes:
         arrays: the same with a copy of the pages' words, without references.
         pins: of that copy, for kernels that follow and pin rows.
-        has_empty: bool[pages] as bytes: which have a row where nothing was written.
+        has_empty: bool[pages] as bytes: pages with an EMPTY row.
     """
 
     def __init__(self, arrays: StoreArrays, in_use: int) -> None:

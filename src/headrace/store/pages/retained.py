@@ -14,7 +14,7 @@ _FEWEST, _SHARE = 8, 16
 class RetainedPages:
     """The pages of a durable point. One that is freed waits until a later point has no need of it, or is given up.
 
-    To give pages up costs a wait for the disk, so many are given up at a time.
+    Giving up pages costs a wait for the disk, so several pages are given up together.
 
     Args:
         num_pages: of the store.

@@ -1,4 +1,4 @@
-"""When a table may insert and when it may be sampled: pure arithmetic on inserts, samples and deletes.
+"""Rate limiters: pure arithmetic on inserts, samples and deletes decides when a table inserts and is sampled.
 
 One formula with four numbers. With I, S, D the completed inserts, samples and deletes:
 
@@ -24,7 +24,7 @@ import numpy as np
 from headrace.checks import check_count
 
 _INFINITE = math.inf
-# Beyond this a float does not tell n from n + 1, and no table has so many items.
+# Beyond this a float may not distinguish n from n + 1; no table has as many items.
 _COUNTABLE = 2.0**50
 
 
@@ -107,7 +107,7 @@ class CustomRateLimiter(RateLimiter, ABC):
     """A limiter of your own: derive from it and write when inserting and sampling are allowed.
 
     Its answers must be pure arithmetic on the counts it is given: the same counts, the same answer. It keeps no state
-    and looks at no clock, for a table asks again only when a count has changed. Some things hold whatever it says: a
+    and looks at no clock, for a table asks again only when a count has changed. Some rules hold in any case: a
     table with fewer than `min_size` items always takes more and is never sampled; so is none that is empty. For every
     reachable state it must allow an insert or a sample, or the table stands still for ever. It must not raise.
     `headrace.testing.RateLimiterContract` tests all this. A table asks it for each insert, one by one.
@@ -134,11 +134,11 @@ class CustomRateLimiter(RateLimiter, ABC):
 
     @abstractmethod
     def allows_insert(self, inserts: int, samples: int, deletes: int, n: int) -> bool:
-        """Returns whether n more items may be inserted into a table of `min_size` items or more; then fewer may be, too."""
+        """Returns whether a table of `min_size` items or more takes n more items; then it takes fewer, too."""
 
     @abstractmethod
     def allows_sample(self, inserts: int, samples: int, deletes: int, n: int) -> bool:
-        """Returns whether a batch of n may be sampled from a table of `min_size` items; then a smaller one may be, too."""
+        """Returns whether a table of `min_size` items or more admits a batch of n; then it admits smaller ones, too."""
 
     @property
     def never_blocks_inserts(self) -> bool:
@@ -250,7 +250,7 @@ class SampleToInsertRatio(RateLimiter):
             apart = 2.0 * error_buffer
         if not apart >= 2 * max(1.0, spi):
             raise ValueError(
-                f"error_buffer: the bounds {low:g} and {high:g} leave no room for one insert and one sample; "
+                f"error_buffer: the bounds {low:g} and {high:g} are too close for one insert and one sample; "
                 f"they must be at least {2 * max(1.0, spi):g} apart (2 * max(1, samples_per_insert))"
             )
         if low > spi * size:

@@ -1,4 +1,4 @@
-"""Which item next: the six ways to choose, and a seventh of your own; each usable as sampler and as remover.
+"""Selectors of the next item: six of Headrace, and your own; each serves as sampler and as remover.
 
 A selector here is a description, immutable and without state; every table makes its own index from it.
 """
@@ -159,11 +159,11 @@ class MaxHeap(MinHeap):
 class SelectorIndex(ABC):
     """The index that a selector of your own keeps of the items of one table, in one role.
 
-    A table tells it of every item that comes, changes and goes, and asks it to choose, all under the replay's lock. It
-    hears of items in the order in which they are inserted, with keys that rise. It need not be thread-safe.
+    A table calls it for every item that is inserted, changed or removed, and asks it to choose, all under the replay's
+    lock. Items are inserted in order, with rising keys. It need not be thread-safe.
 
-    An error that leaves one of these methods ends the table: what was under way may be half done, so every later call
-    that needs the index raises `RuntimeError`. A method that uses its own table gets one.
+    An error that leaves one of these methods ends the table: a change may be incomplete, so every later call that needs
+    the index raises `RuntimeError`. A method that uses its own table gets one.
     """
 
     @abstractmethod
@@ -196,7 +196,7 @@ class SelectorIndex(ABC):
 
 
 class CustomSelector(ABC):
-    """A selector of your own, in plain Python: derive from it and say what it keeps of a table.
+    """A selector of your own, in plain Python: derive from it and write its index of a table.
 
     The object describes and keeps nothing: one may serve in several tables, as sampler and as remover. A table that has
     one asks it item by item, which takes microseconds where those of Headrace take nanoseconds; other tables of the

@@ -1,4 +1,4 @@
-"""The description of a table: which items, which next, when, how many."""
+"""The description of a table: its selectors, its size, and its rate limiter."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Table:
         remover: which item goes when there are more than `max_size`.
         max_size: the most items.
         rate_limiter: when inserting and sampling wait; by default sampling waits for the first item.
-        max_times_sampled: an item leaves when it was sampled so often; 0 sets no limit.
+        max_times_sampled: number of samples after which an item leaves; 0 for no limit.
 
     Raises:
         ValueError: an empty name, max_size < 1, max_times_sampled < 0, or a limiter that could never open.
@@ -125,7 +125,7 @@ def kernel_selectors(table: Table) -> tuple[Selector, Selector]:
     """Returns the sampler and the remover of a table whose items lie in files.
 
     Raises:
-        ValueError: one of them is the user's own; what it keeps would not survive the process.
+        ValueError: one of them is the user's own, whose data would not survive the process.
     """
     sampler, remover = table.sampler, table.remover
     if isinstance(sampler, CustomSelector) or isinstance(remover, CustomSelector):

@@ -1,4 +1,4 @@
-"""Tables as plain records, for files: what a selector, a limiter and a table are, and back."""
+"""Tables as plain records for files: selectors, limiters and tables to JSON and back."""
 
 from __future__ import annotations
 

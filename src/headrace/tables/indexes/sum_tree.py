@@ -1,7 +1,7 @@
 """A wide sum tree: weights of slots, drawn in proportion, without drift.
 
 Every node has 16 children, so a tree over a million slots has five levels and a node is two cache lines. A parent is
-always the sum of its children, computed anew when one of them changes; nothing is added to or subtracted from a running
+always the sum of its children, recomputed when one of them changes; nothing is added to or subtracted from a running
 sum, so the probabilities stay exact however many updates there were and however far the weights lie apart.
 
 The levels lie one after the other in one array, the leaves first; `levels[i]` is where level i begins. Higher up,
@@ -36,7 +36,7 @@ class SumTree:
         self.nodes = nodes
         self.levels = levels
         self.num_levels = max(0, levels.shape[0] - 1)
-        # Never more than the lowest parents are all: of what is not written the system gives no memory.
+        # At most all parents of the leaves; the system gives no memory for entries that are not written.
         self.parents = np.empty(nodes.shape[0] // CHILDREN + 1, np.int64)
 
     def total(self) -> Float:

@@ -1,4 +1,4 @@
-"""Items move to larger arrays, and their indexes are made anew."""
+"""Moving items to other arrays, and rebuilding their indexes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if not cython.compiled:
 def move_items(old: Items, new: Items) -> None:
     """Copies the items of a ring, in their order, to an empty ring that is large enough."""
     if new.capacity < old.ring[LIVE]:
-        raise ValueError(f"expected room for {old.ring[LIVE]} items, got {new.capacity}")
+        raise ValueError(f"expected slots for {old.ring[LIVE]} items, got {new.capacity}")
     with cython.nogil:
         _copy_ring(old, new, _copy_items(old, new))
         new.fill(new.sampler)

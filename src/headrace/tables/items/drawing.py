@@ -78,7 +78,7 @@ def _end_slot(items: Items, index: Index) -> Int:
 def _choose_evenly(items: Items, begin: Int, count: Int) -> Int:
     """Picks the slots that the next numbers fall on, except those without an item; returns their number.
 
-    They are written to `items.changed[begin:]`, which has room for `count`.
+    They are written to `items.changed[begin : begin + count]`.
     """
     first: Int = items.ring[FIRST]
     span: Int = items.ring[SPAN]
@@ -224,7 +224,7 @@ def draw_and_remove(
     """Draws like `draw`, one after the other: an item that was sampled `max_times` times is gone for the next draw.
 
     Args:
-        items: which allow so many draws.
+        items: they allow as many draws.
         max_times: as above.
         keys, integers, probabilities, priorities: written.
         windows: uint32[B, 3], written where the table has windows: an item that leaves takes its own along.

@@ -133,7 +133,7 @@ def _let_leave(items: Items, place: Int) -> None:
 
 
 def _obstacle(items: Items, shapes: UInts, shape: Int, priority: Float) -> Int:
-    """Finds what the arrays lack for the next item: DONE if nothing."""
+    """Returns the obstacle to the insertion of the next item; DONE if there is none."""
     begin = WINDOW_WORDS * shape
     if cython.cast(Int, shapes[begin + REAL]) + cython.cast(Int, shapes[begin + PADDED]) != 1:
         items.ring[FLAGS] |= HAS_SEQUENCES

@@ -10,7 +10,7 @@ from headrace.tables.indexes.key_index cimport KeyIndex
 from headrace.tables.items.layout cimport *
 from headrace.tables.indexes.sum_tree cimport SumTree
 
-# What one selector keeps of a table.
+# The data of one selector of a table.
 @cython.final
 cdef class Index:
     cdef readonly Int kind
@@ -48,7 +48,7 @@ cdef class Items:
     # Of the index; here, since a look at it takes no call of another module.
     cdef bint has_key_index
     cdef readonly bint keys_differ
-    # Room to work in.
+    # Scratch.
     cdef Longs changed
     cdef Doubles uniforms
     cdef Int slot_at(self, Int place) noexcept nogil

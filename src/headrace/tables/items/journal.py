@@ -1,10 +1,9 @@
-"""How to undo the change of a table that is under way, kept beside its items in a file.
+"""Undo log of the present change of a table, beside its items in a file.
 
-A store on disk survives its process being killed at any instruction: mapped memory outlives it, so
-whatever was stored is there, up to the very instruction. Its task is to make a change all or nothing. Before
-a change begins, the words of the ring are saved and the journal is marked active; before a slot is overwritten, the
-whole of it is saved (`Items.remember`); at the end the mark is taken away. An opening that finds the mark undoes the
-change.
+Mapped memory outlives a process that is killed, with every store up to the last instruction. The journal makes a change
+complete or undone. Before a change, the words of the ring are saved and the journal is marked active. Before a slot is
+overwritten, the whole slot is saved (`Items.remember`). At the end the mark is cleared. An opening that finds the mark
+undoes the change.
 
 New items need no entries: their slots lie beyond the end of the ring, which is one of the words. But a slot that an
 item has left may be filled again within the same change, so every slot that is written is saved.

@@ -58,7 +58,7 @@ cdef enum:
     NO_SLOT = 1
     NO_WINDOWS = 2
     NO_PRIORITIES = 3
-    # What may be wrong with an item that was found in a file.
+    # Problems of an item in a file.
     NO_PROBLEM = 0
     KEY_FALLS = 1
     KEY_UNUSED = 2
@@ -75,7 +75,7 @@ cdef enum:
     WHOLE = 6
     SELECTED = 7
 
-# Beyond what every compiler takes for a constant of an enum.
+# Too large for a constant of an enum on every compiler.
 cdef extern from *:
     """
     #define HR_DEAD 0xFFFFFFFFLL

@@ -1,4 +1,4 @@
-"""Where everything lies in a table's arrays: the words of its ring, of an item, of a window, of a draw."""
+"""Layout of a table's arrays: the words of its ring, of an item, of a window, of a draw."""
 
 from __future__ import annotations
 
@@ -89,13 +89,13 @@ class ItemArrays(NamedTuple):
         rows: uint32, of `records`: the first row of the window, or DEAD.
         times: uint32, of `records`: how often it was sampled.
         priorities: float64; empty while every item has priority `common[PRIORITY_OF_ALL]`.
-        windows: uint32[capacity, WINDOW_WORDS]: real rows, invented rows, further rows that are kept; empty while every
+        windows: uint32[capacity, WINDOW_WORDS]: real rows, padded rows, further rows that are kept; empty while every
             item has the window `common_window`.
         last_updates: int64: when it was last inserted or updated; empty without a heap.
         common: float64[COMMON_WORDS].
         common_window: uint32[WINDOW_WORDS].
         ring: int64[RING_WORDS].
-        sampler, remover: what the selectors keep.
+        sampler, remover: the data of the selectors.
         journal: int64: how to undo the change that is under way (`journal.py`); empty where nothing has to survive
             the process.
     """
@@ -140,7 +140,7 @@ def tree_levels(capacity: int) -> NDArray[np.int64]:
 
 # ---- the journal ---------------------------------------------------------------------------------------------------
 
-# The words of the journal: the mark, the number of entries, then the words of the ring and what goes for all items.
+# The words of the journal: the mark, the number of entries, then the words of the ring and of all items.
 ACTIVE, COUNT, SAVED_RING = 0, 1, 2
 SAVED_PRIORITY = 24
 SAVED_WINDOW = 25
