@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from headrace.collectors.batches.batch import Batch
 from headrace.collectors.options import CollectorOptions
-from headrace.envs import Autoreset
+from headrace.ends import Autoreset
 
 
 class CollectorBase:

@@ -3,8 +3,8 @@
 gymnasium is loaded when the first environment is built, not by importing this package.
 """
 
+from headrace.ends import Autoreset as Autoreset
 from headrace.envs.adapted import adapt as adapt
-from headrace.envs.autoreset import Autoreset as Autoreset
 from headrace.envs.columns import new_columns as new_columns
 from headrace.envs.make import environment_factory as environment_factory
 from headrace.envs.make import make_stepper as make_stepper

@@ -5,7 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
-from headrace.envs.autoreset import Autoreset, mode_of
+from headrace.ends import Autoreset
+from headrace.envs.autoreset import mode_of
 from headrace.envs.recognition import AdaptedEnv, is_environment, is_vector_environment
 
 

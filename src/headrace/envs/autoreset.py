@@ -1,39 +1,10 @@
-"""Modes of reset at the end of an episode."""
-
-# Rules: collectors CE4
+"""Mode of reset that a vector environment declares."""
 
 from __future__ import annotations
 
-from enum import Enum, StrEnum
 from typing import Any
 
-
-class Autoreset(StrEnum):
-    """Behaviour of a vector environment when an episode ends.
-
-    >>> Autoreset.parse("next_step")
-    <Autoreset.NEXT_STEP: 'next_step'>
-    """
-
-    DISABLED = "disabled"
-    SAME_STEP = "same_step"
-    NEXT_STEP = "next_step"
-
-    @classmethod
-    def parse(cls, mode: str | Enum) -> Autoreset:
-        """Returns the mode for its name, or for a member of gymnasium's `AutoresetMode` or its value ("NextStep").
-
-        Raises:
-            ValueError: not an autoreset mode.
-        """
-        name = mode.value if isinstance(mode, Enum) else mode
-        for member in cls:
-            if isinstance(name, str) and name.replace("_", "").lower() == member.value.replace("_", ""):
-                return member
-        raise ValueError(
-            f'autoreset: expected "disabled", "same_step", "next_step" or a gymnasium AutoresetMode, got {mode!r}; '
-            'vector environments of gymnasium declare theirs in envs.metadata["autoreset_mode"]'
-        )
+from headrace.ends import Autoreset
 
 
 def mode_of(env: Any, said: Autoreset | None) -> Autoreset:

@@ -11,7 +11,8 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 
 from headrace.checks import shown
-from headrace.envs.autoreset import Autoreset, mode_of
+from headrace.ends import Autoreset
+from headrace.envs.autoreset import mode_of
 from headrace.envs.columns import AT_RESET, EnvironmentColumns, new_columns
 from headrace.envs.old_gym import reset_values, step_values
 from headrace.envs.protocol import NO_ENVS, Columns, Indices, StepResult

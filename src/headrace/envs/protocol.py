@@ -26,7 +26,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.envs.autoreset import Autoreset
+from headrace.ends import Autoreset
 from headrace.spec import Signature
 
 Columns = Mapping[str, NDArray[Any]]

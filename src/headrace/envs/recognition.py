@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.envs.autoreset import Autoreset
+from headrace.ends import Autoreset
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.collectors.loop.actor import Actor
-from headrace.envs.autoreset import Autoreset
+from headrace.ends import Autoreset
 from headrace.envs.protocol import NO_ENVS, Indices, StepResult, VectorStepper
 from headrace.envs.random_actions import RandomActions
 from headrace.leases.page_writer import PageWriter

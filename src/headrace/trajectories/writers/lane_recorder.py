@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.ends import Autoreset
 from headrace.tables.description.rules import Rule
 from headrace.trajectories.columns.step_columns import Columns, StepColumns
 from headrace.trajectories.lifecycle import Counters
@@ -15,7 +16,7 @@ from headrace.trajectories.rules.step_rules import StepRule
 from headrace.trajectories.writers.current_row import CurrentRow
 from headrace.trajectories.writers.final_observations import read_final_observations
 from headrace.trajectories.writers.item_decisions import ItemDecisions
-from headrace.trajectories.writers.lane_states import SAME_STEP, LaneStates
+from headrace.trajectories.writers.lane_states import LaneStates
 from headrace.trajectories.writers.unused_rows import UnusedRows
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class LaneRecorder:
         rules: Sequence[StepRule],
         written: Sequence[Rule],
         lanes: int | None,
-        mode: str,
+        mode: Autoreset,
         counters: Counters,
     ) -> None:
         self._lanes = lanes
@@ -169,11 +170,11 @@ class LaneRecorder:
     ) -> dict[str, NDArray[Any]]:
         """Returns the columns of the final rows of these lanes that are not zero."""
         states, columns = self.states, self.columns
-        if states.mode != SAME_STEP:
+        if states.mode is not Autoreset.SAME_STEP:
             if final_observation is not None:
                 raise ValueError(
                     f"final_observation: expected None where lanes are not reset in the same step (the mode is "
-                    f"{states.mode!r}): next_observation is the last one"
+                    f"{states.mode.value!r}): next_observation is the last one"
                 )
             return {name: value[ended] for name, value in following.items()} if len(ended) else {}
         if not len(ended):

@@ -9,18 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-NEXT_STEP, SAME_STEP, DISABLED = "next_step", "same_step", "disabled"
-_MODES = {
-    "next_step": NEXT_STEP,
-    "nextstep": NEXT_STEP,
-    "same_step": SAME_STEP,
-    "samestep": SAME_STEP,
-    "disabled": DISABLED,
-}
+from headrace.ends import Autoreset
 
 
-def autoreset_mode(autoreset: Any, lanes: int | None) -> str:
-    """Returns the name of the autoreset mode; one lane waits for `add_first` after each end.
+def autoreset_mode(autoreset: Any, lanes: int | None) -> Autoreset:
+    """Returns the autoreset mode; one lane waits for `add_first` after each end.
 
     Args:
         autoreset: a name, or gymnasium's `AutoresetMode`.
@@ -35,15 +28,8 @@ def autoreset_mode(autoreset: Any, lanes: int | None) -> str:
                 f"autoreset: expected None without lanes, got {autoreset!r}; for a vector environment give lanes too "
                 "(envs.num_envs)"
             )
-        return DISABLED
-    mode = _MODES.get(str(getattr(autoreset, "name", autoreset)).lower())
-    if mode is None:
-        raise ValueError(
-            f"autoreset: expected {NEXT_STEP!r}, {SAME_STEP!r} or {DISABLED!r}, got {autoreset!r}: with lanes it must "
-            "be said what the environment does when an episode ends (docs/alignment.md shows the three); vector "
-            'environments of gymnasium declare theirs: pass envs.metadata["autoreset_mode"]'
-        )
-    return mode
+        return Autoreset.DISABLED
+    return Autoreset.parse(autoreset)
 
 
 class LaneStates:
@@ -61,7 +47,7 @@ class LaneStates:
         calls: steps so far; a row of an open lane is counted from `begin`, int64[lanes].
     """
 
-    def __init__(self, lanes: int, mode: str) -> None:
+    def __init__(self, lanes: int, mode: Autoreset) -> None:
         self.mode = mode
         self.open = np.zeros(lanes, np.bool_)
         self.resetting = np.zeros(lanes, np.bool_)
@@ -112,11 +98,11 @@ class LaneStates:
                 else f"the episodes of lanes {unfinished.tolist()} are"
             )
             raise ValueError(f"add_first: {which} unfinished; call reset first, or add until the end")
-        if mask is not None and self.mode != DISABLED:
+        if mask is not None and self.mode is not Autoreset.DISABLED:
             others = np.flatnonzero(wanted & ~self._was_reset)
             if len(others):
                 raise ValueError(
-                    f"add_first: mask: lanes {others.tolist()} were not reset: with autoreset={self.mode!r} the "
+                    f"add_first: mask: lanes {others.tolist()} were not reset: with autoreset={self.mode.value!r} the "
                     "environment opens episodes by itself, and a mask only reopens lanes after reset(mask=...)"
                 )
         return np.flatnonzero(wanted)
@@ -132,7 +118,7 @@ class LaneStates:
             wrong = np.flatnonzero(both)
             raise ValueError(
                 f"add: lanes {wrong.tolist()}: a flag is set in the step after their end, which is a reset in the mode "
-                f"{NEXT_STEP!r}; is the environment in another mode?"
+                "'next_step'; is the environment in another mode?"
             )
 
     # ---- changes ---------------------------------------------------------------------------------------------------
@@ -158,11 +144,11 @@ class LaneStates:
             np.copyto(self.begin, self.calls, where=self.resetting)
             self.resetting[:] = False
         if len(ended):
-            if self.mode == SAME_STEP:
+            if self.mode is Autoreset.SAME_STEP:
                 self.begin[ended] = self.calls
             else:
                 self.open[ended] = False
-                self.resetting[ended] = self.mode == NEXT_STEP
+                self.resetting[ended] = self.mode is Autoreset.NEXT_STEP
         self._look()
 
     def _look(self) -> None:
