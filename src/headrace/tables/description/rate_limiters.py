@@ -250,7 +250,7 @@ class SampleToInsertRatio(RateLimiter):
             apart = 2.0 * error_buffer
         if not apart >= 2 * max(1.0, spi):
             raise ValueError(
-                f"error_buffer: the bounds {low:g} and {high:g} are too close for one insert and one sample; "
+                f"error_buffer: the bounds {low:g} and {high:g} leave no room for one insert and one sample; "
                 f"they must be at least {2 * max(1.0, spi):g} apart (2 * max(1, samples_per_insert))"
             )
         if low > spi * size:
