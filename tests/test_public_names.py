@@ -162,7 +162,7 @@ ATTRIBUTES = {
     hr.AddTrajectoryObserver: "close flush open reset statistics",
     hr.ArraySpec: "dtype nbytes shape",
     hr.AsyncCollector: f"{COLLECTOR} async_shutdown pause start worker_pid",
-    hr.Batch: "flatten frames get items jax keys minibatches numpy shape torch values with_columns",
+    hr.Batch: "explain flatten frames get items jax keys minibatches numpy shape torch values with_columns",
     hr.BatchQueue: "batches close count_senders sample send statistics tail",
     hr.Collector: f"{COLLECTOR} env",
     hr.Episode: "fragment return_ terminated truncated",
@@ -189,7 +189,7 @@ ATTRIBUTES = {
     hr.loaders.Loader: "close load_state_dict state_dict",
     headrace.replay.PackedBatch: "data info layout lengths mask offsets pad",
     headrace.replay.SampleInfo: "keys priorities probabilities table_size times_sampled",
-    headrace.replay.ReplaySample: "data info layout mask pack",
+    headrace.replay.ReplaySample: "data explain info layout mask pack",
     headrace.replay.TableView: "configure distribution name statistics",
     headrace.replay.Writer: "append close create_item end_episode flush lanes pending policy_version",
 }

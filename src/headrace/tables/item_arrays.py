@@ -139,6 +139,14 @@ class GrowingItems:
         keys: NDArray[np.uint64] = self.arrays.keys[live[self.arrays.times[live] >= times]]
         return keys
 
+    def place_of(self, key: int) -> tuple[int, NDArray[np.uint32]] | None:
+        """Returns the first row and the window of an item; None if it has left."""
+        slots = self._found_slots(np.array([key], np.uint64))
+        if not len(slots):
+            return None
+        windows = self.arrays.windows
+        return int(self.arrays.rows[slots[0]]), (windows[slots[0]] if len(windows) else self.window).copy()
+
     def _found_slots(self, keys: NDArray[np.uint64]) -> NDArray[np.int64]:
         """Returns the slots of those keys that have an item, one for each entry."""
         slots = np.empty(len(keys), np.int64)

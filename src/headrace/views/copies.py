@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from headrace.views.columns import METADATA
 from headrace.views.located import Located, places_of
 from headrace.views.sources import Source
-from headrace.views.transition import TransitionView
 
 Places = Callable[[Located], tuple[NDArray[np.int64], NDArray[np.bool_] | None]]
 """Tells the rows to copy, and where the fill stands instead."""
@@ -103,13 +102,14 @@ def _sets(sources: Sequence[Source]) -> list[tuple[Places, list[Target]]]:
 
 def _places(source: Source) -> tuple[Any, Places]:
     """Returns a key for the set of rows that a view shows, and the function that finds them in a batch."""
-    view = source.view
-    if isinstance(view, TransitionView) and view.part == "last":
-        sums = (view.n_step, view.gamma)
+    if source.is_last:
+        sums = source.sums
         return ("last", sums), lambda located: _last(located, sums)
     if source.is_plain:
         return "plain", _plain
-    return (source.window, view.has_window, source.fill_threshold), lambda located: places_of(source, located)
+    return (source.window, source.view.has_window, source.fill_threshold), lambda located: places_of(
+        source, located
+    )
 
 
 def _plain(located: Located) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:

@@ -56,7 +56,7 @@ class Plan:
             if not source.is_plain
         }
         transitions = [source for source in self.sources if isinstance(source.view, TransitionView)]
-        self.sums = list(dict.fromkeys(_sums_of(source) for source in transitions))
+        self.sums = list(dict.fromkeys(source.sums for source in transitions))
         if transitions:
             check_transition(columns.signature)
         self.metadata = [
@@ -67,7 +67,7 @@ class Plan:
         ]
         self.copies = Copies(self.sources)
         self._parts = [
-            (source.name, _sums_of(source), source.sum_part) for source in transitions if source.sum_part
+            (source.name, source.sums, source.sum_part) for source in transitions if source.sum_part
         ]
         self._repeated = _repeated(self._parts)
         self._trees = [source for source in self.sources if source.build is not None]
@@ -149,12 +149,6 @@ def _with_masks(views: Iterable[tuple[str, View]]) -> Iterable[str]:
             yield f"{name}_mask"
 
 
-def _sums_of(source: Source) -> tuple[int, float]:
-    view = source.view
-    assert isinstance(view, TransitionView)
-    return view.n_step, view.gamma
-
-
 def _present_number(column: str, source: Source, located: Located) -> NDArray[np.int64]:
     rows, unfit = places_of(source, located)
     values = located.numbers[column, source.window].reshape(rows.shape)
@@ -166,7 +160,7 @@ def _present_number(column: str, source: Source, located: Located) -> NDArray[np
 def _mask(source: Source, located: Located) -> NDArray[np.bool_]:
     """Returns the places of a view that are data."""
     if source.sum_part or source.is_last:
-        return (located.sums[_sums_of(source)].n > 0).reshape(located.rows.shape)
+        return (located.sums[source.sums].n > 0).reshape(located.rows.shape)
     mask: NDArray[np.bool_] = located.found[source.window].known == KNOWN
     return mask.reshape(shape_of(source, located))
 

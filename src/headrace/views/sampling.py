@@ -19,13 +19,15 @@ from headrace.store.gather import Pool
 from headrace.store.store import Store
 from headrace.views.ahead import Ahead
 from headrace.views.columns import Columns
+from headrace.views.explanation import Shown
 from headrace.views.fused import fused_views
 from headrace.views.hindsight import RelabelledView, one_rule
 from headrace.views.located import Located
 from headrace.views.plan import Plan, check_views
 from headrace.views.relabelling import Relabelling
 from headrace.views.returns import Returns
-from headrace.views.stored_rows import StoredRows, metadata_of
+from headrace.views.sources import Source
+from headrace.views.stored_rows import StoredRows, metadata_of, shown_rows
 from headrace.views.view import View
 
 
@@ -37,6 +39,7 @@ class SamplingPlan:
         is_copied_later: whether data are copied after the lock is released, so that a guard is needed.
         every: names and k of the views, and their masks, that present only rows 0, k, 2k, ... of an item.
         given_at_the_end: the columns with which it was planned.
+        origins: origins of batches, by table; kept for the sampler.
         ahead: look-ahead of the views.
 
     Args:
@@ -54,6 +57,7 @@ class SamplingPlan:
     ) -> None:
         self._store = store
         self.given_at_the_end = given_at_the_end
+        self.origins: dict[Any, Any] = {}
         names = _shown(store, views)
         # None: the columns are the batch; a tree is only put together where there is one.
         self._unflatten = store.signature.unflatten if views is None and not store.signature.is_flat else None
@@ -110,6 +114,24 @@ class SamplingPlan:
                 out[name] = located.relabelled.replaced.reshape(located.rows.shape).copy()
         self._plan.build_trees(out)
         return out if self._unflatten is None else self._unflatten(out)
+
+    # ---- explaining ------------------------------------------------------------------------------------------------
+
+    def explain(self, rows: NDArray[np.int64]) -> dict[str, Shown]:
+        """Returns the rows that the views show of some rows, goals as they are stored. The store's lock must be held.
+
+        Args:
+            rows: int64[1] or int64[1, L], of one item; -1 for padding.
+        """
+        finder = StoredRows(self._store, self._returns, rows, padded=bool((rows < 0).any()))
+        located = self._plan.locate(finder)
+        return {source.name: self._explain(source, located) for source in self._plan.sources}
+
+    def _explain(self, source: Source, located: Located) -> Shown:
+        shown = shown_rows(source, located, self._store.window)[0]
+        t = np.full(shown.shape, -1)
+        t[shown >= 0] = metadata_of(self._store, "/t", shown[shown >= 0])
+        return Shown(tuple(column.lstrip("/") for column in source.columns.values()), shown, t)
 
     def finish(self, located: Located, data: Any) -> None:
         """Computes the rewards for hindsight goals with the user's function. Needs no guard."""

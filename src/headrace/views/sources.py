@@ -60,6 +60,13 @@ class Source:
         return view.part if isinstance(view, TransitionView) and view.part in SUM_PARTS else ""
 
     @property
+    def sums(self) -> tuple[int, float]:
+        """(n_step, gamma) of a view of n-step transitions."""
+        view = self.view
+        assert isinstance(view, TransitionView)
+        return view.n_step, view.gamma
+
+    @property
     def is_last(self) -> bool:
         """Whether it shows the last transition of an n-step return."""
         return isinstance(self.view, TransitionView) and self.view.part == "last"

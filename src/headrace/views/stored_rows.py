@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from headrace.store.layout import LANES, STEP_MASK
 from headrace.store.store import Store
-from headrace.views.located import Found, Sums
+from headrace.store.window import Window as WindowFunction
+from headrace.views.located import Found, Located, Sums, places_of
 from headrace.views.returns import Returns, sum_dtype
-from headrace.views.sources import Window
+from headrace.views.sources import Source, Window
 
 
 class StoredRows:
@@ -62,6 +63,22 @@ class StoredRows:
             starts, offsets, window.is_post, rows.reshape(-1), known.reshape(-1)
         )
         return Found(rows, known, missing)
+
+
+def shown_rows(source: Source, located: Located, window: WindowFunction) -> NDArray[np.int64]:
+    """Returns the rows that a view shows, `[B, L, ...]`, -1 for the fill; an n-step sum has an axis for its steps."""
+    if source.sum_part:
+        n_step, _ = sums = source.sums
+        counts, rows = located.sums[sums].n, located.rows
+        steps = [
+            [window.follow(row, step) if step < count else -1 for step in range(n_step)]
+            for row, count in zip(rows.reshape(-1).tolist(), counts.tolist(), strict=True)
+        ]
+        return np.array(steps, np.int64).reshape(*rows.shape, n_step)
+    if source.is_last:
+        return located.sums[source.sums].last.reshape(located.rows.shape)
+    rows, unfit = places_of(source, located)
+    return rows if unfit is None else np.where(unfit, -1, rows)
 
 
 def metadata_of(store: Store, column: str, rows: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -15,6 +15,7 @@ from headrace.checks import check_count
 from headrace.errors import SpecError
 from headrace.spec import Signature
 from headrace.trees import at_path, map_leaves
+from headrace.views.explanation import Explanation, Shown
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -72,6 +73,36 @@ class Batch(Mapping[str, Any]):
         """Returns a batch `[frames, ...]`, row by row, without masked rows."""
         mask = self._trees["mask"]
         return Batch(map_leaves(lambda leaf: leaf[mask], self._trees), self.worker_idx)
+
+    def explain(self, i: int | tuple[int, int]) -> Explanation:
+        """Tells where element `i` comes from: its environment, episode and step, and the step that each column shows.
+
+        Row numbers count the elements, masked ones included.
+
+        Args:
+            i: environment and step; or one number that counts the elements environment by environment. Of a flat batch
+                the environment is unknown.
+
+        Raises:
+            IndexError: no such element.
+
+        >>> numbers = np.arange(6).reshape(2, 3)
+        >>> print(Batch({"t": numbers, "episode_id": numbers // 3, "mask": numbers >= 0}).explain((1, 0)))
+        lane 1, episode 1, t 3
+          t: t of t 3, row 3
+          episode_id: episode_id of t 3, row 3
+          mask: mask of t 3, row 3
+        """
+        rows = np.arange(self["mask"].size)
+        row = rows.reshape(self.shape)[i] if isinstance(i, tuple) else rows[i]
+        index = np.unravel_index(row, self.shape)
+        t, episode = np.asarray(self["t"])[index], np.asarray(self["episode_id"])[index]
+        later = {"next_observation": ("observation", 1)}
+        shown = {}
+        for name in self:
+            column, ahead = later.get(name, (name, 0))
+            shown[name] = Shown((column,), np.asarray(row), np.asarray(t + ahead))
+        return Explanation(int(index[0]) if len(index) > 1 else -1, episode, t, shown)
 
     def with_columns(self, columns: Mapping[str, Any]) -> Batch:
         """Returns a batch with more columns, or with others of the same names; arrays are not copied.

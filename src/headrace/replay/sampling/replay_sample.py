@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.errors import Unsupported
 from headrace.replay.sampling.packing import ONE_STEP, BatchLayout, PackedBatch, pack
 from headrace.trees import at_path
+
+if TYPE_CHECKING:
+    from headrace.replay.sampling.origin import Origin
+    from headrace.views.explanation import Explanation
 
 
 @dataclass(slots=True)
@@ -72,6 +77,23 @@ class ReplaySample(ColumnsByName):
     info: SampleInfo
     mask: NDArray[np.bool_] | None = None
     layout: BatchLayout = ONE_STEP
+    _origin: Origin | None = field(default=None, init=False, repr=False, compare=False)
+
+    def explain(self, i: int) -> Explanation:
+        """Tells where element `i` comes from: its lane, episode and step, and the stored rows that each view shows.
+
+        Goals of hindsight are left out: the rows are those of the stored values.
+
+        Raises:
+            Closed: the replay is closed, or draws other columns now.
+            IndexError: no such element.
+            ItemNotFound: the item has left the table since, so other steps may be in its rows.
+            Unsupported: the batch was not drawn in this process.
+        """
+        key = int(self.info.keys[i])
+        if self._origin is None:
+            raise Unsupported("explain: expected a batch drawn from a replay of this process")
+        return self._origin.explain(key)
 
     def pack(self) -> PackedBatch:
         """Returns the rows without padding, one item after another: leaves `[sum(lengths), ...]`, and the lengths.

@@ -13,6 +13,7 @@ from headrace.clock import Clock
 from headrace.errors import Closed
 from headrace.replay.padding import fill_padding
 from headrace.replay.sampling.fused import FusedBatches, may_be_small
+from headrace.replay.sampling.origin import Origin
 from headrace.replay.sampling.packing import BatchLayout
 from headrace.replay.sampling.replay_sample import ReplaySample, SampleInfo
 from headrace.replay.waiter import turn
@@ -128,7 +129,12 @@ class Sampling:
             plan.finish(found.located, batch.data)
         if newest is not None:
             _warn_of_newest(live, plan, *newest)
+        batch._origin = plan.origins.get(live) or self._new_origin(plan, live)
         return batch
+
+    def _new_origin(self, plan: SamplingPlan, live: LiveTable) -> Origin:
+        found = plan.origins[live] = Origin(self._store, live, plan)
+        return found
 
     def _draw(
         self, plan: SamplingPlan, views: Mapping[str, View] | None, live: LiveTable, batch_size: int
