@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from headrace.errors import Closed, ItemNotFound
 from headrace.store.layout import LANES
 from headrace.store.store import Store
-from headrace.tables.items.layout import INVENTED, REAL
+from headrace.tables.items.layout import PADDED, REAL
 from headrace.tables.live_table import LiveTable
 from headrace.views.explanation import Explanation
 from headrace.views.sampling import SamplingPlan
@@ -69,7 +69,7 @@ def _rows_of(store: Store, live: LiveTable, key: int) -> NDArray[np.int64]:
     row, window = found
     if not live.ring.has_sequences:
         return np.array([row])
-    rows = np.empty((1, int(window[REAL] + window[INVENTED])), np.int64)
+    rows = np.empty((1, int(window[REAL] + window[PADDED])), np.int64)
     store.window.rows_of_windows(np.array([row]), window[[REAL]], rows)
     return rows
 
