@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -68,6 +68,46 @@ class EnvironmentColumns:
     def action_tree(self, actions: Columns) -> Any:
         """Returns the tree of arrays `[n, ...]` that a vector environment takes as its actions."""
         return actions["action"] if self.action_is_bare else self.acted.unflatten(actions)["action"]
+
+    def action_elements(self, actions: Columns) -> Iterable[Any]:
+        """Returns one action, an element of the action space, for each row.
+
+        >>> from gymnasium.spaces import Discrete
+        >>> list(EnvironmentColumns(Discrete(3), Discrete(3)).action_elements({"action": np.array([1, 2])}))
+        [np.int64(1), np.int64(2)]
+        """
+        if self.action_is_bare:
+            column = actions["action"]
+            if column.ndim == 1 and column.dtype.kind == "f":
+                # An element of Box(shape=()) is an array of no axes, no scalar.
+                return [row.reshape(()) for row in column.reshape(-1, 1)]
+            return column
+        # With the ellipsis a float of no axes stays an array; scalars are for Discrete spaces.
+        rows = [
+            {name: c[i, ...] if c.dtype.kind == "f" else c[i] for name, c in actions.items()}
+            for i in range(len(next(iter(actions.values()))))
+        ]
+        return [self.acted.unflatten(columns)["action"] for columns in rows]
+
+    def write_observation(self, observation: Any, out: Columns, row: int, where: str) -> None:
+        """Writes one observation into a row of columns.
+
+        Args:
+            observation: a tree as the space has it.
+            out: columns.
+            row: of the columns.
+            where: begins the message of an error.
+
+        Raises:
+            SpecError: a leaf of another size, which NumPy would broadcast.
+        """
+        for name, keys in self.leaf_keys:
+            leaf = observation
+            for key in keys:
+                leaf = leaf[key]
+            if getattr(leaf, "size", 1) != self.sizes[name]:
+                leaf = check_array(leaf, self.observed.columns[name], f"{where}: {name}")
+            out[name][row] = leaf
 
     def check_observation(self, observation: Any, leading: tuple[int, ...] = ()) -> None:
         """Checks one observation (or a batch of them) against the space.

@@ -170,20 +170,9 @@ class SingleEnvStepper:
 
     def _split(self, actions: Columns, active: Indices | None) -> Iterable[Any]:
         """Returns one action, an element of the action space, for each environment that takes part."""
-        if self._columns.action_is_bare:
-            column = actions["action"]
-            if column.ndim == 1 and column.dtype.kind == "f":
-                column = column.reshape(
-                    -1, 1
-                )  # An element of Box(shape=()) is an array of no axes, no scalar.
-                return [row.reshape(()) for row in (column if active is None else column[active])]
-            return column if active is None else column[active]
-        envs = range(self.num_envs) if active is None else active.tolist()
-        # With the ellipsis a float of no axes stays an array; scalars are for Discrete spaces.
-        per_copy = [
-            {name: c[i, ...] if c.dtype.kind == "f" else c[i] for name, c in actions.items()} for i in envs
-        ]
-        return [self._columns.acted.unflatten(columns)["action"] for columns in per_copy]
+        if active is not None:
+            actions = {name: column[active] for name, column in actions.items()}
+        return self._columns.action_elements(actions)
 
     def _checked_leaf(self, i: int, name: str, leaf: Any) -> NDArray[Any]:
         """Checks a leaf of an observation that is not an array of the space's size: nested lists are allowed."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.spec import ArraySpec
+from headrace.spec import ArraySpec, Signature
 from headrace.views import View
 
 BOOKKEEPING = ("episode_id", "t", "env_t", "fragment_id", "env_id", "agent_index")
@@ -61,3 +61,28 @@ def reserved_names(state_count: int) -> dict[str, str]:
     names: Iterable[str] = (*BASE, *BOOKKEEPING, POLICY_VERSION, INFO, "seq_lens")
     states = [f"state_{way}_{i}" for way in ("in", "out") for i in range(state_count)]
     return dict.fromkeys(names, "a column of every batch") | dict.fromkeys(states, "a state of the policy")
+
+
+def agents_of(view: View) -> tuple[Any, ...]:
+    """Returns the ids of the other agents that a view shows.
+
+    >>> agents_of(View("action", shift=-1, agent=["a", "b"])), agents_of(View("action"))
+    (('a', 'b'), ())
+    """
+    if view.agent is None:
+        return ()
+    return tuple(view.agent) if isinstance(view.agent, list | tuple) else (view.agent,)
+
+
+def spec_of_space(space: Any) -> Any:
+    """Returns the tree of specs of a gymnasium space, or of an `ArraySpec`."""
+    return space if isinstance(space, ArraySpec) else Signature.of_space(space).tree
+
+
+def promised_by_others(views: Mapping[str, View]) -> dict[str, Any]:
+    """Returns the specs of columns of other agents, after the spaces of the views that show them."""
+    return {
+        source_of(name, view): spec_of_space(view.space)
+        for name, view in views.items()
+        if view.agent is not None and view.space is not None
+    }

@@ -71,24 +71,27 @@ def close_environments(envs: list[Any]) -> None:
 
 
 def is_multi_agent(env: Any) -> bool:
-    """Whether an environment has several agents: it names them.
+    """Whether an environment has several agents: it names them, or has a space for each.
 
     >>> class Parallel:
     ...     possible_agents = ["a", "b"]
     >>> is_multi_agent(Parallel())
     True
     """
-    return any(_attribute(env, name) is not None for name in ("possible_agents", "agents"))
+    if any(env_attribute(env, name) is not None for name in ("possible_agents", "agents")):
+        return True
+    # Environments that make up their agents name none before a reset.
+    return callable(getattr(env, "observation_space", None))
 
 
 def raise_limit(env: Any, horizon: int) -> None:
     """Raises the limit of an environment on the length of an episode to `horizon`, where it is smaller."""
     layer = env
     while layer is not None:
-        limit = vars(layer).get("_max_episode_steps")
+        limit = getattr(layer, "__dict__", {}).get("_max_episode_steps")
         if isinstance(limit, int) and limit < horizon:
             layer._max_episode_steps = horizon
-        layer = vars(layer).get("env")
+        layer = getattr(layer, "__dict__", {}).get("env")
     spec = getattr(env, "spec", None)
     limit = getattr(spec, "max_episode_steps", None)
     if spec is not None and limit is not None and limit < horizon:
@@ -98,7 +101,8 @@ def raise_limit(env: Any, horizon: int) -> None:
             return
 
 
-def _attribute(env: Any, name: str) -> Any:
+def env_attribute(env: Any, name: str) -> Any:
+    """Returns an attribute of an environment or of the one inside its wrappers; None if there is none."""
     found = getattr(env, name, None)
     return getattr(getattr(env, "unwrapped", None), name, None) if found is None else found
 

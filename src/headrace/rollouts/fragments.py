@@ -11,7 +11,8 @@ from typing import Any
 from headrace.batches.sample_batch import SampleBatch
 from headrace.rollouts.detection import Detection
 from headrace.rollouts.episode import RolloutEpisode
-from headrace.rollouts.pieces import Piece, SampleKey
+from headrace.rollouts.other_agents import Others
+from headrace.rollouts.pieces import NO_PEERS, AgentRun, Piece, SampleKey
 from headrace.rollouts.policy_lanes import PolicyLanes
 from headrace.rollouts.postprocessing import PieceBatch, Postprocessing
 
@@ -25,12 +26,18 @@ class Fragments:
         policies: lanes by policy id.
         postprocessing: of the pieces.
         detection: finds the columns that losses do not read.
+        others: finds the other agents beside a piece; None: there is one agent.
     """
 
     def __init__(
-        self, policies: Mapping[str, PolicyLanes], postprocessing: Postprocessing, detection: Detection
+        self,
+        policies: Mapping[str, PolicyLanes],
+        postprocessing: Postprocessing,
+        detection: Detection,
+        others: Others | None = None,
     ) -> None:
         self._policies, self._postprocessing, self._detection = policies, postprocessing, detection
+        self._others = others
         self._episodes = 0
         self._pieces = 0
         self._closed: list[Piece] = []
@@ -51,12 +58,13 @@ class Fragments:
         agent_id: Any,
         place: int = 0,
         agent_index: int = 0,
+        peers: Mapping[Any, AgentRun] = NO_PEERS,
     ) -> Piece:
         """Begins a piece at the newest row of a lane, the first row of a trajectory."""
         first = self._policies[policy_id].rows.place(lane)
         key = SampleKey(env_index, episode.episode_id, agent_id)
         return Piece(
-            key, place, agent_index, policy_id, episode, lane, first, first, 0, self._new_fragment_id()
+            key, place, agent_index, policy_id, episode, lane, first, first, 0, self._new_fragment_id(), peers
         )
 
     def close(self, piece: Piece, *, last_is_known: bool = True) -> None:
@@ -74,33 +82,44 @@ class Fragments:
             key, t = piece.key._replace(episode_id=episode.episode_id), 0
         return Piece(
             key, piece.place, piece.agent_index, piece.policy_id, episode, piece.lane,
-            piece.begin, piece.stop, t, self._new_fragment_id(),
+            piece.begin, piece.stop, t, self._new_fragment_id(), piece.peers,
         )  # fmt: skip
 
-    def end_episode(self) -> None:
+    def end_episode(self, episode: RolloutEpisode) -> None:
         """Postprocesses the pieces of an episode that has ended, if anything takes them."""
         if self._postprocessing.is_needed:
-            self._postprocess()
+            self._postprocess(self._without(episode))
+
+    def drop_episode(self, episode: RolloutEpisode) -> None:
+        """Drops the pieces of an episode since the last cut."""
+        self._without(episode)
 
     def take(self) -> dict[str, SampleBatch]:
         """Returns the rows of each policy, of those pieces that are closed."""
         if self._postprocessing.is_needed:
-            self._postprocess()
+            closed, self._closed = self._closed, []
+            self._postprocess(closed)
             ready, self._ready = self._ready, []
             return self._detected(_joined(ready, self._policies))
         closed, self._closed = self._closed, []
         return self._detected(
             {
-                policy_id: self._policies[policy_id].present(pieces)[0]
+                policy_id: self._policies[policy_id].present(pieces, self._others)[0]
                 for policy_id, pieces in _by_policy(closed)
             }
         )
 
-    def _postprocess(self) -> None:
-        closed, self._closed = self._closed, []
+    def _without(self, episode: RolloutEpisode) -> list[Piece]:
+        """Takes the closed pieces of an episode out, and returns them."""
+        found = [piece for piece in self._closed if piece.episode is episode]
+        if found:
+            self._closed = [piece for piece in self._closed if piece.episode is not episode]
+        return found
+
+    def _postprocess(self, closed: list[Piece]) -> None:
         presented: list[PieceBatch] = []
         for policy_id, pieces in _by_policy(closed):
-            batch, bounds = self._policies[policy_id].present(pieces)
+            batch, bounds = self._policies[policy_id].present(pieces, self._others)
             parts = [batch[begin:end] for begin, end in pairwise(bounds)]
             presented += map(PieceBatch, pieces, parts)
         presented.sort(key=lambda each: each.piece.order[:3])

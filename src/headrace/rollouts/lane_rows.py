@@ -76,6 +76,21 @@ class LaneRows:
         self.newest[lanes] += 1
         self.write(self.newest[lanes], observed)
 
+    def append(self, lane: int, *, begins: bool = False) -> int:
+        """Appends a row to one lane, and returns its number; the caller writes its values.
+
+        Args:
+            lane: the lane.
+            begins: whether a trajectory begins with this row.
+        """
+        if self.newest[lane] + 1 >= (lane + 1) * self._rows:
+            self._grow()
+        self.newest[lane] += 1
+        row = int(self.newest[lane])
+        if begins:
+            self.begins[lane] = row
+        return row
+
     def write(self, rows: NDArray[np.int64], values: Mapping[str, NDArray[Any]]) -> None:
         """Writes columns of some rows."""
         for name, value in values.items():
@@ -125,8 +140,12 @@ class LaneRows:
     def _reserve(self) -> None:
         """Makes place for one more row in every lane."""
         self._used += 1
-        if self._used <= self._rows:
-            return
+        if self._used > self._rows:
+            self._used = int((self.newest - self.first_rows).max()) + 2
+            if self._used > self._rows:
+                self._grow()
+
+    def _grow(self) -> None:
         grown, lane = 2 * self._rows, np.arange(self.lanes) * self._rows
         for name, array in self.arrays.items():
             wider = np.zeros((self.lanes, grown, *array.shape[1:]), array.dtype)

@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,41 @@ class SampleKey(NamedTuple):
     agent_id: Any
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
+class AgentRun:
+    """One agent in one episode of an environment with several.
+
+    Attributes:
+        agent_id: of the agent.
+        policy_id: of the policy that acts for it.
+        lane: of the policy; where its rows are.
+        piece: its present piece; None once it has ended, or before its first row.
+        begin: first row that is kept, counted from the first row of the lane.
+        stop: its newest row once it has ended.
+        reward: sum of the rewards since it acted last.
+        last_is_known: whether it ended with a final observation.
+        has_acted: whether a step is open: it acted, and has not been observed since.
+        is_done: whether it has ended.
+        is_released: whether its lane was given back.
+    """
+
+    agent_id: Any
+    policy_id: str = ""
+    lane: int = -1
+    piece: Piece | None = None
+    begin: int = 0
+    stop: int = -1
+    reward: float = 0.0
+    last_is_known: bool = True
+    has_acted: bool = False
+    is_done: bool = False
+    is_released: bool = False
+
+
+NO_PEERS: Mapping[Any, AgentRun] = MappingProxyType({})
+
+
+@dataclass(slots=True, eq=False)
 class Piece:
     """Rows of one agent, one episode and one fragment, which lie one after another in a lane.
 
@@ -40,6 +75,7 @@ class Piece:
         first: first row of the piece.
         t: the agent's step number at that row.
         fragment_id: of the piece.
+        peers: the agents of the episode by id, itself included.
         stop: row after the last one.
         last_is_known: whether row `stop` has an observation: the one after the last step.
     """
@@ -54,6 +90,7 @@ class Piece:
     first: int
     t: int
     fragment_id: int
+    peers: Mapping[Any, AgentRun]
     stop: int = -1
     last_is_known: bool = True
 

@@ -7,9 +7,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from headrace.batches.sample_batch import SampleBatch
 from headrace.policies import (
     CheckedPolicy,
@@ -28,10 +25,13 @@ from headrace.rollouts.columns import (
     reserved_names,
 )
 from headrace.rollouts.lane_rows import LaneRows, Lanes
+from headrace.rollouts.other_agents import Others
 from headrace.rollouts.pieces import Piece, PieceRows
 from headrace.rollouts.presenter import Presenter
 from headrace.spec import ArraySpec, Signature
 from headrace.views import View
+from headrace.views.columns import Columns
+from headrace.views.other_agents import Beside
 from headrace.views.plan import check_views
 
 
@@ -89,8 +89,11 @@ class PolicyLanes:
         self._given: Mapping[str, View] = {}
         self.unused: frozenset[str] = frozenset()
         self.views: dict[str, View] = {}
+        self._columns_of: Mapping[Any, Columns] | None = None
+        self._known_of: dict[Any, Columns] = {}
         self._presenter = self._plan()
         self.rows = LaneRows(self._presenter.columns, lanes)
+        self._free = list(range(lanes - 1, -1, -1))
 
     @property
     def asked(self) -> Sequence[str]:
@@ -102,31 +105,69 @@ class PolicyLanes:
         """Whether a view shows what the environment returned as `info`."""
         return False
 
-    def use(self, worker_views: Mapping[str, View]) -> None:
-        """Takes over the views of the worker and the policy, if they have changed.
+    @property
+    def presenter(self) -> Presenter:
+        """The plan of the present views."""
+        return self._presenter
+
+    @property
+    def columns(self) -> Columns:
+        """The columns that are known now."""
+        return Columns(Signature(self._tree), {})
+
+    def given_views(self, worker_views: Mapping[str, View]) -> dict[str, View]:
+        """Returns the views of the worker and of the policy."""
+        return {**worker_views, **(getattr(self.policy, "views", None) or {})}
+
+    def promise(self, specs: Mapping[str, Any]) -> None:
+        """Adds columns that the policy may return with its first call, because other policies see them before."""
+        if self._may_grow and (new := {name: spec for name, spec in specs.items() if name not in self._tree}):
+            self._tree |= new
+            self._replan()
+
+    def use(self, worker_views: Mapping[str, View], columns_of: Mapping[Any, Columns] | None = None) -> None:
+        """Takes over the views of the worker and the policy, and the columns of other agents, if they have changed.
 
         Raises:
             SpecError, TypeError, ValueError: a view that cannot be shown; the earlier views stay.
         """
-        given = {**worker_views, **(getattr(self.policy, "views", None) or {})}
-        if given != self._given:
+        given = self.given_views(worker_views)
+        known = dict(columns_of or {})
+        if given != self._given or known != self._known_of:
             self._check(given)
-            before, self._given = self._given, given
+            before = self._given, self._columns_of, self._known_of
+            self._given, self._columns_of, self._known_of = given, columns_of, known
             try:
                 self._replan()
             except Exception:
-                self._given = before
+                self._given, self._columns_of, self._known_of = before
                 raise
 
-    def act(self, lanes: Lanes) -> Decision:
-        """Asks the policy for the actions in some lanes. Nothing is recorded."""
-        decision = self._checked(self._presenter.input_dict(self.rows, lanes), len(lanes))
+    def act(self, lanes: Lanes, beside: Beside | None = None) -> Decision:
+        """Asks the policy for the actions in some lanes. Nothing is recorded.
+
+        Args:
+            lanes: the lanes.
+            beside: the other agents, if the policy sees views of them.
+        """
+        decision = self._checked(self._presenter.input_dict(self.rows, lanes, beside), len(lanes))
         if self._may_grow:
             self._may_grow = False
             if self._checked.extras:
                 self._tree |= self._checked.extras
                 self._replan()
         return decision
+
+    def take_lane(self) -> int:
+        """Returns an empty lane, or one whose trajectories have ended."""
+        if not self._free:
+            self._free = list(range(2 * self.rows.lanes - 1, self.rows.lanes - 1, -1))
+            self.rows.add_lanes(self.rows.lanes)
+        return self._free.pop()
+
+    def release_lane(self, lane: int) -> None:
+        """Gives back a lane whose trajectory has ended. Its rows stay until the next cut."""
+        self._free.append(lane)
 
     def record_actions(self, lanes: Lanes, decision: Decision) -> None:
         """Writes what the policy did into the newest rows of some lanes."""
@@ -139,23 +180,27 @@ class PolicyLanes:
         if POLICY_VERSION in self._stored:
             self.rows.arrays[POLICY_VERSION][rows] = int(self.policy.version)
 
-    def present(self, pieces: Sequence[Piece]) -> tuple[SampleBatch, list[int]]:
+    def present(self, pieces: Sequence[Piece], others: Others | None) -> tuple[SampleBatch, list[int]]:
         """Returns the rows of some pieces as one batch, and the bounds of the pieces in it.
+
+        Args:
+            pieces: of this policy.
+            others: finds the other agents beside them; None: there are none.
 
         Raises:
             SpecError: a view of a column that there is not.
         """
         rows = PieceRows.of(pieces, self.rows.first_rows)
-        columns = self._presenter.present(self.rows.arrays, rows.segments)
+        beside = completed = None
+        if others is not None and self._presenter.shows_others:
+            env_t = self.rows.arrays["env_t"][rows.segments.rows]
+            beside, completed = others.beside_pieces(pieces, rows.counts, env_t)
+        columns = self._presenter.present(self.rows.arrays, rows.segments, beside, completed)
         columns |= rows.bookkeeping(pieces)
         columns |= {name: self.rows.arrays[name][rows.segments.rows] for name in self._stored}
         longest = self._max_seq_len
         lengths = None if longest is None else rows.sequence_lengths(longest)
         return SampleBatch(columns, seq_lens=lengths, max_seq_len=longest), rows.bounds
-
-    def forget(self, lanes: Lanes) -> NDArray[np.int64]:
-        """Forgets the rows that no view reads any more; see `LaneRows.forget`."""
-        return self.rows.forget(lanes, self._presenter.look_back)
 
     def for_training(self, batch: SampleBatch) -> SampleBatch:
         """Removes the views that training does not use, and returns the batch."""
@@ -185,7 +230,9 @@ class PolicyLanes:
         extras = {name: View() for name in self._checked.extras}
         self.views = {**self._base, **extras, **self._given}
         shown = self.views.keys() if self._shows_all else self.views.keys() - self._not_for_training()
-        return Presenter(self.views, self._tree, may_grow=self._may_grow, shown=shown)
+        return Presenter(
+            self.views, self._tree, may_grow=self._may_grow, shown=shown, columns_of=self._columns_of
+        )
 
     def _replan(self) -> None:
         self._presenter = self._plan()

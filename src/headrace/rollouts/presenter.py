@@ -1,6 +1,6 @@
 """Presents the views of one policy from its lanes: to the policy before it acts, and as columns of a batch."""
 
-# Rules: views-rollouts P2, R9, V8, V10, V14, V15
+# Rules: views-rollouts P2, R9, V8, V10, V14, V15, M9
 
 from __future__ import annotations
 
@@ -11,13 +11,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import SpecError
-from headrace.rollouts.columns import BOOKKEEPING, NUMBER, POLICY_VERSION, source_of, sources_of
+from headrace.rollouts.columns import (
+    BOOKKEEPING,
+    NUMBER,
+    OUTCOME,
+    POLICY_VERSION,
+    agents_of,
+    source_of,
+    sources_of,
+    spec_of_space,
+)
 from headrace.rollouts.lane_rows import LaneRows, Lanes
 from headrace.spec import ArraySpec, Signature
 from headrace.views import View
 from headrace.views.array_rows import ArrayPlan, Segments
 from headrace.views.causality import acting_views, look_back
 from headrace.views.columns import Columns
+from headrace.views.other_agents import Beside
 
 _OBSERVATION_ALONE = {"observation": View()}
 
@@ -30,10 +40,13 @@ class Presenter:
         tree: specs of the known columns, a tree for each name.
         may_grow: whether the policy may still add columns with its first call.
         shown: names of the views that `present` shows.
+        columns_of: columns of the other agents by id, for views of them; None: there is one agent.
 
     Attributes:
         look_back: number of rows before a row that the views read.
         asked: bookkeeping columns that views show, which lanes must therefore hold.
+        acts_on_others: whether the policy sees views of other agents.
+        shows_others: whether batches have views of other agents.
 
     Raises:
         SpecError: a view of an unknown column, also of one that the policy may add, where a policy that acts needs its
@@ -42,28 +55,29 @@ class Presenter:
     """
 
     def __init__(
-        self, views: Mapping[str, View], tree: Mapping[str, Any], *, may_grow: bool, shown: Container[str]
+        self,
+        views: Mapping[str, View],
+        tree: Mapping[str, Any],
+        *,
+        may_grow: bool,
+        shown: Container[str],
+        columns_of: Mapping[Any, Columns] | None = None,
     ) -> None:
-        self._views = dict(views)
-        self._acting_views = acting_views(views)
-        self._shown = {name: view for name, view in views.items() if name in shown}
+        acting = acting_views(views)
+        unknown = _unknown(views, tree) if may_grow else {}
+        unknown |= _unknown_of_others(views, columns_of or {})
+        self._columns_of = columns_of
         self.look_back = look_back(views.values())
         self.asked = tuple(name for name in (*BOOKKEEPING, POLICY_VERSION) if name in sources_of(views))
-        self._tree = {**tree, **dict.fromkeys(self.asked, NUMBER)}
-        unknown = self._unknown()
-        known = {name: view for name, view in views.items() if name not in unknown}
-        if unknown and not may_grow:
-            known = self._views
-        self._tree |= {
-            source_of(name, view): _spec_of(view)
-            for name, view in unknown.items()
-            if name in self._acting_views and view.space is not None
-        }
-        ArrayPlan(self._columns(), known)
-        self._check_spaces(unknown)
-        self._acting = ArrayPlan(self._columns(), self._acting_views)
-        self._training: ArrayPlan | None = None
-        self._shows_observation_alone = self._acting_views == _OBSERVATION_ALONE
+        self._tree = {**tree, **dict.fromkeys(self.asked, NUMBER), **_promised(unknown, acting)}
+        self._plan({name: view for name, view in views.items() if name not in unknown})
+        _check_spaces(unknown, acting, self._tree)
+        self._acting = self._plan(acting)
+        self._shown = {name: view for name, view in views.items() if name in shown}
+        self._training: tuple[ArrayPlan, ArrayPlan] | None = None
+        self.acts_on_others = any(view.agent is not None for view in acting.values())
+        self.shows_others = any(view.agent is not None for view in self._shown.values())
+        self._shows_observation_alone = acting == _OBSERVATION_ALONE
         self._observed = Signature({"observation": self._tree["observation"]})
 
     @property
@@ -71,41 +85,90 @@ class Presenter:
         """Specs of the columns that lanes must hold."""
         return Signature(self._tree).columns
 
-    def input_dict(self, rows: LaneRows, lanes: Lanes) -> dict[str, Any]:
-        """Presents what the policy may see now in some lanes, `[B, ...]`."""
+    def input_dict(self, rows: LaneRows, lanes: Lanes, beside: Beside | None) -> dict[str, Any]:
+        """Presents what the policy may see now in some lanes, `[B, ...]`.
+
+        Args:
+            rows: of the policy.
+            lanes: B lanes.
+            beside: the other agents, if the policy sees views of them.
+        """
         newest = rows.newest[lanes]
         if self._shows_observation_alone:
             observed = {name: rows.arrays[name][newest] for name in self._observed.columns}
             return self._observed.unflatten(observed)  # type: ignore[no-any-return]
         segments = Segments(newest, rows.begins[lanes], newest + 1, newest, np.zeros_like(newest))
-        return self._acting.present(rows.arrays, segments)
+        return self._acting.present(rows.arrays, segments, beside)
 
-    def present(self, arrays: Mapping[str, NDArray[Any]], segments: Segments) -> dict[str, Any]:
+    def present(
+        self,
+        arrays: Mapping[str, NDArray[Any]],
+        segments: Segments,
+        beside: Beside | None,
+        completed: Beside | None,
+    ) -> dict[str, Any]:
         """Presents the shown views of some rows.
+
+        Args:
+            arrays: of the policy.
+            segments: the rows.
+            beside: the other agents, if there are views of them, with the actions of steps that are still open.
+            completed: the other agents without open steps, for their rewards and flags.
 
         Raises:
             SpecError: a view of a column that the policy did not return.
         """
         if self._training is None:
-            self._training = ArrayPlan(self._columns(), self._shown)
-        return self._training.present(arrays, segments)
+            of_outcomes = {
+                name: view
+                for name, view in self._shown.items()
+                if view.agent is not None and source_of(name, view) in OUTCOME
+            }
+            others = {name: view for name, view in self._shown.items() if name not in of_outcomes}
+            self._training = self._plan(others), self._plan(of_outcomes)
+        plan, outcomes = self._training
+        shown = plan.present(arrays, segments, beside)
+        return {**shown, **outcomes.present(arrays, segments, completed)} if self.shows_others else shown
 
-    def _columns(self) -> Columns:
-        return Columns(Signature(self._tree), {})
-
-    def _unknown(self) -> dict[str, View]:
-        """Returns the views of columns that are not known yet."""
-        return {name: view for name, view in self._views.items() if source_of(name, view) not in self._tree}
-
-    def _check_spaces(self, unknown: Mapping[str, View]) -> None:
-        for name, view in unknown.items():
-            if name in self._acting_views and view.space is None:
-                raise SpecError(
-                    f"view {name!r}: no column {view.data_col or name!r}; there are {', '.join(self._tree)}. The "
-                    "policy reads this view before its first call: if it returns this column, give the view a space"
-                )
+    def _plan(self, views: Mapping[str, View]) -> ArrayPlan:
+        return ArrayPlan(Columns(Signature(self._tree), {}), views, self._columns_of)
 
 
-def _spec_of(view: View) -> Any:
-    space = view.space
-    return space if isinstance(space, ArraySpec) else Signature.of_space(space).tree
+def _unknown(views: Mapping[str, View], tree: Mapping[str, Any]) -> dict[str, View]:
+    """Returns the views of columns that are not known yet."""
+    known = (*tree, *BOOKKEEPING)
+    return {
+        name: view
+        for name, view in views.items()
+        if view.agent is None and source_of(name, view) not in known
+    }
+
+
+def _unknown_of_others(views: Mapping[str, View], columns_of: Mapping[Any, Columns]) -> dict[str, View]:
+    """Returns the views of columns of other agents that their policies may add later."""
+    return {
+        name: view
+        for name, view in views.items()
+        if any(
+            agent in columns_of and source_of(name, view) not in columns_of[agent].signature.tree
+            for agent in agents_of(view)
+        )
+    }
+
+
+def _promised(unknown: Mapping[str, View], acting: Container[str]) -> dict[str, Any]:
+    """Returns the specs of columns that the policy sees before its first call, after the spaces of their views."""
+    return {
+        source_of(name, view): spec_of_space(view.space)
+        for name, view in unknown.items()
+        if name in acting and view.space is not None and view.agent is None
+    }
+
+
+def _check_spaces(unknown: Mapping[str, View], acting: Container[str], tree: Mapping[str, Any]) -> None:
+    for name, view in unknown.items():
+        if name in acting and view.space is None:
+            raise SpecError(
+                f"view {name!r}: no column {view.data_col or name!r}; there are {', '.join(tree)}. The policy reads "
+                "this view before its first call: if it returns this column, give the view a space"
+            )

@@ -233,9 +233,9 @@ class SingleAgentLoop:
                 self._calls.step(episode=episodes[i], env_index=i)
 
     def _tell_ends(self, over: list[Piece]) -> None:
-        self._fragments.end_episode()
         for piece in over:
             i = piece.key.env_index
+            self._fragments.end_episode(piece.episode)
             if self._calls.end is not None:
                 self._calls.end(episode=piece.episode, env_index=i)
             if self._calls.start is not None and i in self._pieces:
@@ -251,7 +251,9 @@ class SingleAgentLoop:
             self._begin_fragment()
 
     def _begin_fragment(self) -> None:
-        moved = self._lanes.forget(np.array(sorted(self._pieces), np.int64)).tolist()
+        moved = self._lanes.rows.forget(
+            np.array(sorted(self._pieces), np.int64), self._lanes.presenter.look_back
+        ).tolist()
         for i, piece in self._pieces.items():
             later = self._pieces[i] = self._fragments.after(piece)
             later.begin, later.first = max(0, piece.begin - moved[i]), piece.stop - moved[i]

@@ -8,12 +8,22 @@ from typing import Any, Self
 
 from headrace.batches.multi_agent_batch import MultiAgentBatch
 from headrace.batches.sample_batch import SampleBatch
+from headrace.envs.columns import EnvironmentColumns
 from headrace.errors import Closed
 from headrace.policies import check_policy
+from headrace.rollouts.agent_lanes import AgentLanes
+from headrace.rollouts.agent_spaces import possible_agents
 from headrace.rollouts.callbacks import Calls
 from headrace.rollouts.detection import Detection
-from headrace.rollouts.environments import close_environments, create_environments, raise_limit
+from headrace.rollouts.environments import (
+    close_environments,
+    create_environments,
+    is_multi_agent,
+    raise_limit,
+)
 from headrace.rollouts.fragments import Fragments
+from headrace.rollouts.game import Game
+from headrace.rollouts.multi_agent import MultiAgentLoop
 from headrace.rollouts.policy_lanes import PolicyLanes
 from headrace.rollouts.postprocessing import Postprocessing
 from headrace.rollouts.samplers import AsyncSampler, StopFlag, SyncSampler
@@ -109,6 +119,7 @@ class RolloutWorker:
             seed=seed,
         )
         self.policy_map = _policy_map(policy, policy_mapping_fn)
+        self._mapping = policy_mapping_fn
         self.views: dict[str, View] = dict(views or {})
         self._calls = Calls(callbacks, self)
         self._detection = Detection(is_on=detect_columns)
@@ -170,27 +181,29 @@ class RolloutWorker:
     def _collect(self) -> SampleBatch | MultiAgentBatch:
         return self._loop.collect(self.views)
 
-    def _make_loop(self) -> SingleAgentLoop:
+    def _make_loop(self) -> SingleAgentLoop | MultiAgentLoop:
+        postprocessing = Postprocessing(self.policy_map, self._calls)
+        several = [is_multi_agent(env) for env in self.envs]
+        if any(several) and not all(several):
+            raise TypeError("env_creator: expected environments with several agents always, or never")
+        make = self._make_multi if all(several) else self._make_single
+        return make(postprocessing)
+
+    def _make_single(self, postprocessing: Postprocessing) -> SingleAgentLoop:
         # Here, so that batches can be used where gymnasium is not loaded.
         from headrace.envs.gymnasium_single import SingleEnvStepper
 
-        settings = self._settings
-        postprocessing = Postprocessing(self.policy_map, self._calls)
+        if len(self.policy_map) > 1:
+            raise ValueError(
+                f"policy: expected one for environments with one agent, got {', '.join(map(repr, self.policy_map))}"
+            )
         stepper = SingleEnvStepper(self.envs)
-        (policy_id, policy), *_ = self.policy_map.items()
-        lanes = PolicyLanes(
-            policy_id,
-            policy,
-            Signature({"observation": stepper.observation_signature.tree["observation"]}),
-            stepper.action_signature,
-            lanes=settings.num_envs,
-            max_seq_len=settings.max_seq_len,
-            stored_env_t=False,
-            shows_all=postprocessing.is_needed,
-        )
+        policy_id = next(iter(self.policy_map))
+        observed = Signature({"observation": stepper.observation_signature.tree["observation"]})
+        lanes = self._make_lanes(policy_id, observed, stepper.action_signature, postprocessing, several=False)
         lanes.use(self.views)
         return SingleAgentLoop(
-            settings,
+            self._settings,
             stepper,
             lanes,
             Fragments({policy_id: lanes}, postprocessing, self._detection),
@@ -198,6 +211,61 @@ class RolloutWorker:
             self._stop,
             follows_episodes=self._calls.follow_episodes or postprocessing.is_needed,
         )
+
+    def _make_multi(self, postprocessing: Postprocessing) -> MultiAgentLoop:
+        policies: dict[str, PolicyLanes] = {}
+
+        def make_lanes(policy_id: str, columns: EnvironmentColumns) -> PolicyLanes:
+            return self._make_lanes(
+                policy_id, columns.observation, columns.acted, postprocessing, several=True
+            )
+
+        lanes = AgentLanes(policies, make_lanes, self.envs[0])
+        lanes.use(self.views)
+        if len(self.policy_map) == 1 and (agents := possible_agents(self.envs[0])):
+            lanes.add_policy(next(iter(self.policy_map)), agents[0])
+        return MultiAgentLoop(
+            self._settings,
+            [Game(env, index) for index, env in enumerate(self.envs)],
+            lanes,
+            Fragments(policies, postprocessing, self._detection, lanes.others),
+            self._calls,
+            self._stop,
+            self._policy_id,
+        )
+
+    def _make_lanes(
+        self,
+        policy_id: str,
+        observed: Signature,
+        acted: Signature,
+        postprocessing: Postprocessing,
+        *,
+        several: bool,
+    ) -> PolicyLanes:
+        return PolicyLanes(
+            policy_id,
+            self.policy_map[policy_id],
+            observed,
+            acted,
+            lanes=self._settings.num_envs,
+            max_seq_len=self._settings.max_seq_len,
+            stored_env_t=several,
+            shows_all=postprocessing.is_needed,
+        )
+
+    def _policy_id(self, agent_id: Any, episode: Any) -> str:
+        """Maps an agent to a policy."""
+        # Rules: views-rollouts M2
+        if self._mapping is None:
+            return next(iter(self.policy_map))
+        policy_id = self._mapping(agent_id, episode)
+        if policy_id not in self.policy_map:
+            raise ValueError(
+                f"policy_mapping_fn: agent {agent_id!r}: expected one of {', '.join(map(repr, self.policy_map))}, got "
+                f"{policy_id!r}"
+            )
+        return policy_id
 
 
 def _policy_map(policy: Any, policy_mapping_fn: Any) -> dict[str, Any]:

@@ -1,0 +1,209 @@
+"""The lanes of the policies of environments with several agents: which an agent has, and what is written there."""
+
+# Rules: views-rollouts P2, M2 to M4, M6, M9, R16
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from headrace.envs.columns import EnvironmentColumns
+from headrace.errors import SpecError
+from headrace.policies import Decision
+from headrace.rollouts.agent_spaces import possible_agents, spaces_of
+from headrace.rollouts.columns import BOOKKEEPING, NUMBER, OUTCOME, agents_of, promised_by_others
+from headrace.rollouts.game import AgentStep, Game
+from headrace.rollouts.other_agents import Others
+from headrace.rollouts.pieces import AgentRun
+from headrace.rollouts.policy_lanes import PolicyLanes
+from headrace.spec import Signature
+from headrace.views import View
+from headrace.views.columns import Columns
+from headrace.views.other_agents import Beside
+
+MakeLanes = Callable[[str, EnvironmentColumns], PolicyLanes]
+
+
+class AgentLanes:
+    """Gives agents lanes of their policies, asks the policies to act, and writes what follows.
+
+    The lanes of a policy are made when it is first mapped to an agent, from that agent's spaces.
+
+    Args:
+        policies: filled with the lanes by policy id.
+        make_lanes: makes the lanes of a policy.
+        env: tells the spaces of agents.
+    """
+
+    def __init__(self, policies: dict[str, PolicyLanes], make_lanes: MakeLanes, env: Any) -> None:
+        self._policies, self._make_lanes, self._env = policies, make_lanes, env
+        self._others = Others(policies)
+        self._columns: dict[str, EnvironmentColumns] = {}
+        self._views: Mapping[str, View] = {}
+        # The columns of the agents that views name, and the policy that acts for each, if that is known.
+        self._named: dict[Any, Columns] = {}
+        self._policy_of: dict[Any, str] = {}
+        # Specs of the columns of other policies that views show, after the spaces of these views.
+        self._promised: dict[str, Any] = {}
+
+    @property
+    def others(self) -> Others:
+        """Finds the other agents beside a piece."""
+        return self._others
+
+    @property
+    def shows_others(self) -> bool:
+        """Whether any view shows another agent."""
+        return any(
+            lanes.presenter.shows_others or lanes.presenter.acts_on_others
+            for lanes in self._policies.values()
+        )
+
+    def use(self, views: Mapping[str, View]) -> None:
+        """Takes over the views of the worker and of the policies."""
+        self._views = dict(views)
+        for lanes in self._policies.values():
+            self._plan(lanes)
+
+    def add_policy(self, policy_id: str, agent_id: Any) -> None:
+        """Makes the lanes of a policy, if it has none, from the spaces of an agent."""
+        if policy_id not in self._policies:
+            self._columns[policy_id] = EnvironmentColumns(*spaces_of(self._env, agent_id))
+            lanes = self._policies[policy_id] = self._make_lanes(policy_id, self._columns[policy_id])
+            self._plan(lanes)
+
+    def begin(self, game: Game, run: AgentRun, observation: Any) -> None:
+        """Takes a lane for an agent and writes its first observation."""
+        self.add_policy(run.policy_id, run.agent_id)
+        lanes = self._policies[run.policy_id]
+        if run.agent_id in self._named:
+            self._policy_of[run.agent_id] = run.policy_id
+            self._named[run.agent_id] = lanes.columns
+        run.lane = lanes.take_lane()
+        self._append(game, run, observation, begins=True)
+
+    def act(self, games: Sequence[Game]) -> dict[int, dict[Any, Any]]:
+        """Asks each policy once for the actions of all its agents that act now.
+
+        Returns:
+            The actions by environment and agent.
+        """
+        acting: dict[str, list[tuple[Game, AgentRun]]] = defaultdict(list)
+        for game in games:
+            for run in game.acting:
+                acting[run.policy_id].append((game, run))
+        actions: dict[int, dict[Any, Any]] = {game.index: {} for game in games}
+        decisions = {policy_id: self._decide(policy_id, runs) for policy_id, runs in acting.items()}
+        for policy_id, runs in acting.items():
+            lanes, decision = decisions[policy_id]
+            self._policies[policy_id].record_actions(lanes, decision)
+            elements = self._columns[policy_id].action_elements(decision.actions)
+            for (game, run), action in zip(runs, elements, strict=True):
+                actions[game.index][run.agent_id] = action
+        return actions
+
+    def complete(self, game: Game, step: AgentStep, observation: Any) -> None:
+        """Writes the outcome of an agent's step, and the observation after it, if there is one."""
+        run = step.run
+        rows = self._policies[run.policy_id].rows
+        newest = rows.newest[run.lane]
+        rows.arrays["reward"][newest] = run.reward
+        rows.arrays["terminated"][newest] = step.terminated
+        rows.arrays["truncated"][newest] = step.truncated
+        if step.is_observed:
+            self._append(game, run, observation, begins=False)
+            self.write_numbers(run, game.env_t)
+        else:
+            rows.append(run.lane)
+
+    def write_numbers(self, run: AgentRun, env_t: int) -> None:
+        """Writes the bookkeeping columns that views show into the newest row of an agent."""
+        lanes = self._policies[run.policy_id]
+        row = lanes.rows.newest[run.lane]
+        lanes.rows.arrays["env_t"][row] = env_t
+        if lanes.asked and run.piece is not None:
+            t = run.piece.t + lanes.rows.place(run.lane) - run.piece.first
+            numbers = {**run.piece.numbers(t), "env_t": env_t}
+            for name in lanes.asked:
+                lanes.rows.arrays[name][row] = numbers.get(name, 0)
+
+    def place(self, run: AgentRun) -> int:
+        """Returns the newest row of an agent, counted from the first of its lane."""
+        return self._policies[run.policy_id].rows.place(run.lane)
+
+    def release(self, run: AgentRun) -> None:
+        """Gives back the lane of an agent."""
+        if run.lane >= 0 and not run.is_released:
+            run.is_released = True
+            self._policies[run.policy_id].release_lane(run.lane)
+
+    def forget(self, games: Sequence[Game]) -> None:
+        """Forgets the rows that no view reads any more."""
+        runs = [run for game in games for run in game.runs.values() if run.lane >= 0 and not run.is_released]
+        look_back = max((lanes.presenter.look_back for lanes in self._policies.values()), default=0)
+        look_back += self.shows_others
+        for policy_id, lanes in self._policies.items():
+            kept = [run for run in runs if run.policy_id == policy_id]
+            moved = lanes.rows.forget(np.array([run.lane for run in kept], np.int64), look_back).tolist()
+            for run in kept:
+                run.begin = max(0, run.begin - moved[run.lane])
+                run.stop -= moved[run.lane]
+                if run.piece is not None:
+                    run.piece.begin = run.begin
+                    run.piece.first -= moved[run.lane]
+
+    def _decide(
+        self, policy_id: str, runs: Sequence[tuple[Game, AgentRun]]
+    ) -> tuple[np.ndarray[Any, np.dtype[np.int64]], Decision]:
+        policy = self._policies[policy_id]
+        lanes = np.array([run.lane for _, run in runs], np.int64)
+        return lanes, policy.act(lanes, self._beside(policy, runs))
+
+    def _beside(self, lanes: PolicyLanes, runs: Sequence[tuple[Game, AgentRun]]) -> Beside | None:
+        if not lanes.presenter.acts_on_others:
+            return None
+        env_t = np.array([game.env_t for game, _ in runs], np.int64)
+        return self._others.beside_acting([game.runs for game, _ in runs], env_t)
+
+    def _append(self, game: Game, run: AgentRun, observation: Any, *, begins: bool) -> None:
+        """Appends a row with an observation."""
+        rows = self._policies[run.policy_id].rows
+        row = rows.append(run.lane, begins=begins)
+        where = f"environment {game.index}: agent {run.agent_id!r}"
+        columns = self._columns[run.policy_id]
+        try:
+            columns.write_observation(observation, rows.arrays, row, where)
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            if isinstance(error, SpecError):
+                raise
+            raise SpecError(f"{where}: observation: {error}") from error
+
+    def _plan(self, lanes: PolicyLanes) -> None:
+        """Plans the views of a policy, with the columns of the agents that they name."""
+        views = lanes.given_views(self._views)
+        self._promised |= promised_by_others(views)
+        for others in self._policies.values():
+            others.promise(self._promised)
+        for agent_id in dict.fromkeys(agent_id for view in views.values() for agent_id in agents_of(view)):
+            columns = self._columns_of(agent_id)
+            if columns is not None:
+                self._named[agent_id] = columns
+        lanes.use(self._views, self._named)
+
+    def _columns_of(self, agent_id: Any) -> Columns | None:
+        """Returns the columns of an agent; None for an agent that there cannot be."""
+        listed = possible_agents(self._env)
+        if listed and agent_id not in listed:
+            return None
+        if agent_id in self._policy_of:
+            return self._policies[self._policy_of[agent_id]].columns
+        try:
+            spaces = EnvironmentColumns(*spaces_of(self._env, agent_id))
+        except (SpecError, LookupError):
+            return None
+        numbers = dict.fromkeys(("env_t", *BOOKKEEPING), NUMBER)
+        own = {**spaces.observation.tree, **spaces.acted.tree, **OUTCOME}
+        return Columns(Signature({**numbers, **self._promised, **own}), {})

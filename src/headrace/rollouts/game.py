@@ -1,0 +1,177 @@
+"""One environment with several agents: which of them act, and what each step of the environment brings them."""
+
+# Rules: views-rollouts M1 to M7
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from headrace.errors import SpecError
+from headrace.rollouts.agent_spaces import possible_agents
+from headrace.rollouts.environments import env_attribute
+from headrace.rollouts.episode import RolloutEpisode
+from headrace.rollouts.pieces import AgentRun
+
+ALL = "__all__"
+
+
+class Returned(NamedTuple):
+    """The five dicts that a step returns, by agent."""
+
+    observations: Mapping[Any, Any]
+    rewards: Mapping[Any, Any]
+    terminations: Mapping[Any, Any]
+    truncations: Mapping[Any, Any]
+    infos: Mapping[Any, Any]
+
+
+class AgentStep(NamedTuple):
+    """The end of one agent's step.
+
+    Attributes:
+        run: the agent.
+        terminated, truncated: flags.
+        is_observed: whether there is an observation after it.
+        is_last: whether the agent's trajectory ends with it.
+    """
+
+    run: AgentRun
+    terminated: bool
+    truncated: bool
+    is_observed: bool
+    is_last: bool
+
+
+class Game:
+    """State of one environment with several agents.
+
+    Args:
+        env: the environment.
+        index: its number.
+
+    Attributes:
+        episode: the running episode; None before a reset.
+        env_t: environment steps of the episode so far.
+        runs: the agents of the episode so far, in order of appearance.
+        acting: the agents that act next.
+        left: steps, or episodes, that it has still to bring for the present batch.
+        steps, agent_steps: steps of the present episode since the last cut.
+    """
+
+    def __init__(self, env: Any, index: int) -> None:
+        self.env, self.index = env, index
+        self._indices = {agent_id: place for place, agent_id in enumerate(possible_agents(env))}
+        self.left = 0
+        self.was_reset = False
+        self.forget_episode()
+
+    def forget_episode(self) -> None:
+        """The next step needs a reset."""
+        self.episode: RolloutEpisode | None = None
+        self.env_t = 0
+        self.runs: dict[Any, AgentRun] = {}
+        self.acting: list[AgentRun] = []
+        self.steps = self.agent_steps = 0
+
+    def reset(self, seed: int | None) -> Mapping[Any, Any]:
+        """Resets the environment and returns the first observations."""
+        returned = self.env.reset(seed=seed)
+        self.was_reset = True
+        if not isinstance(returned, tuple) or len(returned) != 2 or not isinstance(returned[0], Mapping):
+            raise SpecError(
+                f"environment {self.index}: reset: expected (observations, infos), dicts by agent, got {returned!r:.80}"
+            )
+        return returned[0]
+
+    def step(self, actions: Mapping[Any, Any]) -> Returned:
+        """Steps the environment."""
+        returned = self.env.step(actions)
+        if not isinstance(returned, tuple) or len(returned) != 5:
+            raise SpecError(
+                f"environment {self.index}: step: expected (observations, rewards, terminations, truncations, infos), "
+                f"got {returned!r:.80}"
+            )
+        return Returned(*returned)
+
+    def agent_index(self, agent_id: Any) -> int:
+        """Returns the place of an agent in `possible_agents`; agents not listed there follow in order of appearance."""
+        if agent_id in self._indices:
+            return self._indices[agent_id]
+        others = [other for other in self.runs if other not in self._indices]
+        return len(self._indices) + others.index(agent_id)
+
+    def add_rewards(self, rewards: Mapping[Any, Any]) -> None:
+        """Adds rewards to the open steps of agents, and to the episode."""
+        assert self.episode is not None
+        for agent_id, reward in rewards.items():
+            run = self.runs.get(agent_id)
+            if run is not None and run.is_done:
+                raise self._done_already(agent_id, "a reward")
+            self.episode.add(agent_id, reward)
+            if run is not None:
+                run.reward += float(reward)
+
+    def check(self, returned: Returned) -> None:
+        """Refuses observations of agents that are done, and of agents that acted and got no reward.
+
+        Raises:
+            SpecError: the message has the agent and the environment step.
+        """
+        # Rules: views-rollouts M7
+        for agent_id in returned.observations:
+            run = self.runs.get(agent_id)
+            if run is None:
+                continue
+            if run.is_done:
+                raise self._done_already(agent_id, "an observation")
+            if run.has_acted and agent_id not in returned.rewards:
+                raise SpecError(
+                    f"environment {self.index}: agent {agent_id!r}: expected a reward at env step {self.env_t}, "
+                    "because it acted and is observed, got none"
+                )
+
+    def is_over(self, returned: Returned) -> bool:
+        """Whether the environment ends the episode with this step."""
+        # Rules: views-rollouts M1
+        if returned.terminations.get(ALL) or returned.truncations.get(ALL):
+            return True
+        agents = env_attribute(self.env, "agents")
+        if agents is not None and not len(agents):
+            return True
+        seen = {**self.runs, **returned.observations}
+        return bool(seen) and all(self._ends(agent_id, returned) for agent_id in seen)
+
+    def agent_steps_of(self, returned: Returned, *, cut: bool, flags: bool) -> list[AgentStep]:
+        """Returns the steps of agents that this environment step completes.
+
+        Args:
+            returned: by the environment.
+            cut: whether the episode ends here for all agents.
+            flags: whether ends are written as flags.
+        """
+        found = []
+        for agent_id, run in self.runs.items():
+            if run.is_done:
+                continue
+            terminated = bool(returned.terminations.get(agent_id, False))
+            truncated = bool(returned.truncations.get(agent_id, False))
+            is_last = terminated or truncated or cut
+            if not (terminated or truncated):
+                # Rules: views-rollouts M5
+                truncated = cut
+            is_observed = agent_id in returned.observations
+            if run.has_acted and (is_observed or is_last):
+                found.append(AgentStep(run, terminated and flags, truncated and flags, is_observed, is_last))
+        return found
+
+    def _ends(self, agent_id: Any, returned: Returned) -> bool:
+        run = self.runs.get(agent_id)
+        is_done = run is not None and run.is_done
+        return bool(is_done or returned.terminations.get(agent_id) or returned.truncations.get(agent_id))
+
+    def _done_already(self, agent_id: Any, what: str) -> SpecError:
+        return SpecError(
+            f"environment {self.index}: agent {agent_id!r}: expected nothing more in this episode, which it has "
+            f"ended, got {what} at env step {self.env_t}"
+        )
