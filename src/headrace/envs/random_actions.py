@@ -97,10 +97,10 @@ class RandomActions:
         }
         for i in range(self._num_envs):
             self._refill_env(i)
-        names = list(self._buffers)
-        self._rows = [
-            dict(zip(names, columns, strict=True)) for columns in zip(*self._buffers.values(), strict=True)
-        ]
+        self._rows: list[dict[str, NDArray[Any]]] = [{} for _ in range(self._block)]
+        for name, buffer in self._buffers.items():
+            for row, actions in zip(self._rows, buffer, strict=True):
+                row[name] = actions
         self._cursor = 0
 
     def _refill_env(self, i: int) -> None:

@@ -178,7 +178,7 @@ class PageWriter:
     def _write_finals(self, lanes: Lanes, observations: Columns) -> None:
         rows = self._finals.take(len(lanes))
         for name in self._observed:
-            self._columns[name][rows] = observations[name][lanes]
+            self._columns[name][rows] = observations[name].take(lanes, 0)
 
     # ---- pages -----------------------------------------------------------------------------------------------------
 
