@@ -41,6 +41,10 @@ cdef class Lanes:
     cdef void clear_idle(self, GivenBytes idle) noexcept nogil
     cdef void _clear_row(self, Int row) noexcept nogil
     cdef void commit_marked(self, GivenBytes final, GivenBytes idle) noexcept nogil
+    cdef void _commit_empty(self, Int lane, Int row) noexcept nogil
+    cdef Int _commit_row(
+        self, Int page, Int lane, Int row, bint is_first, bint is_final, Int starts
+    ) noexcept nogil
     cdef void _stamp_written(self, Int page, GivenInts versions) noexcept nogil
     cpdef void end_written(self, GivenLongs lanes, GivenLongs final_rows) noexcept nogil
     cpdef void commit_finals(self, GivenLongs ended, Int first) noexcept nogil

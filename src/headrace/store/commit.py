@@ -163,40 +163,56 @@ class Lanes:
         number: Int = 0
         with cython.nogil:
             self._stamp_written(page, versions)
-            # One lane after another in each step: the order in which episodes that begin are numbered.
             used: Int = self.window.pages[page, USED]
             row: Int = page * self.window.page_rows + used * self.count
             starts: Int = self.window.pages[page, STARTS]
+            # One lane after another in each step: the order in which new episodes are numbered.
             for step in range(used, used + steps):
                 self.last = row
                 self.committed += 1
                 for lane in range(self.count):
                     self.newest[lane] = row
-                    index: Int = cython.cast(Int, self.steps[lane])
                     if idles < idle.shape[0] and idle[idles] == number:
                         idles += 1
-                        self._clear_row(row)
-                        self.window.steps[row] = EMPTY
-                        self._leave_lane(lane)
+                        self._commit_empty(lane, row)
                     else:
-                        if index == 0 or step == 0:
-                            starts = self._begin_rows(page, lane, row, index == 0, starts)
-                        if finals < final.shape[0] and final[finals] == number:
-                            finals += 1
-                            self.window.steps[row] = index | FINAL
-                            # The page may have held final rows beside other lanes before.
-                            self.window.links[row] = NO_LINK
-                            self._end_lane(lane, row)
-                        else:
-                            self.window.steps[row] = index
-                            self.steps[lane] = step_after(index, 1)
-                            if ends < ended.shape[0] and ended[ends] == number:
-                                self._end_beside_row(lane, row, final_rows[ends])
-                                ends += 1
+                        is_final: Bool = finals < final.shape[0] and final[finals] == number
+                        finals += is_final
+                        starts = self._commit_row(page, lane, row, step == 0, is_final, starts)
+                        if ends < ended.shape[0] and ended[ends] == number:
+                            self._end_beside_row(lane, row, final_rows[ends])
+                            ends += 1
                     row += 1
                     number += 1
             self.row = row
             self._count(page, starts, used + steps)
+
+    def _commit_empty(self, lane: Int, row: Int) -> None:
+        """Commits a row of a lane that holds nothing."""
+        self._clear_row(row)
+        self.window.steps[row] = EMPTY
+        self._leave_lane(lane)
+
+    def _commit_row(self, page: Int, lane: Int, row: Int, is_first: Bool, is_final: Bool, starts: Int) -> Int:
+        """Commits a row of a lane; returns the page's number of entries.
+
+        Args:
+            is_first: whether it is the first of the lane in its page.
+            is_final: whether it is the final row of an episode.
+            starts: the page's number of entries before.
+        """
+        index: Int = cython.cast(Int, self.steps[lane])
+        if index == 0 or is_first:
+            starts = self._begin_rows(page, lane, row, index == 0, starts)
+        if is_final:
+            self.window.steps[row] = index | FINAL
+            # The page may have held final rows beside other lanes before.
+            self.window.links[row] = NO_LINK
+            self._end_lane(lane, row)
+        else:
+            self.window.steps[row] = index
+            self.steps[lane] = step_after(index, 1)
+        return starts
 
     def end_written(self, lanes: GivenLongs, final_rows: GivenLongs) -> None:
         """Ends the open episodes of these lanes with these rows, whose columns are written already."""
