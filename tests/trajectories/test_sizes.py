@@ -1,8 +1,10 @@
 """Long episodes through the writers: a step costs the same at the end as at the beginning."""
 
+import sys
 import time
 
 import numpy as np
+import pytest
 
 import headrace as hr
 from headrace.replay.intake.selection import Selection
@@ -56,6 +58,26 @@ def test_an_episode_observer_takes_a_long_episode_at_one_pace():
     assert_flat(marks)
     assert replay.sample("t", 1).data.observation[0, :, 0].tolist() == list(range(STEPS + 1))
     replay.close()
+
+
+@pytest.mark.parametrize("most", [2**30, 2**40, sys.maxsize])
+def test_a_limit_may_be_larger_than_any_episode(most):
+    """A14, E1."""
+    step = {"observation": 0.0, "action": 0, "reward": 0.0, "terminated": False, "truncated": False}
+    with hr.Replay(hr.Signature.like(step), [hr.Table("t", **QUEUE)]) as replay:
+        with hr.EpisodeWriter(replay, "t", max_length=most) as writer:
+            for _ in range(2):
+                writer.add_first(0.0)
+                writer.add(0, 1.0, True, False, 1.0)
+        assert replay.sample("t", 2).data["observation"].tolist() == [[0.0, 1.0]] * 2
+
+    def frame(step_type, following):
+        return hr.Trajectory(step_type, 0.0, 0, (), following, 1.0, 1.0)
+
+    with hr.Replay(hr.Signature.like(frame(0, 1)), [hr.Table("t", **QUEUE)]) as replay:
+        with hr.AddEpisodeObserver(replay, "t", max_sequence_length=most) as observer:
+            observer(frame(0, 2))
+            assert len(observer(frame(2, 0))) == 1
 
 
 def test_after_a_long_episode_short_ones_touch_only_their_own_rows():

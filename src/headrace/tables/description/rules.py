@@ -150,12 +150,12 @@ class WholeEpisodes(_OnePriority):
     @property
     def window_rule(self) -> WindowRule:
         """The rule as numbers."""
-        return WindowRule(self.length, 1, WHOLE, 0)
+        return WindowRule(self.reach, 1, WHOLE, 0)
 
     @property
     def reach(self) -> int:
-        """Rows that a writer must keep for the rule."""
-        return self.length
+        """Rows that a writer must keep for the rule: no episode has more than a window may have."""
+        return min(self.length, _MOST_ROWS)
 
 
 @dataclass(frozen=True)
