@@ -118,7 +118,7 @@ OBJECTS = {
     "observer": [hr.AddTrajectoryObserver, hr.AddEpisodeObserver],
     "queue": [hr.BatchQueue],
     "replay": [hr.Replay],
-    "writer": [headrace.replay.Writer, hr.StepWriter, hr.TransitionWriter],
+    "writer": [headrace.replay.Writer, hr.StepWriter, hr.TransitionWriter, hr.rollouts.BatchWriter],
 }
 
 

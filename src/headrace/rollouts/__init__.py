@@ -2,6 +2,7 @@
 
 from headrace.batches.multi_agent_batch import MultiAgentBatch
 from headrace.batches.sample_batch import SampleBatch
+from headrace.rollouts.batch_writer import BatchWriter
 from headrace.rollouts.callbacks import Callbacks
 from headrace.rollouts.gathering import gather
 from headrace.rollouts.samplers import AsyncSampler, SyncSampler
@@ -9,6 +10,7 @@ from headrace.rollouts.worker import RolloutWorker
 
 __all__ = [
     "AsyncSampler",
+    "BatchWriter",
     "Callbacks",
     "MultiAgentBatch",
     "RolloutWorker",
