@@ -209,6 +209,9 @@ def test_what_is_no_view():
         apply({"x": 3}, episode())
     with pytest.raises(TypeError, match="expected a dict of View, got list"):
         acting([hr.View()], episode())
+    for present in (apply, acting):
+        with pytest.raises(TypeError, match=r"expected an hr\.Episode or a fragment of one, got (int|dict)"):
+            present({"x": hr.View("t")}, {"t": 3} if present is apply else [3])
     with pytest.raises(ValueError, match="no view named 'x_mask'"):
         apply({"x": hr.View("t", mask=True), "x_mask": hr.View("t")}, episode())
     with pytest.raises(ValueError, match="at least one episode"):

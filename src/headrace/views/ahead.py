@@ -53,7 +53,7 @@ def count_newest(store: Store, rows: NDArray[np.int64]) -> int:
     is_open = (store.arrays.steps[rows] & np.uint32(FINAL | ENDED | LINKED)) == 0
     spec = store.signature.columns.get("terminated")
     if spec is not None and spec.shape == ():
-        # Nothing comes after it, whether or not the end was told already.
+        # Nothing comes after it, whether or not the writer has ended the episode already.
         is_open &= store.columns["terminated"][rows] == 0
     rows = rows[is_open]
     found, known = np.empty(len(rows), np.int64), np.empty(len(rows), np.uint8)

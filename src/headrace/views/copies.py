@@ -13,7 +13,7 @@ from headrace.views.located import Located, places_of
 from headrace.views.sources import Source
 
 Places = Callable[[Located], tuple[NDArray[np.int64], NDArray[np.bool_] | None]]
-"""Tells the rows to copy, and where the fill stands instead."""
+"""Returns the rows to copy, and a mask of the places with the fill instead."""
 
 
 class Target(NamedTuple):
@@ -113,12 +113,12 @@ def _places(source: Source) -> tuple[Any, Places]:
 
 
 def _plain(located: Located) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
-    """The rows themselves."""
+    """Returns the rows themselves."""
     return located.rows, (located.rows < 0 if located.padded else None)
 
 
 def _last(located: Located, sums: tuple[int, float]) -> tuple[NDArray[np.int64], NDArray[np.bool_] | None]:
-    """The rows of the last transitions that were put together."""
+    """Returns the rows of the last transitions that were summed."""
     # Rules: views V18
     last = located.sums[sums].last.reshape(located.rows.shape)
     return last, (last < 0 if located.sums[sums].missing else None)

@@ -133,6 +133,8 @@ def _bounds(source: Episode | Fragment) -> tuple[Episode, int, int]:
     """Returns the episode, the first row and the row after the last one."""
     if _is_fragment(source):
         return source.episode, source.start, source.stop
+    if not hasattr(source, "observations"):
+        raise TypeError(f"episode: expected an hr.Episode or a fragment of one, got {type(source).__name__}")
     return source, 0, len(source)
 
 

@@ -32,9 +32,9 @@ def recurrent(
     the start of an episode those rows come first.
 
     The items are the rows where chunks begin: `ItemRule(table, 1, stride=length, lookahead=length - 1)`. So each step
-        is
-    learned from, also at the start of an episode, and another burn-in needs no new data. Rows before an item are held
-    by their own items. When these are gone, the rows are unknown, and the stored state is that of the oldest row left.
+    is learned from, also at the start of an episode, and another burn-in needs no new data. Rows before an item are
+    held by their own items. When these are gone, the rows are unknown, and the stored state is that of the oldest row
+    left.
 
     Args:
         length: number of rows to learn from. Add n for n-step targets, which need the observations after them.

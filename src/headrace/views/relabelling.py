@@ -6,52 +6,36 @@ The user's functions get copies, and run after the reading guard was closed, so 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import SpecError
-from headrace.spec import ArraySpec, Signature, check_array
+from headrace.spec import ArraySpec, Signature
 from headrace.store.copier import Copier
 from headrace.store.gather import Pool
 from headrace.store.layout import FINAL
 from headrace.store.store import Store
 from headrace.views.columns import METADATA, Columns
+from headrace.views.goal_rewards import (
+    FLAG,
+    RewardGroup,
+    call,
+    reward_groups,
+    reward_spec,
+    show_flags,
+    show_rewards,
+)
 from headrace.views.goal_rows import GoalRows
-from headrace.views.goals import GoalFunction, Hindsight
+from headrace.views.goals import Hindsight
 from headrace.views.located import Located, Relabelled, shape_of
 from headrace.views.sources import Source, source_of
-from headrace.views.transition import TransitionView
 from headrace.views.view import View
 
 # Columns that a goal decides, or that say how an episode ended.
-_TOLD = {"reward", "terminated", "truncated"}
-_FLAG = ArraySpec((), np.bool_)
+_OF_REWARDS = {"reward", "terminated", "truncated"}
 _NO_FLAGS = np.zeros(0, np.bool_)
-
-
-@dataclass(frozen=True)
-class _Shown:
-    """Views that show rewards of the same transitions of each row.
-
-    Attributes:
-        source: one of them.
-        rewards: the views of the reward itself, or of the sum over n steps.
-        terminated, discounts: the views of the flag, and of the discount computed from it.
-    """
-
-    source: Source
-    rewards: list[str] = field(default_factory=list)
-    terminated: list[str] = field(default_factory=list)
-    discounts: list[str] = field(default_factory=list)
-
-    @property
-    def sums(self) -> tuple[int, float] | None:
-        """(n_step, gamma) of views of n-step transitions; else None."""
-        view = self.source.view
-        return (view.n_step, view.gamma) if isinstance(view, TransitionView) else None
 
 
 class Relabelling:
@@ -92,8 +76,8 @@ class Relabelling:
             for leaf, column in source.columns.items()
             if column in leaf_of
         ]
-        self._shown = _shown(marked, rule)
-        self._reward = _reward_spec(signature, self._shown)
+        self._shown = reward_groups(marked, rule)
+        self._reward = reward_spec(signature, self._shown)
         self._shows_flags = any(shown.terminated or shown.discounts for shown in self._shown)
         self._columns = [list(self._achieved.columns.values())]
         for _ in self._shown:
@@ -129,7 +113,7 @@ class Relabelling:
         found.replaced = goals >= 0 if rows.ndim == 1 else (flat >= 0) & (goals[flat] >= 0)
         return found
 
-    def _acted(self, shown: _Shown, located: Located) -> NDArray[np.int64]:
+    def _acted(self, shown: RewardGroup, located: Located) -> NDArray[np.int64]:
         """Returns the rows of the transitions whose rewards are shown, or -1: int64[M, W]."""
         if shown.sums is None:
             rows, is_shown = self._places(shown.source, located)
@@ -176,7 +160,7 @@ class Relabelling:
     def _replaced_places(
         self, source: Source, located: Located, found: Relabelled
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Where among what a view shows another goal is to stand, and the runs that tell which."""
+        """Returns the places of a view that show a replaced goal, and the run of each."""
         width = len(source.window.offsets)
         replaced = _widened(self._of_source(found.replaced, source, located), width)
         if source.is_plain:
@@ -203,18 +187,18 @@ class Relabelling:
         arguments = self._arguments(found, chosen)
         rewards = flags = None
         if self._reward is not None:
-            rewards = _call("reward", self._rule.reward, arguments, self._reward, count)
+            rewards = call("reward", self._rule.reward, arguments, self._reward, count)
         if self._shows_flags:
             assert self._rule.terminated is not None
-            flags = _call("terminated", self._rule.terminated, arguments, _FLAG, count)
+            flags = call("terminated", self._rule.terminated, arguments, FLAG, count)
         begin = 0
         for shown, acted, where in zip(self._shown, found.acted, chosen, strict=True):
             part = slice(begin, begin + len(where))
             begin += len(where)
             if rewards is not None:
-                _show_rewards(shown, acted.shape, where, rewards[part], out)
+                show_rewards(shown, acted.shape, where, rewards[part], out)
             if flags is not None:
-                _show_flags(shown, where, flags[part], out)
+                show_flags(shown, where, flags[part], out)
 
     def _arguments(
         self, found: Relabelled, chosen: list[NDArray[np.int64]]
@@ -245,37 +229,6 @@ def _widened(values: NDArray[Any], width: int) -> NDArray[Any]:
     return values if width == 1 else np.repeat(values, width)
 
 
-def _shown(sources: Sequence[Source], rule: Hindsight) -> list[_Shown]:
-    """Groups the views of rewards and recomputed flags by the transitions that they show."""
-    found: dict[Any, _Shown] = {}
-    for source in sources:
-        view, column = source.view, source.columns.get("")
-        is_reward = column == "reward"
-        is_flag = column == "terminated" and rule.terminated is not None
-        if isinstance(view, TransitionView):
-            key: Any = (view.n_step, view.gamma)
-            is_discount = view.part == "discount" and rule.terminated is not None
-            is_reward = view.part == "reward"
-        else:
-            key, is_discount = (source.window, source.fill_threshold, source.is_plain), False
-        if not (is_reward or is_flag or is_discount):
-            continue
-        shown = found.setdefault(key, _Shown(source))
-        names = shown.rewards if is_reward else shown.discounts if is_discount else shown.terminated
-        names.append(source.name)
-    return list(found.values())
-
-
-def _reward_spec(signature: Signature, shown: Sequence[_Shown]) -> ArraySpec | None:
-    """Returns the spec of the reward function's result for one transition; None if no view shows rewards."""
-    if not any(each.rewards for each in shown):
-        return None
-    spec = signature.columns["reward"]
-    if spec.shape != ():
-        raise SpecError(f"hindsight: expected a scalar column 'reward' in the signature, got {spec}")
-    return spec
-
-
 def _check_columns(goal: Source, *others: Source) -> None:
     """Refuses views that no stored column provides, and goals among the columns that goals decide.
 
@@ -285,7 +238,7 @@ def _check_columns(goal: Source, *others: Source) -> None:
     for source in (goal, *others):
         if any(column in METADATA for column in source.columns.values()):
             raise SpecError(f"{source.name}: expected columns of the signature, got {source.view.data_col!r}")
-    if not _TOLD.isdisjoint(goal.columns.values()):
+    if not _OF_REWARDS.isdisjoint(goal.columns.values()):
         raise SpecError(f"{goal.name}: expected a column of goals, got {goal.view.data_col!r}")
 
 
@@ -300,36 +253,3 @@ def _check_alike(signature: Signature, goal: Source, achieved: Source) -> None:
             f"hindsight: expected goals {goal.view.data_col!r} that are alike what is achieved in "
             f"{achieved.view.data_col!r}, {specs(achieved)}, got {specs(goal)}"
         )
-
-
-def _call(
-    name: str, function: GoalFunction, arguments: tuple[Any, Any, dict[str, Any]], spec: ArraySpec, count: int
-) -> NDArray[Any]:
-    return check_array(function(*arguments), spec, f"hindsight: what {name}() returned", (count,))
-
-
-def _show_rewards(
-    shown: _Shown,
-    shape: tuple[int, ...],
-    where: NDArray[np.int64],
-    rewards: NDArray[Any],
-    out: dict[str, Any],
-) -> None:
-    if shown.sums is not None and shown.sums[0] > 1:
-        n_step, gamma = shown.sums
-        each = np.zeros(shape)
-        each.reshape(-1)[where] = rewards
-        where = np.unique(where // n_step)
-        rewards = np.zeros(len(where))
-        for step in range(n_step):
-            rewards += gamma**step * each[where, step]
-    for name in shown.rewards:
-        out[name].reshape(-1)[where] = rewards
-
-
-def _show_flags(shown: _Shown, where: NDArray[np.int64], flags: NDArray[Any], out: dict[str, Any]) -> None:
-    for name in shown.terminated:
-        out[name].reshape(-1)[where] = flags
-    for name in shown.discounts:
-        assert shown.sums is not None
-        out[name].reshape(-1)[where] = np.where(flags, 0.0, shown.sums[1])

@@ -38,30 +38,28 @@ class SamplingPlan:
         fused: the plan as tables for one kernel, if the views are simple enough.
         is_copied_later: whether data are copied after the lock is released, so that a guard is needed.
         every: names and k of the views, and their masks, that present only rows 0, k, 2k, ... of an item.
-        given_at_the_end: the columns with which it was planned.
+        final_columns: the columns with which it was planned.
         origins: origins of batches, by table; kept for the sampler.
         ahead: look-ahead of the views.
 
     Args:
         store: of the rows.
         views: maps names to views; None presents the signature's own tree.
-        given_at_the_end: columns for which final rows were given a value.
+        final_columns: columns for which final rows were given a value.
 
     Raises:
         SpecError: an unknown source, a space that contradicts the column, a fill that the dtype cannot hold.
         ValueError: views of several hindsights, or a view that stored rows cannot show.
     """
 
-    def __init__(
-        self, store: Store, views: Mapping[str, View] | None, given_at_the_end: frozenset[str]
-    ) -> None:
+    def __init__(self, store: Store, views: Mapping[str, View] | None, final_columns: frozenset[str]) -> None:
         self._store = store
-        self.given_at_the_end = given_at_the_end
+        self.final_columns = final_columns
         self.origins: dict[Any, Any] = {}
         names = _shown(store, views)
         # None: the columns are the batch; a tree is only put together where there is one.
         self._unflatten = store.signature.unflatten if views is None and not store.signature.is_flat else None
-        columns = Columns.of_store(store.signature, given_at_the_end)
+        columns = Columns.of_store(store.signature, final_columns)
         self._plan = Plan(columns, names)
         self._returns = {sums: Returns(store, *sums) for sums in self._plan.sums}
         self._pool = Pool()

@@ -175,11 +175,11 @@ def _check_space(name: str, view: View, specs: dict[str, ArraySpec]) -> None:
     if shapes != expected:
         raise SpecError(
             f"view {name!r}: space: expected that of the column {view.data_col or name!r}, which has "
-            f"{_told(shapes)}, got one with {_told(expected)}"
+            f"{_described(shapes)}, got one with {_described(expected)}"
         )
 
 
-def _told(shapes: Mapping[str, tuple[int, ...]]) -> str:
+def _described(shapes: Mapping[str, tuple[int, ...]]) -> str:
     if "" in shapes:
         return f"rows of shape {shapes['']}"
     return "a tree of rows of shape " + ", ".join(f"{leaf} {shape}" for leaf, shape in shapes.items())

@@ -140,7 +140,7 @@ class Sampling:
         self, plan: SamplingPlan, views: Mapping[str, View] | None, live: LiveTable, batch_size: int
     ) -> _Drawn:
         """Draws items and finds their rows. The lock must be held."""
-        if plan.given_at_the_end is not self.given:
+        if plan.final_columns is not self.given:
             # The first final row came in between, and with it what is known before acting.
             plan = self.plan(views)
         reader = self._store.begin_reading() if plan.is_copied_later else None
@@ -242,7 +242,7 @@ class Sampling:
         if (
             latest is not None
             and latest[0] is views
-            and latest[2].given_at_the_end is given
+            and latest[2].final_columns is given
             and latest[1] == views
         ):
             return latest[2]
@@ -251,7 +251,7 @@ class Sampling:
         key = None if views is None else tuple(views.items())
         plan = self._plans.get(key)
         # A thread that was planning while the first final row came puts back a plan that knew nothing of it.
-        if plan is None or plan.given_at_the_end is not given:
+        if plan is None or plan.final_columns is not given:
             if len(self._plans) >= _KEPT_PLANS:
                 # Views that are made anew for each batch are never equal where they hold a new function.
                 self._plans, self._fused = {}, {}
