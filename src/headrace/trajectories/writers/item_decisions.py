@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from headrace.trajectories.columns.step_columns import StepColumns
 from headrace.trajectories.rules.pattern_rule import PatternRule
 from headrace.trajectories.rules.step_rules import StepRule
 from headrace.trajectories.writers.item_priorities import ItemPriorities
+from headrace.trajectories.writers.lane_step import LaneStep
 from headrace.trajectories.writers.patterns import Patterns
 
 if TYPE_CHECKING:
@@ -58,38 +59,27 @@ class ItemDecisions:
         """Refuses patterns that read columns which final rows do not have; see `Patterns.check_ends`."""
         self._patterns.check_ends(final_columns)
 
-    def announce(
-        self,
-        writer: WriterLike,
-        newest: NDArray[np.int64],
-        step: Mapping[str, NDArray[Any]],
-        storing: NDArray[np.int64],
-        ended: NDArray[np.int64],
-        finals: Mapping[str, NDArray[Any]],
-    ) -> None:
-        """Decides the items of the next call.
+    def announce(self, writer: WriterLike, step: LaneStep) -> None:
+        """Decides the items of the next call of a writer.
 
         Args:
             writer: makes them.
-            newest: int64[lanes], the number in its episode of the newest row that is not a final row.
-            step: `[lanes, ...]`, all columns, of the lanes that store a row.
-            storing: int64[n], these lanes.
-            ended: int64[m], lanes whose episode ends.
-            finals: `[m, ...]`, the columns that their final rows have.
+            step: all columns of rows, and those columns that final rows have.
 
         Raises:
             ValueError: a function returned no bool, or no priority; names the table.
         """
-        self._selected = self._patterns.choose(newest, step, storing, ended, finals)
+        self._selected = self._patterns.choose(step)
         writer.select_windows(self._selected)
         if self._priorities.are_asked:
+            columns, finals = self._columns, step.finals
             # The caller's arrays, and those of the current row, change after the call.
-            taken = {name: np.array(value) for name, value in step.items()}
-            columns, count = self._columns, len(ended)
-            whole = {
-                name: finals[name] if name in finals else columns.zeros(name, count) for name in columns.specs
+            kept = {name: np.array(value) for name, value in step.columns.items()}
+            zeros = {
+                name: columns.zeros(name, len(step.ended)) for name in columns.specs if name not in finals
             }
-            writer.give_priorities(self._priorities.of_step(taken, storing, ended, whole, self._selected))
+            whole = step._replace(columns=kept, finals={**finals, **zeros})
+            writer.give_priorities(self._priorities.of_step(whole, self._selected))
 
     def stored(self) -> Selection:
         """Notes that the step is stored; returns the lanes for which patterns made items."""

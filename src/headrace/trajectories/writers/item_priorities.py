@@ -21,6 +21,7 @@ from headrace.spec import Signature
 from headrace.tables.description.rules import PatternWindow, Rule, check_priority
 from headrace.tables.items.layout import CONTINUE
 from headrace.tables.windows.plan import WindowPlan
+from headrace.trajectories.writers.lane_step import LaneStep
 
 # One lane's row: the columns of the call that wrote it, `[lanes, ...]`, and which lane.
 Row = tuple[Mapping[str, NDArray[Any]], int]
@@ -63,29 +64,19 @@ class ItemPriorities:
         self._lanes = self._ended = np.zeros(0, np.int64)
         self._rows: list[Row] = []
 
-    def of_step(
-        self,
-        columns: Mapping[str, NDArray[Any]],
-        lanes: NDArray[np.int64],
-        ended: NDArray[np.int64],
-        finals: Mapping[str, NDArray[Any]],
-        selected: Selection,
-    ) -> dict[int, NDArray[np.float64]]:
+    def of_step(self, step: LaneStep, selected: Selection) -> dict[int, NDArray[np.float64]]:
         """Returns the priorities of the items of a step, by rule, in the order in which the writer makes them.
 
         Args:
-            columns: `[lanes, ...]`; kept until the rows are out of reach.
-            lanes: int64[n], rising: those that store a row.
-            ended: int64[m], rising: those whose episode ends.
-            finals: `[m, ...]`: all columns of their final rows.
-            selected: the lanes of which patterns make items.
+            step: all columns of rows and final rows; arrays are kept until the rows are out of reach.
+            selected: the lanes for which patterns make items.
 
         Raises:
             ValueError: a function returned a priority that is negative or not finite; names the table.
         """
-        self._lanes, self._ended = lanes, ended
-        self._rows = [(columns, lane) for lane in lanes.tolist()]
-        self._rows += [(finals, index) for index in range(len(ended))]
+        self._lanes, self._ended = step.storing, step.ended
+        self._rows = [(step.columns, lane) for lane in step.storing.tolist()]
+        self._rows += [(step.finals, index) for index in range(len(step.ended))]
         priorities = {}
         for number, rule in self._rules.items():
             if isinstance(rule, PatternWindow):

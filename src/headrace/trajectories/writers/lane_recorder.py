@@ -17,6 +17,7 @@ from headrace.trajectories.writers.current_row import CurrentRow
 from headrace.trajectories.writers.final_observations import read_final_observations
 from headrace.trajectories.writers.item_decisions import ItemDecisions
 from headrace.trajectories.writers.lane_states import LaneStates
+from headrace.trajectories.writers.lane_step import LaneStep
 from headrace.trajectories.writers.unused_rows import UnusedRows
 
 if TYPE_CHECKING:
@@ -135,8 +136,8 @@ class LaneRecorder:
         states, asks = self.states, self._decisions.are_made
         if asks:
             newest = states.calls - states.begin
-            step = self.columns.with_lanes(row)
-            self._decisions.announce(self._writer, newest, step, self._every, _NO_LANES, {})
+            step = LaneStep(newest, self.columns.with_lanes(row), self._every, _NO_LANES, {})
+            self._decisions.announce(self._writer, step)
         # A writer of one lane has no axis of lanes.
         values = {name: value[0] for name, value in row.items()} if self._lanes == 1 else row
         self._writer.append_checked(values)
@@ -155,7 +156,8 @@ class LaneRecorder:
         finals = self._finals(ended, columns.with_lanes(following), final_observation)
         if asks:
             newest = states.calls - states.begin
-            self._decisions.announce(self._writer, newest, step, np.flatnonzero(~idle), ended, finals)
+            lane_step = LaneStep(newest, step, np.flatnonzero(~idle), ended, finals)
+            self._decisions.announce(self._writer, lane_step)
         self._writer.append_ends(step, idle, ended, finals)
         if asks:
             self._unused.note_selected(self._decisions.stored(), newest)
@@ -196,7 +198,7 @@ class LaneRecorder:
             finals = {name: value[unfinished] for name, value in kept.items()}
             newest = states.calls - states.begin - 1
             if self._decisions.are_made:
-                self._decisions.announce(writer, newest, {}, _NO_LANES, unfinished, finals)
+                self._decisions.announce(writer, LaneStep(newest, {}, _NO_LANES, unfinished, finals))
             writer.end_lanes(unfinished, finals)
             self._unused.note_selected(self._decisions.stored(), newest)
             self._counters.steps_written += len(unfinished)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +12,7 @@ from headrace.replay.intake.selection import Selection
 from headrace.spec import Signature
 from headrace.trajectories.rules.conditions import Moment
 from headrace.trajectories.rules.pattern_rule import PatternRule
+from headrace.trajectories.writers.lane_step import LaneStep
 from headrace.views.columns import METADATA, Columns
 from headrace.views.sources import source_of
 
@@ -56,28 +56,18 @@ class Patterns:
                     f"row (-1) is the final row, which has no {', '.join(missing)}; those of the last step are at -2"
                 )
 
-    def choose(
-        self,
-        index: NDArray[np.int64],
-        step: Mapping[str, NDArray[Any]],
-        storing: NDArray[np.int64],
-        ended: NDArray[np.int64],
-        finals: Mapping[str, NDArray[Any]],
-    ) -> Selection:
+    def choose(self, step: LaneStep) -> Selection:
         """Finds the lanes for which the next call makes items.
 
         Args:
-            index: int64[lanes], in the lane's episode, of its newest row that is not a final row.
-            step: `[lanes, ...]`; columns that no condition reads may be missing.
-            storing: int64[n]: lanes that store a row.
-            ended: int64[m]: lanes whose episode ends.
-            finals: `[m, ...]`: the columns that the final rows have.
+            step: columns that no condition reads may be missing.
 
         Raises:
             ValueError: a function gave no bools; names the table.
         """
+        newest, columns, storing, ended, finals = step
         rows = (
-            {name: step[name].astype(dtype, copy=False)[storing] for name, dtype in self._dtypes.items()}
+            {name: columns[name].astype(dtype, copy=False)[storing] for name, dtype in self._dtypes.items()}
             if len(storing)
             else {}
         )
@@ -86,8 +76,8 @@ class Patterns:
             for name, dtype in self._dtypes.items()
             if name in finals
         }
-        of_rows = Moment(index[storing], False, rows, self._has_lanes)
-        of_finals = Moment(index[ended] + 1, True, given, self._has_lanes)
+        of_rows = Moment(newest[storing], False, rows, self._has_lanes)
+        of_finals = Moment(newest[ended] + 1, True, given, self._has_lanes)
         of_step: dict[int, NDArray[np.bool_]] = {}
         of_ends: dict[int, NDArray[np.bool_]] = {}
         for number, rule in self._rules.items():

@@ -17,6 +17,7 @@ from headrace.spec import Signature, as_array
 from headrace.tables.description.rules import Rule
 from headrace.trajectories.columns.step_columns import TreeColumns
 from headrace.trajectories.writers.item_priorities import ItemPriorities
+from headrace.trajectories.writers.lane_step import LaneStep
 
 Columns = dict[str, NDArray[Any]]
 
@@ -90,8 +91,8 @@ class ReadyTransitions:
         found = []
         for number, ends in enumerate(self.ends.tolist()):
             ended = _LANE if ends else _NO_LANE
-            final = zeros | self.final(number)
-            found.append(asked.of_step(self.rows(number), _LANE, ended, final, Selection({}, {}))[0])
+            step = LaneStep(_LANE, self.rows(number), _LANE, ended, zeros | self.final(number))
+            found.append(asked.of_step(step, Selection({}, {}))[0])
             asked.took_step()
         return found
 
