@@ -248,7 +248,7 @@ def test_a_checked_step_written_while_the_rows_move_is_whole(lanes, monkeypatch)
         every = np.zeros(lanes, np.int64) if lanes > 1 else 0
         writer.add_first(every + 5)
         rows = writer._writer._rows
-        write, written = rows.write_checked, []
+        write, written = rows.put, []
 
         def write_and_move(row, values):
             write(row, values)
@@ -258,7 +258,7 @@ def test_a_checked_step_written_while_the_rows_move_is_whole(lanes, monkeypatch)
                 for column in core_of(replay).store.columns.values():
                     column[row : row + lanes] = 0
 
-        monkeypatch.setattr(rows, "write_checked", write_and_move)
+        monkeypatch.setattr(rows, "put", write_and_move)
         for action in (7, 8):
             writer.add(every + action, every + 1.0, every != 0, every != 0, every + 6)
         assert written[0] == written[1] != written[2]

@@ -114,11 +114,11 @@ class RowWriter:
         if lanes.begin_step():
             block.make_room()
         moved = arena.moved
-        self._rows.write_checked(lanes.row, step)
+        self._rows.put(lanes.row, step)
         with self._lock:
             if arena.moved != moved:
                 # See `append` (test_a_checked_step_written_while_the_rows_move_is_whole).
-                self._rows.write_checked(lanes.row, step)
+                self._rows.put(lanes.row, step)
             self._intake.commit(block)
         if self._intake.refused is not None or self._intake.is_given:
             self._intake.finish_call()

@@ -28,6 +28,7 @@ class StepRows:
 
     Attributes:
         staged: see `WriterLike.staged`.
+        put: writes the columns of a step of the only block, from a row on; see `RowColumns.put` and `LaneColumns.put`.
     """
 
     def __init__(self, store: Store, lanes: Lanes) -> None:
@@ -41,7 +42,7 @@ class StepRows:
             block: _put(store, stage, block.lanes)
             for block, stage in zip(lanes.blocks, lanes.stages, strict=True)
         }
-        self._put = self._puts[lanes.blocks[0]]
+        self.put = self._puts[lanes.blocks[0]]
         only = lanes.stages[0] if len(lanes.stages) == 1 else None
         self.staged: Values = {} if only is None else only.arrays
 
@@ -54,19 +55,11 @@ class StepRows:
         # A dict of columns is taken for any signature: no key of a tree has the "/" of their names.
         if type(step) is dict and len(step) == self._width:
             try:
-                self._put(row, step)
+                self.put(row, step)
                 return
             except KeyError:
                 pass  # `flatten` says what is missing.
-        self._put(row, self._signature.flatten(step))
-
-    def write_checked(self, row: int, values: Mapping[str, Any]) -> None:
-        """Does the same as `write` for columns that fit; those of one lane have no axis of lanes."""
-        if self._count > 1:
-            self._put(row, values)
-            return
-        for name, column in self._columns:
-            column[row] = values[name]
+        self.put(row, self._signature.flatten(step))
 
     def write_block(self, block: LaneBlock, lanes: slice, values: Values) -> None:
         """Writes the next step of a block.
@@ -77,10 +70,8 @@ class StepRows:
             values: columns `[N, ...]` of all lanes, which fit.
         """
         if self._count == 1:
-            for name, column in self._columns:
-                column[block.row] = values[name][0]
-            return
-        if block.lanes != self._count:
+            values = {name: value[0] for name, value in values.items()}
+        elif block.lanes != self._count:
             values = {name: value[lanes] for name, value in values.items()}
         self._puts[block](block.row, values)
 
