@@ -21,6 +21,8 @@ def joined(name: str, trees: Sequence[Any]) -> Any:
     Raises:
         SpecError: containers differ, or shapes of rows; the message has the path.
     """
+    if all(type(tree) is np.ndarray for tree in trees):
+        return _joined_leaves(name, trees)
     node = compile_tree(trees[0], lambda value: hasattr(value, "shape"), name)
     parts: list[dict[str, Any]] = []
     for tree in trees:
@@ -42,7 +44,7 @@ def check_same_names(columns: Sequence[Mapping[str, Any]]) -> None:
         )
 
 
-def _joined_leaves(path: str, leaves: list[Any]) -> Any:
+def _joined_leaves(path: str, leaves: Sequence[Any]) -> Any:
     shapes = {tuple(leaf.shape[1:]) for leaf in leaves}
     if len(shapes) > 1:
         raise SpecError(f"{path}: expected rows of one shape, got {', '.join(map(str, sorted(shapes)))}")
