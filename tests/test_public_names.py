@@ -180,6 +180,7 @@ ATTRIBUTES = {
         "without_padding ACTIONS AGENT_INDEX DONES ENV_ID EPS_ID NEXT_OBS OBS PREV_ACTIONS PREV_REWARDS REWARDS "
         "SEQ_LENS T TERMINATEDS TRUNCATEDS"
     ),
+    hr.SampleCollector: "add_first add_step cut input_dict",
     hr.SequenceWriter: STEP_WRITER,
     hr.Signature: "columns flatten from_json is_flat like nbytes of_space to_json tree unflatten validate zeros",
     hr.StepWriter: STEP_WRITER,

@@ -49,6 +49,7 @@ _LAZY_NAMES = {
     "ReplaySample": "headrace.replay",
     "RolloutWorker": "headrace.rollouts",
     "SampleBatch": "headrace.rollouts",
+    "SampleCollector": "headrace.rollouts",
     "SequenceWriter": "headrace.trajectories",
     "StepType": "headrace.trajectories",
     "StepWriter": "headrace.trajectories",
@@ -94,6 +95,7 @@ if TYPE_CHECKING:
     from headrace.rollouts import MultiAgentBatch as MultiAgentBatch
     from headrace.rollouts import RolloutWorker as RolloutWorker
     from headrace.rollouts import SampleBatch as SampleBatch
+    from headrace.rollouts import SampleCollector as SampleCollector
     from headrace.server.batch_queue import BatchQueue as BatchQueue
     from headrace.tables.description import rate_limiters as rate_limiters
     from headrace.tables.description import selectors as selectors

@@ -118,6 +118,15 @@ class AgentLanes:
             self.write_numbers(run, game.env_t)
         else:
             rows.append(run.lane)
+        if run.piece is not None:
+            self._policies[run.policy_id].completed(run.piece, is_observed=step.is_observed)
+
+    def drop(self, run: AgentRun) -> None:
+        """Drops the trajectory of an agent, and gives back its lane."""
+        if run.piece is not None:
+            self._policies[run.policy_id].dropped(run.piece)
+            run.piece = None
+        self.release(run)
 
     def write_numbers(self, run: AgentRun, env_t: int) -> None:
         """Writes the bookkeeping columns that views show into the newest row of an agent."""
@@ -172,6 +181,7 @@ class AgentLanes:
         """Appends a row with an observation."""
         rows = self._policies[run.policy_id].rows
         row = rows.append(run.lane, begins=begins)
+        rows.arrays["env_t"][row] = game.env_t
         where = f"environment {game.index}: agent {run.agent_id!r}"
         columns = self._columns[run.policy_id]
         try:

@@ -63,23 +63,34 @@ class Fragments:
         """Begins a piece at the newest row of a lane, the first row of a trajectory."""
         first = self._policies[policy_id].rows.place(lane)
         key = SampleKey(env_index, episode.episode_id, agent_id)
-        return Piece(
+        piece = Piece(
             key, place, agent_index, policy_id, episode, lane, first, first, 0, self._new_fragment_id(), peers
         )
+        self._policies[policy_id].opened(piece)
+        return piece
 
-    def close(self, piece: Piece, *, last_is_known: bool = True) -> None:
-        """Ends a piece at the newest row of its lane."""
-        piece.stop = self._policies[piece.policy_id].rows.place(piece.lane)
+    def close(self, piece: Piece, *, is_end: bool, last_is_known: bool = True) -> None:
+        """Ends a piece at the newest row of its lane, and perhaps its trajectory."""
+        lanes = self._policies[piece.policy_id]
+        piece.stop = lanes.rows.place(piece.lane)
         piece.last_is_known = last_is_known
+        lanes.closed(piece, is_end=is_end)
         if piece.stop > piece.first:
             self._closed.append(piece)
 
-    def after(self, piece: Piece, episode: RolloutEpisode | None = None) -> Piece:
-        """Returns the piece that continues a closed one: in the next fragment, or in a next episode without a reset."""
-        if episode is None:
-            key, t, episode = piece.key, piece.t + piece.stop - piece.first, piece.episode
-        else:
-            key, t = piece.key._replace(episode_id=episode.episode_id), 0
+    def after(self, piece: Piece) -> Piece:
+        """Returns the piece that continues a closed one in the next fragment."""
+        return self._next(piece, piece.key, piece.t + piece.stop - piece.first, piece.episode)
+
+    def into_next_episode(self, piece: Piece, episode: RolloutEpisode) -> Piece:
+        """Ends a piece with its episode, and begins the next one where the environment was not reset."""
+        lanes = self._policies[piece.policy_id]
+        self.close(piece, is_end=lanes.is_keyed)
+        later = self._next(piece, piece.key._replace(episode_id=episode.episode_id), 0, episode)
+        lanes.opened(later)
+        return later
+
+    def _next(self, piece: Piece, key: SampleKey, t: int, episode: RolloutEpisode) -> Piece:
         return Piece(
             key, piece.place, piece.agent_index, piece.policy_id, episode, piece.lane,
             piece.begin, piece.stop, t, self._new_fragment_id(), piece.peers,
@@ -103,11 +114,12 @@ class Fragments:
             return self._detected(_joined(ready, self._policies))
         closed, self._closed = self._closed, []
         return self._detected(
-            {
-                policy_id: self._policies[policy_id].present(pieces, self._others)[0]
-                for policy_id, pieces in _by_policy(closed)
-            }
+            {policy_id: self._shown(policy_id, pieces) for policy_id, pieces in _by_policy(closed)}
         )
+
+    def _shown(self, policy_id: str, pieces: list[Piece]) -> SampleBatch:
+        lanes = self._policies[policy_id]
+        return lanes.for_training(lanes.present(pieces, self._others)[0])
 
     def _without(self, episode: RolloutEpisode) -> list[Piece]:
         """Takes the closed pieces of an episode out, and returns them."""
@@ -120,8 +132,11 @@ class Fragments:
         presented: list[PieceBatch] = []
         for policy_id, pieces in _by_policy(closed):
             batch, bounds = self._policies[policy_id].present(pieces, self._others)
-            parts = [batch[begin:end] for begin, end in pairwise(bounds)]
-            presented += map(PieceBatch, pieces, parts)
+            presented += [
+                PieceBatch(piece, batch[begin:end])
+                for piece, (begin, end) in zip(pieces, pairwise(bounds), strict=True)
+                if begin < end
+            ]
         presented.sort(key=lambda each: each.piece.order[:3])
         for _, group in groupby(presented, key=lambda each: each.piece.order[:2]):
             self._ready += self._postprocessing.run(list(group))

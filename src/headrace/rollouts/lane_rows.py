@@ -96,10 +96,12 @@ class LaneRows:
         for name, value in values.items():
             self.arrays[name][rows] = value
 
-    def add_columns(self, columns: Mapping[str, ArraySpec]) -> None:
-        """Adds columns, or replaces columns of another spec; their rows are zeros so far."""
+    def match(self, columns: Mapping[str, ArraySpec]) -> None:
+        """Adds the columns that there are not, or are of another spec; their rows are zeros so far."""
         for name, spec in columns.items():
-            self.arrays[name] = _zeros(self.lanes * self._rows, spec)
+            held = self.arrays.get(name)
+            if held is None or ArraySpec(held.shape[1:], held.dtype) != spec:
+                self.arrays[name] = _zeros(self.lanes * self._rows, spec)
 
     def add_lanes(self, more: int) -> None:
         """Adds empty lanes."""
@@ -136,6 +138,15 @@ class LaneRows:
         self.begins = np.maximum(self.begins - moved, firsts)
         self._used = int(counts.max(initial=0))
         return moved
+
+    def forget_one(self, lane: int, look_back: int) -> None:
+        """Moves the newest rows of one lane to its front; `look_back=-1` empties it."""
+        base, newest = lane * self._rows, int(self.newest[lane])
+        kept = min(look_back, newest - int(self.begins[lane]))
+        for array in self.arrays.values():
+            array[base : base + kept + 1] = array[newest - kept : newest + 1].copy()
+        self.begins[lane] = max(base, int(self.begins[lane]) - (newest - kept - base))
+        self.newest[lane] = base + kept
 
     def _reserve(self) -> None:
         """Makes place for one more row in every lane."""

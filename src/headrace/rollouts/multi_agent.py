@@ -82,7 +82,7 @@ class MultiAgentLoop:
             game.left += game.agent_steps if self._settings.counts_agent_steps else game.steps
         self._env_steps -= game.steps
         for run in game.runs.values():
-            self._lanes.release(run)
+            self._lanes.drop(run)
         if game.episode is not None:
             self._fragments.drop_episode(game.episode)
         game.forget_episode()
@@ -162,7 +162,7 @@ class MultiAgentLoop:
         run.is_done, run.last_is_known = True, step.is_observed
         if run.piece is not None:
             run.stop = self._lanes.place(run)
-            self._fragments.close(run.piece, last_is_known=step.is_observed)
+            self._fragments.close(run.piece, is_end=True, last_is_known=step.is_observed)
             run.piece = None
         if not self._lanes.shows_others:
             self._lanes.release(run)
@@ -183,6 +183,8 @@ class MultiAgentLoop:
         episode = game.episode
         assert episode is not None
         for run in game.runs.values():
+            if run.piece is not None:
+                self._lanes.drop(run)
             self._lanes.release(run)
         self._count_episode(game)
         game.forget_episode()
@@ -198,8 +200,7 @@ class MultiAgentLoop:
         game.env_t = 0
         for run in game.runs.values():
             if run.piece is not None:
-                self._fragments.close(run.piece)
-                run.piece = self._fragments.after(run.piece, game.episode)
+                run.piece = self._fragments.into_next_episode(run.piece, game.episode)
                 self._lanes.write_numbers(run, 0)
         self._count_episode(game)
         self._fragments.end_episode(episode)
@@ -218,7 +219,7 @@ class MultiAgentLoop:
         running = [run for game in self._games for run in game.runs.values() if run.piece is not None]
         for run in running:
             if run.piece is not None:
-                self._fragments.close(run.piece)
+                self._fragments.close(run.piece, is_end=False)
         try:
             return MultiAgentBatch(self._fragments.take(), self._env_steps)
         finally:

@@ -78,6 +78,7 @@ class Piece:
         peers: the agents of the episode by id, itself included.
         stop: row after the last one.
         last_is_known: whether row `stop` has an observation: the one after the last step.
+        batch: its rows, if a user's collector made them.
     """
 
     key: SampleKey
@@ -93,6 +94,7 @@ class Piece:
     peers: Mapping[Any, AgentRun]
     stop: int = -1
     last_is_known: bool = True
+    batch: Any = None
 
     @property
     def order(self) -> tuple[int, int, int, int]:

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from headrace.batches.sample_batch import SampleBatch
@@ -51,7 +51,6 @@ class PolicyLanes:
     Attributes:
         rows: the rows.
         views: the views as they are now, base columns included.
-        unused: names of views that training does not use, whatever they say.
     """
 
     def __init__(
@@ -87,7 +86,7 @@ class PolicyLanes:
         self._may_grow = callable(getattr(policy, "compute_actions", None))
         self._shows_all = shows_all
         self._given: Mapping[str, View] = {}
-        self.unused: frozenset[str] = frozenset()
+        self._unused: dict[str, View] = {}
         self.views: dict[str, View] = {}
         self._columns_of: Mapping[Any, Columns] | None = None
         self._known_of: dict[Any, Columns] = {}
@@ -150,13 +149,30 @@ class PolicyLanes:
             lanes: the lanes.
             beside: the other agents, if the policy sees views of them.
         """
-        decision = self._checked(self._presenter.input_dict(self.rows, lanes, beside), len(lanes))
+        decision = self._checked(self._input_dict(lanes, beside), len(lanes))
         if self._may_grow:
             self._may_grow = False
             if self._checked.extras:
                 self._tree |= self._checked.extras
                 self._replan()
         return decision
+
+    def opened(self, piece: Piece) -> None:
+        """Takes note of a piece with the first observation of a trajectory in its lane's newest row."""
+
+    def completed(self, piece: Piece, *, is_observed: bool = True) -> None:
+        """Takes note of a step that was completed: the newest row of its lane is the one after it."""
+
+    def closed(self, piece: Piece, *, is_end: bool) -> None:
+        """Takes note of the end of a piece, and perhaps of its trajectory."""
+
+    def dropped(self, piece: Piece) -> None:
+        """Takes note of a trajectory whose rows since the last cut are dropped."""
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether each step must be noted."""
+        return False
 
     def take_lane(self) -> int:
         """Returns an empty lane, or one whose trajectories have ended."""
@@ -196,24 +212,40 @@ class PolicyLanes:
             env_t = self.rows.arrays["env_t"][rows.segments.rows]
             beside, completed = others.beside_pieces(pieces, rows.counts, env_t)
         columns = self._presenter.present(self.rows.arrays, rows.segments, beside, completed)
-        columns |= rows.bookkeeping(pieces)
-        columns |= {name: self.rows.arrays[name][rows.segments.rows] for name in self._stored}
+        columns |= self._bookkeeping(pieces, rows)
         longest = self._max_seq_len
         lengths = None if longest is None else rows.sequence_lengths(longest)
         return SampleBatch(columns, seq_lens=lengths, max_seq_len=longest), rows.bounds
+
+    def _bookkeeping(self, pieces: Sequence[Piece], rows: PieceRows) -> dict[str, Any]:
+        stored = {name: self.rows.arrays[name][rows.segments.rows] for name in self._stored}
+        return {**rows.bookkeeping(pieces), **stored}
 
     def for_training(self, batch: SampleBatch) -> SampleBatch:
         """Removes the views that training does not use, and returns the batch."""
         if self._shows_all:
             for name in self._not_for_training():
-                for column in (name, f"{name}_mask"):
-                    if column in batch.data and (column == name or self.views[name].mask):
-                        del batch[column]
+                for column in self.columns_of_view(name):
+                    batch.data.pop(column, None)
         return batch
+
+    def columns_of_view(self, name: str) -> tuple[str, ...]:
+        """Returns the names of a view's columns in a batch."""
+        return (name, f"{name}_mask") if self.views[name].mask else (name,)
+
+    def leave_out(self, names: Iterable[str]) -> None:
+        """Leaves out some views from training batches, as long as they are the same views."""
+        self._unused = {name: self.views[name] for name in names}
+        self._replan()
+
+    def _input_dict(self, lanes: Lanes, beside: Beside | None) -> dict[str, Any]:
+        return self._presenter.input_dict(self.rows, lanes, beside)
 
     def _not_for_training(self) -> set[str]:
         return {
-            name for name, view in self.views.items() if name in self.unused or not view.used_for_training
+            name
+            for name, view in self.views.items()
+            if not view.used_for_training or self._unused.get(name) == view
         }
 
     def _check(self, views: Mapping[str, View]) -> None:
@@ -236,11 +268,4 @@ class PolicyLanes:
 
     def _replan(self) -> None:
         self._presenter = self._plan()
-        held = self.rows.arrays
-        self.rows.add_columns(
-            {
-                name: spec
-                for name, spec in self._presenter.columns.items()
-                if name not in held or ArraySpec(held[name].shape[1:], held[name].dtype) != spec
-            }
-        )
+        self.rows.match(self._presenter.columns)

@@ -120,6 +120,7 @@ class SingleAgentLoop:
             {name: column[before] for name, column in decision.extras.items()},
         )
         piece = self._pieces.pop(failed)
+        self._lanes.dropped(piece)
         if not self._settings.takes_whole_episodes:
             self._left[failed] += self._lanes.rows.place(failed) - piece.first
         self._lengths[failed] = 0
@@ -168,6 +169,9 @@ class SingleAgentLoop:
         rows = self._lanes.rows
         rows.write(rows.newest[lanes], outcome)
         rows.extend(lanes, following)
+        if self._lanes.is_keyed:
+            for i in lanes.tolist():
+                self._lanes.completed(self._pieces[i])
         if self._lanes.asked:
             self._write_numbers(lanes)
 
@@ -200,7 +204,7 @@ class SingleAgentLoop:
     def _close(self, i: int) -> Piece:
         """Ends the episode of an environment, which is to be reset."""
         piece = self._pieces.pop(i)
-        self._fragments.close(piece)
+        self._fragments.close(piece, is_end=True)
         self._count_episode(i)
         return piece
 
@@ -208,8 +212,7 @@ class SingleAgentLoop:
         """Ends the episode of an environment that is not reset, and begins the next one."""
         # Rules: views-rollouts H2
         piece = self._pieces[i]
-        self._fragments.close(piece)
-        self._pieces[i] = self._fragments.after(piece, self._fragments.new_episode())
+        self._pieces[i] = self._fragments.into_next_episode(piece, self._fragments.new_episode())
         self._lengths[i] = 0
         if self._lanes.asked:
             self._write_numbers(self._all[i : i + 1])
@@ -244,9 +247,9 @@ class SingleAgentLoop:
     def _cut(self) -> SampleBatch:
         """Returns the batch of the closed pieces, and begins the next fragment."""
         for piece in self._pieces.values():
-            self._fragments.close(piece)
+            self._fragments.close(piece, is_end=False)
         try:
-            return self._fragments.take()[self._lanes.policy_id]
+            return self._fragments.take().get(self._lanes.policy_id) or SampleBatch({})
         finally:
             self._begin_fragment()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,6 +24,7 @@ from headrace.rollouts.environments import (
 )
 from headrace.rollouts.fragments import Fragments
 from headrace.rollouts.game import Game
+from headrace.rollouts.keyed_lanes import KeyedLanes, takes_steps
 from headrace.rollouts.multi_agent import MultiAgentLoop
 from headrace.rollouts.policy_lanes import PolicyLanes
 from headrace.rollouts.postprocessing import Postprocessing
@@ -56,6 +58,7 @@ class RolloutWorker:
         policy_mapping_fn: maps `(agent_id, episode)` to a policy id, once for each agent and episode.
         views: further columns of the batches, and of what policies see.
         callbacks: an object or a class with methods of `hr.rollouts.Callbacks`.
+        sample_collector: a class derived from `hr.SampleCollector`, or another callable that makes such an object.
         max_seq_len: the longest sequence of recurrent policies; None: no sequences.
         sample_async: whether a thread steps ahead.
         detect_columns: whether columns that the policy's `loss` does not read are left out.
@@ -102,6 +105,7 @@ class RolloutWorker:
         policy_mapping_fn: Callable[[Any, Any], str] | None = None,
         views: Mapping[str, View] | None = None,
         callbacks: Any = None,
+        sample_collector: Any = None,
         max_seq_len: int | None = None,
         sample_async: bool = False,
         detect_columns: bool = True,
@@ -120,6 +124,7 @@ class RolloutWorker:
         )
         self.policy_map = _policy_map(policy, policy_mapping_fn)
         self._mapping = policy_mapping_fn
+        self._sample_collector = sample_collector
         self.views: dict[str, View] = dict(views or {})
         self._calls = Calls(callbacks, self)
         self._detection = Detection(is_on=detect_columns)
@@ -243,7 +248,10 @@ class RolloutWorker:
         *,
         several: bool,
     ) -> PolicyLanes:
-        return PolicyLanes(
+        make: Callable[..., PolicyLanes] = PolicyLanes
+        if takes_steps(self._sample_collector):
+            make = partial(KeyedLanes, self._sample_collector)
+        return make(
             policy_id,
             self.policy_map[policy_id],
             observed,

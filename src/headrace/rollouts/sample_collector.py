@@ -1,0 +1,178 @@
+"""`SampleCollector`: collects the steps of trajectories one by one, and presents them through views."""
+
+# Rules: views-rollouts C3
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from headrace.batches.sample_batch import SampleBatch
+from headrace.rollouts.columns import NUMBER, OUTCOME, spec_of_space
+from headrace.rollouts.lane_rows import LaneRows
+from headrace.rollouts.pieces import SampleKey
+from headrace.rollouts.presenter import Presenter
+from headrace.spec import Signature
+from headrace.views import View
+from headrace.views.array_rows import Segments
+
+_FIRST_LANES = 8
+
+
+@dataclass(slots=True)
+class _Trajectory:
+    """Where the rows of a key are: its lane, the first row since the last cut, and the step number there."""
+
+    lane: int
+    first: int
+    t: int = 0
+    last_is_known: bool = True
+
+
+class SampleCollector:
+    """Collects the steps of the agents of one policy. Derive from it to change what is collected.
+
+    A `RolloutWorker` makes one for each policy, with the policy's views, and calls only these four methods. Where none
+    of them is overridden, the worker collects whole steps of all environments in their place.
+
+    Args:
+        views: the views, base columns included. Spaces of views tell columns before their first value.
+        max_seq_len: the longest sequence; None: batches have no sequences.
+
+    >>> collector = SampleCollector({"observation": View(), "last": View("action", shift=-1)})
+    >>> key = SampleKey(env_index=0, episode_id=0, agent_id="agent0")
+    >>> collector.add_first(key, np.array([5]), env_t=0)
+    >>> collector.add_step(key, {"action": 3, "observation": np.array([6])}, env_t=1)
+    >>> collector.add_step(key, {"action": 4, "observation": np.array([7])}, env_t=2)
+    >>> batch = collector.cut(key, end=True)
+    >>> batch["observation"].tolist(), batch["last"].tolist(), batch["env_t"].tolist()
+    ([[5], [6]], [0, 3], [0, 1])
+    """
+
+    def __init__(self, views: Mapping[str, View], *, max_seq_len: int | None = None) -> None:
+        self.views = views
+        self.max_seq_len = max_seq_len
+        self._tree: dict[str, Any] = {
+            name: spec_of_space(view.space)
+            for name, view in views.items()
+            if view.space is not None and view.data_col in (None, name)
+        } | {**OUTCOME, "env_t": NUMBER}
+        self._learned: set[str] = set()
+        # Columns that are shown under their own names, because no view has that name.
+        self._added: list[str] = []
+        self._trajectories: dict[SampleKey, _Trajectory] = {}
+        self._free = list(range(_FIRST_LANES))
+        self._rows = LaneRows(Signature(self._tree).columns, _FIRST_LANES)
+        self._planned: dict[str, View] = {}
+        self._presenter: Presenter | None = None
+
+    def add_first(self, key: SampleKey, observation: Any, *, env_t: int) -> None:
+        """Begins a trajectory.
+
+        Args:
+            key: has `env_index`, `episode_id` and `agent_id`.
+            observation: a tree of arrays; kept as it is now.
+            env_t: environment steps of the episode so far.
+        """
+        self._learn({"observation": observation})
+        if not self._free:
+            self._free = list(range(self._rows.lanes, 2 * self._rows.lanes))
+            self._rows.add_lanes(self._rows.lanes)
+        lane = self._free.pop()
+        row = self._rows.append(lane, begins=True)
+        self._write(row, {"observation": observation, "env_t": env_t})
+        self._trajectories[key] = _Trajectory(lane, self._rows.place(lane))
+
+    def add_step(self, key: SampleKey, values: Mapping[str, Any], *, env_t: int) -> None:
+        """Adds a completed step.
+
+        Args:
+            key: of the trajectory.
+            values: "action", "reward", "terminated", "truncated", "observation" (the next one; absent where an agent
+                ended without one), and the further columns and the states of the policy.
+            env_t: environment steps of the episode at the next observation.
+        """
+        self._learn(values)
+        trajectory = self._trajectories[key]
+        after = {"observation": values["observation"]} if "observation" in values else {}
+        self._write(
+            int(self._rows.newest[trajectory.lane]),
+            {name: value for name, value in values.items() if name != "observation"},
+        )
+        self._write(self._rows.append(trajectory.lane), {**after, "env_t": env_t})
+        trajectory.last_is_known = bool(after)
+
+    def input_dict(self, keys: Sequence[SampleKey]) -> dict[str, Any]:
+        """Returns the causal views of the newest rows, one row for each key."""
+        lanes = np.array([self._trajectories[key].lane for key in keys], np.int64)
+        return self._plan().input_dict(self._rows, lanes, None)
+
+    def cut(self, key: SampleKey, *, end: bool) -> SampleBatch | None:
+        """Returns the rows since the last cut, with the views presented; None for no rows.
+
+        Args:
+            key: of the trajectory.
+            end: whether the trajectory has ended, so that it is forgotten.
+        """
+        trajectory = self._trajectories[key]
+        batch = self._present(key, trajectory)
+        look_back = -1 if end else self._plan().look_back
+        if end:
+            del self._trajectories[key]
+            self._free.append(trajectory.lane)
+        self._rows.forget_one(trajectory.lane, look_back)
+        trajectory.first = self._rows.place(trajectory.lane)
+        return batch
+
+    def _present(self, key: SampleKey, trajectory: _Trajectory) -> SampleBatch | None:
+        rows, base = self._rows, int(self._rows.first_rows[trajectory.lane])
+        stop = int(rows.newest[trajectory.lane])
+        shown = np.arange(base + trajectory.first, stop)
+        if not shown.size:
+            return None
+        ends = np.full(shown.shape, stop)
+        begins = np.full(shown.shape, rows.begins[trajectory.lane])
+        places = np.arange(len(shown))
+        segments = Segments(shown, begins, ends + trajectory.last_is_known, ends, places)
+        columns = self._plan().present(rows.arrays, segments, None, None)
+        columns |= {
+            "episode_id": np.full(shown.shape, key.episode_id),
+            "t": trajectory.t + places,
+            "env_t": rows.arrays["env_t"][shown],
+            "env_id": np.full(shown.shape, key.env_index),
+        }
+        trajectory.t += len(shown)
+        longest = self.max_seq_len
+        lengths = None
+        if longest is not None:
+            lengths = np.diff(np.arange(0, len(shown), longest), append=len(shown))
+        return SampleBatch(columns, seq_lens=lengths, max_seq_len=longest)
+
+    def _learn(self, values: Mapping[str, Any]) -> None:
+        """Learns the specs of columns from their first values."""
+        new = {name: value for name, value in values.items() if name not in self._learned}
+        if new:
+            self._learned.update(new)
+            self._added += [name for name in new if name not in self.views and name != "observation"]
+            unknown = {name: value for name, value in new.items() if name not in self._tree}
+            self._tree |= Signature.like(unknown).tree if unknown else {}
+            self._presenter = None
+            self._rows.match(Signature(self._tree).columns)
+
+    def _write(self, row: int, values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            for column, leaf in Signature({name: self._tree[name]}).flatten({name: value}).items():
+                self._rows.arrays[column][row] = leaf
+
+    def _plan(self) -> Presenter:
+        """Returns the plan of the present views; a column of a policy is shown under its own name."""
+        extras = {name: View() for name in self._added}
+        views = {**extras, **self.views}
+        if self._presenter is None or views != self._planned:
+            self._presenter = Presenter(views, self._tree, may_grow=True, shown=views.keys())
+            self._planned = views
+            self._rows.match(self._presenter.columns)
+        return self._presenter

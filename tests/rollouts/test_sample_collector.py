@@ -1,0 +1,196 @@
+"""`hr.SampleCollector` and classes derived from it (views-rollouts C3)."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from counting_rollouts import Recurrent, counters, worker
+from scripted_agents import ScriptedEnv, Turn, by_time
+
+import headrace as hr
+from headrace.rollouts.pieces import SampleKey
+
+VIEWS = {
+    "stack": hr.View("observation", shift="-2:0", fill="edge", mask=True),
+    "prev": hr.View("action", shift=-1),
+    "hidden": hr.View("reward", used_for_training=False),
+}
+
+
+class Stepwise(hr.SampleCollector):
+    """Changes nothing; takes each step by itself."""
+
+    def add_step(self, key, values, *, env_t):
+        super().add_step(key, values, env_t=env_t)
+
+
+@pytest.mark.parametrize("longest", [None, 3])
+@pytest.mark.parametrize("mode", ["truncate_episodes", "complete_episodes"])
+@pytest.mark.parametrize("postprocess", [False, True])
+def test_a_collector_that_changes_nothing_gives_the_same_batches(
+    longest: int | None, mode: str, postprocess: bool
+):
+    def batches(sample_collector: Any) -> list[hr.SampleBatch]:
+        policy = Recurrent()
+        policy.version = 4  # type: ignore[attr-defined]
+        if postprocess:
+            policy.postprocess_trajectory = lambda batch, others, episode: None  # type: ignore[attr-defined]
+        with worker(
+            counters(4, 7, 1), policy, num_envs=2, views=VIEWS, max_seq_len=longest, batch_mode=mode,
+            sample_collector=sample_collector,
+        ) as made:  # fmt: skip
+            return [made.sample() for _ in range(4)]  # type: ignore[misc]
+
+    for one, other in zip(batches(None), batches(Stepwise), strict=True):
+        assert set(one) == set(other)
+        assert (one.seq_lens is None) == (longest is None)
+        for name in one:
+            np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+            assert one[name].dtype == other[name].dtype
+
+
+def test_several_agents_step_by_step_give_the_same_batches():
+    def create():
+        return ScriptedEnv(
+            "a",
+            Turn("ab"),
+            Turn("b", {"a": 0.5, "b": 1}),
+            Turn("a", {"a": 1, "b": 1}, "b"),
+            Turn("ac"),
+            Turn("ac"),
+        )
+
+    def batches(sample_collector: Any) -> list[Any]:
+        with worker(
+            create,
+            by_time,
+            num_envs=2,
+            views=VIEWS,
+            rollout_fragment_length=3,
+            sample_collector=sample_collector,
+        ) as made:
+            return [made.sample()["default_policy"] for _ in range(4)]
+
+    for one, other in zip(batches(None), batches(Stepwise), strict=True):
+        assert set(one) == set(other)
+        for name in one:
+            np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+def test_an_override_changes_what_is_collected():
+    class Doubled(hr.SampleCollector):
+        def add_step(self, key, values, *, env_t):
+            assert key.agent_id == "agent0"
+            super().add_step(key, {**values, "reward": 2 * values["reward"], "env_time": env_t}, env_t=env_t)
+
+    with worker(counters(4), sample_collector=Doubled) as made:
+        batch = made.sample()
+    assert batch["reward"].tolist() == [0, 10, 20, 30, 0, 10]
+    assert batch["env_time"].tolist() == [1, 2, 3, 4, 1, 2]
+
+
+def test_an_override_may_leave_out_steps():
+    class EverySecond(hr.SampleCollector):
+        def add_step(self, key, values, *, env_t):
+            if env_t % 2:
+                super().add_step(key, values, env_t=env_t)
+
+    with worker(counters(4), sample_collector=EverySecond, rollout_fragment_length=4) as made:
+        batch = made.sample()
+    # The policy does not see the observations of the steps that were left out.
+    assert batch["reward"].tolist() == [0, 8 + 1]
+    assert batch["episode_id"].tolist() == [0, 0]
+
+
+def test_the_worker_makes_one_for_each_policy_and_calls_four_methods():
+    calls: list[Any] = []
+
+    class Told:
+        def __init__(self, views, *, max_seq_len):
+            calls.append(("made", max_seq_len))
+            self.inner = hr.SampleCollector(views, max_seq_len=max_seq_len)
+
+        def add_first(self, key, observation, *, env_t):
+            calls.append(("first", key.env_index, env_t))
+            self.inner.add_first(key, observation, env_t=env_t)
+
+        def add_step(self, key, values, *, env_t):
+            calls.append(("step", set(values), env_t))
+            self.inner.add_step(key, values, env_t=env_t)
+
+        def input_dict(self, keys):
+            calls.append(("input", len(keys)))
+            return self.inner.input_dict(keys)
+
+        def cut(self, key, *, end):
+            calls.append(("cut", end))
+            return self.inner.cut(key, end=end)
+
+    with worker(counters(2), Recurrent(), sample_collector=Told, rollout_fragment_length=3) as made:
+        made.sample()
+    names = {
+        *("action", "reward", "terminated", "truncated", "observation"),
+        *("doubled", "state_out_0", "state_out_1"),
+    }
+    assert calls == [
+        ("made", None), ("first", 0, 0),
+        ("input", 1), ("step", names, 1), ("input", 1), ("step", names, 2), ("cut", True),
+        ("first", 0, 0), ("input", 1), ("step", names, 1), ("cut", False),
+    ]  # fmt: skip
+
+
+def test_a_collector_alone():
+    collector = hr.SampleCollector(
+        {"observation": hr.View(), "prev": hr.View("reward", shift=-1)}, max_seq_len=2
+    )
+    keys = [SampleKey(0, 0, "a"), SampleKey(0, 0, "b")]
+    for key in keys:
+        collector.add_first(key, np.array([0.0]), env_t=0)
+    for t in range(3):
+        collector.add_step(keys[0], {"reward": 1.0 + t, "observation": np.array([t + 1.0])}, env_t=t + 1)
+    assert collector.input_dict(keys)["observation"].tolist() == [[3.0], [0.0]]
+    assert collector.input_dict(keys[:1])["prev"].tolist() == [3.0]
+    batch = collector.cut(keys[0], end=False)
+    assert batch is not None
+    assert batch["prev"].tolist() == [0, 1, 2]
+    assert batch.seq_lens.tolist() == [2, 1]
+    assert collector.cut(keys[1], end=True) is None
+    collector.add_step(keys[0], {"reward": 9.0}, env_t=4)
+    batch = collector.cut(keys[0], end=True)
+    assert batch is not None
+    assert (batch["t"].tolist(), batch["prev"].tolist()) == ([3], [3.0])
+    with pytest.raises(KeyError):
+        collector.cut(keys[0], end=True)
+
+
+def test_the_collectors_memory_does_not_grow():
+    # R16
+    collectors: list[Any] = []
+
+    class Kept(Stepwise):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            collectors.append(self)
+
+    with worker(counters(3, 5), sample_collector=Kept, num_envs=2, views=VIEWS) as made:
+        for _ in range(60):
+            made.sample()
+    assert len(collectors) == 1
+    assert collectors[0]._rows.arrays["observation"].shape[0] == 8 * 64
+    assert len(collectors[0]._trajectories) <= 2
+
+
+@pytest.mark.parametrize("soft", [False, True])
+def test_horizons_and_errors_step_by_step(soft: bool):
+    failures = [3]
+
+    def policy(seen):
+        failures[0] -= 1
+        if failures[0] == 0:
+            raise ArithmeticError("no idea")
+        return seen[:, 2] % 4
+
+    with worker(counters(50), policy, sample_collector=Stepwise, horizon=4, soft_horizon=soft) as made:
+        with pytest.raises(ArithmeticError):
+            made.sample()
+        assert made.sample()["t"].tolist() == [0, 1, 2, 3, 0, 1]
