@@ -167,16 +167,19 @@ class ArrayPlan:
         for number, (rows, column) in enumerate(self._plan.copies.columns):
             self._sets.setdefault(column, []).append((number, rows))
 
-    def present(self, arrays: Arrays, segments: Segments, beside: Beside | None = None) -> dict[str, Any]:
+    def present(
+        self, arrays: Arrays, segments: Segments, beside: Beside | None = None, *, pool: Pool | None = None
+    ) -> dict[str, Any]:
         """Returns the arrays of the views, `[M, ...]` or `[M, W, ...]`, trees as their sources are.
 
         Args:
             arrays: by column; with a row for each row number.
             segments: the rows to present.
             beside: the other agents, for views of them; those have an axis for a list of agents before the window's.
+            pool: of the buffers for large results; None for the plan's own, which keeps them.
         """
         located = self._plan.locate(ArrayRows(arrays, segments))
-        out = self._plan.present(located, lambda sets: self._copy(arrays, sets))
+        out = self._plan.present(located, lambda sets: self._copy(arrays, sets, pool or self._pool))
         self._plan.build_trees(out)
         if not self._agent_views:
             return out
@@ -185,10 +188,10 @@ class ArrayPlan:
             each.present(beside, segments.places, out)
         return {name: out[name] for name in self._names}
 
-    def _copy(self, arrays: Arrays, sets: Sequence[NDArray[np.int64]]) -> list[NDArray[Any]]:
+    def _copy(self, arrays: Arrays, sets: Sequence[NDArray[np.int64]], pool: Pool) -> list[NDArray[Any]]:
         out: list[Any] = [None] * len(self._plan.copies.columns)
         for column, shown in self._sets.items():
-            copies = _take(arrays[column], [sets[rows] for _, rows in shown], self._pool)
+            copies = _take(arrays[column], [sets[rows] for _, rows in shown], pool)
             for (number, _), copied in zip(shown, copies, strict=True):
                 out[number] = copied
         return out

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from headrace import forking
 from headrace.spec import Signature
-from headrace.views.array_rows import ArrayPlan, Segments
+from headrace.store.gather import Pool
+from headrace.views.array_rows import ArrayPlan, Arrays, Segments
 from headrace.views.causality import acting_views, look_back
 from headrace.views.columns import Columns
 from headrace.views.plan import check_views
@@ -45,7 +45,7 @@ def apply(views: Mapping[str, View], episode: Episode | Fragment) -> dict[str, A
     check_views(views)
     recorded = read(episode, views)
     segments = Segments.of_fragment(recorded.stop, range(recorded.start, recorded.stop))
-    return _plan(recorded.signature, views).present(recorded.arrays, segments)
+    return _present(views, recorded.signature, recorded.arrays, segments)
 
 
 def acting(
@@ -92,21 +92,23 @@ def acting(
 def _present_newest(views: Mapping[str, View], recorded: Recorded) -> dict[str, Any]:
     stop = recorded.stop
     segments = Segments.of_fragment(stop, range(stop, stop + 1))
-    return _plan(recorded.signature, views).present(recorded.arrays, segments)
+    return _present(views, recorded.signature, recorded.arrays, segments)
 
 
 def _present_newest_of_many(views: Mapping[str, View], recorded: list[Recorded]) -> dict[str, Any]:
     tails = join_tails(recorded, look_back(views.values()))
     rows = tails.begins + tails.lengths
     segments = Segments(rows, tails.begins, rows + 1, rows, np.zeros_like(rows))
-    return _plan(tails.signature, views).present(tails.arrays, segments)
+    return _present(views, tails.signature, tails.arrays, segments)
 
 
-def _plan(signature: Signature, views: Mapping[str, View]) -> ArrayPlan:
-    return _planned(signature, tuple(views.items()), forking.forks)
+def _present(
+    views: Mapping[str, View], signature: Signature, arrays: Arrays, segments: Segments
+) -> dict[str, Any]:
+    # A plan is kept for the next call, but no buffers: a user may present a large episode once.
+    return _planned(signature, tuple(views.items())).present(arrays, segments, pool=Pool())
 
 
 @lru_cache(maxsize=32)
-def _planned(signature: Signature, views: tuple[tuple[str, View], ...], _: int) -> ArrayPlan:
-    """Plans once for each number of forks, since another thread may have held the lock of a pool at the fork."""
+def _planned(signature: Signature, views: tuple[tuple[str, View], ...]) -> ArrayPlan:
     return ArrayPlan(Columns(signature, {}), dict(views))
