@@ -5,6 +5,7 @@ import os
 import re
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 
 import numpy as np
@@ -625,3 +626,16 @@ def test_an_interrupt_as_a_reader_begins_leaves_none(monkeypatch):
         pass
     store.release(pages[0])
     assert store.acquire(1) == pages[0]
+
+
+def test_a_store_refers_to_itself_nowhere():
+    # Its memory is given back with the last reference to it, and does not wait for the garbage collector.
+    store = Store(Signature.like({"x": np.float32(0)}), capacity=100)
+    store.acquire(1)
+    freed = weakref.ref(store)
+    gc.disable()
+    try:
+        del store
+        assert freed() is None
+    finally:
+        gc.enable()

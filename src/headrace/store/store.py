@@ -96,7 +96,6 @@ class Store(PagePool):
             StoreArrays(**index, page_rows=page_rows),
             versions,
             stored_nbytes(signature) + index["steps"].itemsize,
-            self._reserve_page,
         )
         self._map_rows()
         self.is_on_disk = self.arena.is_on_disk

@@ -40,7 +40,6 @@ class PagePool:
         arrays: of the store.
         versions: int32[rows], of the store.
         row_nbytes: bytes of one row with its word; episode ids and versions are shared by many rows.
-        reserve: takes the disk space of a page; may raise StoreFull.
 
     Attributes:
         capacity, num_pages, arrays, versions, row_nbytes: see above.
@@ -60,7 +59,6 @@ class PagePool:
         arrays: StoreArrays,
         versions: NDArray[np.int32],
         row_nbytes: int,
-        reserve: Callable[[int], None],
     ) -> None:
         self.capacity = capacity
         self.num_pages = num_pages
@@ -74,7 +72,6 @@ class PagePool:
         self.who_holds: Callable[[], str] = lambda: ""
         self.retained: RetainedPages | None = None
         self.page_hashes: NDArray[np.uint64] | None = None
-        self._reserve = reserve
         # A page is at most 1/32 of the capacity. The oldest page of the held rows may be part free and the newest part
         # filled, so two pages more are allowed than the rows need.
         self._row_budget = MAX_ROWS if capacity is None else capacity + 2 * arrays.page_rows
@@ -152,7 +149,7 @@ class PagePool:
         for page in range(
             self._never_used, self._never_used + len(lanes) - len(self._free) - self._num_waiting
         ):
-            self._reserve(page)
+            self._reserve_page(page)
 
     def allow(self, pages: int) -> None:
         """Raises (or, negative, lowers again) the number of pages that may be taken beyond the capacity.
@@ -218,8 +215,11 @@ class PagePool:
             raise out_of_space("a note on the disk of which pages are used again", error) from error
         return self._free.pop()
 
+    def _reserve_page(self, page: int) -> None:
+        """Takes the disk space of a page; memory needs none. A store on disk overrides it, and may raise StoreFull."""
+
     def _take_new(self) -> int:
-        self._reserve(self._never_used)
+        self._reserve_page(self._never_used)
         self._never_used += 1
         return self._never_used - 1
 
