@@ -98,8 +98,8 @@ class AsyncCollector(CollectorBase):
         try:
             self._ready = self._worker.launch(task, start_timeout)
             self._options.warn_of_rounding(self._ready.num_envs, stacklevel=2)
-            if self._worker.not_stored:
-                warn_not_stored(self._worker.not_stored, stacklevel=2)
+            if self._worker.peer.not_stored:
+                warn_not_stored(self._worker.peer.not_stored, stacklevel=2)
         except BaseException:
             self._worker.abandon()
             raise
@@ -124,7 +124,7 @@ class AsyncCollector(CollectorBase):
         """
         worker = self._worker
         worker.status.check_open()
-        if not worker.is_iterating:
+        if not worker.peer.is_iterating:
             worker.status.raise_failure()
             if self._started:
                 raise RuntimeError(
@@ -147,7 +147,7 @@ class AsyncCollector(CollectorBase):
         self._worker.status.check()
         if self._options.replay_buffer is None:
             raise RuntimeError("start: expected a collector with replay_buffer; iterate over this one")
-        if self._started or self._worker.is_iterating:
+        if self._started or self._worker.peer.is_iterating:
             raise RuntimeError("start: the collector was started already, or is being iterated")
         self._started = True
         self._worker.begin(running=True)
@@ -163,7 +163,7 @@ class AsyncCollector(CollectorBase):
         """
         worker = self._worker
         worker.status.check()
-        if not worker.is_running or self._pausing:
+        if not worker.peer.is_running or self._pausing:
             raise RuntimeError("pause: expected a collector that runs freely and is not paused")
         self._pausing = True
         try:

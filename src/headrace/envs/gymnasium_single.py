@@ -19,7 +19,7 @@ from headrace.envs.columns import AT_RESET, EnvironmentColumns
 from headrace.envs.old_gym import reset_values, step_values
 from headrace.envs.protocol import NO_ENVS, Columns, Indices, StepResult
 from headrace.errors import SpecError
-from headrace.spec import ArraySpec, Signature, check_array
+from headrace.spec import ArraySpec, check_array
 
 
 class SingleEnvStepper:
@@ -64,6 +64,8 @@ class SingleEnvStepper:
         self.observation_space = envs[0].observation_space
         self.action_space = envs[0].action_space
         self._columns = EnvironmentColumns(self.observation_space, self.action_space, info_columns)
+        self.observation_signature = self._columns.observed
+        self.action_signature = self._columns.acted
         # Bound methods: looking `step` up through the wrapper again costs more than the call of the loop itself.
         self._steps = tuple(env.step for env in envs)
         self.result = self._result = StepResult.empty(self.num_envs)
@@ -73,16 +75,6 @@ class SingleEnvStepper:
         self._calls = 0
         self._began_at = [0] * self.num_envs
         self._closed = False
-
-    @property
-    def observation_signature(self) -> Signature:
-        """Columns that `reset` and `step` write."""
-        return self._columns.observed
-
-    @property
-    def action_signature(self) -> Signature:
-        """Columns that `step` reads."""
-        return self._columns.acted
 
     def reset(self, out: Columns, *, envs: Indices | None = None, seeds: Sequence[int] | None = None) -> None:
         """Resets `envs` (None: all) one after the other; see `VectorStepper.reset`."""

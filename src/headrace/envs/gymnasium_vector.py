@@ -18,7 +18,7 @@ from headrace.envs.old_gym import reset_values, step_values
 from headrace.envs.protocol import NO_ENVS, Columns, Indices, StepResult
 from headrace.envs.vector_info import VectorInfo
 from headrace.errors import SpecError
-from headrace.spec import ArraySpec, Signature
+from headrace.spec import ArraySpec
 
 
 class VectorEnvStepper:
@@ -63,6 +63,8 @@ class VectorEnvStepper:
         self.action_space = env.single_action_space
         self._env = env
         self._columns = EnvironmentColumns(self.observation_space, self.action_space, info_columns)
+        self.observation_signature = self._columns.observed
+        self.action_signature = self._columns.acted
         self._info = VectorInfo(self._columns, self.num_envs)
         self._shapes = {
             name: (self.num_envs, *spec.shape) for name, spec in self._columns.observed.columns.items()
@@ -74,16 +76,6 @@ class VectorEnvStepper:
         self._ended = np.zeros(self.num_envs, np.bool_)
         self._calls = 0
         self._closed = False
-
-    @property
-    def observation_signature(self) -> Signature:
-        """Columns that `reset` and `step` write."""
-        return self._columns.observed
-
-    @property
-    def action_signature(self) -> Signature:
-        """Columns that `step` reads."""
-        return self._columns.acted
 
     @property
     def _is_same_step(self) -> bool:

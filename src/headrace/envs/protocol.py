@@ -68,50 +68,28 @@ class StepResult:
 
 @runtime_checkable
 class VectorStepper(Protocol):
-    """n environments, stepped as one."""
+    """n environments, stepped as one.
 
-    @property
-    def num_envs(self) -> int:
-        """The number of environments, n."""
-        ...
+    Attributes:
+        num_envs: n.
+        observation_space, action_space: the gymnasium spaces of one environment.
+        observation_signature: `Signature({"observation": ..., **info_columns})` of one environment. Its columns
+            ("observation" or "observation/camera") are the arrays that `reset` and `step` write. An info column stands
+            beside the observation that it came with.
+        action_signature: `Signature({"action": ...})` of one environment: the columns that `step` reads.
+        autoreset: the mode; with DISABLED the caller must call `reset` for the environments that ended.
+        resets_by_mask: whether `reset` takes only some of the environments, as a limit on trajectories needs.
+        environments: the environments that are stepped: n single ones, or one vector environment.
+    """
 
-    @property
-    def observation_space(self) -> Any:
-        """The gymnasium space of one environment's observations."""
-        ...
-
-    @property
-    def action_space(self) -> Any:
-        """The gymnasium space of one environment's actions."""
-        ...
-
-    @property
-    def observation_signature(self) -> Signature:
-        """`Signature({"observation": ..., **info_columns})`, without the leading n. Its columns ("observation" or
-        "observation/camera") are the arrays that `reset` and `step` write. An info column stands beside the
-        observation it came with.
-        """
-        ...
-
-    @property
-    def action_signature(self) -> Signature:
-        """`Signature({"action": ...})`: the columns that `step` reads."""
-        ...
-
-    @property
-    def autoreset(self) -> Autoreset:
-        """The mode; with DISABLED the caller must call `reset` for the environments that ended."""
-        ...
-
-    @property
-    def resets_by_mask(self) -> bool:
-        """Whether `reset` takes only some of the environments (a limit on the length of a trajectory needs it)."""
-        ...
-
-    @property
-    def environments(self) -> tuple[Any, ...]:
-        """The environments that are stepped: n single ones, or one vector environment."""
-        ...
+    num_envs: int
+    observation_space: Any
+    action_space: Any
+    observation_signature: Signature
+    action_signature: Signature
+    autoreset: Autoreset
+    resets_by_mask: bool
+    environments: tuple[Any, ...]
 
     def reset(self, out: Columns, *, envs: Indices | None = None, seeds: Sequence[int] | None = None) -> None:
         """Begins a new episode in `envs` (None: in all) and writes their first observations into their rows of `out`.

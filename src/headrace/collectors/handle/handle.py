@@ -36,6 +36,7 @@ class WorkerHandle:
         status: whether the worker can be used, and how it ended.
         tally: of the collector.
         rollouts: the complete rollouts that wait for the learner.
+        peer: takes in the worker's messages.
     """
 
     def __init__(self, options: CollectorOptions) -> None:
@@ -45,7 +46,7 @@ class WorkerHandle:
         self._process = WorkerProcess()
         self.status = WorkerStatus(self._process)
         self.rollouts = FinishedRollouts(self.status, self.tally, self._describe_batch, self._rollout_done)
-        self._peer = WorkerPeer(self._process, self.status, self.tally, self.rollouts, self._rollout_done)
+        self.peer = WorkerPeer(self._process, self.status, self.tally, self.rollouts, self._rollout_done)
         _HANDLES.add(self)
 
     # ---- starting --------------------------------------------------------------------------------------------------
@@ -57,7 +58,7 @@ class WorkerHandle:
             Exception: raised by building the environment or the policy.
             DeadlineExceeded: the worker was not ready in time.
         """
-        peer = self._peer
+        peer = self.peer
         with suppress(Disconnected):  # The worker's end is noted by the thread that listens.
             peer.channel.send(Start(), payload=task)
         PEERS.add(peer)
@@ -89,30 +90,15 @@ class WorkerHandle:
             self._replay,
             self._options.rules(),
             self._admission.settle,
-            lambda: self._peer.is_running,
+            lambda: self.peer.is_running,
         )
-
-    @property
-    def not_stored(self) -> list[str]:
-        """Columns that the policy adds and the replay lacks, as far as is known."""
-        return self._peer.not_stored
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the worker collects freely into a replay."""
-        return self._peer.is_running
-
-    @property
-    def is_iterating(self) -> bool:
-        """Whether the worker collects for iteration."""
-        return self._peer.is_iterating
 
     def begin(self, *, running: bool) -> None:
         """Begins to collect into a replay, freely or for iteration, unless it has begun."""
         with self.status.changed:
-            if self.is_running or self.is_iterating:
+            if self.peer.is_running or self.peer.is_iterating:
                 return
-            self._peer.is_running, self._peer.is_iterating = running, not running
+            self.peer.is_running, self.peer.is_iterating = running, not running
         self._admission.owe(_ROLLOUTS_AHEAD)
 
     def send(self, message: Message, descriptors: tuple[int, ...] = ()) -> None:
@@ -122,19 +108,19 @@ class WorkerHandle:
             WorkerDied: it is gone.
         """
         try:
-            PEERS.send(self._peer, message, descriptors=descriptors)
+            PEERS.send(self.peer, message, descriptors=descriptors)
         except Disconnected:
             self.status.wait(lambda: False, None, f"the end of {self.status}")
 
     def _send_quietly(self, *messages: Message, descriptors: tuple[int, ...] = ()) -> None:
         # The next call raises the worker's death, after the rollouts that it has completed.
         with suppress(Disconnected):
-            PEERS.send(self._peer, *messages, descriptors=descriptors)
+            PEERS.send(self.peer, *messages, descriptors=descriptors)
 
     def _rollout_done(self) -> None:
         """Handles a rollout that was handed out or, free-running, written."""
         self._admission.owe(1)
-        rows = self._peer.rows
+        rows = self.peer.rows
         if self.tally.is_complete() and rows is not None:
             # The worker has reported its last step: the open episodes get their final rows.
             with suppress(StoreFull):  # The collected rows are complete; `shutdown` tries again, and raises.
@@ -144,7 +130,7 @@ class WorkerHandle:
 
     def _describe_batch(self) -> str:
         """Describes a wait: its reason, and the event that can end it."""
-        rows = self._peer.rows
+        rows = self.peer.rows
         waiting = "" if rows is None else rows.describe_pending()
         if not waiting:
             return f"a batch of {self.status}"
@@ -156,22 +142,22 @@ class WorkerHandle:
     @property
     def is_paused(self) -> bool:
         """Whether the worker stands still between two steps for a pause."""
-        return self._peer.paused_at is not None
+        return self.peer.paused_at is not None
 
     def pause(self, number: int, timeout: float) -> None:
         """Asks the worker to pause. Waits until it stands still and all its steps are committed."""
         with self.status.changed:
-            self._peer.pause_wanted = number
+            self.peer.pause_wanted = number
         self.send(Pause(number=number))
         event = f"{self.status} to pause; a step of its environment or policy takes long"
-        self.status.wait(lambda: self._peer.paused_at == number, timeout, event)
+        self.status.wait(lambda: self.peer.paused_at == number, timeout, event)
 
     def resume(self) -> None:
         """Lets the worker go on. In a forked child, which may leave `pause` too, it does nothing."""
         if self.status.home.is_elsewhere:
             return
         with self.status.changed:
-            self._peer.pause_wanted = self._peer.paused_at = None
+            self.peer.pause_wanted = self.peer.paused_at = None
         self._send_quietly(Resume())
 
     def statistics(self) -> CollectorStatistics:
@@ -190,7 +176,7 @@ class WorkerHandle:
             policy_version=-1,
             last_error=self.status.last_error,
         )
-        return self.tally.record(running=self.is_running, paused=self.is_paused, worker=worker)
+        return self.tally.record(running=self.peer.is_running, paused=self.is_paused, worker=worker)
 
     @property
     def pid(self) -> int:
@@ -214,8 +200,8 @@ class WorkerHandle:
                     return
                 is_first = True
                 self._close()
-            if self._peer.rows is not None:
-                self._peer.rows.stop_leasing()
+            if self.peer.rows is not None:
+                self.peer.rows.stop_leasing()
             self._send_quietly(Stop(close_env=close_env))
             in_order = self._process.end(timeout)
         finally:
@@ -225,7 +211,7 @@ class WorkerHandle:
 
     def _close(self) -> None:
         self.status.is_closed = True
-        self._peer.is_running = False
+        self.peer.is_running = False
         self.status.changed.notify_all()
 
     def _release(self) -> None:
@@ -234,21 +220,21 @@ class WorkerHandle:
         with ExitStack() as steps:
             steps.callback(self._close_rows)
             steps.callback(self.rollouts.discard)
-            steps.callback(self._peer.channel.close)
-            steps.callback(PEERS.remove, self._peer)
+            steps.callback(self.peer.channel.close)
+            steps.callback(PEERS.remove, self.peer)
             steps.callback(self._take_last_messages)
             steps.callback(self._process.kill)
             self.status.is_closed = True
 
     def _take_last_messages(self) -> None:
         """Waits until the last messages of the worker are processed."""
-        self._peer.channel.shutdown()
+        self.peer.channel.shutdown()
         if not PEERS.is_current_thread:
-            self._peer.has_ended.wait(_LAST_MESSAGES_SECONDS)
+            self.peer.has_ended.wait(_LAST_MESSAGES_SECONDS)
 
     def _close_rows(self) -> None:
         # The mapping of a private store goes with the last array over it.
-        rows, self._peer.rows = self._peer.rows, None
+        rows, self.peer.rows = self.peer.rows, None
         try:
             if rows is not None:
                 rows.close()
@@ -271,6 +257,6 @@ class WorkerHandle:
     def after_fork_in_child(self) -> None:
         """Closes this process's copies of socket and memory; those of the parent stay open."""
         self._process.disown()
-        if self._peer.rows is not None:
-            self._peer.rows.disown()
+        if self.peer.rows is not None:
+            self.peer.rows.disown()
         self.rollouts.forget()
