@@ -301,6 +301,7 @@ HOLDING = {
     "copy_state",
     "hold_all",
     "note_holder",
+    "pages_in_use",
     "reclaim",
     "release",
     "__enter__",

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +56,9 @@ def save(replay: Saveable, directory: str | os.PathLike[str], keep: int | None) 
     place = Path(directory)
     place.mkdir(parents=True, exist_ok=True)
     with new_folder(place) as folder:
-        with _Files(folder) as files:
+        # The threads end before the files are closed, which they use.
+        with ExitStack() as to_close, io_threads() as threads:
+            files = _Files(folder, threads, to_close)
             with HeldPages(replay.store) as held:
                 manifest = _write(files, replay.store, replay.copy_state(held), held)
             files.sync()
@@ -82,17 +84,23 @@ def _check_savable(replay: Saveable) -> None:
 class _Files:
     """The files of a checkpoint that is being written, open until all are on the disk.
 
-    They are synced together at the end: most of that is waiting for the disk, which has long begun with all of them.
+    They are synced together at the end: then the disk has long begun to write all of them.
+
+    Args:
+        folder: of the checkpoint.
+        threads: of `io_threads`.
+        to_close: closes the files.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, threads: ThreadPoolExecutor, to_close: ExitStack) -> None:
         self._folder = folder
-        self._open = ExitStack()
+        self._threads = threads
+        self._to_close = to_close
         self._writers: list[HashedWriter] = []
 
     def new(self, name: str) -> HashedWriter:
         """Opens another file."""
-        writer = self._open.enter_context(HashedWriter(self._folder / name, self._threads))
+        writer = self._to_close.enter_context(HashedWriter(self._folder / name, self._threads))
         self._writers.append(writer)
         return writer
 
@@ -107,18 +115,6 @@ class _Files:
         """Writes all files to the disk."""
         for writer in self._writers:
             writer.sync()
-
-    def __enter__(self) -> Self:
-        self._io_threads = io_threads()
-        self._threads = self._io_threads.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        # The threads first: they use the files.
-        self._io_threads.__exit__(kind, error, trace)
-        self._open.close()
 
 
 def _write(files: _Files, store: Store, state: ReplayState[ItemState], held: HeldPages) -> Manifest:
