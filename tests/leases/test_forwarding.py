@@ -72,7 +72,7 @@ def test_steps_arrive_whole(lanes, count, ends, seed):
     with hr.Replay(SIGNATURE, [table()], capacity=400) as replay:  # A page has 12 rows.
         remote, first = Remote(replay, lanes), 0
         while first < count:
-            stop = min(count, first + remote.forwarder.room)
+            stop = min(count, first + remote.forwarder.free)
             remote.forwarder.forward(steps.part(first, stop, slice(0, lanes)))
             first = stop
         open_lanes = np.setdiff1d(np.arange(lanes), ended - (count - 1) * lanes)

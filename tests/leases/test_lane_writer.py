@@ -142,7 +142,7 @@ def test_each_lane_has_its_own_episodes(lanes: int, capacity: int, data: st.Data
         fresh = [lane for lane in wanted if not model.is_open[lane]]
         first = np.array([model.begin(lane) for lane in fresh], np.int64).reshape(-1, 2)
         writer.begin(np.array(fresh, np.int64), {"observation": first})
-        taken = [lane for lane in wanted if writer.room[lane]]
+        taken = [lane for lane in wanted if writer.free[lane]]
         if not taken:
             continue
         actions = np.array([model.numbers[lane] for lane in taken])
@@ -161,10 +161,10 @@ def test_each_lane_has_its_own_episodes(lanes: int, capacity: int, data: st.Data
 def test_a_lane_may_be_a_page_ahead_of_an_open_one():
     peer = Peer(2, 400)
     writer, one, other = peer.writer, np.array([0]), np.array([1])
-    assert writer.room.tolist() == [2 * peer.in_page - 1] * 2
+    assert writer.free.tolist() == [2 * peer.in_page - 1] * 2
     writer.begin(np.array([0, 1]), {"observation": np.zeros((2, 2), np.int64)})
     writer.append(other, {}, {"observation": np.ones((1, 2), np.int64)}, 1)
-    while writer.room[0]:
+    while writer.free[0]:
         writer.append(one, {}, {"observation": np.ones((1, 2), np.int64)}, 1)
         peer.flush()
     assert len(peer.replay.table("t")) == 0  # What followed the first step is not reported yet.
@@ -172,7 +172,7 @@ def test_a_lane_may_be_a_page_ahead_of_an_open_one():
         writer.append(one, {}, {"observation": np.ones((1, 2), np.int64)}, 1)
     writer.end(other)
     peer.flush()
-    assert writer.room[0] >= peer.in_page
+    assert writer.free[0] >= peer.in_page
     assert len(peer.replay.table("t")) == 2 * peer.in_page - 2 + 1
     peer.close()
 

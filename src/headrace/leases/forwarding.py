@@ -93,7 +93,7 @@ class CommitForwarder:
                     self._finals.add(message.page)
 
     @property
-    def room(self) -> int:
+    def free(self) -> int:
         """Number of vector steps that can be forwarded in one call."""
         has_finals = self._finals.free >= self._steps_in_page * self._lanes
         return self._steps_in_page - self._step if self._pages and has_finals else 0

@@ -25,7 +25,7 @@ _NO_VERSION = np.iinfo(POLICY_VERSIONS).max
 class LaneWriter:
     """Writes steps of single lanes into leased pages, and reports them.
 
-    A lane may be ahead of the slowest lane that is in an episode by the rest of a page and one page more (`room`).
+    A lane may be ahead of the slowest lane that is in an episode by the rest of a page and one page more (`free`).
 
     Args:
         columns: each column's array over the whole arena, `dtype[rows, ...]`.
@@ -81,11 +81,11 @@ class LaneWriter:
     # ---- steps -----------------------------------------------------------------------------------------------------
 
     @property
-    def room(self) -> Lanes:
-        """int64[lanes]: how many transitions each lane can take before slower lanes take theirs."""
+    def free(self) -> Lanes:
+        """int64[lanes]: number of transitions that each lane can take before slower lanes take theirs."""
         heads = self._heads - self._in_page * (self._reported == self._in_page)
-        room: Lanes = np.maximum(0, 2 * self._in_page - 1 - heads)
-        return room
+        free: Lanes = np.maximum(0, 2 * self._in_page - 1 - heads)
+        return free
 
     def begin(self, lanes: Lanes, first: Columns) -> None:
         """Begins an episode in each of these lanes.
@@ -112,10 +112,10 @@ class LaneWriter:
             version: of the policy that acted. A vector step has the lowest of its lanes.
 
         Raises:
-            ValueError: a lane without an episode, or without `room`; nothing is written.
+            ValueError: a lane without an episode, or without `free` steps; nothing is written.
         """
         self._check(lanes, self._lengths[lanes] >= 0, "have no episode under way; begin one")
-        self._check(lanes, self.room[lanes] > 0, "are a page ahead; append to the slower lanes, or end these")
+        self._check(lanes, self.free[lanes] > 0, "are a page ahead; append to the slower lanes, or end these")
         self._turn()
         heads = self._heads[lanes]
         if self._ahead < 0 and len(heads) and heads.max() + 1 >= self._in_page:

@@ -1,4 +1,4 @@
-"""How much memory a replay will take."""
+"""Estimate of a replay's memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace.tables.description.table import Table
 
 
 def estimate_bytes(signature: Signature, steps: int, tables: Iterable[Table] = ()) -> int:
-    """How many bytes a replay of so many steps takes, with one item a step in each table.
+    """Returns the bytes that a replay of `steps` steps takes, with one item a step in each table.
 
     >>> import numpy as np
     >>> estimate_bytes(Signature.like({"frame": np.zeros((84, 84), np.uint8)}), 1_000_000) // 1_000_000

@@ -17,7 +17,7 @@ from headrace.views.view import View
 
 
 def read_padding(signature: Signature, values: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """The values of one padded row, checked.
+    """Returns the values of one padded row, checked.
 
     Raises:
         SpecError: no such column, or a value that it cannot hold.
@@ -43,10 +43,10 @@ def fill_padding(
     data: Any,
     mask: NDArray[np.bool_],
 ) -> None:
-    """Write them into the padded rows of a batch.
+    """Writes values into the padded rows of a batch.
 
     Args:
-        values: column to the value of one row.
+        values: maps columns to the value of one row.
         signature: of the store.
         views: what the batch presents; None for the signature's tree. A view that looks at other rows as well fills
             those by its own rule.

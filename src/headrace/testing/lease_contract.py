@@ -205,8 +205,8 @@ class LeaseContract(ABC):
                 lanes = [0, *([1] if number % 2 == 0 else []), *([2] if number % 5 == 0 else [])]
                 writer.step(lanes, [lane for lane in lanes if number % (3 + lane) == 0])
                 writer.commit()
-                if not writer.writer.room.all():
-                    slow = np.flatnonzero(writer.writer.room == writer.writer.room.max())
+                if not writer.writer.free.all():
+                    slow = np.flatnonzero(writer.writer.free == writer.writer.free.max())
                     writer.step(slow.tolist(), slow.tolist())
                     writer.commit()
             count = len(replay.table("t"))

@@ -122,9 +122,9 @@ class _Block:
     def make_room(self) -> int:
         """Returns the number of vector steps that fit into the page."""
         self._items.wait_pending(_MOST_PENDING)
-        if not self._forwarder.room:
+        if not self._forwarder.free:
             self._grantor.lease_owed()
-        return self._forwarder.room
+        return self._forwarder.free
 
     def write(self, steps: Steps, first: int, stop: int) -> None:
         """Appends these vector steps of the block's lanes."""

@@ -1,4 +1,4 @@
-"""Which columns the final row of an episode is given."""
+"""Columns of final rows, as users give them."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class FinalColumns:
         self._partial: dict[tuple[str, ...], Signature] = {}
 
     def read(self, final: Any, leading: tuple[int, ...]) -> dict[str, NDArray[Any]]:
-        """The columns that are given, checked.
+        """Returns the columns that are given, checked.
 
         Args:
             final: a partial step such as `{"observation": ...}`, or the observation.
             leading: axes before those of the signature.
 
         Raises:
-            SpecError: it does not fit.
+            SpecError: `final` does not fit.
         """
         if self._top is None:
             return self._signature.validate(final, leading)

@@ -110,7 +110,7 @@ class Intake:
             raise error
 
     def makes_items_of_the_next_step(self) -> bool:
-        """Whether the next step completes a window of some lane: only then is there an item to wait for."""
+        """Returns whether the next step completes a window of some lane, so that it makes an item."""
         # Rules: replay I4
         return any(each.completes_with_the_next_step() for each in self._windows)
 
@@ -124,8 +124,8 @@ class Intake:
             ends: which lanes hold nothing and which episodes end; None for a transition of every lane.
 
         Raises:
-            StoreFull: there is no room for the items; nothing changed. Where the step is stored all the same, the error
-                is in `refused`.
+            StoreFull: no memory for the items; nothing changed. If the step is stored all the same, the error is in
+                `refused`.
         """
         only = self._only
         if only is not None and only.given is None:
@@ -190,7 +190,7 @@ class Intake:
 
         Args:
             values: columns `[N, ...]`, which fit.
-            spans: blocks that have room for the step, with their lanes.
+            spans: blocks whose pages hold the step, with their lanes.
             ends: of all lanes; None for a transition of every lane.
         """
         for number, (block, lanes) in enumerate(spans):
@@ -205,7 +205,7 @@ class Intake:
                 for other, its_lanes in spans[number + is_stored :]:
                     self.rows.write_block(other, its_lanes, values)
                     self._commit_anyway(other, _of_lanes(ends, its_lanes))
-                # Items that were without room are told as refused; Ctrl-C goes on.
+                # Items without memory are noted as refused; Ctrl-C goes on.
                 if is_stored or not isinstance(error, Exception):
                     raise
                 return
@@ -229,8 +229,8 @@ class Intake:
             first = -1
             if len(self.lanes.blocks) == len(spans) == 1 and len(ended) < self.lanes.count:
                 # Their final rows are written with the step, up to the space left in the page for these.
-                first, room = self.lanes.blocks[0].make_room_for_finals()
-                done = min(room, len(ended))
+                first, free = self.lanes.blocks[0].make_room_for_finals()
+                done = min(free, len(ended))
                 self.rows.write_finals(first, finals, slice(0, done))
             ends = Seam(ends.final, ends.idle, ended[:done], first)
         self.append(values, spans, ends)
@@ -251,7 +251,7 @@ class Intake:
         self._store.require(needed)
 
     def end(self, lanes: NDArray[np.int64], values: Values) -> None:
-        """Ends the episodes of some lanes with final rows, for which there is room.
+        """Ends the episodes of some lanes with final rows, whose pages are free (`require_finals`).
 
         Args:
             lanes: int64[m], rising.
@@ -275,8 +275,8 @@ class Intake:
         """Final rows of some lanes of a block stand in a page of their own: a step of the block has one row a lane."""
         done = 0
         while done < len(lanes):
-            first, room = block.make_room_for_finals()
-            some = lanes[done : done + room]
+            first, free = block.make_room_for_finals()
+            some = lanes[done : done + free]
             self.rows.write_finals(first, values, slice(done, done + len(some)))
             block.commit_finals(some, first)
             self._make_of_ends(block, block.last + some, some)
@@ -310,7 +310,7 @@ class Intake:
     def commit_written(self, written: WrittenSteps) -> None:
         """Commits steps of the only block, whose columns are written already, and makes the items that they complete.
 
-        Items that find no room are refused (`refused`): the steps are stored.
+        Items without memory are refused (`refused`): the steps are stored.
         """
         (block,) = self.lanes.blocks
         block.commit_written(written)
@@ -380,7 +380,7 @@ class Intake:
 
 
 def _of_lanes(ends: Seam | None, lanes: slice) -> Seam | None:
-    """The part of `ends` of the lanes of a block; None where each of them holds a transition."""
+    """Returns the part of `ends` of a block's lanes; None if each of them holds a transition."""
     if ends is None:
         return None
     final, idle = ends.final[lanes], ends.idle[lanes]

@@ -1,4 +1,4 @@
-"""Steps in, rows and items out: the inside of every writer."""
+"""The writer of rows of a replay of this process."""
 
 from __future__ import annotations
 
@@ -375,7 +375,7 @@ class RowWriter:
 
 
 def _history(history: int | None, items: Sequence[Rule], lanes: int, capacity: int | None) -> int:
-    """How many of its newest rows a lane keeps in reach."""
+    """Returns the number of newest rows that a lane keeps in reach."""
     # Rules: replay I2
     longest = max((rule.reach for rule in items), default=0)
     if history is None:

@@ -30,40 +30,40 @@ class Writer:
         self.append = rows.append  # type: ignore[method-assign]
 
     def append(self, step: Any) -> None:
-        """Store one step of every lane, and make the items whose windows it completes: queued, when it returns.
+        """Stores one step of every lane, and makes the items whose windows it completes; they are queued on return.
 
         Args:
             step: a tree of the signature, or a dict of its columns: one step for one lane; every leaf with a leading
                 axis for several.
 
         Raises:
-            SpecError: the step does not fit; nothing is stored and the writer goes on.
-            StoreFull: no free page; nothing is stored and the writer goes on when items leave. Or no memory for the
-                step's items: then the message says that the step was stored.
+            SpecError: the step does not fit; nothing is stored, and the writer can be used again.
+            StoreFull: no free page; nothing is stored, and the writer can be used again when items leave. Or no memory
+                for the step's items: then the message says that the step was stored.
             DeadlineExceeded: `max_pending` items wait already and none went in within the writer's timeout.
             Closed: the writer or the replay is closed.
         """
         self._rows.append(step)
 
     def end_episode(self, final: Any = None, lane: int | None = None) -> None:
-        """The episode of a lane is over; the next step appended to it begins another.
+        """Ends the episode of a lane; its next step begins another.
 
         Args:
             final: the last observation: a partial step such as `{"observation": ...}`, stored as the final row with
                 zeros in the other columns; or the observation alone. None: it is not known.
-            lane: which; None ends the only lane's, or those of all lanes (then leaves have a leading axis).
+            lane: its number; None ends the episodes of all lanes (leaves have a leading axis if there are several).
 
         Raises:
-            ValueError: no such lane, or one that has no step since its last end.
+            ValueError: no such lane, or a lane without a step since its last end.
             SpecError: `final` does not fit; nothing changed.
         """
         self._rows.end_episode(final, lane)
 
     def create_item(self, table: str, length: int, priority: float = 1.0, lane: int = 0) -> int:
-        """Make an item of the last `length` rows of a lane: queued, when it returns.
+        """Makes an item of the last `length` rows of a lane; it is queued on return.
 
         Returns:
-            Its key, at once; the item is in its table when the rate limiter has let it in (`flush` waits for that).
+            The key. The item is in its table as soon as the rate limiter lets it in; `flush` waits for that.
 
         Raises:
             ValueError: fewer rows in reach, a window across the end of an episode, or a bad priority; nothing is made.
@@ -73,7 +73,7 @@ class Writer:
 
     @property
     def lanes(self) -> int:
-        """How many lanes it appends to."""
+        """Number of lanes."""
         return self._rows.lanes
 
     @property
@@ -87,31 +87,30 @@ class Writer:
 
     @property
     def pending(self) -> int:
-        """How many items wait for a rate limiter."""
+        """Number of items that wait for a rate limiter."""
         return self._rows.pending
 
     def flush(self, timeout: float | None = None, durable: bool = False) -> None:
-        """Return when every item is applied: in its table. A replay with a `path` keeps it when the process is killed.
+        """Returns when every item is applied: in its table. A replay with a `path` keeps it when the process is killed.
 
         Args:
             timeout: in seconds; None waits for ever.
-            durable: also wait until everything that was applied is on the disk, where it survives the machine. A replay
-                in memory cannot: ValueError.
+            durable: wait also until all applied changes are on the disk, where they survive the machine. A replay in
+                memory raises ValueError.
 
         Raises:
-            DeadlineExceeded: tells how many items wait for which table; they stay pending.
-            Closed: the replay is closed; tells how many items were refused.
-            RuntimeError: a selector or rate limiter of your own failed when items of this writer were to go in; those
-                that are not in stay pending.
+            DeadlineExceeded: the message says how many items wait for which table; they stay pending.
+            Closed: the replay is closed; the message says how many items were refused.
+            RuntimeError: a selector or rate limiter of your own failed on items of this writer; they stay pending.
         """
         self._rows.flush(timeout, durable)
 
     def close(self, timeout: float | None = None) -> None:
-        """Flush (so every item is applied), then give up what only this writer holds. A second call does nothing.
+        """Flushes, then releases the rows that only this writer holds. A second call does nothing.
 
         Raises:
-            DeadlineExceeded: tells how many items were not inserted.
-            Closed: the replay was closed before all items were in.
+            DeadlineExceeded: the message says how many items were not inserted.
+            Closed: the replay was closed before all items were inserted.
         """
         self._rows.close(timeout)
 
