@@ -18,7 +18,6 @@ from headrace.rollouts.policy_lanes import PolicyLanes
 from headrace.rollouts.sample_collector import SampleCollector
 from headrace.spec import ArraySpec, Signature
 from headrace.views import View
-from headrace.views.other_agents import Beside
 
 METHODS = ("add_first", "add_step", "input_dict", "cut")
 
@@ -105,7 +104,7 @@ class KeyedLanes(PolicyLanes):
                 batch[name] = np.full(batch.count, column[0])
         return batch
 
-    def _input_dict(self, lanes: Lanes, beside: Beside | None) -> dict[str, Any]:  # noqa: ARG002
+    def _input_dict(self, lanes: Lanes, *_: Any) -> dict[str, Any]:
         found: dict[str, Any] = self._collector.input_dict([self._keys[lane] for lane in lanes.tolist()])
         return found
 

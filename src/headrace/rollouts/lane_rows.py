@@ -27,6 +27,7 @@ class LaneRows:
     Attributes:
         arrays: the columns.
         newest: int64[lanes], the newest row of each lane; `lane * rows - 1` for an empty lane.
+        all_lanes: int64[lanes], their numbers. Lanes that are this very array take a short way.
         begins: int64[lanes], the first row of the trajectory that each lane is in.
 
     >>> rows = LaneRows({"observation": ArraySpec((), "float32"), "action": ArraySpec((), "int64")}, 2)
@@ -42,7 +43,8 @@ class LaneRows:
         # Upper bound of the rows that are in use in any lane.
         self._used = 0
         self.arrays = {name: _zeros(lanes * self._rows, spec) for name, spec in columns.items()}
-        self.newest: Lanes = np.arange(lanes) * self._rows - 1
+        self.all_lanes = np.arange(lanes)
+        self.newest: Lanes = self.all_lanes * self._rows - 1
         self.begins: Lanes = self.newest + 1
 
     @property
@@ -59,6 +61,10 @@ class LaneRows:
         """Returns the newest row of a lane, counted from the lane's first."""
         return int(self.newest[lane]) - lane * self._rows
 
+    def rows_of(self, lanes: Lanes) -> Lanes:
+        """Returns the newest row of each of some lanes; for `all_lanes` the very array `newest`."""
+        return self.newest if lanes is self.all_lanes else self.newest[lanes]
+
     def begin(self, lanes: Lanes, observed: Mapping[str, NDArray[Any]]) -> None:
         """Begins a trajectory in some lanes, with its first observation."""
         self._reserve()
@@ -69,7 +75,7 @@ class LaneRows:
     def extend(self, lanes: Lanes, observed: Mapping[str, NDArray[Any]]) -> None:
         """Appends a row to some lanes, with the observation that followed."""
         self._reserve()
-        if len(lanes) == self.lanes:
+        if lanes is self.all_lanes:
             self.newest += 1
             self.write(self.newest, observed)
             return
@@ -87,6 +93,7 @@ class LaneRows:
             self._grow()
         self.newest[lane] += 1
         row = int(self.newest[lane])
+        self._used = max(self._used, row - lane * self._rows + 1)
         if begins:
             self.begins[lane] = row
         return row
@@ -111,6 +118,7 @@ class LaneRows:
                 [array, np.zeros((more * self._rows, *array.shape[1:]), array.dtype)]
             )
         firsts = np.arange(self.lanes, lanes) * self._rows
+        self.all_lanes = np.arange(lanes)
         self.newest = np.concatenate([self.newest, firsts - 1])
         self.begins = np.concatenate([self.begins, firsts])
 

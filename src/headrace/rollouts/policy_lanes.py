@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from numpy.typing import NDArray
+
 from headrace.batches.sample_batch import SampleBatch
 from headrace.policies import (
     CheckedPolicy,
@@ -142,14 +144,20 @@ class PolicyLanes:
                 self._given, self._columns_of, self._known_of = before
                 raise
 
-    def act(self, lanes: Lanes, beside: Beside | None = None) -> Decision:
+    def act(
+        self,
+        lanes: Lanes,
+        beside: Beside | None = None,
+        observed: Mapping[str, NDArray[Any]] | None = None,
+    ) -> Decision:
         """Asks the policy for the actions in some lanes. Nothing is recorded.
 
         Args:
             lanes: the lanes.
             beside: the other agents, if the policy sees views of them.
+            observed: columns of the newest observations, where the caller has them.
         """
-        decision = self._checked(self._input_dict(lanes, beside), len(lanes))
+        decision = self._checked(self._input_dict(lanes, beside, observed), len(lanes))
         if self._may_grow:
             self._may_grow = False
             if self._checked.extras:
@@ -187,7 +195,7 @@ class PolicyLanes:
 
     def record_actions(self, lanes: Lanes, decision: Decision) -> None:
         """Writes what the policy did into the newest rows of some lanes."""
-        rows = self.rows.newest[lanes]
+        rows = self.rows.rows_of(lanes)
         self.rows.write(rows, decision.actions)
         if decision.state_outs:
             self.rows.write(rows, state_out_columns(decision.state_outs))
@@ -238,8 +246,10 @@ class PolicyLanes:
         self._unused = {name: self.views[name] for name in names}
         self._replan()
 
-    def _input_dict(self, lanes: Lanes, beside: Beside | None) -> dict[str, Any]:
-        return self._presenter.input_dict(self.rows, lanes, beside)
+    def _input_dict(
+        self, lanes: Lanes, beside: Beside | None, observed: Mapping[str, NDArray[Any]] | None
+    ) -> dict[str, Any]:
+        return self._presenter.input_dict(self.rows, lanes, beside, observed)
 
     def _not_for_training(self) -> set[str]:
         return {

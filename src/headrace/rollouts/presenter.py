@@ -79,24 +79,33 @@ class Presenter:
         self.shows_others = any(view.agent is not None for view in self._shown.values())
         self._shows_observation_alone = acting == _OBSERVATION_ALONE
         self._observed = Signature({"observation": self._tree["observation"]})
+        self._is_bare = isinstance(self._tree["observation"], ArraySpec)
 
     @property
     def columns(self) -> Mapping[str, ArraySpec]:
         """Specs of the columns that lanes must hold."""
         return Signature(self._tree).columns
 
-    def input_dict(self, rows: LaneRows, lanes: Lanes, beside: Beside | None) -> dict[str, Any]:
+    def input_dict(
+        self,
+        rows: LaneRows,
+        lanes: Lanes,
+        beside: Beside | None = None,
+        observed: Mapping[str, NDArray[Any]] | None = None,
+    ) -> dict[str, Any]:
         """Presents what the policy may see now in some lanes, `[B, ...]`.
 
         Args:
             rows: of the policy.
             lanes: B lanes.
             beside: the other agents, if the policy sees views of them.
+            observed: columns of the newest observations, where the caller has them.
         """
         newest = rows.newest[lanes]
         if self._shows_observation_alone:
-            observed = {name: rows.arrays[name][newest] for name in self._observed.columns}
-            return self._observed.unflatten(observed)  # type: ignore[no-any-return]
+            if observed is None:
+                observed = {name: rows.arrays[name][newest] for name in self._observed.columns}
+            return dict(observed) if self._is_bare else self._observed.unflatten(observed)
         segments = Segments(newest, rows.begins[lanes], newest + 1, newest, np.zeros_like(newest))
         return self._acting.present(rows.arrays, segments, beside)
 

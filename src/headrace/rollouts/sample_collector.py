@@ -108,7 +108,7 @@ class SampleCollector:
     def input_dict(self, keys: Sequence[SampleKey]) -> dict[str, Any]:
         """Returns the causal views of the newest rows, one row for each key."""
         lanes = np.array([self._trajectories[key].lane for key in keys], np.int64)
-        return self._plan().input_dict(self._rows, lanes, None)
+        return self._plan().input_dict(self._rows, lanes)
 
     def cut(self, key: SampleKey, *, end: bool) -> SampleBatch | None:
         """Returns the rows since the last cut, with the views presented; None for no rows.

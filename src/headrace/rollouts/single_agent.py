@@ -59,14 +59,15 @@ class SingleAgentLoop:
         self._fragments, self._calls, self._follows_episodes = fragments, calls, follows_episodes
         self._stop = stop
         n = settings.num_envs
-        self._all = np.arange(n)
+        self._all = lanes.rows.all_lanes
         # The running episode of each environment; environments that are to be reset before their next step have none.
         self._pieces: dict[int, Piece] = {}
         self._never_reset = set(range(n))
         self._lengths = np.zeros(n, np.int64)
         # Steps, or episodes, that each environment has still to bring for the present batch.
         self._left = np.zeros(n, np.int64)
-        self._scratch = new_columns(stepper.observation_signature, n)
+        # The newest observation of each environment. Policies get these arrays, so each step makes new ones.
+        self._observed: Columns = new_columns(stepper.observation_signature, n)
 
     def collect(self, views: Mapping[str, View]) -> SampleBatch:
         """Returns the next fragment.
@@ -78,8 +79,10 @@ class SingleAgentLoop:
         self._lanes.use(views)
         if not self._left.any():
             self._left[:] = 1 if settings.takes_whole_episodes else settings.rollout_fragment_length
-        while (lanes := self._left.nonzero()[0]).size:
-            self._step(lanes)
+        while (lanes := self._taking_part()).size:
+            # The same environments take part until one has all its steps, or its episode.
+            for _ in range(1 if settings.takes_whole_episodes else int(self._left[lanes].min())):
+                self._step(lanes)
         return self._cut()
 
     def _step(self, lanes: Lanes) -> None:
@@ -88,18 +91,23 @@ class SingleAgentLoop:
             for i in lanes.tolist():
                 if i not in self._pieces:
                     self._reset(i)
-        decision = self._lanes.act(lanes)
-        following = new_columns(self._stepper.observation_signature, self._all.size)
-        active = None if self._are_all(lanes) else lanes
+        are_all = self._are_all(lanes)
+        decision = self._lanes.act(lanes, observed=self._observed if are_all else None)
+        following = {name: column.copy() for name, column in self._observed.items()}
         try:
-            result = self._stepper.step(self._actions(decision, lanes), following, active)
+            result = self._stepper.step(self._actions(decision, lanes), following, None if are_all else lanes)
         except BaseException:
             self._record_until_failure(lanes, decision, following)
             raise
         self._record(lanes, decision, following, result)
 
+    def _taking_part(self) -> Lanes:
+        """Returns the environments that have still to bring something."""
+        lanes = self._left.nonzero()[0]
+        return self._all if len(lanes) == self._all.size else lanes
+
     def _are_all(self, lanes: Lanes) -> bool:
-        return len(lanes) == self._all.size
+        return lanes is self._all
 
     def _actions(self, decision: Decision, lanes: Lanes) -> Columns:
         """Returns the actions as columns of all environments."""
@@ -126,17 +134,21 @@ class SingleAgentLoop:
         self._lengths[failed] = 0
         if before.any():
             self._record(lanes[before], taken, following, self._stepper.result)
+        rows = self._lanes.rows
+        self._observed = {name: rows.arrays[name][rows.newest] for name in self._observed}
 
     def _record(self, lanes: Lanes, decision: Decision, following: Columns, result: StepResult) -> None:
         """Writes a step of some environments, and handles the episodes that end with it."""
-        self._lengths[lanes] += 1
+        self._observed = following
+        whole = slice(None) if self._are_all(lanes) else lanes
+        self._lengths[whole] += 1
         ended: list[int] = result.ended.tolist()
         continued: list[int] = []
         if self._settings.horizon is not None:
             ended, continued = self._at_horizon(lanes, result)
         self._write(lanes, decision, following, result)
         if not self._settings.takes_whole_episodes:
-            self._left[lanes] -= 1
+            self._left[whole] -= 1
         over = [self._close(i) for i in ended]
         over += [self._continue(i) for i in continued]
         if self._follows_episodes:
@@ -167,7 +179,7 @@ class SingleAgentLoop:
             outcome = {name: column[lanes] for name, column in outcome.items()}
             following = {name: column[lanes] for name, column in following.items()}
         rows = self._lanes.rows
-        rows.write(rows.newest[lanes], outcome)
+        rows.write(rows.rows_of(lanes), outcome)
         rows.extend(lanes, following)
         if self._lanes.is_keyed:
             for i in lanes.tolist():
@@ -190,9 +202,12 @@ class SingleAgentLoop:
         seeds = None
         if settings.seed is not None and i in self._never_reset:
             seeds = range(settings.seed, settings.seed + self._all.size)
-        self._stepper.reset(self._scratch, envs=lane, seeds=seeds)
+        self._stepper.reset(self._observed, envs=lane, seeds=seeds)
         self._never_reset.discard(i)
-        self._lanes.rows.begin(lane, {name: column[lane] for name, column in self._scratch.items()})
+        rows = self._lanes.rows
+        row = rows.append(i, begins=True)
+        for name, column in self._observed.items():
+            rows.arrays[name][row] = column[i]
         self._lengths[i] = 0
         episode = self._fragments.new_episode()
         self._pieces[i] = self._fragments.open(episode, self._lanes.policy_id, i, env_index=i, agent_id=AGENT)
