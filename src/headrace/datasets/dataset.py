@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from types import TracebackType
-from typing import Any, ClassVar, Self, SupportsIndex, overload
+from typing import Any, ClassVar, SupportsIndex, overload
 
+from headrace.closing import Closing
 from headrace.errors import Closed
 from headrace.trajectories.episode import Episode
 
 
-class EpisodeDataset(Sequence[Episode]):
+class EpisodeDataset(Closing, Sequence[Episode]):
     """A read-only sequence of the episodes in a file. Each episode is read when it is asked for.
 
     It has `len`, indices (also negative ones), slices (as lists) and any number of iterations. It is a context manager
@@ -104,14 +104,6 @@ class EpisodeDataset(Sequence[Episode]):
         if not self.is_closed:
             self.is_closed = True
             self._close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         closed = ", closed" if self.is_closed else ""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, ClassVar, Literal, Self
 
 from headrace import forking
 from headrace.checks import check_count
 from headrace.clock import SYSTEM_CLOCK, Clock
+from headrace.closing import Closing
 from headrace.errors import Closed
 from headrace.loaders.dealing import DealtStream
 from headrace.loaders.ending import end_at_exit
@@ -26,7 +26,7 @@ from headrace.loaders.workers import (
 from headrace.replay.interface import TO_SAMPLE, check_replay
 
 
-class Loader:
+class Loader(Closing):
     """An endless stream of batches, sampled ahead in the background and converted to the learner's arrays.
 
     A batch is `replay.sample(table, batch_size)` with its arrays converted: `.data`, `.info`, `.mask`. Batches drawn
@@ -199,14 +199,6 @@ class Loader:
         """
         self._stream.close()
         self._stream.join()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
         check_can_travel(self._replay, snapshot=bool(self._options["snapshot"]))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from headrace.checks import check_count, shown
 from headrace.clock import SYSTEM_CLOCK, Clock
+from headrace.closing import Closing
 from headrace.persist.checkpoint import load as load_checkpoint
 from headrace.persist.checkpoint import save as save_checkpoint
 from headrace.replay.intake.row_writer import RowWriter
@@ -29,7 +29,7 @@ from headrace.tables.description.table import Table
 from headrace.views.view import View
 
 
-class Replay:
+class Replay(Closing):
     """Steps, each stored once, and tables of items over them. Thread-safe.
 
     When a call returns, its effect is *queued* (lost with the process), *applied* (kept by a replay with a `path` when
@@ -326,14 +326,6 @@ class Replay:
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError(STAYS_HERE)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return repr(self._core)

@@ -9,12 +9,13 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from headrace.checks import check_seconds, shown
 from headrace.clock import SYSTEM_CLOCK, Clock
+from headrace.closing import Closing
 from headrace.errors import Closed
 from headrace.forking import ForkFollowers, HomeProcess
 from headrace.server.batch_buffers import BatchBuffer, BatchBuffers, Lease
@@ -96,7 +97,7 @@ class BatchQueueInfo:
     buffers_replaced: int
 
 
-class BatchQueue:
+class BatchQueue(Closing):
     """First-in, first-out queue of batches: many threads send samples, and each sample is delivered once.
 
     A batch stacks samples leaf by leaf into `[batch_size, ...]`. The order of each sender is kept; senders are
@@ -289,12 +290,6 @@ class BatchQueue:
         """Adds to the number of open connections that `info.senders` shows. It is informative, not a limit."""
         with self._lock:
             self._senders += change
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         if self._home.is_elsewhere:

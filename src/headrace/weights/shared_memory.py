@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.closing import Closing
 from headrace.errors import Closed, DeadlineExceeded
 from headrace.forking import HomeProcess
 from headrace.system import memory_file, need_linux, register_at_fork
@@ -42,7 +43,7 @@ _HEADER = 4096
 _READ_SECONDS = 10.0
 
 
-class SharedMemory:
+class SharedMemory(Closing):
     """Publisher of the default scheme between processes of one machine.
 
     The first set is published at once as version 0.
@@ -145,12 +146,6 @@ class SharedMemory:
     def _alone(self) -> AbstractContextManager[object]:
         """Returns the lock, or in a forked child nothing: a thread of the parent may have held the lock."""
         return nullcontext() if self._home.is_elsewhere else self._lock
-
-    def __enter__(self) -> SharedMemory:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __del__(self) -> None:
         # The lock is the last thing that the constructor may fail before.

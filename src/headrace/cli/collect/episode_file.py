@@ -5,13 +5,13 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace import trees
+from headrace.closing import Closing
 from headrace.datasets.npz.public import save_npz
 from headrace.trajectories.episode import Episode
 
@@ -19,7 +19,7 @@ from headrace.trajectories.episode import Episode
 _PARTS = ("observation", "action", "reward", "terminated", "truncated", "next_observation", "episode_id", "t")
 
 
-class EpisodeFile:
+class EpisodeFile(Closing):
     """Rows of interleaved episodes, which become a dataset (`hr.datasets.load_npz`) when the file is closed.
 
     Rows go to temporary files in the same folder, one per column, so the dataset may be larger than memory. Episodes
@@ -100,14 +100,6 @@ class EpisodeFile:
                 extras={name: child for name, child in tree.items() if name not in _PARTS},
                 id=int(ids[rows[0]]),
             )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _is_array(value: object) -> bool:

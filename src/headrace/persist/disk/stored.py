@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.closing import Closing
 from headrace.errors import CheckpointError, Closed
 from headrace.persist.disk.checksums import hash_of_page, pages_in_use
 from headrace.persist.disk.closed_store import HASHES
@@ -26,7 +25,7 @@ from headrace.tables.items.layout import LIVE
 __all__ = ["StoredReplay", "is_store"]
 
 
-class StoredReplay:
+class StoredReplay(Closing):
     """Rows and items of a store as the next opening would find them, after any end of its process.
 
     Its files are mapped copy on write. Recovery happens in memory.
@@ -128,14 +127,6 @@ class StoredReplay:
             self.is_closed = True
             self.store.close()
             os.close(self._descriptor)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _hashes(folder: Path, num_pages: int) -> NDArray[np.uint64]:
