@@ -24,6 +24,7 @@ from headrace.envs import environment_seeds
 from headrace.spec import ArraySpec
 from headrace.system import need_linux
 from headrace.tables.description.rules import ItemRule
+from headrace.views import View
 
 _SHUTDOWN_SECONDS = 10.0
 _INTERRUPTED_SECONDS = 2.0
@@ -69,6 +70,7 @@ class AsyncCollector(CollectorBase):
         replay_buffer: Any = None,
         items: Sequence[ItemRule] | None = None,
         num_envs: int = 1,
+        views: Mapping[str, View] | None = None,
         info_columns: Mapping[str, ArraySpec] | None = None,
         seed: int | None = None,
         start_timeout: float = 60.0,
@@ -90,6 +92,7 @@ class AsyncCollector(CollectorBase):
             replay_buffer=replay_buffer,
             items=items,
             num_envs=num_envs,
+            views=views,
             info_columns=info_columns,
             seed=seed,
         )

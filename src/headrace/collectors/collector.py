@@ -10,6 +10,7 @@ from typing import Any
 from headrace.collectors.base import CollectorBase
 from headrace.collectors.batches.batch import Batch
 from headrace.collectors.batches.episode_numbering import EpisodeNumbering
+from headrace.collectors.batches.view_columns import ViewColumns
 from headrace.collectors.failures import collector_home
 from headrace.collectors.inline.replay_output import ReplayOutput
 from headrace.collectors.inline.rows import LocalRows
@@ -23,6 +24,7 @@ from headrace.errors import Closed, StoreFull
 from headrace.replay.public import core_of
 from headrace.spec import ArraySpec
 from headrace.tables.description.rules import ItemRule
+from headrace.views import View
 from headrace.weights import apply_weights
 
 _log = logging.getLogger(__name__)
@@ -46,6 +48,10 @@ class Collector(CollectorBase):
         items: rules for items. By default every transition is an item in each table, once its next observation is
             stored (`ItemRule(table, length=1, lookahead=1)`).
         num_envs: n, the number of single environments.
+        views: maps names to views (`hr.View`), to which the `views` of the policy are added. A policy with
+            `compute_actions` is fed those that show only what is known before acting, as `used_for_compute_actions`
+            says. All of them with `used_for_training` are columns of the batches, `[n, T, ...]`; they look back over
+            the border of batches, and ahead up to the end of the batch.
         info_columns: entries of `info` to keep as columns, with their specs, such as
             `{"action_mask": hr.ArraySpec(2, "int8")}`. Each must come with every reset and step. It stands in the row
             of the observation that it came with.
@@ -75,6 +81,7 @@ class Collector(CollectorBase):
         replay_buffer: Any = None,
         items: Sequence[ItemRule] | None = None,
         num_envs: int = 1,
+        views: Mapping[str, View] | None = None,
         info_columns: Mapping[str, ArraySpec] | None = None,
         seed: int | None = None,
     ) -> None:
@@ -90,6 +97,7 @@ class Collector(CollectorBase):
             replay_buffer=replay_buffer,
             items=items,
             num_envs=num_envs,
+            views=views,
             info_columns=info_columns,
             seed=seed,
         )
@@ -107,6 +115,7 @@ class Collector(CollectorBase):
     def _prepare(self) -> None:
         options, num_envs = self._options, self._loop.stepper.num_envs
         self._numbering = EpisodeNumbering(num_envs)
+        self._views = ViewColumns(self._loop.views, num_envs)
         # None: no rollout was begun since the last failure.
         self._rows: LocalRows | None = None
         self._must_reset = True
@@ -181,7 +190,7 @@ class Collector(CollectorBase):
             if has_learned and loop.not_stored:
                 warn_not_stored(loop.not_stored, stacklevel=3)
             if has_learned or self._rows is None:
-                self._rows = LocalRows(loop, self._numbering, self._rows)
+                self._rows = LocalRows(loop, self._numbering, self._views, self._rows)
         except BaseException:
             self._must_reset = True
             raise

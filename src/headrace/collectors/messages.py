@@ -25,6 +25,7 @@ class Ready(Message):
         policy: name of the policy's type.
         weights: cloudpickle of the layout of the policy's weights; empty if it has none.
         autoreset: the mode of the environments.
+        views: cloudpickle of the views of collector and policy.
     """
 
     signature: dict[str, Any]
@@ -34,6 +35,7 @@ class Ready(Message):
     policy: str
     weights: bytes
     autoreset: str
+    views: bytes
 
 
 class MoreColumns(Message):

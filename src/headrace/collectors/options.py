@@ -9,13 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from headrace.collectors.batches.view_columns import check_view_columns
 from headrace.collectors.loop.task import Task
 from headrace.envs import environment_factory, environment_seeds
 from headrace.envs.columns import check_info_columns
 from headrace.envs.make import check_num_envs
-from headrace.policies import check_policy
+from headrace.policies import check_policy, views_of
 from headrace.replay.interface import TO_WRITE, check_replay
 from headrace.tables.description.rules import ItemRule, checked_rules
+from headrace.views.causality import acting_views
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +45,7 @@ class CollectorOptions(Task):
                 raise ValueError(f"{name}: expected an int or None, got {value!r}")
         check_num_envs(self.num_envs)
         check_info_columns(self.info_columns or {})
+        self._check_views()
         if self.seed is not None:
             environment_seeds(self.seed, self.num_envs)
         if self.replay_buffer is not None:
@@ -59,6 +62,11 @@ class CollectorOptions(Task):
             raise ValueError(
                 f"total_frames: expected a multiple of frames_per_batch={frames}, got {total}; the nearest is {near}"
             )
+
+    def _check_views(self) -> None:
+        views = views_of(self.policy, self.views)
+        check_view_columns(views)
+        acting_views(views, self.info_columns or {})
 
     def _check_items(self) -> None:
         if self.items is None:

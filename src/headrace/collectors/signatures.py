@@ -10,6 +10,7 @@ from typing import Any
 from headrace.collectors.loop.collecting import CollectingLoop
 from headrace.collectors.loop.task import Task
 from headrace.spec import ArraySpec, Signature
+from headrace.views import View
 
 
 def signature(
@@ -17,6 +18,7 @@ def signature(
     policy: Any = None,
     create_env_kwargs: Mapping[str, Any] | None = None,
     info_columns: Mapping[str, ArraySpec] | None = None,
+    views: Mapping[str, View] | None = None,
 ) -> Signature:
     """Returns the columns that a collector over these environments writes.
 
@@ -24,7 +26,7 @@ def signature(
     environment is reset. A ready environment stays open.
 
     Args:
-        create_env_fn, policy, create_env_kwargs, info_columns: as for `Collector`.
+        create_env_fn, policy, create_env_kwargs, info_columns, views: as for `Collector`.
 
     >>> sorted(signature("CartPole-v1").columns)
     ['action', 'observation', 'reward', 'terminated', 'truncated']
@@ -34,6 +36,7 @@ def signature(
         create_env_kwargs=create_env_kwargs,
         info_columns=info_columns,
         policy=policy,
+        views=views,
     )
     loop = CollectingLoop(task, refresh=lambda: 0)
     try:

@@ -7,11 +7,14 @@
     decision = checked({"observation": observations}, rows=8)
 """
 
+from headrace.policies.acting import ActingViews as ActingViews
+from headrace.policies.acting import views_of as views_of
 from headrace.policies.checked import CheckedPolicy as CheckedPolicy
 from headrace.policies.checked import Decision as Decision
 from headrace.policies.forms import Form as Form
 from headrace.policies.forms import check_policy as check_policy
 from headrace.policies.forms import form_of as form_of
+from headrace.policies.forms import reads_views as reads_views
 from headrace.policies.result import PolicyResult as PolicyResult
 from headrace.policies.result import actions_alone as actions_alone
 from headrace.policies.result import actions_or_pair as actions_or_pair

@@ -22,11 +22,16 @@ def check_policy(policy: Any) -> None:
     Raises:
         TypeError: refused.
     """
-    if not callable(policy) and not _computes_actions(policy):
+    if not callable(policy) and not reads_views(policy):
         raise TypeError(
             "policy: expected a callable on observations or an object with compute_actions(input_dict), got "
             f"{type(policy).__name__}"
         )
+
+
+def reads_views(policy: Any) -> bool:
+    """Whether the policy has `compute_actions`, which takes views besides the observation."""
+    return callable(getattr(policy, "compute_actions", None))
 
 
 def form_of(policy: Any, acted: Signature, read: Read) -> Form:
@@ -47,7 +52,7 @@ def form_of(policy: Any, acted: Signature, read: Read) -> Form:
     PolicyResult(actions=5, state_outs=(), extras={})
     """
     check_policy(policy)
-    if _computes_actions(policy):
+    if reads_views(policy):
         return lambda inputs: actions_or_triple(policy.compute_actions(inputs), acted)
     call = policy
     if is_torch_module(policy):
@@ -55,7 +60,3 @@ def form_of(policy: Any, acted: Signature, read: Read) -> Form:
 
         call = call_of_module(policy)
     return lambda inputs: read(call(inputs["observation"]), acted)
-
-
-def _computes_actions(value: Any) -> bool:
-    return callable(getattr(value, "compute_actions", None))

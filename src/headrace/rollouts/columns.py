@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.spec import ArraySpec, Signature
+from headrace.spec import ArraySpec
 from headrace.views import View
+from headrace.views.promised import column_of, spec_of_space
 
 BOOKKEEPING = ("episode_id", "t", "env_t", "fragment_id", "env_id", "agent_index")
 POLICY_VERSION = "policy_version"
@@ -46,16 +47,6 @@ def base_views(initial_states: Sequence[NDArray[Any]], every: int) -> dict[str, 
     return views
 
 
-def source_of(name: str, view: View) -> str:
-    """Returns the name of the column that a view shows, without the path inside its tree."""
-    return (view.data_col or name).split("/")[0]
-
-
-def sources_of(views: Mapping[str, View]) -> set[str]:
-    """Returns the names of all columns that views show."""
-    return {source_of(name, view) for name, view in views.items()}
-
-
 def reserved_names(state_count: int) -> dict[str, str]:
     """Returns the names that a policy must not use for further columns, and a description of each."""
     names: Iterable[str] = (*BASE, *BOOKKEEPING, POLICY_VERSION, INFO, "seq_lens")
@@ -74,15 +65,10 @@ def agents_of(view: View) -> tuple[Any, ...]:
     return tuple(view.agent) if isinstance(view.agent, list | tuple) else (view.agent,)
 
 
-def spec_of_space(space: Any) -> Any:
-    """Returns the tree of specs of a gymnasium space, or of an `ArraySpec`."""
-    return space if isinstance(space, ArraySpec) else Signature.of_space(space).tree
-
-
 def promised_by_others(views: Mapping[str, View]) -> dict[str, Any]:
     """Returns the specs of columns of other agents, after the spaces of the views that show them."""
     return {
-        source_of(name, view): spec_of_space(view.space)
+        column_of(name, view): spec_of_space(view.space)
         for name, view in views.items()
         if view.agent is not None and view.space is not None
     }

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from headrace.batches.sample_batch import SampleBatch
-from headrace.rollouts.columns import source_of
 from headrace.rollouts.lane_rows import Lanes
 from headrace.rollouts.other_agents import Others
 from headrace.rollouts.pieces import Piece, PieceRows, SampleKey
@@ -18,6 +17,7 @@ from headrace.rollouts.policy_lanes import PolicyLanes
 from headrace.rollouts.sample_collector import SampleCollector
 from headrace.spec import ArraySpec, Signature
 from headrace.views import View
+from headrace.views.promised import column_of
 
 METHODS = ("add_first", "add_step", "input_dict", "cut")
 
@@ -118,8 +118,8 @@ class KeyedLanes(PolicyLanes):
         """Returns the views with the spaces of their columns, where they are single arrays."""
         found = {}
         for name, view in self.views.items():
-            spec = self._tree.get(source_of(name, view))
-            is_whole = view.data_col in (None, source_of(name, view))
+            spec = self._tree.get(column_of(name, view))
+            is_whole = view.data_col in (None, column_of(name, view))
             is_single = isinstance(spec, ArraySpec)
             found[name] = view.replace(space=spec) if is_whole and is_single and view.space is None else view
         return found

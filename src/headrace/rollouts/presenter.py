@@ -10,17 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.errors import SpecError
-from headrace.rollouts.columns import (
-    BOOKKEEPING,
-    NUMBER,
-    OUTCOME,
-    POLICY_VERSION,
-    agents_of,
-    source_of,
-    sources_of,
-    spec_of_space,
-)
+from headrace.rollouts.columns import BOOKKEEPING, NUMBER, OUTCOME, POLICY_VERSION, agents_of
 from headrace.rollouts.lane_rows import LaneRows, Lanes
 from headrace.spec import ArraySpec, Signature
 from headrace.views import View
@@ -28,6 +18,7 @@ from headrace.views.array_rows import ArrayPlan, Segments
 from headrace.views.causality import acting_views, look_back
 from headrace.views.columns import Columns
 from headrace.views.other_agents import Beside
+from headrace.views.promised import check_promised, column_of, columns_shown, promised_specs, unknown_views
 
 _OBSERVATION_ALONE = {"observation": View()}
 
@@ -64,14 +55,15 @@ class Presenter:
         columns_of: Mapping[Any, Columns] | None = None,
     ) -> None:
         acting = acting_views(views)
-        unknown = _unknown(views, tree) if may_grow else {}
+        unknown = unknown_views(views, (*tree, *BOOKKEEPING)) if may_grow else {}
         unknown |= _unknown_of_others(views, columns_of or {})
+        seen_unknown = {name: view for name, view in unknown.items() if name in acting}
         self._columns_of = columns_of
         self.look_back = look_back(views.values())
-        self.asked = tuple(name for name in (*BOOKKEEPING, POLICY_VERSION) if name in sources_of(views))
-        self._tree = {**tree, **dict.fromkeys(self.asked, NUMBER), **_promised(unknown, acting)}
+        self.asked = tuple(name for name in (*BOOKKEEPING, POLICY_VERSION) if name in columns_shown(views))
+        self._tree = {**tree, **dict.fromkeys(self.asked, NUMBER), **promised_specs(seen_unknown)}
         self._plan({name: view for name, view in views.items() if name not in unknown})
-        _check_spaces(unknown, acting, self._tree)
+        check_promised(seen_unknown, self._tree)
         self._acting = self._plan(acting)
         self._shown = {name: view for name, view in views.items() if name in shown}
         self._training: tuple[ArrayPlan, ArrayPlan] | None = None
@@ -131,7 +123,7 @@ class Presenter:
             of_outcomes = {
                 name: view
                 for name, view in self._shown.items()
-                if view.agent is not None and source_of(name, view) in OUTCOME
+                if view.agent is not None and column_of(name, view) in OUTCOME
             }
             others = {name: view for name, view in self._shown.items() if name not in of_outcomes}
             self._training = self._plan(others), self._plan(of_outcomes)
@@ -143,41 +135,13 @@ class Presenter:
         return ArrayPlan(Columns(Signature(self._tree), {}), views, self._columns_of)
 
 
-def _unknown(views: Mapping[str, View], tree: Mapping[str, Any]) -> dict[str, View]:
-    """Returns the views of columns that are not known yet."""
-    known = (*tree, *BOOKKEEPING)
-    return {
-        name: view
-        for name, view in views.items()
-        if view.agent is None and source_of(name, view) not in known
-    }
-
-
 def _unknown_of_others(views: Mapping[str, View], columns_of: Mapping[Any, Columns]) -> dict[str, View]:
     """Returns the views of columns of other agents that their policies may add later."""
     return {
         name: view
         for name, view in views.items()
         if any(
-            agent in columns_of and source_of(name, view) not in columns_of[agent].signature.tree
+            agent in columns_of and column_of(name, view) not in columns_of[agent].signature.tree
             for agent in agents_of(view)
         )
     }
-
-
-def _promised(unknown: Mapping[str, View], acting: Container[str]) -> dict[str, Any]:
-    """Returns the specs of columns that the policy sees before its first call, after the spaces of their views."""
-    return {
-        source_of(name, view): spec_of_space(view.space)
-        for name, view in unknown.items()
-        if name in acting and view.space is not None and view.agent is None
-    }
-
-
-def _check_spaces(unknown: Mapping[str, View], acting: Container[str], tree: Mapping[str, Any]) -> None:
-    for name, view in unknown.items():
-        if name in acting and view.space is None:
-            raise SpecError(
-                f"view {name!r}: no column {view.data_col or name!r}; there are {', '.join(tree)}. The policy reads "
-                "this view before its first call: if it returns this column, give the view a space"
-            )

@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from headrace.batches.sample_batch import SampleBatch
-from headrace.rollouts.columns import NUMBER, OUTCOME, spec_of_space
+from headrace.rollouts.columns import NUMBER, OUTCOME
 from headrace.rollouts.lane_rows import LaneRows
 from headrace.rollouts.pieces import SampleKey
 from headrace.rollouts.presenter import Presenter
 from headrace.spec import Signature
 from headrace.views import View
 from headrace.views.array_rows import Segments
+from headrace.views.promised import spec_of_space
 
 _FIRST_LANES = 8
 

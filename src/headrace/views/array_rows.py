@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -166,6 +166,11 @@ class ArrayPlan:
         self._sets: dict[str, list[tuple[int, int]]] = {}
         for number, (rows, column) in enumerate(self._plan.copies.columns):
             self._sets.setdefault(column, []).append((number, rows))
+
+    @property
+    def columns(self) -> Collection[str]:
+        """Names of the columns that are copied."""
+        return self._sets.keys()
 
     def present(
         self, arrays: Arrays, segments: Segments, beside: Beside | None = None, *, pool: Pool | None = None

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from headrace.views.columns import is_pre_by_name
 from headrace.views.view import View
@@ -33,15 +33,21 @@ def check_causal(name: str, view: View, *, is_pre: bool) -> None:
         )
 
 
-def acting_views(views: Mapping[str, View]) -> dict[str, View]:
+def acting_views(views: Mapping[str, View], final: Collection[str] = ()) -> dict[str, View]:
     """Returns the views that are passed to a policy, every row of them.
+
+    Args:
+        views: maps names to views.
+        final: columns that are known before acting, beside those that are so by their names.
 
     Raises:
         ValueError: a view for acting shows what is not known yet.
     """
     found = {}
     for name, view in views.items():
-        is_pre = view.is_known_before_acting or is_pre_by_name(view.data_col or name)
+        path = view.data_col or name
+        is_final = any(column == path or column.startswith(f"{path}/") for column in final)
+        is_pre = view.is_known_before_acting or is_final or is_pre_by_name(path)
         check_causal(name, view, is_pre=is_pre)
         if view.used_for_compute_actions is not False and is_causal(name, view, is_pre=is_pre):
             # Rules: views V9

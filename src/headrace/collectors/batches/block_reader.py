@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from headrace.collectors.batches.batch import Batch, as_trees
 from headrace.collectors.batches.episode_numbering import EpisodeNumbering
+from headrace.collectors.batches.view_columns import ViewColumns
 from headrace.leases.grantor import Segment
 from headrace.spec import Signature
 from headrace.store.layout import EMPTY, FINAL, LINKED, NEXT, STEP_MASK
@@ -26,6 +27,7 @@ class BlockReader:
         lanes: n.
         observed: names of the columns that an observation has.
         numbering: of the episodes; goes on from store to store.
+        views: further columns; as `numbering`.
         worker_idx: the worker that collects.
     """
 
@@ -35,6 +37,7 @@ class BlockReader:
         lanes: int,
         observed: Iterable[str],
         numbering: EpisodeNumbering,
+        views: ViewColumns,
         worker_idx: int | None = None,
     ) -> None:
         self._store = store
@@ -43,6 +46,8 @@ class BlockReader:
         tree = store.signature.tree
         self._following = Signature({name: tree[name] for name in tree if _is_observed(name, self._observed)})
         self._numbering = numbering
+        self._views = views
+        views.use(store.signature, self._observed)
         self._worker_idx = worker_idx
         self._segments: list[Segment] = []
 
@@ -84,7 +89,9 @@ class BlockReader:
         mask = ~masked.T.copy()
         _zero_masked(mask, (*columns.values(), *following.values(), stamps))
         after = as_trees(self._following, following)["observation"]
-        return _batch(as_trees(store.signature, columns), after, counted | {"mask": mask}, self._worker_idx)
+        shown = self._views.present(columns | counted, following, mask)
+        trees = as_trees(store.signature, columns)
+        return _batch(trees, after, counted | {"mask": mask}, shown, self._worker_idx)
 
     def _rows(self, array: NDArray[Any], segment: Segment) -> NDArray[Any]:
         """Returns the entries of a segment in an array by row, `[steps, n, ...]`."""
@@ -139,20 +146,27 @@ def _zero_masked(mask: NDArray[np.bool_], columns: Iterable[NDArray[Any]]) -> No
             column[~mask] = 0
 
 
-def _batch(trees: dict[str, Any], following: Any, counted: dict[str, Any], worker_idx: int | None) -> Batch:
+def _batch(
+    trees: dict[str, Any],
+    following: Any,
+    counted: dict[str, Any],
+    shown: dict[str, Any],
+    worker_idx: int | None,
+) -> Batch:
     """Returns a batch of trees of columns `[n, T, ...]`, without copies.
 
     Args:
         trees: of the columns of the steps.
         following: the observations that followed.
         counted: ids, indices and versions of each step, and the mask.
+        shown: arrays of views; they take the place of columns with the same name.
         worker_idx: the worker that collected.
     """
     ordered = {name: trees[name] for name in ("observation", "action", "reward", "terminated", "truncated")}
     ordered["next_observation"] = following
     ordered |= counted
     ordered.update({name: tree for name, tree in trees.items() if name not in ordered})
-    return Batch(ordered, worker_idx)
+    return Batch(ordered | shown, worker_idx)
 
 
 def _is_observed(name: str, observed: Iterable[str]) -> bool:

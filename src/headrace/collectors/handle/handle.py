@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from contextlib import ExitStack, suppress
 
+import cloudpickle
+
 from headrace.collectors.batches.episode_numbering import EpisodeNumbering
+from headrace.collectors.batches.view_columns import ViewColumns
 from headrace.collectors.handle.admission import Admission
 from headrace.collectors.handle.finished import FinishedRollouts
 from headrace.collectors.handle.peer import WorkerPeer
@@ -81,11 +84,13 @@ class WorkerHandle:
 
     def _new_rows(self, ready: Ready) -> WorkerRows:
         numbering = EpisodeNumbering(ready.num_envs)
+        views = ViewColumns(cloudpickle.loads(ready.views), ready.num_envs)
         if self._replay is None:
-            return WorkerRows(ready, numbering, self._send_quietly)
+            return WorkerRows(ready, numbering, views, self._send_quietly)
         return ReplayRows(
             ready,
             numbering,
+            views,
             self._send_quietly,
             self._replay,
             self._options.rules(),

@@ -10,6 +10,7 @@ from headrace.collectors.batches.batch import Batch
 from headrace.collectors.batches.block_reader import BlockReader
 from headrace.collectors.batches.episode_numbering import EpisodeNumbering
 from headrace.collectors.batches.rollout_store import rollout_store
+from headrace.collectors.batches.view_columns import ViewColumns
 from headrace.collectors.messages import Ready, RowsAt
 from headrace.errors import Closed
 from headrace.leases.connection import LeaseConnection
@@ -38,12 +39,13 @@ class WorkerRows:
     Args:
         ready: describes the worker.
         numbering: of the episodes of its batches.
+        views: further columns of its batches.
         send: sends messages to it.
     """
 
-    def __init__(self, ready: Ready, numbering: EpisodeNumbering, send: Send) -> None:
+    def __init__(self, ready: Ready, numbering: EpisodeNumbering, views: ViewColumns, send: Send) -> None:
         self._ready = ready
-        self._numbering = numbering
+        self._numbering, self._views = numbering, views
         self._send = send
         self._writer = -1
         self._reader: BlockReader | None = None
@@ -75,7 +77,9 @@ class WorkerRows:
         num_envs, observed = self._ready.num_envs, self._ready.observed
         self._writer += 1
         self._store: Store = destination.store
-        self._reader = BlockReader(self._store, num_envs, observed, self._numbering, worker_idx=0)
+        self._reader = BlockReader(
+            self._store, num_envs, observed, self._numbering, self._views, worker_idx=0
+        )
         self._connection = LeaseConnection(self._store, self._send)
         self._grantor = LeaseGrantor(
             destination,
@@ -158,7 +162,7 @@ class ReplayRows(WorkerRows):
     """Rows of a worker that go into a replay.
 
     Args:
-        ready, numbering, send: see `WorkerRows`.
+        ready, numbering, views, send: see `WorkerRows`.
         replay: of this process.
         rules: which items the rows become.
         all_applied: called under the replay's lock when no item waits for a rate limiter any more.
@@ -172,13 +176,14 @@ class ReplayRows(WorkerRows):
         self,
         ready: Ready,
         numbering: EpisodeNumbering,
+        views: ViewColumns,
         send: Send,
         replay: LocalReplay,
         rules: Sequence[ItemRule],
         all_applied: Callable[[], None],
         is_running: Callable[[], bool],
     ) -> None:
-        super().__init__(ready, numbering, send)
+        super().__init__(ready, numbering, views, send)
         num_envs, page_rows = ready.num_envs, replay.store.arrays.page_rows
         if num_envs > page_rows:
             raise ValueError(

@@ -9,6 +9,7 @@ from headrace.collectors.batches.batch import Batch
 from headrace.collectors.batches.block_reader import BlockReader
 from headrace.collectors.batches.episode_numbering import EpisodeNumbering
 from headrace.collectors.batches.rollout_store import rollout_store
+from headrace.collectors.batches.view_columns import ViewColumns
 from headrace.collectors.loop.collecting import CollectingLoop
 from headrace.leases.destination import Destination
 from headrace.leases.forwarding import Steps
@@ -24,18 +25,23 @@ class LocalRows:
     Args:
         loop: the loop.
         numbering: of the episodes.
+        views: further columns of batches.
         before: the rows so far, of fewer columns; episodes go on.
     """
 
     def __init__(
-        self, loop: CollectingLoop, numbering: EpisodeNumbering, before: LocalRows | None = None
+        self,
+        loop: CollectingLoop,
+        numbering: EpisodeNumbering,
+        views: ViewColumns,
+        before: LocalRows | None = None,
     ) -> None:
         num_envs, observed = loop.stepper.num_envs, loop.observed
         store = rollout_store(loop.signature, loop.steps, num_envs, Arena.private_sparse)
         self._store = store
         self._shape = (loop.steps, num_envs)
         self._pages: dict[Purpose, deque[int]] = {"rows": deque(), "finals": deque()}
-        self._reader = BlockReader(store, num_envs, observed, numbering)
+        self._reader = BlockReader(store, num_envs, observed, numbering, views)
         self._grantor = LeaseGrantor(Destination(store), num_envs, self._take, committed=self._reader.add)
         self._grantor.open(observed)
         self._grantor.lease_owed()

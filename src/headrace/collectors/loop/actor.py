@@ -1,6 +1,6 @@
-"""The policy of a collector: it acts for n environments at every step, with their recurrent states."""
+"""The policy of a collector: it acts for n environments at every step, with their recurrent states and views."""
 
-# Rules: collectors CP1 to CP3, CP6
+# Rules: collectors CP1 to CP3, CP6; views-rollouts P2
 
 from __future__ import annotations
 
@@ -9,39 +9,54 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from headrace.collectors.loop.columns import collected_signature
 from headrace.envs.columns import STEP_COLUMNS
 from headrace.envs.protocol import Indices
 from headrace.policies import (
+    ActingViews,
     CheckedPolicy,
     PolicyStates,
     actions_or_pair,
     form_of,
     initial_state_of,
+    reads_views,
     state_out_columns,
 )
 from headrace.spec import ArraySpec, Signature
+from headrace.views import View
 
 Columns = Mapping[str, NDArray[Any]]
 
 
 class Actor:
-    """Calls a policy on the observations of n environments, and keeps its recurrent states between steps.
+    """Calls a policy on the observations of n environments.
+
+    Keeps its recurrent states between steps, and the rows before the newest ones that its views read.
 
     Args:
         policy: of any form (`headrace.policies.form_of`); a callable may return the pair of actions and columns.
         observed: `Signature({"observation": ..., **info_columns})`.
         acted: `Signature({"action": ...})`.
         num_envs: n.
+        views: of the collector and the policy; those that are fed to a policy are presented.
 
     Attributes:
-        is_recurrent: whether the policy has states.
+        remembers: whether the policy has states or views, so that `follow` is needed.
 
     Raises:
         TypeError: not a policy.
-        SpecError: an initial state that is not a list of arrays.
+        SpecError: an initial state that is not a list of arrays; a view that cannot be shown.
+        ValueError: a view for acting that looks ahead.
     """
 
-    def __init__(self, policy: Any, observed: Signature, acted: Signature, num_envs: int) -> None:
+    def __init__(
+        self,
+        policy: Any,
+        observed: Signature,
+        acted: Signature,
+        num_envs: int,
+        views: Mapping[str, View],
+    ) -> None:
         initial = initial_state_of(policy)
         self._states = PolicyStates(initial, num_envs)
         reserved = (
@@ -51,17 +66,28 @@ class Actor:
         )
         form = form_of(policy, acted, actions_or_pair)
         self._policy = CheckedPolicy(form, acted, initial, reserved=reserved)
-        self.is_recurrent = bool(initial)
+        self._is_recurrent = bool(initial)
         self._observed = None if "observation" in observed.columns else observed
         self._num_envs = num_envs
+        # A policy without compute_actions takes the observation alone.
+        shown = {name: view for name, view in views.items() if name == "observation" or reads_views(policy)}
+        known = collected_signature(observed, acted, self._states.specs)
+        acting = ActingViews(shown, known.tree, observed.columns, num_envs)
+        self._views = acting or None
+        self._is_first = True
+        self.remembers = self._is_recurrent or bool(acting)
 
     @property
     def extras(self) -> dict[str, ArraySpec]:
         """Columns that the policy adds to a step, its states included; known after the first call."""
         return self._states.specs | self._policy.extras
 
-    def __call__(self, row: Columns) -> tuple[Columns, Columns]:
+    def __call__(self, row: Columns, version: int) -> tuple[Columns, Columns]:
         """Returns actions and further columns, `[n, ...]`, for the observations of one row.
+
+        Args:
+            row: columns `[n, ...]`.
+            version: of the weights that act.
 
         Raises:
             SpecError: a result that does not fit, with the path.
@@ -69,23 +95,37 @@ class Actor:
         observation = (
             row["observation"] if self._observed is None else self._observed.unflatten(row)["observation"]
         )
-        if not self.is_recurrent:
-            actions, _, extras = self._policy({"observation": observation}, self._num_envs)
-            return actions, extras
-        # The policy has copies of its own: the states before the step are columns, whatever it does with them.
-        inputs = {"observation": observation, **self._states.columns()}
+        inputs = {"observation": observation}
+        if self._is_recurrent:
+            # The policy has copies of its own: the states before the step are columns, whatever it does with them.
+            inputs |= self._states.columns()
+        if self._views is not None:
+            self._views.see({**row, **self._states.columns()}, version)
+            inputs |= self._views.present()
         actions, state_outs, extras = self._policy(inputs, self._num_envs)
+        if self._is_first:
+            if self._views is not None:
+                self._views.learn(self._policy.extras)
+            self._is_first = False
+        if not self._is_recurrent:
+            return actions, extras
         return actions, {**self._states.columns(), **state_out_columns(state_outs), **extras}
 
-    def follow(self, extras: Columns, restarted: Indices) -> None:
-        """Keeps the states after a step.
+    def follow(self, row: Columns, values: Columns, version: int, restarted: Indices) -> None:
+        """Keeps states and history after a step.
 
         Args:
-            extras: the further columns of the step.
+            row: the observations before the step.
+            values: the other columns of the step.
+            version: of the weights that acted.
             restarted: environments whose next observation is the first of an episode.
         """
-        self._states.follow(extras, restarted)
+        self._states.follow(values, restarted)
+        if self._views is not None:
+            self._views.follow(row, values, version, restarted)
 
     def reset(self) -> None:
         """Sets the initial states, as every environment begins an episode."""
         self._states.reset()
+        if self._views is not None:
+            self._views.reset()

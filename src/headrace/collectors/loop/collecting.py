@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from headrace.collectors.batches.view_columns import check_shown, check_view_columns
 from headrace.collectors.loop.columns import check_columns, check_filled, collected_signature
 from headrace.collectors.loop.recording import Columns, RecordingStepper
 from headrace.collectors.loop.step_counts import StepCounter, StepCounts
@@ -12,6 +13,7 @@ from headrace.envs import is_environment, new_columns
 from headrace.errors import SpecError
 from headrace.leases.messages import Commit
 from headrace.leases.page_writer import PageWriter
+from headrace.policies import views_of
 from headrace.spec import ArraySpec, Signature
 
 
@@ -26,6 +28,7 @@ class CollectingLoop:
 
     Attributes:
         policy: the policy that acts; None: random actions.
+        views: of the task and the policy.
         stepper: the environments.
         steps: T.
         observed: names of the columns of an observation.
@@ -35,12 +38,15 @@ class CollectingLoop:
 
     Raises:
         Exception: what building the policy or the environments raised.
-        SpecError: the replay lacks columns.
+        SpecError: the replay lacks columns; a view that cannot be shown.
+        ValueError: a view for acting that looks ahead.
     """
 
     def __init__(self, task: Task, refresh: Callable[[], int]) -> None:
         self._task = task
         self.policy = task.make_policy()
+        self.views = views_of(self.policy, task.views)
+        check_view_columns(self.views)
         self.stepper = task.make_stepper()
         try:
             self._prepare(refresh)
@@ -51,7 +57,7 @@ class CollectingLoop:
     def _prepare(self, refresh: Callable[[], int]) -> None:
         stepper, task = self.stepper, self._task
         self._recording = RecordingStepper(
-            stepper, self.policy, max_frames_per_traj=task.max_frames_per_traj, refresh=refresh
+            stepper, self.policy, self.views, max_frames_per_traj=task.max_frames_per_traj, refresh=refresh
         )
         self._counter = StepCounter(stepper.num_envs)
         self.steps = task.steps(stepper.num_envs)
@@ -63,6 +69,8 @@ class CollectingLoop:
         self.not_stored: list[str] = []
         self._begun = self.frames = 0
         self._at_random = True
+        if self.policy is None:
+            check_shown(self.views, self.signature, self.observed)
         if task.replay is not None:
             check_columns(task.replay, self.signature)
 
@@ -86,7 +94,7 @@ class CollectingLoop:
             Whether the columns of a step have become more.
 
         Raises:
-            SpecError: columns that do not fit the replay.
+            SpecError: columns that do not fit the replay; a view of an unknown column.
         """
         # Rules: collectors CR4
         if self.extras is not None or self._begun < self._task.random_frames:
@@ -94,11 +102,12 @@ class CollectingLoop:
         extras, replay = dict(self._recording.probe(self.row)), self._task.replay
         self.extras = extras
         try:
+            check_shown(self.views, self.signature, self.observed)
             if replay is not None:
                 check_columns(replay, self.signature, extras)
                 check_filled(replay, self.signature)
                 self.not_stored = [name for name in extras if name not in replay.columns]
-        except SpecError:
+        except (SpecError, ValueError):
             self.extras = None
             raise
         return bool(extras)

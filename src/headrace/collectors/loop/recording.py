@@ -16,6 +16,7 @@ from headrace.envs.protocol import NO_ENVS, Indices, StepResult, VectorStepper
 from headrace.envs.random_actions import RandomActions
 from headrace.leases.page_writer import PageWriter
 from headrace.spec import ArraySpec
+from headrace.views import View
 
 Columns = Mapping[str, NDArray[Any]]
 RANDOM_VERSION = -1
@@ -36,6 +37,7 @@ class RecordingStepper:
     Args:
         stepper: the environments.
         policy: see `Actor`; None acts at random.
+        views: see `Actor`.
         max_frames_per_traj: the transition that makes a trajectory this long is marked truncated and its environment is
             reset; None, 0 and negative numbers set no limit.
         refresh: called before each step; returns the version of the weights that act.
@@ -53,6 +55,7 @@ class RecordingStepper:
         self,
         stepper: VectorStepper,
         policy: Any,
+        views: Mapping[str, View],
         *,
         max_frames_per_traj: int | None,
         refresh: Callable[[], int],
@@ -70,9 +73,11 @@ class RecordingStepper:
         self._actor = (
             None
             if policy is None
-            else Actor(policy, stepper.observation_signature, stepper.action_signature, stepper.num_envs)
+            else Actor(
+                policy, stepper.observation_signature, stepper.action_signature, stepper.num_envs, views
+            )
         )
-        self._is_recurrent = self._actor is not None and self._actor.is_recurrent
+        self._remembers = self._actor is not None and self._actor.remembers
         self._lengths = np.zeros(stepper.num_envs, np.int64)
         self._refresh = refresh
         self._first: tuple[Columns, Columns, int] | None = None
@@ -97,9 +102,9 @@ class RecordingStepper:
     def step(self, writer: PageWriter, *, at_random: bool) -> int:
         """Takes and records one step of all environments; returns the number of transitions."""
         stepper, times, clock = self._stepper, self.times, time.perf_counter
-        next_row = writer.next_row
+        row, next_row = writer.row, writer.next_row
         begin = clock()
-        actions, extras, version = self._act(writer.row, at_random)
+        actions, extras, version = self._act(row, at_random)
         acted = clock()
         result = stepper.step(actions, next_row)
         stepped = clock()
@@ -114,8 +119,8 @@ class RecordingStepper:
             "truncated": result.truncated,
         }
         writer.record(values, version, result.reset_steps, finals, result.last_observation)
-        if self._is_recurrent and self._actor is not None:
-            self._actor.follow(extras, np.union1d(finals, result.reset_steps))
+        if self._remembers and self._actor is not None:
+            self._actor.follow(row, values, version, np.union1d(finals, result.reset_steps))
         written = clock()
         if resets.size:
             stepper.reset(next_row, envs=resets)
@@ -138,7 +143,7 @@ class RecordingStepper:
     @staticmethod
     def _ask(actor: Actor, row: Columns, version: int) -> tuple[Columns, Columns, int]:
         try:
-            return (*actor(row), version)
+            return (*actor(row, version), version)
         except Exception as error:
             error.add_note(f"raised by the policy (weights of version {version})")
             raise

@@ -9,6 +9,7 @@ from typing import Any
 from headrace.envs import make_stepper
 from headrace.envs.protocol import VectorStepper
 from headrace.spec import ArraySpec, Signature
+from headrace.views import View
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +19,7 @@ class Task:
     Attributes:
         create_env_fn, create_env_kwargs, num_envs, info_columns: see `make_stepper`.
         policy, policy_factory: the policy, or a callable that makes it; both None: random actions.
+        views: see `Collector`.
         frames_per_batch: of all environments, before it is rounded up to whole steps.
         init_random_frames, max_frames_per_traj: see `Collector`.
         seed: of the environments; None leaves them unseeded.
@@ -30,6 +32,7 @@ class Task:
     info_columns: Mapping[str, ArraySpec] | None = None
     policy: Any = None
     policy_factory: Callable[[], Any] | None = None
+    views: Mapping[str, View] | None = None
     frames_per_batch: int = 1
     init_random_frames: int | None = None
     max_frames_per_traj: int | None = None

@@ -70,6 +70,7 @@ class Worker:
                 policy=type(policy).__name__,
                 weights=b"" if layout is None else cloudpickle.dumps(layout),
                 autoreset=loop.stepper.autoreset,
+                views=cloudpickle.dumps(loop.views),
             )
         )
 

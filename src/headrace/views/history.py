@@ -1,0 +1,114 @@
+"""The newest rows of environments that step together, kept for views that look back."""
+
+# Rules: views R16
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.spec import ArraySpec
+from headrace.store.gather import Pool
+from headrace.views.array_rows import ArrayPlan, Arrays, Segments
+from headrace.views.causality import look_back
+from headrace.views.columns import Columns
+from headrace.views.view import View
+
+
+class History:
+    """Presents views of the newest rows of n lanes, and keeps the rows before them that these views read.
+
+    Each column is a ring `[C, n, ...]` of the newest C vector steps, where C - 1 is the look-back of the views. Rows
+    are numbered by vector steps.
+
+    Args:
+        columns: the columns there are.
+        views: maps names to views, none of which looks ahead.
+        lanes: n.
+
+    Raises:
+        SpecError, TypeError, ValueError: as `views.apply`.
+
+    >>> from headrace.spec import Signature
+    >>> columns = Columns(Signature({"observation": ArraySpec((), "int64")}), {})
+    >>> history = History(columns, {"stack": View("observation", shift="-1:0", fill=-1)}, 2)
+    >>> history.write({"observation": np.array([5, 6])})
+    >>> history.advance(np.array([1]))
+    >>> history.write({"observation": np.array([7, 8])})
+    >>> history.present()["stack"].tolist()
+    [[5, 7], [-1, 8]]
+    """
+
+    def __init__(self, columns: Columns, views: Mapping[str, View], lanes: int) -> None:
+        self._plan = _RingPlan(columns, views, self)
+        self._depth = 1 + look_back(views.values())
+        self._lanes = np.arange(lanes)
+        self._step = 0
+        self._begins = np.zeros(lanes, np.int64)
+        specs = columns.signature.columns
+        self._rings = {name: _zeros(self._depth, lanes, specs[name]) for name in self._plan.columns}
+        self._flat = {name: ring.reshape(-1, *ring.shape[2:]) for name, ring in self._rings.items()}
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """Names of the columns that the views read."""
+        return frozenset(self._rings)
+
+    @property
+    def t(self) -> NDArray[np.int64]:
+        """int64[n], the index of each lane's newest row in its episode."""
+        return self._step - self._begins
+
+    def write(self, values: Mapping[str, Any]) -> None:
+        """Writes values of the newest rows, `[n, ...]` or one for all; columns that no view reads are ignored."""
+        place = self._step % self._depth
+        for name, ring in self._rings.items():
+            if name in values:
+                ring[place] = values[name]
+
+    def advance(self, restarted: NDArray[np.integer[Any]]) -> None:
+        """Appends a row to each lane; in the lanes `restarted` it is the first of an episode."""
+        self._step += 1
+        self._begins[restarted] = self._step
+
+    def restart(self) -> None:
+        """Makes the newest row of each lane the first of an episode."""
+        self._begins[:] = self._step
+
+    def continue_from(self, other: History) -> None:
+        """Takes over the rows of another history of these lanes, as far as it has the columns."""
+        assert self._depth == other._depth
+        self._step, self._begins = other._step, other._begins
+        for name, ring in self._rings.items():
+            if name in other._rings and other._rings[name].shape == ring.shape:
+                ring[...] = other._rings[name]
+
+    def present(self) -> dict[str, Any]:
+        """Presents the views of the newest row of each lane, `[n, ...]` or `[n, W, ...]`, in arrays of their own."""
+        newest = np.full(len(self._lanes), self._step)
+        return self._plan.present(
+            self._flat, Segments(newest, self._begins, newest + 1, newest, np.zeros_like(newest))
+        )
+
+    def places(self, steps: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the rows of the rings that hold these steps, `[n]` or `[n, W]`."""
+        lanes = self._lanes.reshape(-1, *[1] * (steps.ndim - 1))
+        return steps % self._depth * len(self._lanes) + lanes
+
+
+class _RingPlan(ArrayPlan):
+    """Plan for views of the newest rows of a history."""
+
+    def __init__(self, columns: Columns, views: Mapping[str, View], history: History) -> None:
+        super().__init__(columns, views)
+        self._history = history
+
+    def _copy(self, arrays: Arrays, sets: Sequence[NDArray[np.int64]], pool: Pool) -> list[NDArray[Any]]:
+        return super()._copy(arrays, [self._history.places(rows) for rows in sets], pool)
+
+
+def _zeros(depth: int, lanes: int, spec: ArraySpec) -> NDArray[Any]:
+    return np.zeros((depth, lanes, *spec.shape), spec.dtype)
