@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -108,6 +108,31 @@ class EnvironmentColumns:
             if getattr(leaf, "size", 1) != self.sizes[name]:
                 leaf = check_array(leaf, self.observed.columns[name], f"{where}: {name}")
             out[name][row] = leaf
+
+    def stack_observations(self, observations: Sequence[Any], where: str) -> dict[str, NDArray[Any]]:
+        """Returns observations, one below the other, as columns.
+
+        Args:
+            observations: trees as the space has them.
+            where: begins the message of an error.
+
+        Raises:
+            SpecError: a leaf of another shape.
+        """
+        found = {}
+        for name, keys in self.leaf_keys:
+            leaves = observations
+            for key in keys:
+                leaves = [leaf[key] for leaf in leaves]
+            wanted = self.observed.columns[name].shape
+            try:
+                array = np.stack(leaves)
+            except ValueError as error:
+                raise SpecError(f"{where}: {name}: expected arrays of shape {wanted}: {error}") from error
+            if array.shape[1:] != wanted:
+                raise SpecError(f"{where}: {name}: expected arrays of shape {wanted}, got {array.shape[1:]}")
+            found[name] = array
+        return found
 
     def check_observation(self, observation: Any, leading: tuple[int, ...] = ()) -> None:
         """Checks one observation (or a batch of them) against the space.

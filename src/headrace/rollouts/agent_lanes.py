@@ -46,6 +46,9 @@ class AgentLanes:
         # The columns of the agents that views name, and the policy that acts for each, if that is known.
         self._named: dict[Any, Columns] = {}
         self._policy_of: dict[Any, str] = {}
+        # Completed steps by policy: lane, reward, environment step, observation.
+        self._waiting: dict[str, list[tuple[int, Any, int, Any]]] = defaultdict(list)
+        self._is_plain = True
         # Specs of the columns of other policies that views show, after the spaces of these views.
         self._promised: dict[str, Any] = {}
 
@@ -120,6 +123,31 @@ class AgentLanes:
             rows.append(run.lane)
         if run.piece is not None:
             self._policies[run.policy_id].completed(run.piece, is_observed=step.is_observed)
+
+    @property
+    def writes_together(self) -> bool:
+        """Whether rows of several agents may be written at once: nothing wants to know of each."""
+        return self._is_plain
+
+    def complete_later(self, game: Game, run: AgentRun, reward: Any, observation: Any) -> None:
+        """Takes note of a completed step, which `flush` writes."""
+        self._waiting[run.policy_id].append((run.lane, reward, game.env_t, observation))
+
+    def flush(self) -> None:
+        """Writes the steps that wait, those of each policy at once."""
+        waiting, self._waiting = self._waiting, defaultdict(list)
+        for policy_id, steps in waiting.items():
+            self._write_steps(policy_id, steps)
+
+    def _write_steps(self, policy_id: str, steps: Sequence[tuple[int, Any, int, Any]]) -> None:
+        rows = self._policies[policy_id].rows
+        lanes, rewards, env_t, observations = zip(*steps, strict=True)
+        taken = np.array(lanes, np.int64)
+        ends = np.zeros(len(taken), np.bool_)
+        outcome = {"reward": np.array(rewards, np.float32), "terminated": ends, "truncated": ends}
+        columns = self._columns[policy_id].stack_observations(observations, f"policy {policy_id!r}")
+        rows.write(rows.newest[taken], outcome)
+        rows.extend(taken, {**columns, "env_t": np.array(env_t, np.int64)})
 
     def drop(self, run: AgentRun) -> None:
         """Drops the trajectory of an agent, and gives back its lane."""
@@ -202,6 +230,7 @@ class AgentLanes:
             if columns is not None:
                 self._named[agent_id] = columns
         lanes.use(self._views, self._named)
+        self._is_plain = not any(each.is_keyed or each.asked for each in self._policies.values())
 
     def _columns_of(self, agent_id: Any) -> Columns | None:
         """Returns the columns of an agent; None for an agent that there cannot be."""

@@ -131,6 +131,21 @@ class Game:
                     "because it acted and is observed, got none"
                 )
 
+    def goes_on_together(self, returned: Returned) -> bool:
+        """Whether a step observes and rewards the agents that acted and no others, and ends nothing."""
+        observations, rewards, terminations, truncations, _ = returned
+        count = len(self.acting)
+        if len(observations) != count or len(rewards) != count:
+            return False
+        if any(terminations.values()) or any(truncations.values()):
+            return False
+        agents = env_attribute(self.env, "agents")
+        if agents is not None and not len(agents):
+            return False
+        return count > 0 and all(
+            run.agent_id in observations and run.agent_id in rewards for run in self.acting
+        )
+
     def is_over(self, returned: Returned) -> bool:
         """Whether the environment ends the episode with this step."""
         # Rules: views-rollouts M1

@@ -66,8 +66,20 @@ class MultiAgentLoop:
             if game.episode is None:
                 self._guarded(game, self._reset)
         actions = self._lanes.act(games)
-        for game in games:
-            self._guarded(game, lambda game: self._step_one(game, actions[game.index]))
+        try:
+            for game in games:
+                self._guarded(game, lambda game: self._step_one(game, actions[game.index]))
+        finally:
+            self._flush(games)
+
+    def _flush(self, games: list[Game]) -> None:
+        """Writes the rows of this step; observations that do not fit the space drop the episodes of all of them."""
+        try:
+            self._lanes.flush()
+        except BaseException:
+            for game in games:
+                self._drop(game)
+            raise
 
     def _guarded(self, game: Game, call: Callable[[Game], None]) -> None:
         """Calls; an error drops the episode of the environment."""
@@ -122,6 +134,8 @@ class MultiAgentLoop:
         returned = game.step(actions)
         episode = game.episode
         assert episode is not None
+        if self._records_together(game, returned):
+            return
         for run in game.acting:
             run.has_acted, run.reward = True, 0.0
         game.check(returned)
@@ -143,6 +157,24 @@ class MultiAgentLoop:
             self._end(game)
         elif at_horizon:
             self._continue(game)
+
+    def _records_together(self, game: Game, returned: Returned) -> bool:
+        """Records a step that brings nothing but a row for each agent that acted, if it is one."""
+        if not self._lanes.writes_together or game.env_t + 1 == self._settings.horizon:
+            return False
+        if not game.goes_on_together(returned):
+            return False
+        assert game.episode is not None
+        game.env_t += 1
+        game.episode.length += 1
+        rewards = [returned.rewards[run.agent_id] for run in game.acting]
+        game.episode.add_all(zip(game.acting, rewards, strict=True))
+        for run, reward in zip(game.acting, rewards, strict=True):
+            self._lanes.complete_later(game, run, reward, returned.observations[run.agent_id])
+        self._count(game, len(rewards))
+        if self._calls.step is not None:
+            self._calls.step(episode=game.episode, env_index=game.index)
+        return True
 
     def _count(self, game: Game, agent_steps: int) -> None:
         self._env_steps += 1
