@@ -13,9 +13,11 @@ import numpy as np
 import headrace as hr
 from bench.case import Case, contest_case
 from bench.measure import Contest, Goal, Plan, Run
+from bench.noise import Frames, policy_on_stacks
 
 ENVIRONMENTS = 8
 STEPS = 128
+_FRAME_STEPS = 50
 _FRAMES = ENVIRONMENTS * STEPS
 # Rollouts that a worker may have finished while others had their turn: they are taken before the clock starts.
 _AHEAD = 3
@@ -26,6 +28,7 @@ def cases() -> list[Case]:
     return [
         contest_case("collect/inline", _inline, Goal(ratio=0.85)),
         contest_case("collect/asynchronous, 1 worker", _asynchronous, Goal(ratio=0.85)),
+        contest_case("collect/4 frames", _frames, Goal(ratio=1 / 1.15)),
     ]
 
 
@@ -45,19 +48,39 @@ def _asynchronous(_: Plan) -> Iterator[Contest]:
             yield _contest(collector, limit, ahead=_AHEAD)
 
 
+@contextmanager
+def _frames(_: Plan) -> Iterator[Contest]:
+    """A policy on stacks of four frames: as a view while acting, against environments that show ready stacks."""
+    policy = policy_on_stacks()
+    views = {"observation": hr.View("observation", shift="-3:0", fill="edge", used_for_training=False)}
+    size = ENVIRONMENTS * _FRAME_STEPS
+    with (
+        hr.Collector(
+            lambda: Frames(1), policy, num_envs=ENVIRONMENTS, frames_per_batch=size, views=views
+        ) as ours,
+        hr.Collector(lambda: Frames(4), policy, num_envs=ENVIRONMENTS, frames_per_batch=size) as ready,
+    ):
+        yield Contest(
+            ours=lambda count: _batches(ours, count),
+            limit=lambda count: _batches(ready, count),
+            limit_name="the same collector, with environments that show ready stacks",
+            per_call=size,
+            unit="frames/s",
+        )
+
+
+def _batches(collector: Any, count: int) -> Any:
+    batch = None
+    for _ in range(count):
+        batch = collector.next()
+    return batch
+
+
 def _contest(collector: Any, limit: Run, *, ahead: int) -> Contest:
-    batches = iter(collector)
-
-    def run(count: int) -> Any:
-        batch = None
-        for _ in range(count):
-            batch = next(batches)
-        return batch
-
     return Contest(
-        ours=run,
+        ours=lambda count: _batches(collector, count),
         limit=limit,
-        before=lambda: run(ahead),
+        before=lambda: _batches(collector, ahead),
         limit_name="bare SyncVectorEnv(8).step",
         verify=_check if not ahead else _check_and_let_rest,
         per_call=_FRAMES,

@@ -13,6 +13,7 @@ from gymnasium import spaces
 import headrace as hr
 from bench.case import Case, contest_case
 from bench.measure import Contest, Goal, Plan, Run
+from bench.noise import Frames, policy_on_stacks
 
 ENVIRONMENTS = 8
 STEPS = 200
@@ -87,35 +88,11 @@ def _against_sync_vector(policy: Policy) -> Iterator[Contest]:
     env.close()
 
 
-class _Frames(gymnasium.Env[Any, Any]):
-    """Shows frames of noise, one or four stacked; an episode has 200 steps."""
-
-    action_space = spaces.Discrete(4)
-
-    def __init__(self, stacked: int) -> None:
-        shape = (84, 84) if stacked == 1 else (stacked, 84, 84)
-        self.observation_space = spaces.Box(0, 255, shape, np.uint8)
-        self._noise = np.random.default_rng(0).integers(0, 256, (16, *shape), np.uint8)
-        self._t = 0
-
-    def reset(self, **_: Any) -> Any:
-        self._t = 0
-        return self._noise[0], {}
-
-    def step(self, _: Any) -> Any:
-        self._t += 1
-        return self._noise[self._t % 16], 0.0, False, self._t == STEPS, {}
-
-
 @contextmanager
 def _frames(plan: Plan) -> Iterator[Contest]:
     steps = plan.size(50)
-    weights = np.random.default_rng(1).normal(size=(4 * 84 * 84, 4)).astype(np.float32)
-
-    def policy(stacks: Any) -> Any:
-        return (stacks.reshape(len(stacks), -1).astype(np.float32) @ weights).argmax(-1)
-
-    envs = [_Frames(4) for _ in range(ENVIRONMENTS)]
+    policy = policy_on_stacks()
+    envs = [Frames(4) for _ in range(ENVIRONMENTS)]
     first = np.stack([env.reset()[0] for env in envs])
 
     def bare(count: int) -> None:
@@ -129,7 +106,7 @@ def _frames(plan: Plan) -> Iterator[Contest]:
 
     views = {"observation": hr.View("observation", shift="-3:0", fill="edge", used_for_training=False)}
     with hr.RolloutWorker(
-        lambda: _Frames(1), policy, num_envs=ENVIRONMENTS, rollout_fragment_length=steps,
+        lambda: Frames(1), policy, num_envs=ENVIRONMENTS, rollout_fragment_length=steps,
         views={**views, "next_observation": hr.View("observation", used_for_training=False)},
     ) as worker:  # fmt: skip
         yield _contest(worker, bare, "a loop that gets ready stacks", steps)
