@@ -63,6 +63,30 @@ def test_descriptors_come_with_their_frame():
     other.close()
 
 
+def test_a_frame_whose_descriptors_do_not_come_is_refused():
+    """Else the peer could send without end, and all of it would be kept."""
+    reader = FrameReader(LeaseMessage)
+    reader.feed(HELLO + encoded(Ack(writer=0, sequence=1), descriptors=1), [])
+    with pytest.raises(hr.Disconnected, match="announced 1 descriptors and sent 0"):
+        reader.take()
+
+
+def test_descriptors_without_a_frame_are_refused_and_closed():
+    one, other = Channel.pair(LeaseMessage)
+    read, write = os.pipe()
+    one.send(Ack(writer=0, sequence=1))
+    other.receive()
+    for _ in range(2):
+        socket.send_fds(one._socket, [HELLO[:1]], [write] * 4)
+    os.close(write)
+    with pytest.raises(hr.Disconnected, match="belong to no frame"):
+        other.receive()
+    other.close()
+    assert os.read(read, 1) == b"", "a descriptor is still open"
+    os.close(read)
+    one.close()
+
+
 def test_what_a_peer_does_not_read_is_bounded():
     one, other = Channel.pair(LeaseMessage)
     lease = Lease(writer=0, page=1, purpose="rows")

@@ -44,6 +44,11 @@ class Frame(NamedTuple):
     payload: bytes
     descriptors: list[int]
 
+    def close_descriptors(self) -> None:
+        """Closes the descriptors."""
+        while self.descriptors:
+            os.close(self.descriptors.pop())
+
 
 def encoded(message: Message, payload: Payload = b"", descriptors: int = 0) -> bytes:
     """Returns a frame as bytes; its descriptors are sent apart."""
@@ -90,9 +95,12 @@ class FrameReader:
         """Returns the next frame; None while it is not complete.
 
         Raises:
-            Disconnected: the bytes are not of this protocol, or of another version of it.
+            Disconnected: the bytes are not of this protocol, or of another version of it, or descriptors came without
+                a frame.
         """
         frame = self._take()
+        if frame is None and len(self._descriptors) > MOST_DESCRIPTORS:
+            raise Disconnected(f"the peer sent {len(self._descriptors)} descriptors that belong to no frame")
         if frame is None or self._was_greeted:
             return frame
         if frame.message.version != VERSION:
@@ -110,8 +118,11 @@ class FrameReader:
             self._header = self._checked_header()
         length, count, payload = self._header
         end = _HEADER.size + length + payload
-        if len(self._bytes) < end or len(self._descriptors) < count:
+        if len(self._bytes) < end:
             return None
+        if len(self._descriptors) < count:
+            # They come with the first byte of their frame, or before.
+            raise Disconnected(f"the peer announced {count} descriptors and sent {len(self._descriptors)}")
         with memoryview(self._bytes) as whole:
             body, behind = whole[_HEADER.size : _HEADER.size + length], bytes(whole[end - payload : end])
             try:

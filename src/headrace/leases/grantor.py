@@ -251,7 +251,8 @@ class LeaseGrantor:
         self._send_outbox()
 
     def _leave(self, page: int) -> None:
-        assert page == self._rows.popleft()
+        left = self._rows.popleft()
+        assert page == left
         self._owe("rows")
 
     # ---- final rows ------------------------------------------------------------------------------------------------

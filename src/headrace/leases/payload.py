@@ -37,8 +37,10 @@ def unpacked_columns(
     """Returns the columns of the steps, `[steps, lanes, ...]`, and those of the final rows, `[m, ...]`.
 
     Raises:
-        LeaseError: the payload is not as long as the commit and the signature say.
+        LeaseError: the number of steps is negative, or the payload is not as long as the commit and the signature say.
     """
+    if commit.steps < 0:
+        raise LeaseError(f"steps: expected at least 0, got {commit.steps}")
     shapes = ((commit.steps, lanes), (len(commit.final_rows) // ROWS.itemsize,))
     expected = sum(math.prod(shape) for shape in shapes) * signature.nbytes
     if len(payload) != expected:

@@ -39,7 +39,7 @@ class Peer(Protocol):
     channel: Channel
 
     def take(self, frame: Frame) -> None:
-        """Processes a message. An exception ends the peer."""
+        """Processes a message, whose descriptors are closed afterwards. An exception ends the peer."""
 
     @property
     def waits(self) -> bool:
@@ -185,7 +185,10 @@ class PeerSelector:
                 self._listen_for(peer, selectors.EVENT_READ)
             if events & selectors.EVENT_READ:
                 for frame in peer.channel.receive_ready():
-                    peer.take(frame)
+                    try:
+                        peer.take(frame)
+                    finally:
+                        frame.close_descriptors()
             if peer.waits:
                 self._waiting.add(peer)
 
