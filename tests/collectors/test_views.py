@@ -270,6 +270,77 @@ def check_episode(views, rows):
         assert columns[f"seen_{name}"].dtype == value.dtype
 
 
+COLUMNS = ["observation", "action", "reward", "terminated", "t", "state_out_0"]
+
+
+@st.composite
+def any_views(draw):
+    return {
+        f"view{number}": hr.View(
+            draw(st.sampled_from(COLUMNS)),
+            shift=draw(st.one_of(st.integers(-3, 3), st.lists(st.integers(-3, 3), min_size=1, max_size=3))),
+            fill=draw(st.sampled_from(["zeros", "edge", 1])),
+            mask=draw(st.booleans()),
+            used_for_compute_actions=False,
+        )
+        for number in range(draw(st.integers(1, 4)))
+    }
+
+
+@settings(max_examples=40)
+@given(
+    views=any_views(),
+    lengths=st.lists(st.integers(1, 6), min_size=1, max_size=3),
+    kind=st.sampled_from(KINDS),
+    steps=st.integers(1, 7),
+)
+def test_a_batch_shows_fragments_of_episodes(views, lengths, kind, steps):
+    # CB9: its rows of an episode are the fragment that was cut at the end of the batch.
+    create, options = environments(kind, lengths)
+    with hr.Collector(
+        create, Recording(views), frames_per_batch=steps * len(lengths), **options
+    ) as collector:
+        batches = [collector.next() for _ in range(4)]
+    rows = [batch.flatten() for batch in batches]
+    joined = {name: np.concatenate([each[name] for each in rows]) for name in rows[0]}
+    for number in np.unique(joined["episode_id"]):
+        own = {name: column[joined["episode_id"] == number] for name, column in joined.items()}
+        episode = hr.Episode(
+            np.concatenate([own["observation"], own["next_observation"][-1:]]),
+            *(own[name] for name in ("action", "reward", "terminated", "truncated")),
+            extras={"state_out_0": own["state_out_0"]},
+        )
+        np.testing.assert_array_equal(own["t"], np.arange(len(episode)))
+        start = 0
+        for each in rows:
+            stop = start + np.count_nonzero(each["episode_id"] == number)
+            for name, value in hr.views.apply(views, episode.fragment(start, stop)).items():
+                np.testing.assert_array_equal(own[name][start:stop], value, err_msg=name)
+                assert own[name].dtype == value.dtype
+            start = stop
+
+
+def test_explain_tells_the_steps_of_views(take):
+    views = {
+        "stack": hr.View("observation", shift="-2:0", mask=True),
+        "after": hr.View("reward", shift=[1, 2]),
+        "next": hr.View("observation", shift=1),
+        "n": hr.views.transition()["n"],
+    }
+    with hr.Collector(lambda: CounterEnv(5), None, frames_per_batch=3, views=views) as collector:
+        first, second = take(collector, 2)
+    told = str(first.explain((0, 1)))
+    assert "stack: observation of t [-1, 0, 1], row [-1, 0, 1]" in told
+    assert "stack_mask: observation of t [-1, 0, 1], row [-1, 0, 1]" in told
+    assert "after: reward of t [2, -1], row [2, -1]" in told
+    assert "  n: " not in told
+    assert "next: observation of t 3, row -1" in str(first.explain((0, 2)))
+    told = str(second.explain((0, 0)))
+    assert "stack: observation of t [1, 2, 3], row [-1, -1, 0]" in told
+    assert "after: reward of t [4, -1], row [1, -1]" in told
+    assert "stack: observation of t [1, 2, 3], row [-1, -1, 0]" in str(second.flatten().explain(0))
+
+
 def test_a_callable_sees_a_view_named_observation(take):
     # A stack under the name of the observation; the rows of a batch show it too.
     seen = []

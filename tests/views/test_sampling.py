@@ -220,6 +220,16 @@ def test_a_changed_dict_of_views_is_presented_as_it_is_now():
 # ---- windows outside the item --------------------------------------------------------------------------------------
 
 
+def test_views_of_the_same_numbers_have_fills_of_their_own():
+    # B4: arrays of a batch are separate.
+    views = {f"t{fill}": hr.View("t", shift=[-1, 0], fill=fill) for fill in (3, 4)}
+    with Feed(hr.ItemRule("t", 1)) as feed:
+        feed.episode(2)
+        data = feed.all(views)
+    assert [data[name].tolist() for name in views] == [[[3, 0], [0, 1]], [[4, 0], [0, 1]]]
+    assert not np.shares_memory(data["t3"], data["t4"])
+
+
 def test_windows_reach_outside_the_item_inside_the_episode():
     """V16: along the lane and the links of its pages; never into another episode."""
     views = {

@@ -151,7 +151,8 @@ def _with_masks(views: Iterable[tuple[str, View]]) -> Iterable[str]:
 
 def _present_number(column: str, source: Source, located: Located) -> NDArray[np.int64]:
     rows, unfit = places_of(source, located)
-    values = located.numbers[column, source.window].reshape(rows.shape)
+    # Views of one column and window share the numbers that were found.
+    values = located.numbers[column, source.window].reshape(rows.shape).copy()
     if unfit is not None:
         values[unfit] = source.fills[""]
     return values

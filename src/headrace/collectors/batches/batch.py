@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,12 @@ from headrace.batches.conversion import to_jax, to_torch
 from headrace.batches.pytree import PytreeNode
 from headrace.batches.row_counts import as_column, named_leaves
 from headrace.checks import check_count
+from headrace.collectors.batches.explaining import shown_columns
 from headrace.errors import SpecError
 from headrace.spec import Signature
 from headrace.trees import at_path, map_leaves
-from headrace.views.explanation import Explanation, Shown
+from headrace.views import View
+from headrace.views.explanation import Explanation
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 
@@ -31,6 +34,7 @@ class Batch(Mapping[str, Any]):
     Args:
         trees: column to its tree of arrays, all with the same leading axes.
         worker_idx: the worker that collected it; None for several.
+        views: maps names of columns to the views that they show.
 
     >>> batch = Batch({"reward": np.ones((2, 3), np.float32), "mask": np.ones((2, 3), bool)})
     >>> batch.shape, batch.frames, batch.flatten().shape
@@ -39,8 +43,14 @@ class Batch(Mapping[str, Any]):
 
     # Rules: collectors CB1 to CB4
 
-    def __init__(self, trees: Mapping[str, Any], worker_idx: int | None = None) -> None:
+    def __init__(
+        self,
+        trees: Mapping[str, Any],
+        worker_idx: int | None = None,
+        views: Mapping[str, View] = MappingProxyType({}),
+    ) -> None:
         self._trees = dict(trees)
+        self._views = dict(views)
         self.worker_idx = worker_idx
         _NODE.tell_jax()
 
@@ -72,12 +82,13 @@ class Batch(Mapping[str, Any]):
     def flatten(self) -> Batch:
         """Returns a batch `[frames, ...]`, row by row, without masked rows."""
         mask = self._trees["mask"]
-        return Batch(map_leaves(lambda leaf: leaf[mask], self._trees), self.worker_idx)
+        return Batch(map_leaves(lambda leaf: leaf[mask], self._trees), self.worker_idx, self._views)
 
     def explain(self, i: int | tuple[int, int]) -> Explanation:
         """Tells where element `i` comes from: its environment, episode and step, and the step that each column shows.
 
-        Row numbers count the elements, masked ones included.
+        Row numbers count the elements, masked ones included; -1 is a row outside the batch. Views of n-step transitions
+        are left out.
 
         Args:
             i: environment and step; or one number that counts the elements environment by environment. Of a flat batch
@@ -97,11 +108,7 @@ class Batch(Mapping[str, Any]):
         row = rows.reshape(self.shape)[i] if isinstance(i, tuple) else rows[i]
         index = np.unravel_index(row, self.shape)
         t, episode = np.asarray(self["t"])[index], np.asarray(self["episode_id"])[index]
-        later = {"next_observation": ("observation", 1)}
-        shown = {}
-        for name in self:
-            column, ahead = later.get(name, (name, 0))
-            shown[name] = Shown((column,), np.asarray(row), np.asarray(t + ahead))
+        shown = shown_columns(self, index, self._views)
         return Explanation(int(index[0]) if len(index) > 1 else -1, episode, t, shown)
 
     def with_columns(self, columns: Mapping[str, Any]) -> Batch:
@@ -123,7 +130,8 @@ class Batch(Mapping[str, Any]):
                 raise SpecError(
                     f"{path}: expected an array [{', '.join(map(str, self.shape))}, ...], got {list(leaf.shape)}"
                 )
-        return Batch(self._trees | added, self.worker_idx)
+        kept = {name: view for name, view in self._views.items() if name not in added}
+        return Batch(self._trees | added, self.worker_idx, kept)
 
     def minibatches(
         self, size: int, *, epochs: int = 1, seed: int | None = None, drop_last: bool = False
@@ -174,17 +182,20 @@ def _minibatches(batch: Batch, size: int, epochs: int, seed: int | None, drop_la
         order = generator.permutation(rows.frames)
         for begin in range(0, end, size):
             chosen = order[begin : begin + size]
-            yield Batch(map_leaves(itemgetter(chosen), rows.numpy()), batch.worker_idx)
+            yield Batch(map_leaves(itemgetter(chosen), rows.numpy()), batch.worker_idx, batch._views)
 
 
-def _flatten(batch: Batch) -> tuple[tuple[Any, ...], tuple[tuple[str, ...], int | None]]:
+_About = tuple[tuple[str, ...], int | None, tuple[tuple[str, View], ...]]
+
+
+def _flatten(batch: Batch) -> tuple[tuple[Any, ...], _About]:
     names = tuple(batch)
-    return tuple(batch[name] for name in names), (names, batch.worker_idx)
+    return tuple(batch[name] for name in names), (names, batch.worker_idx, tuple(batch._views.items()))
 
 
-def _unflatten(about: tuple[tuple[str, ...], int | None], trees: tuple[Any, ...]) -> Batch:
-    names, worker_idx = about
-    return Batch(dict(zip(names, trees, strict=True)), worker_idx)
+def _unflatten(about: _About, trees: tuple[Any, ...]) -> Batch:
+    names, worker_idx, views = about
+    return Batch(dict(zip(names, trees, strict=True)), worker_idx, dict(views))
 
 
 _NODE = PytreeNode(Batch, _flatten, _unflatten)

@@ -89,9 +89,10 @@ class BlockReader:
         mask = ~masked.T.copy()
         _zero_masked(mask, (*columns.values(), *following.values(), stamps))
         after = as_trees(self._following, following)["observation"]
-        shown = self._views.present(columns | counted, following, mask)
         trees = as_trees(store.signature, columns)
-        return _batch(trees, after, counted | {"mask": mask}, shown, self._worker_idx)
+        ordered = _ordered(trees, after, counted | {"mask": mask})
+        shown = self._views.present(columns | counted, following, mask)
+        return Batch(ordered | shown, self._worker_idx, self._views.shown)
 
     def _rows(self, array: NDArray[Any], segment: Segment) -> NDArray[Any]:
         """Returns the entries of a segment in an array by row, `[steps, n, ...]`."""
@@ -146,27 +147,19 @@ def _zero_masked(mask: NDArray[np.bool_], columns: Iterable[NDArray[Any]]) -> No
             column[~mask] = 0
 
 
-def _batch(
-    trees: dict[str, Any],
-    following: Any,
-    counted: dict[str, Any],
-    shown: dict[str, Any],
-    worker_idx: int | None,
-) -> Batch:
-    """Returns a batch of trees of columns `[n, T, ...]`, without copies.
+def _ordered(trees: dict[str, Any], following: Any, counted: dict[str, Any]) -> dict[str, Any]:
+    """Returns trees of columns `[n, T, ...]` in the order of a batch, without copies.
 
     Args:
         trees: of the columns of the steps.
         following: the observations that followed.
         counted: ids, indices and versions of each step, and the mask.
-        shown: arrays of views; they take the place of columns with the same name.
-        worker_idx: the worker that collected.
     """
     ordered = {name: trees[name] for name in ("observation", "action", "reward", "terminated", "truncated")}
     ordered["next_observation"] = following
     ordered |= counted
     ordered.update({name: tree for name, tree in trees.items() if name not in ordered})
-    return Batch(ordered | shown, worker_idx)
+    return ordered
 
 
 def _is_observed(name: str, observed: Iterable[str]) -> bool:

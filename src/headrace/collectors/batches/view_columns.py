@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from headrace.spec import ArraySpec, Signature
 from headrace.trees import map_leaves
-from headrace.views import View
+from headrace.views import TransitionView, View
 from headrace.views.array_rows import ArrayPlan, Segments
 from headrace.views.causality import look_back
 from headrace.views.columns import Columns
@@ -92,6 +92,9 @@ class ViewColumns:
         views: maps names to views; those with `used_for_training=False` are left out.
         lanes: n.
 
+    Attributes:
+        shown: the views that the present columns can show.
+
     >>> columns = ViewColumns({"last": View("action", shift=-1, fill=9)}, 1)
     >>> columns.use(Signature({"action": ArraySpec((), "int64")}), ())
     >>> def present(actions, first):
@@ -122,13 +125,15 @@ class ViewColumns:
         """
         columns = _columns(signature, observed)
         unknown = unknown_views(self._views, columns.signature.tree)
-        self._shown = {name: view for name, view in self._views.items() if name not in unknown}
-        self._plan = ArrayPlan(columns, self._shown)
+        self.shown = {name: view for name, view in self._views.items() if name not in unknown}
+        self._plan = ArrayPlan(columns, self.shown)
         self._specs = {name: columns.signature.columns[name] for name in self._read()}
 
     def _read(self) -> list[str]:
         summed = (
-            ("reward", "terminated") if any(hasattr(view, "n_step") for view in self._shown.values()) else ()
+            ("reward", "terminated")
+            if any(isinstance(view, TransitionView) for view in self.shown.values())
+            else ()
         )
         return list(dict.fromkeys([*self._plan.columns, *summed]))
 
@@ -140,7 +145,7 @@ class ViewColumns:
             following: `[n, T, ...]`, the observations that followed.
             mask: bool[n, T], where there is a transition.
         """
-        if not self._shown:
+        if not self.shown:
             return {}
         pieces = self._pieces(columns["episode_id"], columns["t"], mask)
         arrays = {
