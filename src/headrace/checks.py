@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import numpy as np
+
+T = TypeVar("T")
 
 
 def shown(value: Any) -> str:
     """Returns a value as a message shows it, with NumPy numbers as Python numbers.
 
-    >>> shown(np.int64(4)), shown([np.float64(0.5)]), shown("4")
-    ('4', '[0.5]', "'4'")
+    >>> shown(np.int64(4)), shown([np.float64(0.5)]), shown(np.array(4)), shown("4")
+    ('4', '[0.5]', '4', "'4'")
     """
     return repr(_plain(value))
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic):
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
         return value.item()
     if type(value) in (list, tuple):
         return type(value)(map(_plain, value))
@@ -46,6 +49,30 @@ def check_count(name: str, value: Any, least: int) -> int:
     if number < least:
         raise ValueError(f"{name}: expected an integer >= {least}, got {number}")
     return number
+
+
+def check_kind(name: str, value: Any, kind: type[T]) -> T:
+    """Returns an instance of a class.
+
+    Raises:
+        TypeError: an instance of another class.
+
+    >>> check_kind("name", "reward", str)
+    'reward'
+    """
+    if not isinstance(value, kind):
+        raise TypeError(f"{name}: expected a {kind.__name__}, got {type(value).__name__}")
+    return value
+
+
+def check_mapping(name: str, value: Any, values: str) -> None:
+    """Refuses a value that is not a mapping; `values` describes its values in the message.
+
+    Raises:
+        TypeError: refused.
+    """
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{name}: expected a dict of {values}, got {type(value).__name__}")
 
 
 def check_share(name: str, value: Any) -> float:

@@ -17,6 +17,10 @@ def test_counts():
     assert repr(batch) == "<MultiAgentBatch 5 env steps; one: 3 rows, other: 1 rows>"
     with pytest.raises(TypeError, match="one: expected a SampleBatch"):
         MultiAgentBatch({"one": {"t": [1]}}, 1)
+    with pytest.raises(TypeError, match="policy_batches: expected a dict of SampleBatch, got list"):
+        MultiAgentBatch([one], 1)
+    with pytest.raises(TypeError, match="concat: expected a MultiAgentBatch, got SampleBatch"):
+        MultiAgentBatch.concat([one])
     with pytest.raises(ValueError, match="env_steps"):
         MultiAgentBatch({}, -1)
 

@@ -1,5 +1,7 @@
 """SampleBatch: columns, slices, sequences and padding (views-rollouts B1 to B8)."""
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -386,3 +388,31 @@ def test_a_padded_or_derived_batch_keeps_its_class():
 
 def range_array(rows):
     return np.arange(rows)
+
+
+def test_b8_a_shallow_copy_has_columns_of_its_own():
+    """`copy.copy` shares the arrays; a column added to it is not in the original."""
+    batch = SampleBatch({"x": [1, 2, 3]}, seq_lens=[1, 2])
+    shallow = copy.copy(batch)
+    shallow["new"] = np.zeros(3)
+    assert "new" not in batch
+    assert shallow["x"] is batch["x"]
+    assert shallow.seq_lens.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: SampleBatch([1, 2]), "columns: expected a dict of arrays, got list"),
+        (lambda: SampleBatch.concat([{"x": [1]}]), "concat: expected a SampleBatch, got dict"),
+        (lambda: SampleBatch.concat(SampleBatch({"x": [1]})), "concat: expected a SampleBatch, got str"),
+    ],
+)
+def test_arguments_of_other_types_are_named(call, message):
+    with pytest.raises(TypeError, match=message):
+        call()
+
+
+def test_b1_names_are_strings():
+    with pytest.raises(hr.SpecError, match="expected strings as names, got 1"):
+        SampleBatch({1: [1, 2]})

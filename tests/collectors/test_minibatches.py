@@ -40,6 +40,14 @@ def test_a_leaf_begins_with_the_shape(wrong):
         batch_of(np.ones((2, 3), bool)).with_columns({"y": {"a": wrong, "b": np.ones((2, 3))}})
 
 
+def test_columns_are_a_dict():
+    batch = batch_of(np.ones((2, 3), bool))
+    with pytest.raises(TypeError, match="columns: expected a dict of arrays, got list"):
+        batch.with_columns([np.ones((2, 3))])  # type: ignore[arg-type]
+    with pytest.raises(hr.SpecError, match="expected strings as names, got 3"):
+        batch.with_columns({3: np.ones((2, 3))})  # type: ignore[dict-item]
+
+
 def test_tensors_are_columns_too():
     torch = pytest.importorskip("torch")
     mask = np.array([[True, True, False], [True, False, True]])

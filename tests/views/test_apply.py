@@ -204,6 +204,24 @@ def test_a_view_for_acting_must_be_causal(view: hr.View, present: Any):
         present({"ahead": view.replace(used_for_compute_actions=True)}, episode())
 
 
+def test_fills_of_trees_are_named_by_their_leaf():
+    """V6."""
+    observations = {"camera": np.zeros((3, 2), np.uint8), "pos": (np.zeros(3), np.zeros(3, bool))}
+    flags = np.zeros(2, bool)
+    episode = hr.Episode(observations, [0, 1], [0.0, 1.0], flags, flags)
+    view = hr.View("observation", shift=-1, fill={"camera": -1, "pos": (0, True)})
+    with pytest.raises(SpecError, match=r"^view 'last': fill: camera: uint8 cannot hold -1$"):
+        apply({"last": view}, episode)
+    fit = {"last": hr.View("observation", shift=-1, fill={"camera": np.full(2, 7), "pos": (0.5, True)})}
+    for _ in range(2):
+        assert apply(fit, episode)["last"]["camera"].tolist() == [[7, 7], [0, 0]]
+
+
+def test_episodes_of_other_types_are_named():
+    with pytest.raises(TypeError, match="episodes: expected an hr.Episode, .* got int"):
+        acting({"last": hr.View("action", shift=-1)}, 3)  # type: ignore[arg-type]
+
+
 def test_what_is_no_view():
     with pytest.raises(TypeError, match="'x': expected a View, got 3"):
         apply({"x": 3}, episode())

@@ -1,6 +1,8 @@
 """Which columns a loss reads, views without the others, and dummy batches (views D1 to D3, D5)."""
 
 import copy
+import operator
+import pickle
 from typing import Any
 
 import numpy as np
@@ -91,6 +93,17 @@ ALL = {"x", "y", "tree", "terminated", "truncated"}
         (lambda b: list(b.rows()), ALL),
         (lambda b: b.numpy()["x"], {"x"}),
         (lambda b: optree.tree_map(abs, b), ALL),
+        (lambda b: optree.tree_map(np.sum, b.data)["x"] + 1, ALL),
+        (lambda b: optree.tree_map(np.sum, b.numpy())["x"] + 1, ALL),
+        (lambda b: b.data.copy()["x"], {"x"}),
+        (lambda b: copy.copy(b.data)["x"], ALL),
+        (lambda b: (b.data | {"y": 1})["y"], set()),
+        (lambda b: (b.data | {"y": 1})["x"], {"x"}),
+        (lambda b: ({"z": 1} | b.data)["x"], ALL),
+        (lambda b: operator.ior(b.data, {"x": np.ones(6)})["x"], set()),
+        (lambda b: (isinstance(b.data, dict), bool(b.data), repr(b.data), list(reversed(b.data))), set()),
+        (pickle.dumps, ALL),
+        (lambda b: pickle.dumps(b.data), ALL),
         (lambda b: ("x" in b, "x" in b.data, "z" in b), set()),
         (lambda b: (list(b), list(b.keys()), b.keys() & {"x"}, list(b.data), len(b.data)), set()),
         (lambda b: (len(b), b.count, b.mask, b.seq_lens, repr(b), b.env_steps()), set()),
@@ -115,6 +128,8 @@ def test_what_is_read(fn: Any, read: set[str]):
 def test_columns_as_tensors_are_read_by_name():
     torch = pytest.importorskip("torch")
     assert columns_read(lambda b: torch.relu(b.torch()["x"]), batch()) == {"x"}
+    tree_map = torch.utils._pytree.tree_map
+    assert columns_read(lambda b: tree_map(torch.clone, b.torch())["x"] + 1, batch()) == ALL
 
 
 def test_the_pass_changes_nothing():
@@ -156,6 +171,10 @@ def test_an_error_of_the_function_reaches_the_caller():
     assert "to see which columns it reads" in caught.value.__notes__[0]
     with pytest.raises(TypeError, match="fn: expected a function"):
         columns_read([3], batch())
+    with pytest.raises(TypeError, match="fn: expected a function"):
+        columns_read(3, batch())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="batch: expected a SampleBatch, got dict"):
+        columns_read(lambda b: b["x"], {"x": [1]})  # type: ignore[arg-type]
 
 
 def test_views_that_nothing_reads_are_pruned():

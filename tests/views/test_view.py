@@ -117,6 +117,9 @@ SAME = [
     lambda: View("x", fill=np.arange(3)),
     lambda: View("x", fill={"a": np.arange(3), "b": 1}),
     lambda: View("x", fill={"a": np.arange(3), "b": 2}),
+    lambda: View("x", fill=(np.arange(3), {"a": [np.zeros(2)]})),
+    lambda: View("x", fill=float("nan")),
+    lambda: View("x", fill=np.array([np.nan, 1])),
     lambda: View("x", used_for_compute_actions=True),
     lambda: View("x", used_for_compute_actions=False),
     lambda: View("x", used_for_training=False),
@@ -170,6 +173,30 @@ def test_replace_checks_again():
         view.replace(nonsense=1)
 
 
+def test_a_fill_is_a_copy():
+    """V2: a view is frozen, also when the caller changes the array of its fill."""
+    fill = np.zeros(2, np.float32)
+    view = View("x", shift=-1, fill=(fill,))
+    fill[:] = 7
+    assert view.fill[0].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"data_col": 3}, TypeError, "data_col: expected a str, got int"),
+        ({"data_col": ""}, ValueError, "data_col: expected the name of a column"),
+        ({"mask": "no"}, TypeError, "mask: expected a bool, got 'no'"),
+        ({"used_for_training": None}, TypeError, "used_for_training: expected a bool, got None"),
+        ({"used_for_compute_actions": 1}, TypeError, "used_for_compute_actions: expected a bool, got 1"),
+        ({"shift": b"0:1"}, TypeError, "shift: expected an int"),
+    ],
+)
+def test_wrong_arguments_are_refused_at_construction(arguments, error, message):
+    with pytest.raises(error, match=message):
+        View(**arguments)
+
+
 # ---- fills -----------------------------------------------------------------------------------------------------------
 
 
@@ -185,7 +212,7 @@ def test_replace_checks_again():
 def test_fills_that_the_dtype_cannot_hold(fill, dtype):
     """V6: SpecError, naming the view."""
     with pytest.raises(SpecError, match=r"view 'stack': fill"):
-        fill_value("stack", fill, (), np.dtype(dtype))
+        fill_value("view 'stack': fill", fill, (), np.dtype(dtype))
 
 
 @pytest.mark.parametrize(
@@ -203,6 +230,11 @@ def test_fills_that_fit(fill, dtype, stored):
     assert value.shape == ()
     assert value == stored
     assert np.isnan(fill_value("v", float("nan"), (), np.dtype(np.float32)))
+
+
+def test_a_misspelt_fill_is_named():
+    with pytest.raises(SpecError, match="view 'v': fill: expected 'zeros', 'edge' or a value, got 'zero'"):
+        fill_value("view 'v': fill", "zero", (), np.dtype(np.int64))
 
 
 def test_fills_are_broadcast_to_a_row():

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from headrace.batches.pytree import PytreeNode
 from headrace.batches.sample_batch import SampleBatch
-from headrace.checks import check_count
+from headrace.checks import check_count, check_kind, check_mapping
 
 
 class MultiAgentBatch:
@@ -23,7 +23,7 @@ class MultiAgentBatch:
         env_steps: number of environment steps; in each, several agents may have a row, or none.
 
     Raises:
-        TypeError: a batch is not a `SampleBatch`.
+        TypeError: `policy_batches` is not a dict, or a batch is not a `SampleBatch`.
         ValueError: env_steps < 0.
 
     >>> one = SampleBatch({"t": [0, 1], "reward": [1.0, 2.0]})
@@ -36,10 +36,11 @@ class MultiAgentBatch:
     # Rules: views-rollouts B9
 
     def __init__(self, policy_batches: Mapping[str, SampleBatch], env_steps: int) -> None:
-        self.policy_batches = dict(policy_batches)
-        for policy_id, batch in self.policy_batches.items():
-            if not isinstance(batch, SampleBatch):
-                raise TypeError(f"{policy_id}: expected a SampleBatch, got {type(batch).__name__}")
+        check_mapping("policy_batches", policy_batches, "SampleBatch")
+        self.policy_batches = {
+            policy_id: check_kind(str(policy_id), batch, SampleBatch)
+            for policy_id, batch in policy_batches.items()
+        }
         self._env_steps = check_count("env_steps", env_steps, 0)
         _NODE.tell_jax()
 
@@ -98,7 +99,7 @@ class MultiAgentBatch:
         Raises:
             SpecError, ValueError: as `SampleBatch.concat`, for a policy whose batches do not fit each other.
         """
-        every = list(batches)
+        every = [check_kind("concat", batch, MultiAgentBatch) for batch in batches]
         policy_ids = dict.fromkeys(policy_id for batch in every for policy_id in batch.policy_batches)
         joined = {
             policy_id: SampleBatch.concat(

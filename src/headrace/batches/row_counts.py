@@ -10,18 +10,32 @@ import numpy as np
 
 from headrace.arrays import as_array
 from headrace.batches.sequences import Lengths
+from headrace.checks import check_mapping
 from headrace.errors import SpecError
 from headrace.trees import build, compile_tree, leaves
 
 STATE_IN = "state_in_"
 
 
+def as_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a dict of columns; see `as_column`.
+
+    Raises:
+        SpecError: a leaf that is not an array of numbers, or has no axis; a name that is not a string.
+        TypeError: not a mapping.
+    """
+    check_mapping("columns", columns, "arrays")
+    return {name: as_column(name, tree) for name, tree in columns.items()}
+
+
 def as_column(name: str, tree: Any) -> Any:
     """Returns a column with arrays as its leaves; a list is an array, and arrays of other libraries are kept.
 
     Raises:
-        SpecError: a leaf that is not an array of numbers, or has no axis.
+        SpecError: a leaf that is not an array of numbers, or has no axis; a name that is not a string.
     """
+    if not isinstance(name, str):
+        raise SpecError(f"columns: expected strings as names, got {name!r}")
     node = compile_tree(tree, lambda value: isinstance(value, list) or _is_array(value), name)
     found = {leaf.path: _leaf(leaf.path, leaf.value) for leaf in leaves(node)}
     return build(node, found)

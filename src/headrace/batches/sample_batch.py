@@ -18,6 +18,7 @@ from headrace.batches.pytree import PytreeNode
 from headrace.batches.row_counts import (
     STATE_IN,
     as_column,
+    as_columns,
     as_lengths,
     check_equal_rows,
     one_row_a_sequence,
@@ -33,7 +34,7 @@ from headrace.batches.slicing import (
     slice_rows,
     slice_sequences,
 )
-from headrace.checks import check_count
+from headrace.checks import check_count, check_kind, check_mapping
 from headrace.trees import at_path, map_leaves
 
 
@@ -55,6 +56,7 @@ class SampleBatch(MutableMapping[str, Any]):
 
     Raises:
         SpecError: a column has another number of rows; a leaf is not an array of numbers.
+        TypeError: `columns` is not a mapping.
         ValueError: `seq_lens` is given twice.
 
     >>> batch = SampleBatch({"observation": [10, 11, 12], "reward": [1.0, 2.0, 3.0]}, seq_lens=[1, 2])
@@ -87,12 +89,13 @@ class SampleBatch(MutableMapping[str, Any]):
     def __init__(
         self, columns: Mapping[str, Any], *, seq_lens: Any = None, max_seq_len: int | None = None
     ) -> None:
+        check_mapping("columns", columns, "arrays")
         given = dict(columns)
         if self.SEQ_LENS in given:
             if seq_lens is not None:
                 raise ValueError("seq_lens: expected it once, got it as an argument and as a column")
             seq_lens = given.pop(self.SEQ_LENS)
-        self._columns = {name: as_column(name, tree) for name, tree in given.items()}
+        self._columns = as_columns(given)
         self._sequences = (
             None if seq_lens is None else _checked_sequences(self._columns, as_lengths(seq_lens))
         )
@@ -238,9 +241,10 @@ class SampleBatch(MutableMapping[str, Any]):
 
         Raises:
             SpecError: columns differ, or their trees or the shapes of their rows; the message has the columns.
+            TypeError: not batches.
             ValueError: only some batches have `seq_lens`, or they are padded to different lengths.
         """
-        every = list(batches)
+        every = [check_kind("concat", batch, SampleBatch) for batch in batches]
         filled = [batch for batch in every if batch.count] or every[:1]
         if not filled:
             return cls({})
@@ -259,6 +263,9 @@ class SampleBatch(MutableMapping[str, Any]):
         columns = {name: tree for name, tree in batch._columns.items() if name not in one_row}
         for row in range(batch.count):
             yield map_leaves(operator.itemgetter(row), columns)
+
+    def __copy__(self) -> Self:
+        return self._like_this(self._columns.copy(), self._sequences)
 
     def copy(self) -> Self:
         """Returns a deep copy."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
-from typing import Any, Self
+import sys
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, Self
 
 from headrace.batches.pytree import PytreeNode
 from headrace.batches.sample_batch import SampleBatch, flatten, unflatten
@@ -65,11 +66,13 @@ class TrackedBatch(SampleBatch):
         """Returns the columns as JAX arrays, in a mapping that notes reads."""
         return _TrackedColumns(super().jax(), self._reads, set(self._given))
 
-    def __copy__(self) -> Self:
-        return self._like_this(self._columns.copy(), self._sequences)
-
     def __deepcopy__(self, memo: object) -> Self:
         return self.copy()
+
+    def __reduce__(self) -> Any:
+        # Another process may read any column.
+        self._reads |= self._given
+        return super().__reduce__()
 
     def _like_this(self, columns: dict[str, Any], sequences: Sequences | None) -> Self:
         result = super()._like_this(columns, sequences)
@@ -84,8 +87,19 @@ class TrackedBatch(SampleBatch):
         return result
 
 
-class _TrackedColumns(MutableMapping[str, Any]):
-    """Columns that note which of them are read."""
+if TYPE_CHECKING:
+    _MappingAndDict = MutableMapping[str, Any]
+else:
+
+    class _MappingAndDict(MutableMapping, dict):
+        """An instance of dict, for functions that accept only dicts, with the methods of `MutableMapping`."""
+
+
+class _TrackedColumns(_MappingAndDict):
+    """Columns that note which of them are read; the dict that they inherit is empty.
+
+    A pytree, like the plain dict that `SampleBatch` returns.
+    """
 
     def __init__(self, columns: dict[str, Any], reads: set[str], given: set[str]) -> None:
         self._columns, self._reads, self._given = columns, reads, given
@@ -112,6 +126,32 @@ class _TrackedColumns(MutableMapping[str, Any]):
     def __len__(self) -> int:
         return len(self._columns)
 
+    def __reversed__(self) -> Iterator[str]:
+        return reversed(self._columns)
+
+    def copy(self) -> _TrackedColumns:
+        return _TrackedColumns(self._columns.copy(), self._reads, self._given.copy())
+
+    def __or__(self, other: Any) -> Any:
+        if not isinstance(other, Mapping):
+            return NotImplemented
+        joined = self.copy()
+        joined.update(other)
+        return joined
+
+    def __ror__(self, other: Any) -> Any:
+        return {**other, **self}
+
+    def __ior__(self, other: Any) -> Self:
+        self.update(other)
+        return self
+
+    def __repr__(self) -> str:
+        return repr(self._columns)
+
+    def __reduce__(self) -> Any:
+        return dict, (dict(self),)
+
 
 def tracked(batch: SampleBatch) -> tuple[TrackedBatch, set[str]]:
     """Returns a deep copy of a batch, and the set to which it adds the names of columns that are read.
@@ -127,6 +167,8 @@ def tracked(batch: SampleBatch) -> tuple[TrackedBatch, set[str]]:
     result.__dict__.update(copied.__dict__)
     result._reads, result._given = set(), set(copied)
     _NODE.tell_jax()
+    _COLUMNS_NODE.tell_jax()
+    _tell_torch()
     return result, result._reads
 
 
@@ -137,4 +179,22 @@ def _flatten(batch: TrackedBatch) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     return children, (SampleBatch, *rest)
 
 
+def _flatten_columns(columns: _TrackedColumns) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+    return tuple(columns.values()), tuple(columns)
+
+
+def _unflatten_columns(names: tuple[str, ...], columns: Any) -> dict[str, Any]:
+    return dict(zip(names, columns, strict=True))
+
+
+def _tell_torch() -> None:
+    """Registers the columns with torch's pytrees, once, if torch is loaded; a plain dict is known to them."""
+    pytrees = sys.modules.get("torch.utils._pytree")
+    if pytrees is not None and _TrackedColumns not in pytrees.SUPPORTED_NODES:
+        pytrees.register_pytree_node(
+            _TrackedColumns, _flatten_columns, lambda columns, names: _unflatten_columns(names, columns)
+        )
+
+
 _NODE = PytreeNode(TrackedBatch, _flatten, unflatten)
+_COLUMNS_NODE = PytreeNode(_TrackedColumns, _flatten_columns, _unflatten_columns)

@@ -15,9 +15,9 @@ from headrace.views import View
 from headrace.views.causality import acting_views
 from headrace.views.columns import Columns
 from headrace.views.history import History
-from headrace.views.plan import check_views
 from headrace.views.promised import check_promised, column_of, promised_specs, unknown_views
 from headrace.views.transition import TransitionView
+from headrace.views.view import check_views
 
 _NUMBER = ArraySpec((), np.int64)
 # Known of each row before acting.

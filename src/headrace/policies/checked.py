@@ -138,8 +138,16 @@ class CheckedPolicy:
                 raise SpecError(
                     f"{self._name}: the column {name!r} is {self._reserved[name]}; give it another name"
                 )
+            if not _is_column_name(name):
+                raise SpecError(
+                    f"{self._name}: extras: expected the name of a column, a string without '/', got {name!r}"
+                )
             array = np.asarray(value)
             if array.shape[:1] != (rows,):
                 raise SpecError(f"{self._name}: {name}: expected shape [{rows}, ...], got {array.shape}")
             specs[name] = ArraySpec(array.shape[1:], array.dtype)
         self.extras = specs
+
+
+def _is_column_name(name: object) -> bool:
+    return isinstance(name, str) and name != "" and "/" not in name

@@ -34,7 +34,7 @@ from headrace.spec import ArraySpec, Signature
 from headrace.views import View
 from headrace.views.columns import Columns
 from headrace.views.other_agents import Beside
-from headrace.views.plan import check_views
+from headrace.views.view import check_views
 
 
 class PolicyLanes:

@@ -17,8 +17,7 @@ from headrace.batches.joining import joined
 from headrace.batches.sample_batch import SampleBatch
 from headrace.checks import check_count
 from headrace.trees import map_leaves
-from headrace.views.plan import check_views
-from headrace.views.view import View
+from headrace.views.view import View, check_views
 
 _SCALAR = ArraySpec((), np.float32)
 

@@ -15,9 +15,8 @@ from headrace.store.gather import Pool
 from headrace.views.array_rows import ArrayPlan, Arrays, Segments
 from headrace.views.causality import acting_views, look_back
 from headrace.views.columns import Columns
-from headrace.views.plan import check_views
 from headrace.views.recorded import Episode, Fragment, Recorded, join_tails, read, read_all
-from headrace.views.view import View
+from headrace.views.view import View, check_views
 
 
 def apply(views: Mapping[str, View], episode: Episode | Fragment) -> dict[str, Any]:
@@ -67,7 +66,7 @@ def acting(
 
     Raises:
         SpecError: a view of an unknown column; at t = 0 one of a column that no episode has, without `space`.
-        TypeError: `views` is not a dict of views.
+        TypeError: `views` is not a dict of views; `episodes` are not episodes.
         ValueError: a view with `used_for_compute_actions=True` that looks ahead; no episodes; a view of other agents.
 
     >>> from headrace.trajectories import Episode
@@ -79,8 +78,12 @@ def acting(
     shown = acting_views(views)
     if hasattr(episodes, "observations") or hasattr(episodes, "episode"):
         several = [cast("Episode | Fragment", episodes)]
-    else:
+    elif isinstance(episodes, Iterable):
         several = list(episodes)
+    else:
+        raise TypeError(
+            f"episodes: expected an hr.Episode, a fragment of one or several of these, got {type(episodes).__name__}"
+        )
     if not several:
         raise ValueError("episodes: expected at least one episode, got an empty list")
     recorded = read_all(several, shown)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headrace.views.goals import GoalFunction, Hindsight
 from headrace.views.transition import TransitionView
-from headrace.views.view import View
+from headrace.views.view import View, check_views
 
 RELABELLED = "relabelled"
 
@@ -75,9 +75,8 @@ def hindsight(
     rule = Hindsight(goal, achieved, reward, strategy, ratio, terminated, tuple(info))
     if RELABELLED in views:
         raise ValueError(f"hindsight: expected no view named {RELABELLED!r}, for one is added")
+    check_views(views)
     for name, view in views.items():
-        if not isinstance(view, View):
-            raise TypeError(f"views: {name!r}: expected a View, got {view!r}")
         if view.hindsight is not None:
             raise ValueError(f"hindsight: view {name!r}: expected a view without hindsight, got {view!r}")
     marked = {name: view.replace(hindsight=rule) for name, view in views.items()}

@@ -114,19 +114,6 @@ class Plan:
             out[source.name] = source.build(out[source.name])
 
 
-def check_views(views: Mapping[str, View]) -> None:
-    """Refuses values that are not views.
-
-    Raises:
-        TypeError: not a mapping, or one of its values is not a view; the message has the name.
-    """
-    if not isinstance(views, Mapping):
-        raise TypeError(f"views: expected a dict of View, got {type(views).__name__}")
-    for name, view in views.items():
-        if not isinstance(view, View):
-            raise TypeError(f"views: {name!r}: expected a View, got {view!r}")
-
-
 def names_of(views: Mapping[str, View]) -> list[str]:
     """Returns the names of all arrays that views present, masks included.
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from headrace.batches.sample_batch import SampleBatch
 from headrace.batches.tracking import tracked
+from headrace.checks import check_kind
 from headrace.views.dummy import dummy_batch
-from headrace.views.plan import check_views
-from headrace.views.view import View
+from headrace.views.view import View, check_views
 
 BatchFunction = Callable[[Any], Any]
 KEPT = frozenset({"reward", "terminated", "truncated"})
@@ -31,11 +31,13 @@ def columns_read(fn: BatchFunction | Iterable[BatchFunction], batch: SampleBatch
 
     Raises:
         Exception: as a function raised it, with a note that it was run to see which columns it reads.
+        TypeError: `fn` is not a function, or `batch` not a `SampleBatch`.
 
     >>> batch = SampleBatch({"observation": [1, 2], "action": [0, 1], "reward": [1.0, 2.0]})
     >>> sorted(columns_read(lambda b: b["observation"] * b[1:]["reward"] if "action" in b else 0, batch))
     ['observation', 'reward']
     """
+    check_kind("batch", batch, SampleBatch)
     found: set[str] = set()
     for function in _functions(fn):
         copied, reads = tracked(batch)
@@ -80,7 +82,7 @@ def prune(
 
 
 def _functions(fns: BatchFunction | Iterable[BatchFunction]) -> list[BatchFunction]:
-    functions = [fns] if callable(fns) else list(fns)
+    functions = [fns] if callable(fns) or not isinstance(fns, Iterable) else list(fns)
     for function in functions:
         if not callable(function):
             raise TypeError(f"fn: expected a function of a batch, or several, got {function!r}")

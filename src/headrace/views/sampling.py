@@ -23,12 +23,12 @@ from headrace.views.explanation import Shown
 from headrace.views.fused import fused_views
 from headrace.views.hindsight import RelabelledView, one_rule
 from headrace.views.located import Located
-from headrace.views.plan import Plan, check_views
+from headrace.views.plan import Plan
 from headrace.views.relabelling import Relabelling
 from headrace.views.returns import Returns
 from headrace.views.sources import Source
 from headrace.views.stored_rows import StoredRows, metadata_of, shown_rows
-from headrace.views.view import View
+from headrace.views.view import View, check_views
 
 
 class SamplingPlan:

@@ -163,7 +163,12 @@ def _fills(
             by_leaf = columns.subtree(path).flatten(fill)
         except SpecError as error:
             raise SpecError(f"view {name!r}: fill: {error}") from error
-    return {leaf: fill_value(name, by_leaf[leaf], spec.shape, spec.dtype) for leaf, spec in specs.items()}
+    return {
+        leaf: fill_value(
+            f"view {name!r}: fill" + (f": {leaf}" if leaf else ""), by_leaf[leaf], spec.shape, spec.dtype
+        )
+        for leaf, spec in specs.items()
+    }
 
 
 def _check_space(name: str, view: View, specs: dict[str, ArraySpec]) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from headrace.arrays import as_array
-from headrace.checks import shown
+from headrace.checks import check_count, check_kind, check_mapping, shown
 from headrace.errors import SpecError
 from headrace.views.goals import Hindsight
 
@@ -37,8 +38,9 @@ class View:
         hindsight: shows goals reached later, and their rewards; `views.hindsight` sets it.
 
     Raises:
-        ValueError: an empty list; an invalid or descending range; `every` < 1.
-        TypeError: a shift or an `every` that is a bool or a float.
+        ValueError: an empty list; an invalid or descending range; `every` < 1; an empty `data_col`.
+        TypeError: a shift or an `every` that is a bool or a float; a flag that is not a bool; a `data_col` that is not
+            a string.
 
     >>> View("observation", shift="-3:0", fill="edge").offsets
     (-3, -2, -1, 0)
@@ -66,11 +68,20 @@ class View:
         if not isinstance(self.shift, str):
             plain = int(self.shift) if _is_integer(self.shift) else self.offsets  # type: ignore[arg-type]
             object.__setattr__(self, "shift", plain)
-        if not _is_integer(self.every):
-            raise TypeError(f"every: expected an integer >= 1, got {shown(self.every)}")
-        if self.every < 1:
-            raise ValueError(f"every: expected an integer >= 1, got {shown(self.every)}")
-        object.__setattr__(self, "every", int(self.every))
+        object.__setattr__(self, "every", check_count("every", self.every, 1))
+        self._check_source_and_flags()
+        # An array that the caller changes later must not change the view.
+        object.__setattr__(self, "fill", copy.deepcopy(self.fill))
+
+    def _check_source_and_flags(self) -> None:
+        if self.data_col is not None and not check_kind("data_col", self.data_col, str):
+            raise ValueError("data_col: expected the name of a column or a path, got ''")
+        for name in ("mask", "used_for_training", "used_for_compute_actions"):
+            flag = getattr(self, name)
+            if not isinstance(flag, bool | np.bool_) and (
+                name != "used_for_compute_actions" or flag is not None
+            ):
+                raise TypeError(f"{name}: expected a bool, got {shown(flag)}")
 
     @property
     def is_known_before_acting(self) -> bool:
@@ -122,7 +133,7 @@ def _offsets(shift: Shift) -> tuple[int, ...]:
         return _range(shift)
     if _is_integer(shift):
         return (int(shift),)  # type: ignore[arg-type]
-    if isinstance(shift, Sequence | np.ndarray):
+    if isinstance(shift, Sequence | np.ndarray) and not isinstance(shift, bytes):
         for offset in shift:
             if not _is_integer(offset):
                 raise TypeError(f"shift: expected integers, got {shown(offset)} in {shown(shift)}")
@@ -146,18 +157,39 @@ def _range(text: str) -> tuple[int, ...]:
     return tuple(range(first, last + 1, step))
 
 
+def check_views(views: Mapping[str, View]) -> None:
+    """Refuses values that are not views.
+
+    Raises:
+        TypeError: not a mapping, or one of its values is not a view; the message has the name.
+    """
+    check_mapping("views", views, "View")
+    for name, view in views.items():
+        if not isinstance(view, View):
+            raise TypeError(f"views: {name!r}: expected a View, got {view!r}")
+
+
 def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
-        return isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and np.array_equal(one, other)
-    if isinstance(one, dict) and isinstance(other, dict):
+    """Compares trees of arrays and other values; NaN equals NaN."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, np.ndarray):
+        return np.array_equal(one, other, equal_nan=one.dtype.kind in "fc" and other.dtype.kind in "fc")
+    if isinstance(one, dict):
         return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
-    return bool(type(one) is type(other) and one == other)
+    if isinstance(one, tuple | list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return bool(one == other) or (isinstance(one, float) and one != one and other != other)
 
 
-def fill_value(
-    view_name: str, fill: Any, shape: tuple[int, ...], dtype: np.dtype[Any]
-) -> np.ndarray[Any, Any]:
+def fill_value(path: str, fill: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """Returns the fill of one column as an array of its dtype and row shape.
+
+    Args:
+        path: of the value, which begins every message.
+        fill: "zeros", "edge" or a value.
+        shape: of a row.
+        dtype: of the column.
 
     Raises:
         SpecError: the dtype cannot hold the value, or the shape differs.
@@ -165,7 +197,9 @@ def fill_value(
     # Rules: views V6
     if isinstance(fill, str) and fill in ("zeros", "edge"):
         return np.zeros(shape, dtype)
-    given = as_array(fill, f"view {view_name!r}: fill")
+    if isinstance(fill, str):
+        raise SpecError(f"{path}: expected 'zeros', 'edge' or a value, got {fill!r}")
+    given = as_array(fill, path)
     with np.errstate(all="ignore"):
         stored = (given if dtype.kind == "c" else given.real).astype(dtype)
     # Rounding 0.1 to float32 is allowed; -1 as uint8 or 2.5 as an integer would be a different number.
@@ -174,10 +208,8 @@ def fill_value(
     else:
         same = np.array_equal(given, stored)
     if not same:
-        raise SpecError(f"view {view_name!r}: fill: {dtype} cannot hold {shown(fill)}")
+        raise SpecError(f"{path}: {dtype} cannot hold {shown(fill)}")
     try:
         return np.broadcast_to(stored, shape).copy()
     except ValueError as error:
-        raise SpecError(
-            f"view {view_name!r}: fill: expected a value of {dtype}{list(shape)}, got {shown(fill)}"
-        ) from error
+        raise SpecError(f"{path}: expected a value of {dtype}{list(shape)}, got {shown(fill)}") from error

@@ -136,8 +136,8 @@ def test_extras_belong_to_actions():
         ({"action": [0.5, 1.5]}, "action"),
         ({"terminated": [0.0, 1.0]}, "terminated"),
         ({"observation": observation([0])}, "observation/a"),
-        ({"next_observation": observation([1, 2, 3])}, "observation/a"),
-        ({"next_observation": {"a": [1.0, 2.0]}}, "observation"),
+        ({"next_observation": observation([1, 2, 3])}, "^next_observation: observation/a: expected"),
+        ({"next_observation": {"a": [1.0, 2.0]}}, "^next_observation: observation"),
         ({"extras": {"x": [1, 2]}}, "extras"),
     ],
 )

@@ -11,7 +11,7 @@ import numpy as np
 
 from headrace.batches.conversion import to_jax, to_torch
 from headrace.batches.pytree import PytreeNode
-from headrace.batches.row_counts import as_column, named_leaves
+from headrace.batches.row_counts import as_columns, named_leaves
 from headrace.checks import check_count
 from headrace.collectors.batches.explaining import shown_columns
 from headrace.errors import SpecError
@@ -124,7 +124,7 @@ class Batch(Mapping[str, Any]):
         >>> batch.with_columns({"advantage": np.zeros((2, 3), np.float32)})
         <Batch [2, 3] of mask, advantage>
         """
-        added = {name: as_column(name, tree) for name, tree in columns.items()}
+        added = as_columns(columns)
         for path, leaf in named_leaves(added):
             if tuple(leaf.shape[: len(self.shape)]) != self.shape:
                 raise SpecError(

@@ -18,8 +18,8 @@ from headrace.views import TransitionView, View
 from headrace.views.array_rows import ArrayPlan, Segments
 from headrace.views.causality import look_back
 from headrace.views.columns import Columns
-from headrace.views.plan import check_views
 from headrace.views.promised import unknown_views
+from headrace.views.view import check_views
 
 Arrays = Mapping[str, NDArray[Any]]
 

@@ -52,7 +52,10 @@ class ReadyTransitions:
         self._count = len(reward)
         self.columns = signature.validate(step, (self._count,))
         observation = TreeColumns(signature.tree["observation"], "observation", self._count)
-        self.following: Columns = observation.read_columns(next_observation)
+        try:
+            self.following: Columns = observation.read_columns(next_observation)
+        except SpecError as error:
+            raise SpecError(f"next_observation: {error}") from error
         flags: NDArray[np.bool_] = self.columns["terminated"] | self.columns["truncated"]
         self.ends = flags
         self.ends[:-1] |= ~self._continues()

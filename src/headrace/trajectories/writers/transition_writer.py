@@ -91,11 +91,11 @@ class TransitionWriter(StepWriter):
 
         Args:
             observation: as in the signature, with an axis of n in front, as all others.
-            action: that were taken.
-            reward: that followed.
-            terminated: whether the episode ended.
-            truncated: whether it was cut off.
-            next_observation: that followed.
+            action: the action taken at each observation.
+            reward: the reward of each action, `[n]`.
+            terminated: bool[n], whether the episode ended there.
+            truncated: bool[n], whether the episode was cut off there.
+            next_observation: the observation after each action.
             extras: all of the signature's; they belong to the actions.
 
         Returns:
