@@ -169,6 +169,7 @@ def test_extras_that_do_not_fit():
         ("reward", [0.0, 0.0], "policy: the column 'reward' is a base column; give it another name"),
         ("value", [0.0], r"policy: value: expected shape \[2, ...\], got \(1,\)"),
         ("value", 0.0, r"policy: value: expected shape \[2, ...\], got \(\)"),
+        ("value", np.zeros(2, object), "policy: value: expected an array of numbers"),
         (3, [0.0, 0.0], "policy: extras: expected the name of a column, a string without '/', got 3"),
         ("a/b", [0.0, 0.0], "policy: extras: expected the name of a column, a string without '/', got 'a/b'"),
     ):

@@ -60,11 +60,15 @@ class TrackedBatch(SampleBatch):
 
     def torch(self) -> Any:
         """Returns the columns as torch tensors, in a mapping that notes reads."""
-        return _TrackedColumns(super().torch(), self._reads, set(self._given))
+        tensors = super().torch()
+        _tell_torch()
+        return _TrackedColumns(tensors, self._reads, set(self._given))
 
     def jax(self) -> Any:
         """Returns the columns as JAX arrays, in a mapping that notes reads."""
-        return _TrackedColumns(super().jax(), self._reads, set(self._given))
+        arrays = super().jax()
+        _COLUMNS_NODE.tell_jax()
+        return _TrackedColumns(arrays, self._reads, set(self._given))
 
     def __deepcopy__(self, memo: object) -> Self:
         return self.copy()

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from headrace.errors import SpecError
 from headrace.policies.forms import Form
-from headrace.spec import ArraySpec, Signature, check_array
+from headrace.spec import ArraySpec, Signature, as_array, check_array
 
 Columns: TypeAlias = Mapping[str, NDArray[Any]]
 
@@ -142,7 +142,7 @@ class CheckedPolicy:
                 raise SpecError(
                     f"{self._name}: extras: expected the name of a column, a string without '/', got {name!r}"
                 )
-            array = np.asarray(value)
+            array = as_array(value, f"{self._name}: {name}")
             if array.shape[:1] != (rows,):
                 raise SpecError(f"{self._name}: {name}: expected shape [{rows}, ...], got {array.shape}")
             specs[name] = ArraySpec(array.shape[1:], array.dtype)
