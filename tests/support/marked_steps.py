@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.replay.intake.writer import Writer
-from headrace.store.block import Seam
+from headrace.store.block import EpisodeBoundary
 
 NO_LANES = np.zeros(0, np.int64)
 
@@ -31,5 +31,5 @@ def append_marked(
         if name not in given:
             value[final] = 0
     rows.make_room()
-    rows._intake.append(values, rows._lanes.spans, Seam(final, idle, NO_LANES, -1))
+    rows._intake.append(values, rows._lanes.spans, EpisodeBoundary(final, idle, NO_LANES, -1))
     rows._intake.finish_call()

@@ -13,7 +13,7 @@ from headrace.store.staging import Stage
 from headrace.store.store import Store
 
 
-class Seam(NamedTuple):
+class EpisodeBoundary(NamedTuple):
     """The lanes of a step that hold nothing, and those whose episodes end with it.
 
     Attributes:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import StoreFull
-from headrace.store.block import LaneBlock, Seam
+from headrace.store.block import EpisodeBoundary, LaneBlock
 from headrace.store.memory.out_of_space import stored_without_items
 from headrace.tables.draw import Draw
 from headrace.tables.item_arrays import GrowingItems
@@ -84,22 +84,24 @@ class ItemRing(GrowingItems):
         if len(self._found_slots(keys)) or len(np.unique(keys)) < len(keys):
             raise ValueError(f"keys: expected keys of no item, each once, got {keys}")
 
-    def append(self, block: LaneBlock, seam: Seam | None, buffer: WindowBuffer, first_key: int) -> None:
+    def append(
+        self, block: LaneBlock, boundary: EpisodeBoundary | None, buffer: WindowBuffer, first_key: int
+    ) -> None:
         """Commits a block's step and inserts the items that it completes.
 
         Args:
             block: of the step.
-            seam: the lanes that hold nothing and the episodes that end; None for a transition of every lane.
+            boundary: the lanes that hold nothing and the episodes that end; None for a transition of every lane.
             buffer: cuts the windows; its `total` is their number.
             first_key: of the first item.
         """
-        if seam is None:
+        if boundary is None:
             done, stopped = appending.append(self.items, block.kernel, buffer, first_key)
         else:
-            done, stopped = appending.append_ends(self.items, block.kernel, buffer, first_key, *seam)
+            done, stopped = appending.append_ends(self.items, block.kernel, buffer, first_key, *boundary)
         if stopped != DONE:
             rows, shapes = buffer.windows()
-            new = NewItems(first_key, rows, shapes if seam else shapes[:1], buffer.priorities)
+            new = NewItems(first_key, rows, shapes if boundary else shapes[:1], buffer.priorities)
             self._insert_rest(stopped, new.after(done))
 
     def _insert_rest(self, stopped: int, rest: NewItems) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from headrace.errors import StoreFull
 from headrace.statistics import TableDistribution, TableStatistics
-from headrace.store.block import LaneBlock, Seam
+from headrace.store.block import EpisodeBoundary, LaneBlock
 from headrace.store.store import Store
 from headrace.tables.description.rate_limiters import RateLimiter
 from headrace.tables.description.table import Table, check_size
@@ -85,9 +85,11 @@ class LiveTable(SampleQueue):
             return False
         return self._never_blocks or self._insertable() >= n
 
-    def append(self, block: LaneBlock, seam: Seam | None, buffer: WindowBuffer, first_key: int) -> None:
+    def append(
+        self, block: LaneBlock, boundary: EpisodeBoundary | None, buffer: WindowBuffer, first_key: int
+    ) -> None:
         """Commits a block's step and inserts its items (`ItemRing.append`), which the limiter admits."""
-        self.ring.append(block, seam, buffer, first_key)
+        self.ring.append(block, boundary, buffer, first_key)
         if self._waiting and buffer.total:
             self._call_tickets()
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from headrace.errors import StoreFull
 from headrace.persist.disk.generations import Generations
-from headrace.store.block import LaneBlock, Seam
+from headrace.store.block import EpisodeBoundary, LaneBlock
 from headrace.store.store import Store
 from headrace.tables.description.table import Table, kernel_selectors
 from headrace.tables.draw import Draw
@@ -154,14 +154,16 @@ class DurableRing(ItemRing):
         """See `ItemRing.insert`."""
         self._insertion(len(new), new.windows, new.priorities, partial(super().insert, new))
 
-    def append(self, block: LaneBlock, seam: Seam | None, buffer: WindowBuffer, first_key: int) -> None:
+    def append(
+        self, block: LaneBlock, boundary: EpisodeBoundary | None, buffer: WindowBuffer, first_key: int
+    ) -> None:
         """See `ItemRing.append`."""
-        if seam is None:
-            append = partial(super().append, block, seam, buffer, first_key)
+        if boundary is None:
+            append = partial(super().append, block, boundary, buffer, first_key)
             self._insertion(block.lanes, buffer.step_shape, buffer.priorities, append)
             return
         # The number and the shapes of the windows are known when they are cut.
-        commit_ends(block.kernel, buffer, *seam)
+        commit_ends(block.kernel, buffer, *boundary)
         new = NewItems(first_key, *buffer.windows(), buffer.priorities)
         try:
             self.insert(new)

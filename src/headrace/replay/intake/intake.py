@@ -14,7 +14,7 @@ from headrace.replay.intake.selection import Selection
 from headrace.replay.intake.step_rows import StepRows, Values
 from headrace.replay.intake.writer_like import Made
 from headrace.replay.local import LocalReplay
-from headrace.store.block import LaneBlock, Seam, WrittenSteps
+from headrace.store.block import EpisodeBoundary, LaneBlock, WrittenSteps
 from headrace.store.memory.out_of_space import stored_without_items
 from headrace.tables.description.rules import Rule
 from headrace.tables.items.layout import CONTINUE, SELECTED, WHOLE
@@ -116,7 +116,7 @@ class Intake:
 
     # ---- one step --------------------------------------------------------------------------------------------------
 
-    def commit(self, block: LaneBlock, ends: Seam | None = None) -> None:
+    def commit(self, block: LaneBlock, ends: EpisodeBoundary | None = None) -> None:
         """Commits a block's step, and makes the items that it completes.
 
         Args:
@@ -171,7 +171,7 @@ class Intake:
             raise error
         self.refused = self.refused or error
 
-    def _commit_anyway(self, block: LaneBlock, ends: Seam | None) -> None:
+    def _commit_anyway(self, block: LaneBlock, ends: EpisodeBoundary | None) -> None:
         """Does `commit` for a step that is stored in any case: items that cannot be inserted are refused."""
         if ends is None:
             block.commit()
@@ -184,7 +184,7 @@ class Intake:
             self._make_of_ends(block, block.last + ends.ended, ends.ended)
 
     def append(
-        self, values: Values, spans: Sequence[tuple[LaneBlock, slice]], ends: Seam | None = None
+        self, values: Values, spans: Sequence[tuple[LaneBlock, slice]], ends: EpisodeBoundary | None = None
     ) -> None:
         """Writes and commits a step block by block. Once one block is stored all are, so a retry doubles no lane.
 
@@ -211,7 +211,7 @@ class Intake:
                 return
 
     def append_ends(
-        self, values: Values, spans: Sequence[tuple[LaneBlock, slice]], ends: Seam, finals: Values
+        self, values: Values, spans: Sequence[tuple[LaneBlock, slice]], ends: EpisodeBoundary, finals: Values
     ) -> None:
         """Writes and commits a step in which episodes end or lanes hold nothing: all of it is stored, or nothing.
 
@@ -232,7 +232,7 @@ class Intake:
                 first, free = self.lanes.blocks[0].make_room_for_finals()
                 done = min(free, len(ended))
                 self.rows.write_finals(first, finals, slice(0, done))
-            ends = Seam(ends.final, ends.idle, ended[:done], first)
+            ends = EpisodeBoundary(ends.final, ends.idle, ended[:done], first)
         self.append(values, spans, ends)
         if done < len(ended):
             self.end(ended[done:], {name: value[done:] for name, value in finals.items()})
@@ -379,14 +379,14 @@ class Intake:
         self.refused = self.refused or error
 
 
-def _of_lanes(ends: Seam | None, lanes: slice) -> Seam | None:
+def _of_lanes(ends: EpisodeBoundary | None, lanes: slice) -> EpisodeBoundary | None:
     """Returns the part of `ends` of a block's lanes; None if each of them holds a transition."""
     if ends is None:
         return None
     final, idle = ends.final[lanes], ends.idle[lanes]
     if not len(ends.ended) and not any_set(final) and not any_set(idle):
         return None
-    return Seam(final, idle, ends.ended, ends.first)
+    return EpisodeBoundary(final, idle, ends.ended, ends.first)
 
 
 def any_set(mask: NDArray[np.bool_]) -> bool:

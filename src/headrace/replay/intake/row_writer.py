@@ -18,7 +18,7 @@ from headrace.replay.intake.step_rows import Values
 from headrace.replay.intake.writer_like import Made
 from headrace.replay.replay import ReplayCore
 from headrace.replay.waiter import wait_until_pending
-from headrace.store.block import LaneBlock, Seam
+from headrace.store.block import EpisodeBoundary, LaneBlock
 from headrace.tables.description.rules import Rule, check_priority, checked_rules
 from headrace.tables.description.window_rule import END_NUMBERS
 from headrace.tables.pending import Pending
@@ -158,7 +158,7 @@ class RowWriter:
         self._make_room(spans)
         with self._lock:
             self._lifetime.check_open()
-            self._intake.append_ends(step, spans, Seam(self._no_finals, idle, ended, -1), finals)
+            self._intake.append_ends(step, spans, EpisodeBoundary(self._no_finals, idle, ended, -1), finals)
         self._intake.finish_call()
 
     def end_episode(self, final: Any = None, lane: int | None = None) -> None:

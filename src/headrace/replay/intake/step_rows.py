@@ -1,4 +1,4 @@
-"""Values of steps on their way into rows: written before the step is committed, and seen by nobody until then."""
+"""Values of steps on their way into rows: written before the step is committed, and invisible until then."""
 
 from __future__ import annotations
 
