@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from headrace.envs.columns import EnvironmentColumns
 from headrace.errors import SpecError
 from headrace.policies import Decision
 from headrace.rollouts.agent_spaces import possible_agents, spaces_of
-from headrace.rollouts.columns import BOOKKEEPING, NUMBER, OUTCOME, agents_of, promised_by_others
+from headrace.rollouts.columns import BOOKKEEPING, CLOCK, NUMBER, OUTCOME, agents_of, promised_by_others
 from headrace.rollouts.game import AgentStep, Game
 from headrace.rollouts.other_agents import Others
 from headrace.rollouts.pieces import AgentRun
@@ -25,6 +25,18 @@ from headrace.views.columns import Columns
 from headrace.views.other_agents import Beside
 
 MakeLanes = Callable[[str, EnvironmentColumns], PolicyLanes]
+
+
+class _WaitingStep(NamedTuple):
+    """A completed step of an agent that is to be written with those of other agents."""
+
+    lane: int
+    reward: Any
+    env_t: int
+    clock: int
+    observation: Any
+    game: Game
+    agent_id: Any
 
 
 class AgentLanes:
@@ -46,8 +58,7 @@ class AgentLanes:
         # The columns of the agents that views name, and the policy that acts for each, if that is known.
         self._named: dict[Any, Columns] = {}
         self._policy_of: dict[Any, str] = {}
-        # Completed steps by policy: lane, reward, environment step, observation.
-        self._waiting: dict[str, list[tuple[int, Any, int, Any]]] = defaultdict(list)
+        self._waiting: dict[str, list[_WaitingStep]] = defaultdict(list)
         self._is_plain = True
         # Specs of the columns of other policies that views show, after the spaces of these views.
         self._promised: dict[str, Any] = {}
@@ -131,23 +142,47 @@ class AgentLanes:
 
     def complete_later(self, game: Game, run: AgentRun, reward: Any, observation: Any) -> None:
         """Takes note of a completed step, which `flush` writes."""
-        self._waiting[run.policy_id].append((run.lane, reward, game.env_t, observation))
+        step = _WaitingStep(run.lane, reward, game.env_t, game.clock, observation, game, run.agent_id)
+        self._waiting[run.policy_id].append(step)
 
-    def flush(self) -> None:
-        """Writes the steps that wait, those of each policy at once."""
+    def flush(self) -> list[tuple[Game, SpecError]]:
+        """Writes the steps that wait, those of each policy at once.
+
+        Returns:
+            The environments of which an observation does not fit the space; these steps are not written.
+        """
         waiting, self._waiting = self._waiting, defaultdict(list)
+        refused: list[tuple[Game, SpecError]] = []
         for policy_id, steps in waiting.items():
-            self._write_steps(policy_id, steps)
+            try:
+                self._write_steps(policy_id, steps)
+            except SpecError:
+                checked = [(step, self._misfit(policy_id, step)) for step in steps]
+                refused += [(step.game, error) for step, error in checked if error is not None]
+                self._write_steps(policy_id, [step for step, error in checked if error is None])
+        return refused
 
-    def _write_steps(self, policy_id: str, steps: Sequence[tuple[int, Any, int, Any]]) -> None:
+    def _misfit(self, policy_id: str, step: _WaitingStep) -> SpecError | None:
+        """Returns the error that names the observation, if it does not fit the space."""
+        where = f"environment {step.game.index}: agent {step.agent_id!r}"
+        try:
+            self._columns[policy_id].stack_observations([step.observation], where)
+        except SpecError as error:
+            return error
+        return None
+
+    def _write_steps(self, policy_id: str, steps: Sequence[_WaitingStep]) -> None:
+        if not steps:
+            return
         rows = self._policies[policy_id].rows
-        lanes, rewards, env_t, observations = zip(*steps, strict=True)
+        lanes, rewards, env_t, clock, observations, _, _ = zip(*steps, strict=True)
         taken = np.array(lanes, np.int64)
         ends = np.zeros(len(taken), np.bool_)
         outcome = {"reward": np.array(rewards, np.float32), "terminated": ends, "truncated": ends}
         columns = self._columns[policy_id].stack_observations(observations, f"policy {policy_id!r}")
         rows.write(rows.newest[taken], outcome)
-        rows.extend(taken, {**columns, "env_t": np.array(env_t, np.int64)})
+        times = {"env_t": np.array(env_t, np.int64), CLOCK: np.array(clock, np.int64)}
+        rows.extend(taken, {**columns, **times})
 
     def drop(self, run: AgentRun) -> None:
         """Drops the trajectory of an agent, and gives back its lane."""
@@ -179,18 +214,39 @@ class AgentLanes:
 
     def forget(self, games: Sequence[Game]) -> None:
         """Forgets the rows that no view reads any more."""
-        runs = [run for game in games for run in game.runs.values() if run.lane >= 0 and not run.is_released]
+        shows_others = self.shows_others
         look_back = max((lanes.presenter.look_back for lanes in self._policies.values()), default=0)
-        look_back += self.shows_others
+        held: dict[str, list[tuple[AgentRun, int]]] = defaultdict(list)
+        for game in games:
+            runs = [run for run in game.runs.values() if run.lane >= 0 and not run.is_released]
+            needed = look_back + 1 + self._longest_open(game, runs) if shows_others else look_back
+            for run in runs:
+                held[run.policy_id].append((run, needed))
         for policy_id, lanes in self._policies.items():
-            kept = [run for run in runs if run.policy_id == policy_id]
-            moved = lanes.rows.forget(np.array([run.lane for run in kept], np.int64), look_back).tolist()
+            kept = [run for run, _ in held[policy_id]]
+            taken = np.array([run.lane for run in kept], np.int64)
+            needs = np.array([needed for _, needed in held[policy_id]], np.int64)
+            moved = lanes.rows.forget(taken, needs).tolist()
             for run in kept:
                 run.begin = max(0, run.begin - moved[run.lane])
                 run.stop -= moved[run.lane]
                 if run.piece is not None:
                     run.piece.begin = run.begin
                     run.piece.first -= moved[run.lane]
+
+    def _longest_open(self, game: Game, runs: Sequence[AgentRun]) -> int:
+        """Returns the number of environment steps since the oldest step that is still open.
+
+        Its row will show what the others did at that time.
+        """
+        # Rules: views-rollouts M4, M9
+        rows = {policy_id: lanes.rows for policy_id, lanes in self._policies.items()}
+        began = [
+            int(rows[run.policy_id].arrays[CLOCK][rows[run.policy_id].newest[run.lane]])
+            for run in runs
+            if not run.is_done
+        ]
+        return game.clock - min(began, default=game.clock)
 
     def _decide(
         self, policy_id: str, runs: Sequence[tuple[Game, AgentRun]]
@@ -202,14 +258,14 @@ class AgentLanes:
     def _beside(self, lanes: PolicyLanes, runs: Sequence[tuple[Game, AgentRun]]) -> Beside | None:
         if not lanes.presenter.acts_on_others:
             return None
-        env_t = np.array([game.env_t for game, _ in runs], np.int64)
-        return self._others.beside_acting([game.runs for game, _ in runs], env_t)
+        clock = np.array([game.clock for game, _ in runs], np.int64)
+        return self._others.beside_acting([game.runs for game, _ in runs], clock)
 
     def _append(self, game: Game, run: AgentRun, observation: Any, *, begins: bool) -> None:
         """Appends a row with an observation."""
         rows = self._policies[run.policy_id].rows
         row = rows.append(run.lane, begins=begins)
-        rows.arrays["env_t"][row] = game.env_t
+        rows.arrays["env_t"][row], rows.arrays[CLOCK][row] = game.env_t, game.clock
         where = f"environment {game.index}: agent {run.agent_id!r}"
         columns = self._columns[run.policy_id]
         try:

@@ -17,6 +17,9 @@ from headrace.views.promised import column_of, spec_of_space
 BOOKKEEPING = ("episode_id", "t", "env_t", "fragment_id", "env_id", "agent_index")
 POLICY_VERSION = "policy_version"
 INFO = "info"
+# Environment steps since the reset: agents are aligned by it, and it goes on across a soft horizon, unlike `env_t`. No
+# column of a policy begins with a slash.
+CLOCK = "/clock"
 NUMBER = ArraySpec((), np.int64)
 
 OUTCOME: Mapping[str, ArraySpec] = {

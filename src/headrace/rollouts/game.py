@@ -53,6 +53,7 @@ class Game:
     Attributes:
         episode: the running episode; None before a reset.
         env_t: environment steps of the episode so far.
+        clock: environment steps since the reset; a soft horizon does not set it back.
         runs: the agents of the episode so far, in order of appearance.
         acting: the agents that act next.
         left: steps, or episodes, that it has still to bring for the present batch.
@@ -69,10 +70,17 @@ class Game:
     def forget_episode(self) -> None:
         """The next step needs a reset."""
         self.episode: RolloutEpisode | None = None
-        self.env_t = 0
+        self.env_t = self.clock = 0
         self.runs: dict[Any, AgentRun] = {}
         self.acting: list[AgentRun] = []
         self.steps = self.agent_steps = 0
+
+    def count_step(self) -> None:
+        """Takes note of a step of the environment."""
+        assert self.episode is not None
+        self.env_t += 1
+        self.clock += 1
+        self.episode.length += 1
 
     def reset(self, seed: int | None) -> Mapping[Any, Any]:
         """Resets the environment and returns the first observations."""

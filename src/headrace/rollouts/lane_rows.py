@@ -122,12 +122,12 @@ class LaneRows:
         self.newest = np.concatenate([self.newest, firsts - 1])
         self.begins = np.concatenate([self.begins, firsts])
 
-    def forget(self, lanes: Lanes, look_back: int) -> Lanes:
+    def forget(self, lanes: Lanes, look_back: int | NDArray[np.int64]) -> Lanes:
         """Moves the newest rows of every lane to its front.
 
         Args:
             lanes: the lanes that are in a trajectory. The others become empty.
-            look_back: rows before the newest one that stay, if the trajectory has as many.
+            look_back: rows before the newest one that stay, if the trajectory has as many; one number, or one a lane.
 
         Returns:
             int64[lanes of all], by how many rows each lane was moved.

@@ -70,16 +70,14 @@ class MultiAgentLoop:
             for game in games:
                 self._guarded(game, lambda game: self._step_one(game, actions[game.index]))
         finally:
-            self._flush(games)
+            self._flush()
 
-    def _flush(self, games: list[Game]) -> None:
-        """Writes the rows of this step; observations that do not fit the space drop the episodes of all of them."""
-        try:
-            self._lanes.flush()
-        except BaseException:
-            for game in games:
+    def _flush(self) -> None:
+        """Writes the rows of this step; an observation that does not fit drops the episode of its environment."""
+        if refused := self._lanes.flush():
+            for game, _ in refused:
                 self._drop(game)
-            raise
+            raise refused[0][1]
 
     def _guarded(self, game: Game, call: Callable[[Game], None]) -> None:
         """Calls; an error drops the episode of the environment."""
@@ -140,8 +138,7 @@ class MultiAgentLoop:
             run.has_acted, run.reward = True, 0.0
         game.check(returned)
         game.add_rewards({key: value for key, value in returned.rewards.items() if key != "__all__"})
-        game.env_t += 1
-        episode.length += 1
+        game.count_step()
         is_over = game.is_over(returned)
         at_horizon = not is_over and game.env_t == self._settings.horizon
         is_cut = is_over or (at_horizon and not self._settings.soft_horizon)
@@ -165,8 +162,7 @@ class MultiAgentLoop:
         if not game.goes_on_together(returned):
             return False
         assert game.episode is not None
-        game.env_t += 1
-        game.episode.length += 1
+        game.count_step()
         rewards = [returned.rewards[run.agent_id] for run in game.acting]
         game.episode.add_all(zip(game.acting, rewards, strict=True))
         for run, reward in zip(game.acting, rewards, strict=True):

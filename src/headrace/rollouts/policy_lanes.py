@@ -20,6 +20,7 @@ from headrace.policies import (
 )
 from headrace.rollouts.columns import (
     BOOKKEEPING,
+    CLOCK,
     NUMBER,
     OUTCOME,
     POLICY_VERSION,
@@ -47,7 +48,7 @@ class PolicyLanes:
         acted: `Signature({"action": ...})`.
         lanes: number of lanes to begin with.
         max_seq_len: rows of the longest sequence; None: no sequences.
-        stored_env_t: whether lanes hold `env_t`, because it differs from `t`.
+        stored_env_t: whether lanes hold `env_t`, because it differs from `t`, and the environment's clock.
         shows_all: whether batches also have views that are not used for training, for postprocessing.
 
     Attributes:
@@ -93,7 +94,8 @@ class PolicyLanes:
         self._columns_of: Mapping[Any, Columns] | None = None
         self._known_of: dict[Any, Columns] = {}
         self._presenter = self._plan()
-        self.rows = LaneRows(self._presenter.columns, lanes)
+        clock = {CLOCK: NUMBER} if stored_env_t else {}
+        self.rows = LaneRows({**self._presenter.columns, **clock}, lanes)
         self._free = list(range(lanes - 1, -1, -1))
 
     @property
@@ -217,8 +219,8 @@ class PolicyLanes:
         rows = PieceRows.of(pieces, self.rows.first_rows)
         beside = completed = None
         if others is not None and self._presenter.shows_others:
-            env_t = self.rows.arrays["env_t"][rows.segments.rows]
-            beside, completed = others.beside_pieces(pieces, rows.counts, env_t)
+            clock = self.rows.arrays[CLOCK][rows.segments.rows]
+            beside, completed = others.beside_pieces(pieces, rows.counts, clock)
         columns = self._presenter.present(self.rows.arrays, rows.segments, beside, completed)
         columns |= self._bookkeeping(pieces, rows)
         longest = self._max_seq_len

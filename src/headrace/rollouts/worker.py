@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from headrace.batches.multi_agent_batch import MultiAgentBatch
 from headrace.batches.sample_batch import SampleBatch
+from headrace.closing import Closing
 from headrace.envs.columns import EnvironmentColumns
 from headrace.errors import Closed
 from headrace.policies import check_policy
@@ -37,7 +37,7 @@ from headrace.views import View
 DEFAULT_POLICY = "default_policy"
 
 
-class RolloutWorker:
+class RolloutWorker(Closing):
     """Steps environments with one policy or several, and returns their rows in batches.
 
     Close it, or use it as a context manager: this closes the environments and ends the thread of `sample_async`.
@@ -171,17 +171,6 @@ class RolloutWorker:
             self._closed = True
             self.sampler.close()
             close_environments(self.envs)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _collect(self) -> SampleBatch | MultiAgentBatch:
         return self._loop.collect(self.views)

@@ -1,0 +1,99 @@
+"""Agents of one environment: aligned across soft horizons, and told apart where one of them is wrong."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from counting_rollouts import worker
+from scripted_agents import ScriptedEnv, Turn, by_time
+
+import headrace as hr
+
+DEFAULT = "default_policy"
+# Agent b acts at times 0 and 3.
+RARELY_B = (Turn("a"), Turn("a"), Turn("ab", {"a": 1, "b": 1}), Turn("a"), Turn("ab", {"a": 1, "b": 1}))
+
+
+class Watched:
+    """Acts by time, and keeps what it saw."""
+
+    def __init__(self) -> None:
+        self.seen: list[dict[str, Any]] = []
+
+    def compute_actions(self, input_dict):
+        self.seen.append(dict(input_dict))
+        return by_time(input_dict["observation"])
+
+
+@pytest.mark.parametrize("length", [1, 2, 5])
+@pytest.mark.parametrize("horizon", [1, 2, 3, 4])
+def test_agents_are_aligned_across_a_soft_horizon(horizon: int, length: int):
+    # H2, M9: look-back goes on, also to what others did, and acting shows what training shows
+    views = {
+        "b acted": hr.View("action", shift="-3:-1", agent="b", mask=True),
+        "b saw": hr.View("observation", shift="-2:0", agent="b", mask=True),
+    }
+
+    def sampled(policy: Any, **options: Any) -> list[hr.SampleBatch]:
+        env = ScriptedEnv("ab", *RARELY_B)
+        with worker(lambda: env, policy, rollout_fragment_length=length, views=views, **options) as made:
+            batches = [made.sample().policy_batches for _ in range(10 // length)]
+        return [batch[DEFAULT] for batch in batches if batch]
+
+    policy = Watched()
+    plain = {tuple(row["observation"]): row for batch in sampled(by_time) for row in batch.rows()}
+    soft = [row for batch in sampled(policy, horizon=horizon, soft_horizon=True) for row in batch.rows()]
+    assert len(soft) == len(plain)
+    acting = {
+        tuple(observed): (step, i) for step in policy.seen for i, observed in enumerate(step["observation"])
+    }
+    for row in soft:
+        observed = tuple(row["observation"])
+        step, i = acting[observed]
+        for name in views:
+            for column in (name, f"{name}_mask"):
+                np.testing.assert_array_equal(row[column], plain[observed][column])
+                np.testing.assert_array_equal(row[column], step[column][i])
+
+
+@pytest.mark.parametrize("broken", [0, 1, 2])
+def test_an_observation_of_another_shape_drops_the_episode_of_its_environment_alone(broken: int):
+    # R14
+    class Failing(ScriptedEnv):
+        def step(self, actions):
+            observations, *others = super().step(actions)
+            if (self.episode, self.time) == (0, 2):
+                observations["b"] = np.zeros(4, np.int64)
+            return observations, *others
+
+    def create(context):
+        kind = Failing if context.env_index == broken else ScriptedEnv
+        return kind("ab", *[Turn("ab")] * 6)
+
+    with worker(create, by_time, num_envs=3, rollout_fragment_length=5) as made:
+        with pytest.raises(hr.SpecError, match=f"environment {broken}: agent 'b': observation"):
+            made.sample()
+        batch = made.sample()
+        assert batch.env_steps() == 15
+    rows = batch[DEFAULT]
+    for index in range(3):
+        seen = rows["observation"][rows["env_id"] == index]
+        assert seen[:, 1].tolist() == [int(index == broken)] * 10
+        assert seen[:, 2].tolist() == [0, 1, 2, 3, 4] * 2
+
+
+def test_a_row_of_an_open_step_shows_what_others_did_when_it_began():
+    # M4, M9, R8: the step of a is open across two cuts
+    def create():
+        return ScriptedEnv("a", Turn("b"), Turn("ab"), Turn("b"), Turn("b"), Turn("a"))
+
+    views = {"theirs": hr.View("action", shift=-1, agent="b")}
+    shown = []
+    for length in (2, 6):
+        with worker(create, by_time, rollout_fragment_length=length, views=views) as made:
+            batches = [made.sample()[DEFAULT] for _ in range(6 // length)]
+        shown.append(
+            sorted((*row["observation"], row["theirs"]) for batch in batches for row in batch.rows())
+        )
+    assert shown[0] == shown[1]
+    assert (0, 0, 2, 11) in shown[0]
