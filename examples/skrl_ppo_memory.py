@@ -64,7 +64,7 @@ class Policy(CategoricalMixin, Model):
         CategoricalMixin.__init__(self, unnormalized_log_prob=True)
         self.net = network(env, env.action_space.n)
 
-    def compute(self, inputs: dict[str, Any], role: str = "") -> tuple[torch.Tensor, dict[str, Any]]:  # noqa: ARG002
+    def compute(self, inputs: dict[str, Any], role: str = "") -> tuple[torch.Tensor, dict[str, Any]]:
         """The output of the network, and nothing else."""
         return self.net(observations(inputs)), {}
 
@@ -77,7 +77,7 @@ class Value(DeterministicMixin, Model):
         DeterministicMixin.__init__(self)
         self.net = network(env, 1)
 
-    def compute(self, inputs: dict[str, Any], role: str = "") -> tuple[torch.Tensor, dict[str, Any]]:  # noqa: ARG002
+    def compute(self, inputs: dict[str, Any], role: str = "") -> tuple[torch.Tensor, dict[str, Any]]:
         """The output of the network, and nothing else."""
         return self.net(observations(inputs)), {}
 
