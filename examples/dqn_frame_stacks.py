@@ -1,6 +1,6 @@
 """DQN on stacks of frames, from single stored frames: one view stacks them to act, others to train.
 
-A ball falls, to the left or to the right, and bounces off the walls. One frame does not tell which way it goes. A view
+A ball falls to one side, slowly or fast, and bounces off the walls. One frame does not tell where it goes. A view
 stacks the last four frames for the policy while it acts. The replay stores each frame once, and `hr.views.transition`
 makes the same stacks of them when a batch is drawn.
 DQN: V. Mnih et al. 2015; double Q-learning: H. van Hasselt et al. 2016.
@@ -25,7 +25,7 @@ from torch.nn import functional
 
 import headrace as hr
 
-SIZE, NUM_ENVS, STEPS = 8, 8, 8
+SIZE, FALL, NUM_ENVS, STEPS = 8, 7, 8, 64  # A ball falls 7 steps; STEPS are those of one rollout.
 BATCH, N_STEP, GAMMA = 64, 3, 0.95
 RANDOM_STEPS, TARGET_EVERY = 1_000, 100
 
@@ -33,8 +33,8 @@ RANDOM_STEPS, TARGET_EVERY = 1_000, 100
 class Catch(gym.Env[Any, Any]):
     """A frame is uint8[8, 8]: the ball, and below it the bat, which moves left, stays, or moves right (0, 1, 2).
 
-    The ball falls one row a step and goes one column to the side. The reward at the end is 1 if the bat is under it,
-    else -1.
+    The ball falls one row a step and goes one or two columns to the side. The reward at the end is 1 if the bat is where
+    it falls, else -1.
     """
 
     observation_space = gym.spaces.Box(0, 255, (SIZE, SIZE), np.uint8)
@@ -44,16 +44,16 @@ class Catch(gym.Env[Any, Any]):
         """A new ball at the top."""
         super().reset(seed=seed)
         self.row, self.column, self.bat = 0, int(self.np_random.integers(SIZE)), SIZE // 2
-        self.direction = int(self.np_random.choice([-1, 1]))
+        self.speed = int(self.np_random.choice([-2, -1, 1, 2]))
         return self._frame(), {}
 
     def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Moves the bat, then the ball."""
         self.bat = int(np.clip(self.bat + int(action) - 1, 0, SIZE - 1))
-        if not 0 <= self.column + self.direction < SIZE:
-            self.direction = -self.direction
-        self.row, self.column = self.row + 1, self.column + self.direction
-        is_over = self.row == SIZE - 1
+        if not 0 <= self.column + self.speed < SIZE:
+            self.speed = -self.speed
+        self.row, self.column = self.row + 1, self.column + self.speed
+        is_over = self.row == FALL
         reward = (1.0 if self.column == self.bat else -1.0) if is_over else 0.0
         return self._frame(), reward, is_over, False, {}
 
@@ -83,18 +83,18 @@ class Network(nn.Module):
         return self.layers(stack.reshape(len(stack), -1, SIZE, SIZE).float() / 255)
 
 
-class GreedyPolicy:
-    """Takes the best action, and sometimes another one.
+class EpsilonGreedy:
+    """Takes the best action, and sometimes a random one.
 
     Attributes:
-        views: the stack of frames that it sees; the rows that are stored have the newest one only.
+        views: the stack of frames that it sees; stored rows have the newest frame only.
         epsilon: the share of random actions.
     """
 
-    def __init__(self, net: Network, frames: int, seed: int) -> None:
+    def __init__(self, net: Network, frames: int, epsilon: float, seed: int) -> None:
         stack = hr.View("observation", shift=f"{1 - frames}:0", fill="edge", used_for_training=False)
         self.net, self.views = net, {"stack": stack}
-        self.epsilon, self.random = 1.0, np.random.default_rng(seed)
+        self.epsilon, self.random = epsilon, np.random.default_rng(seed)
 
     def compute_actions(self, inputs: Mapping[str, Any]) -> Any:
         """Returns actions int64[n] for stacks uint8[n, frames, 8, 8]."""
@@ -129,44 +129,47 @@ class Dqn:
 
 def caught(net: Network, frames: int, seed: int) -> float:
     """Returns the share of 200 balls that are caught, without exploration."""
-    policy = GreedyPolicy(net, frames, seed)
-    policy.epsilon = 0.0
-    with hr.RolloutWorker(Catch, policy, batch_mode="complete_episodes", num_envs=200, seed=seed) as worker:
-        return float((worker.sample()["reward"] > 0).sum() / 200)
+    policy = EpsilonGreedy(net, frames, epsilon=0.0, seed=seed)
+    with hr.Collector(Catch, policy, frames_per_batch=200 * FALL, num_envs=200, seed=seed) as collector:
+        batch = next(collector)  # One ball in each environment.
+    return float((batch["reward"] > 0).sum() / 200)
 
 
-def main(steps: int = 40_000, frames: int = 4, seed: int = 0) -> float:
+def main(steps: int = 100_000, frames: int = 4, seed: int = 0) -> float:
     """Learns from so many steps, and returns the share of balls that are caught at the end."""
     torch.manual_seed(seed)
     net = Network(frames)
-    learner, policy = Dqn(net), GreedyPolicy(net, frames, seed)
+    learner, policy = Dqn(net), EpsilonGreedy(net, frames, epsilon=1.0, seed=seed)
     table = hr.Table(
         "transitions", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=20_000
     )
-    rule = hr.ItemRule("transitions", length=1, lookahead=N_STEP)
+    replay = hr.Replay(hr.collectors.signature(Catch), [table], seed=seed)
+    options = {
+        "frames_per_batch": STEPS,
+        "total_frames": steps - steps % STEPS,
+        "num_envs": NUM_ENVS,
+        "replay_buffer": replay,
+        "items": [hr.ItemRule("transitions", length=1, lookahead=N_STEP)],
+        "seed": seed,
+    }
     views = hr.views.transition(n_step=N_STEP, gamma=GAMMA, frame_stack=frames)
-    options = {"rollout_fragment_length": STEPS, "num_envs": NUM_ENVS, "seed": seed}
-    with (
-        hr.RolloutWorker(Catch, policy, **options) as worker,
-        hr.Replay(hr.collectors.signature(Catch), [table], seed=seed) as replay,
-        hr.rollouts.BatchWriter(replay, [rule]) as writer,
-    ):
-        for done in range(0, steps, NUM_ENVS * STEPS):
-            policy.epsilon = 1.0 if done < RANDOM_STEPS else max(0.05, 1 - done / (steps / 2))
-            writer.write(worker.sample())
+    with replay, hr.Collector(Catch, policy, **options) as collector:
+        for number, _ in enumerate(collector):  # The batch is in the replay as well.
+            done = (number + 1) * STEPS
+            policy.epsilon = max(0.05, 1 - 2 * done / steps)
             if done < RANDOM_STEPS:
                 continue
-            for _ in range(NUM_ENVS * STEPS // 8):  # An update for every 8 steps.
+            for _ in range(STEPS // 8):  # An update for every 8 steps.
                 batch = replay.sample("transitions", BATCH, views=views)
                 learner.update({name: torch.from_numpy(column) for name, column in batch.data.items()})
-            if learner.updates % 800 == 0:
+            if learner.updates % 2000 == 0:
                 print(f"{done:6,} steps: {caught(net, frames, seed + 1):4.0%} of the balls are caught")
     return caught(net, frames, seed + 1)
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=40_000, help="of all environments (default: 40000)")
+    parser.add_argument("--steps", type=int, default=100_000, help="of all environments (default: 100000)")
     parser.add_argument("--frames", type=int, default=4, help="in a stack (default: 4)")
     parser.add_argument("--seed", type=int, default=0)
     torch.set_num_threads(1)  # The network is small.
