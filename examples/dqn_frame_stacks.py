@@ -33,8 +33,8 @@ RANDOM_STEPS, TARGET_EVERY = 1_000, 100
 class Catch(gym.Env[Any, Any]):
     """A frame is uint8[8, 8]: the ball, and below it the bat, which moves left, stays, or moves right (0, 1, 2).
 
-    The ball falls one row a step and goes one or two columns to the side. The reward at the end is 1 if the bat is where
-    it falls, else -1.
+    The ball falls one row a step and goes one or two columns to the side. The reward at the end is 1 if the ball falls
+    on the bat, else -1.
     """
 
     observation_space = gym.spaces.Box(0, 255, (SIZE, SIZE), np.uint8)
