@@ -9,7 +9,9 @@ torch = pytest.importorskip("torch")
 
 
 def test_the_pole_stays_up_longer(example, capsys):
-    assert example("attention_ppo_masked_cartpole").main(batches=8) > 32  # Random actions: 22 steps.
+    assert (
+        example("attention_ppo_masked_cartpole").main(batches=12) > 45
+    )  # With window=1: 32 and 29 with seeds 0 and 1.
     assert "next_acted next_observation next_seen observation value" in capsys.readouterr().out
 
 

@@ -9,7 +9,9 @@ torch = pytest.importorskip("torch")
 
 
 def test_the_pole_stays_up_longer(example):
-    assert example("lstm_ppo_masked_cartpole").main(batches=15) > 32  # Random actions: 22 steps.
+    assert (
+        example("lstm_ppo_masked_cartpole").main(batches=15) > 50
+    )  # Without memory: 31 and 44 with seeds 0 and 1.
 
 
 @pytest.mark.parametrize("memory", [True, False])
