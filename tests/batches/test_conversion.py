@@ -52,3 +52,17 @@ def test_jax():
     assert hr.SampleBatch(found).jax()["done"] is found["done"]
     with pytest.raises(OverflowError, match="do not fit int32"):
         hr.SampleBatch({"x": np.array([2**40])}).jax()
+
+
+def test_columns_of_tensors_stay_tensors():
+    """B5, B6: also with a gradient, which NumPy refuses."""
+    torch = pytest.importorskip("torch")
+    value = torch.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    batch = hr.SampleBatch({"tree": {"value": value * 2}, "x": [1, 2, 3]}, seq_lens=[1, 2])
+    joined = hr.SampleBatch.concat([batch[:1], batch[1:]])
+    padded = joined.right_zero_pad(2)
+    assert padded["x"].tolist() == [1, 0, 2, 3]
+    assert padded["tree/value"].tolist() == [2.0, 0.0, 4.0, 6.0]
+    assert padded[1:]["tree/value"].tolist() == [4.0, 6.0]
+    padded["tree/value"].sum().backward()
+    assert value.grad.tolist() == [2.0, 2.0, 2.0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from headrace.trees import build, collect, compile_tree
 
 
 def joined(name: str, trees: Sequence[Any]) -> Any:
-    """Returns the rows of all trees, in order, in new arrays.
+    """Returns the rows of all trees, in order, in new arrays; tensors where all are tensors.
 
     Args:
         name: of the column, for messages.
@@ -48,4 +49,7 @@ def _joined_leaves(path: str, leaves: Sequence[Any]) -> Any:
     shapes = {tuple(leaf.shape[1:]) for leaf in leaves}
     if len(shapes) > 1:
         raise SpecError(f"{path}: expected rows of one shape, got {', '.join(map(str, sorted(shapes)))}")
+    torch = sys.modules.get("torch")
+    if torch is not None and all(isinstance(leaf, torch.Tensor) for leaf in leaves):
+        return torch.cat(list(leaves))
     return np.concatenate(leaves)

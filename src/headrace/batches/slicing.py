@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headrace.batches.joining import joined
 from headrace.batches.row_counts import STATE_IN
@@ -91,9 +90,12 @@ def pad(columns: Mapping[str, Any], sequences: Sequences | None, rows: int) -> P
         return dict(columns), result
     places = np.flatnonzero(result.mask)
 
-    def padded(leaf: Any) -> NDArray[Any]:
-        given = np.asarray(leaf)
-        rows = np.zeros((result.stored_rows, *given.shape[1:]), given.dtype)
+    def padded(leaf: Any) -> Any:
+        # Tensors stay tensors, on their device.
+        is_tensor = hasattr(leaf, "new_zeros")
+        given: Any = leaf if is_tensor else np.asarray(leaf)
+        shape = (result.stored_rows, *given.shape[1:])
+        rows = given.new_zeros(shape) if is_tensor else np.zeros(shape, given.dtype)
         rows[places] = given
         return rows
 
