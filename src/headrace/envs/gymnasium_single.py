@@ -6,7 +6,7 @@ step (stacking, copying, merging infos), so a collector over this is faster than
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import gymnasium
@@ -31,6 +31,7 @@ class SingleEnvStepper:
 
     Attributes:
         failed: the environment whose `step` raised last.
+        on_info: is called with the environment and its `info` at each step, if it is set.
         result: of the last step; after an error, of the environments that were stepped before.
 
     Raises:
@@ -70,6 +71,7 @@ class SingleEnvStepper:
         self._steps = tuple(env.step for env in envs)
         self.result = self._result = StepResult.empty(self.num_envs)
         self.failed = 0
+        self.on_info: Callable[[int, Mapping[str, Any]], None] | None = None
         self._never_stepped = set(range(self.num_envs))
         self._never_reset = set(range(self.num_envs))
         self._calls = 0
@@ -114,6 +116,7 @@ class SingleEnvStepper:
         # An observation without a tree, as most are, is written without a loop over its leaves.
         bare = out["observation"] if self._columns.observation_is_bare else None
         bare_size = self._columns.sizes.get("observation", 0)
+        on_info = self.on_info
         ended: list[int] = []
         i, action = 0, None
         try:
@@ -132,6 +135,8 @@ class SingleEnvStepper:
                     ended.append(i)
                 if info_columns:
                     self._write_info(i, info, out, self._calls - self._began_at[i])
+                if on_info is not None:
+                    on_info(i, info)
         except BaseException as error:
             step = self._calls - self._began_at[i]
             error.add_note(f"raised by environment {i} at step {step} of its episode, action {shown(action)}")

@@ -119,11 +119,23 @@ class AgentLanes:
                 actions[game.index][run.agent_id] = action
         return actions
 
-    def complete(self, game: Game, step: AgentStep, observation: Any) -> None:
-        """Writes the outcome of an agent's step, and the observation after it, if there is one."""
+    def complete(
+        self, game: Game, step: AgentStep, observation: Any, infos: Mapping[Any, Mapping[str, Any]]
+    ) -> None:
+        """Writes the outcome of an agent's step, and the observation after it, if there is one.
+
+        Args:
+            game: the environment.
+            step: the step.
+            observation: unused where the step has none after it.
+            infos: by agent, as the environment returned them when the step was completed.
+        """
         run = step.run
         rows = self._policies[run.policy_id].rows
         newest = rows.newest[run.lane]
+        if self._policies[run.policy_id].shows_info:
+            where = f"environment {game.index}: agent {run.agent_id!r}"
+            self._policies[run.policy_id].record_info(run.lane, infos.get(run.agent_id, {}), where)
         rows.arrays["reward"][newest] = run.reward
         rows.arrays["terminated"][newest] = step.terminated
         rows.arrays["truncated"][newest] = step.truncated
@@ -286,7 +298,9 @@ class AgentLanes:
             if columns is not None:
                 self._named[agent_id] = columns
         lanes.use(self._views, self._named)
-        self._is_plain = not any(each.is_keyed or each.asked for each in self._policies.values())
+        self._is_plain = not any(
+            each.is_keyed or each.asked or each.shows_info for each in self._policies.values()
+        )
 
     def _columns_of(self, agent_id: Any) -> Columns | None:
         """Returns the columns of an agent; None for an agent that there cannot be."""

@@ -182,7 +182,7 @@ class MultiAgentLoop:
     def _complete(self, game: Game, step: AgentStep, returned: Returned) -> None:
         run = step.run
         observation = returned.observations[run.agent_id] if step.is_observed else None
-        self._lanes.complete(game, step, observation)
+        self._lanes.complete(game, step, observation, returned.infos)
         run.has_acted, run.reward = False, 0.0
         if not step.is_last:
             game.acting.append(run)

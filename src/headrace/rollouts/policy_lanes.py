@@ -21,12 +21,14 @@ from headrace.policies import (
 from headrace.rollouts.columns import (
     BOOKKEEPING,
     CLOCK,
+    INFO,
     NUMBER,
     OUTCOME,
     POLICY_VERSION,
     base_views,
     reserved_names,
 )
+from headrace.rollouts.infos import InfoEntries
 from headrace.rollouts.lane_rows import LaneRows, Lanes
 from headrace.rollouts.other_agents import Others
 from headrace.rollouts.pieces import Piece, PieceRows
@@ -93,6 +95,7 @@ class PolicyLanes:
         self.views: dict[str, View] = {}
         self._columns_of: Mapping[Any, Columns] | None = None
         self._known_of: dict[Any, Columns] = {}
+        self._infos = InfoEntries()
         self._presenter = self._plan()
         clock = {CLOCK: NUMBER} if stored_env_t else {}
         self.rows = LaneRows({**self._presenter.columns, **clock}, lanes)
@@ -106,7 +109,7 @@ class PolicyLanes:
     @property
     def shows_info(self) -> bool:
         """Whether a view shows what the environment returned as `info`."""
-        return False
+        return bool(self._infos.wanted)
 
     @property
     def presenter(self) -> Presenter:
@@ -144,6 +147,7 @@ class PolicyLanes:
                 self._replan()
             except Exception:
                 self._given, self._columns_of, self._known_of = before
+                self._replan()
                 raise
 
     def act(
@@ -205,6 +209,23 @@ class PolicyLanes:
             self.rows.write(rows, decision.extras)
         if POLICY_VERSION in self._stored:
             self.rows.arrays[POLICY_VERSION][rows] = int(self.policy.version)
+
+    def record_info(self, lane: int, info: Mapping[str, Any], where: str) -> None:
+        """Writes the entries of `info` that views show into the newest row of a lane.
+
+        Args:
+            lane: the lane.
+            info: as the step returned it.
+            where: begins the message of an error.
+
+        Raises:
+            SpecError: an entry is missing, or of another shape.
+        """
+        if self._infos.learn(info, where):
+            self._replan()
+        row = self.rows.newest[lane]
+        for name, value in self._infos.values(info, where).items():
+            self.rows.arrays[name][row] = value
 
     def present(self, pieces: Sequence[Piece], others: Others | None) -> tuple[SampleBatch, list[int]]:
         """Returns the rows of some pieces as one batch, and the bounds of the pieces in it.
@@ -273,10 +294,11 @@ class PolicyLanes:
     def _plan(self) -> Presenter:
         extras = {name: View() for name in self._checked.extras}
         self.views = {**self._base, **extras, **self._given}
+        self._infos.use(self.views)
+        self._tree = {name: spec for name, spec in self._tree.items() if name != INFO} | self._infos.tree
         shown = self.views.keys() if self._shows_all else self.views.keys() - self._not_for_training()
-        return Presenter(
-            self.views, self._tree, may_grow=self._may_grow, shown=shown, columns_of=self._columns_of
-        )
+        known = {name: view for name, view in self.views.items() if name not in self._infos.unknown()}
+        return Presenter(known, self._tree, may_grow=self._may_grow, shown=shown, columns_of=self._columns_of)
 
     def _replan(self) -> None:
         self._presenter = self._plan()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from headrace.batches.sample_batch import SampleBatch
-from headrace.rollouts.columns import NUMBER, OUTCOME
+from headrace.rollouts.columns import INFO, NUMBER, OUTCOME
 from headrace.rollouts.lane_rows import LaneRows
 from headrace.rollouts.pieces import SampleKey
 from headrace.rollouts.presenter import Presenter
@@ -157,7 +157,7 @@ class SampleCollector:
         new = {name: value for name, value in values.items() if name not in self._learned}
         if new:
             self._learned.update(new)
-            self._added += [name for name in new if name not in self.views and name != "observation"]
+            self._added += [name for name in new if name not in (*self.views, "observation", INFO)]
             unknown = {name: value for name, value in new.items() if name not in self._tree}
             self._tree |= Signature.like(unknown).tree if unknown else {}
             self._presenter = None

@@ -17,6 +17,7 @@ from headrace.policies import Decision
 from headrace.rollouts.callbacks import Calls
 from headrace.rollouts.fragments import Fragments
 from headrace.rollouts.lane_rows import Lanes
+from headrace.rollouts.one_agent import AGENT
 from headrace.rollouts.pieces import Piece
 from headrace.rollouts.policy_lanes import PolicyLanes
 from headrace.rollouts.samplers import StopFlag
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from headrace.envs.gymnasium_single import SingleEnvStepper
 
 Columns = Mapping[str, NDArray[Any]]
-
-AGENT = "agent0"
 
 
 class SingleAgentLoop:
@@ -77,6 +76,7 @@ class SingleAgentLoop:
         """
         settings = self._settings
         self._lanes.use(views)
+        self._stepper.on_info = self._record_info if self._lanes.shows_info else None
         if not self._left.any():
             self._left[:] = 1 if settings.takes_whole_episodes else settings.rollout_fragment_length
         while (lanes := self._taking_part()).size:
@@ -100,6 +100,9 @@ class SingleAgentLoop:
             self._record_until_failure(lanes, decision, following)
             raise
         self._record(lanes, decision, following, result)
+
+    def _record_info(self, i: int, info: Mapping[str, Any]) -> None:
+        self._lanes.record_info(i, info, f"environment {i}")
 
     def _taking_part(self) -> Lanes:
         """Returns the environments that have still to bring something."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -26,6 +26,7 @@ from headrace.rollouts.fragments import Fragments
 from headrace.rollouts.game import Game
 from headrace.rollouts.keyed_lanes import KeyedLanes, takes_steps
 from headrace.rollouts.multi_agent import MultiAgentLoop
+from headrace.rollouts.one_agent import OneAgent
 from headrace.rollouts.policy_lanes import PolicyLanes
 from headrace.rollouts.postprocessing import Postprocessing
 from headrace.rollouts.samplers import AsyncSampler, StopFlag, SyncSampler
@@ -149,7 +150,7 @@ class RolloutWorker(Closing):
         return self._detection.pruned
 
     def sample(self) -> SampleBatch | MultiAgentBatch:
-        """Returns the next batch: a `SampleBatch`, or a `MultiAgentBatch` of environments with several agents.
+        """Returns the next batch: a `SampleBatch`, or a `MultiAgentBatch` of several agents or policies.
 
         An error of an environment drops its running episode; the next call resets that environment.
 
@@ -180,17 +181,16 @@ class RolloutWorker(Closing):
         several = [is_multi_agent(env) for env in self.envs]
         if any(several) and not all(several):
             raise TypeError("env_creator: expected environments with several agents always, or never")
-        make = self._make_multi if all(several) else self._make_single
-        return make(postprocessing)
+        if all(several):
+            return self._make_multi(postprocessing, self.envs)
+        if len(self.policy_map) > 1:
+            return self._make_multi(postprocessing, [OneAgent(env) for env in self.envs])
+        return self._make_single(postprocessing)
 
     def _make_single(self, postprocessing: Postprocessing) -> SingleAgentLoop:
         # Here, so that batches can be used where gymnasium is not loaded.
         from headrace.envs.gymnasium_single import SingleEnvStepper
 
-        if len(self.policy_map) > 1:
-            raise ValueError(
-                f"policy: expected one for environments with one agent, got {', '.join(map(repr, self.policy_map))}"
-            )
         stepper = SingleEnvStepper(self.envs)
         policy_id = next(iter(self.policy_map))
         observed = Signature({"observation": stepper.observation_signature.tree["observation"]})
@@ -206,7 +206,7 @@ class RolloutWorker(Closing):
             follows_episodes=self._calls.follow_episodes or postprocessing.is_needed,
         )
 
-    def _make_multi(self, postprocessing: Postprocessing) -> MultiAgentLoop:
+    def _make_multi(self, postprocessing: Postprocessing, envs: Sequence[Any]) -> MultiAgentLoop:
         policies: dict[str, PolicyLanes] = {}
 
         def make_lanes(policy_id: str, columns: EnvironmentColumns) -> PolicyLanes:
@@ -214,13 +214,13 @@ class RolloutWorker(Closing):
                 policy_id, columns.observation, columns.acted, postprocessing, several=True
             )
 
-        lanes = AgentLanes(policies, make_lanes, self.envs[0])
+        lanes = AgentLanes(policies, make_lanes, envs[0])
         lanes.use(self.views)
-        if len(self.policy_map) == 1 and (agents := possible_agents(self.envs[0])):
+        if len(self.policy_map) == 1 and (agents := possible_agents(envs[0])):
             lanes.add_policy(next(iter(self.policy_map)), agents[0])
         return MultiAgentLoop(
             self._settings,
-            [Game(env, index) for index, env in enumerate(self.envs)],
+            [Game(env, index) for index, env in enumerate(envs)],
             lanes,
             Fragments(policies, postprocessing, self._detection, lanes.others),
             self._calls,

@@ -1,0 +1,148 @@
+"""Views of entries of `info`, and several policies for environments with one agent (R9, V2, V15, M2)."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from counting_rollouts import worker
+from gymnasium import spaces
+from scripted_agents import ScriptedEnv, Turn, by_time
+
+import headrace as hr
+from headrace.rollouts import Callbacks
+
+NUMBER = spaces.Box(0, 100, (), np.float64)
+
+
+class Informing(gymnasium.Env[Any, Any]):
+    """Observes and tells the time; an episode has three steps."""
+
+    observation_space = spaces.Box(0, 100, (), np.int64)
+    action_space = spaces.Discrete(100)
+
+    def __init__(self, missing: tuple[int, ...] = ()) -> None:
+        self._missing = list(missing)
+        self._steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        self.time = 0
+        return np.int64(0), {}
+
+    def step(self, action):
+        self.time += 1
+        self._steps += 1
+        info = {"time": float(self.time), "parts": {"half": self.time / 2}, "name": "not an array"}
+        if self._steps in self._missing:
+            del info["time"]
+        return np.int64(self.time), 1.0, self.time == 3, False, info
+
+
+def zeros(observation: Any) -> Any:
+    return np.zeros(len(observation), np.int64)
+
+
+@pytest.mark.parametrize("length", [1, 2, 4])
+def test_views_show_entries_of_info(length: int):
+    views = {"time": hr.View("info/time"), "half": hr.View("info/parts/half", shift=[0, 1], mask=True)}
+    with worker(Informing, zeros, num_envs=2, rollout_fragment_length=length, views=views) as made:
+        batch = hr.SampleBatch.concat([made.sample() for _ in range(4 // length)])
+    assert batch["time"].dtype == np.float64
+    assert np.array_equal(batch["time"], batch["t"] + 1)
+    assert np.array_equal(batch["half"][:, 0], batch["time"] / 2)
+    assert batch["half_mask"][:, 0].all()
+    assert "info" not in batch
+
+
+def test_a_policy_sees_the_info_of_the_last_step():
+    # V15: its spec is that of the space
+    seen = []
+
+    class Policy:
+        def compute_actions(self, input_dict):
+            seen.append((input_dict["last"].tolist(), input_dict["last_mask"].tolist()))
+            return zeros(input_dict["observation"])
+
+    views = {"last": hr.View("info/time", NUMBER, shift=-1, mask=True)}
+    with worker(Informing, Policy(), views=views, rollout_fragment_length=4) as made:
+        batch = made.sample()
+    assert seen == [([0.0], [False]), ([1.0], [True]), ([2.0], [True]), ([0.0], [False])]
+    assert batch["last"].tolist() == [0, 1, 2, 0]
+
+
+def test_a_view_of_info_that_the_policy_sees_needs_a_space():
+    with pytest.raises(hr.SpecError, match=r"'last'.*info/time.*space"):
+        worker(Informing, zeros, views={"last": hr.View("info/time", shift=-1)})
+
+
+def test_a_view_of_info_may_come_later():
+    with worker(Informing, zeros, rollout_fragment_length=3) as made:
+        assert "time" not in made.sample()
+        made.views["time"] = hr.View("info/time")
+        assert made.sample()["time"].tolist() == [1, 2, 3]
+
+
+def test_a_step_without_the_entry_drops_the_episode_of_its_environment_alone():
+    # R14
+    def create(context):
+        return Informing((2,) if context.env_index == 1 else ())
+
+    views = {"time": hr.View("info/time")}
+    with worker(create, zeros, num_envs=3, rollout_fragment_length=3, views=views) as made:
+        with pytest.raises(hr.SpecError, match="environment 1: info/time: expected this entry"):
+            made.sample()
+        batch = made.sample()
+    assert batch["time"].tolist() == [1, 2, 3] * 3
+
+
+def test_agents_have_infos_of_their_own():
+    # M4: the one that came with the observation that completed the step
+    class Env(ScriptedEnv):
+        def step(self, actions):
+            observations, rewards, terminated, truncated, _ = super().step(actions)
+            infos = {name: {"x": 10.0 * "ab".index(name) + self.time} for name in "ab"}
+            return observations, rewards, terminated, truncated, infos
+
+    def create():
+        return Env("ab", Turn("a"), Turn("ab", {"a": 1, "b": 1}), Turn("ab"))
+
+    with worker(create, by_time, rollout_fragment_length=3, views={"x": hr.View("info/x")}) as made:
+        batch = made.sample()["default_policy"]
+    assert batch["x"].tolist() == [1, 2, 3, 12, 13]
+
+
+def test_an_overriding_collector_gets_infos():
+    # C3
+    class Doubling(hr.SampleCollector):
+        def add_step(self, key, values, *, env_t):
+            info = {"time": values["info"]["time"] * 2}
+            super().add_step(key, {**values, "info": info}, env_t=env_t)
+
+    with worker(
+        Informing, zeros, sample_collector=Doubling, rollout_fragment_length=3,
+        views={"time": hr.View("info/time")},
+    ) as made:  # fmt: skip
+        batch = made.sample()
+    assert batch["time"].tolist() == [2, 4, 6]
+    assert "info" not in batch
+
+
+def test_episodes_of_one_agent_may_have_different_policies():
+    # M2
+    ended = []
+
+    class Ends(Callbacks):
+        def on_episode_end(self, *, worker, episode, env_index):
+            ended.append(dict(episode.agent_rewards))
+
+    policies = {"even": zeros, "odd": lambda observation: zeros(observation) + 1}
+    with worker(
+        Informing, policies, rollout_fragment_length=7, seed=3, callbacks=Ends,
+        policy_mapping_fn=lambda agent, episode: "odd" if episode.episode_id % 2 else "even",
+    ) as made:  # fmt: skip
+        batch = made.sample()
+    assert batch.env_steps() == batch.agent_steps() == 7
+    assert batch["even"]["t"].tolist() == [0, 1, 2, 0]
+    assert batch["odd"]["action"].tolist() == [1, 1, 1]
+    assert batch["odd"]["terminated"].tolist() == [False, False, True]
+    assert ended == [{"agent0": 3.0}] * 2
