@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.errors import SpecError
 from headrace.spec import ArraySpec
-from headrace.views.array_rows import ArrayPlan, Segments
+from headrace.views.arrays.rows import ArrayPlan, Segments
 from headrace.views.causality import acting_views, look_back
 from headrace.views.columns import Columns
 from headrace.views.other_agents import Beside, OtherRows

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from headrace.spec import ArraySpec, Signature
 from headrace.views import View
+from headrace.views.arrays.history import History
 from headrace.views.causality import acting_views
 from headrace.views.columns import Columns
-from headrace.views.history import History
 from headrace.views.promised import check_promised, column_of, promised_specs, unknown_views
 from headrace.views.transition import TransitionView
 from headrace.views.view import check_views

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.rollouts.episode import RolloutEpisode
-from headrace.views.array_rows import Segments
+from headrace.views.arrays.rows import Segments
 
 
 class SampleKey(NamedTuple):

@@ -14,7 +14,7 @@ from headrace.rollouts.columns import BOOKKEEPING, NUMBER, OUTCOME, POLICY_VERSI
 from headrace.rollouts.lane_rows import LaneRows, Lanes
 from headrace.spec import ArraySpec, Signature
 from headrace.views import View
-from headrace.views.array_rows import ArrayPlan, Segments
+from headrace.views.arrays.rows import ArrayPlan, Segments
 from headrace.views.causality import acting_views, look_back
 from headrace.views.columns import Columns
 from headrace.views.other_agents import Beside

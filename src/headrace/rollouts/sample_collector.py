@@ -17,7 +17,7 @@ from headrace.rollouts.pieces import SampleKey
 from headrace.rollouts.presenter import Presenter
 from headrace.spec import Signature
 from headrace.views import View
-from headrace.views.array_rows import Segments
+from headrace.views.arrays.rows import Segments
 from headrace.views.promised import spec_of_space
 
 _FIRST_LANES = 8

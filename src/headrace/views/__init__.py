@@ -3,7 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from headrace.views.episodes import acting, apply
+from headrace.views.arrays.episodes import acting, apply
 from headrace.views.goals import Hindsight
 from headrace.views.hindsight import RelabelledView, hindsight
 from headrace.views.recurrent import StateView, recurrent

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from headrace.spec import ArraySpec, Signature
 from headrace.trees import map_leaves
 from headrace.views import TransitionView, View
-from headrace.views.array_rows import ArrayPlan, Segments
+from headrace.views.arrays.rows import ArrayPlan, Segments
 from headrace.views.causality import look_back
 from headrace.views.columns import Columns
 from headrace.views.promised import unknown_views

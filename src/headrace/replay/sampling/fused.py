@@ -22,8 +22,8 @@ from headrace.store.fields import Fields
 from headrace.store.gather import Pool, gather
 from headrace.store.store import Store
 from headrace.tables.items.items import Items
-from headrace.views.fused import LAST, FusedViews
 from headrace.views.returns import Returns
+from headrace.views.stored.fused import LAST, FusedViews
 
 LARGEST = 1 << 18
 """Largest buffer, in bytes, that is filled under the lock: some tens of microseconds."""

@@ -13,8 +13,8 @@ from headrace.replay.sampling.fused_layout import FusedLayout
 from headrace.store.records import COUNT, ROWS, TO, by_rows, fields, record_layout
 from headrace.store.store import Store
 from headrace.tables.items.layout import SIZE, TIMES
-from headrace.views.fused import LAST, THE_ROWS, FusedViews
 from headrace.views.returns import sum_dtype
+from headrace.views.stored.fused import LAST, THE_ROWS, FusedViews
 
 _LINE = 64
 _INTEGER, _FLOAT, _BYTE = np.dtype(np.int64), np.dtype(np.float64), np.dtype(np.uint8)

@@ -14,8 +14,8 @@ from headrace.store.store import Store
 from headrace.tables.items.layout import PADDED, REAL
 from headrace.tables.live_table import LiveTable
 from headrace.views.explanation import Explanation
-from headrace.views.sampling import SamplingPlan
-from headrace.views.stored_rows import metadata_of
+from headrace.views.stored.rows import metadata_of
+from headrace.views.stored.sampling import SamplingPlan
 
 if TYPE_CHECKING:
     from collections.abc import Callable

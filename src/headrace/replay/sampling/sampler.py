@@ -34,9 +34,9 @@ from headrace.tables.items.layout import (
     TIMES,
 )
 from headrace.tables.live_table import LiveTable
-from headrace.views.ahead import count_newest, knows_too_little
 from headrace.views.located import Located
-from headrace.views.sampling import SamplingPlan
+from headrace.views.stored.ahead import count_newest, knows_too_little
+from headrace.views.stored.sampling import SamplingPlan
 from headrace.views.view import View
 
 

@@ -17,17 +17,17 @@ from numpy.typing import NDArray
 from headrace.store.copier import Copier
 from headrace.store.gather import Pool
 from headrace.store.store import Store
-from headrace.views.ahead import Ahead
 from headrace.views.columns import Columns
 from headrace.views.explanation import Shown
-from headrace.views.fused import fused_views
 from headrace.views.hindsight import RelabelledView, one_rule
 from headrace.views.located import Located
 from headrace.views.plan import Plan
-from headrace.views.relabelling import Relabelling
 from headrace.views.returns import Returns
 from headrace.views.sources import Source
-from headrace.views.stored_rows import StoredRows, metadata_of, shown_rows
+from headrace.views.stored.ahead import Ahead
+from headrace.views.stored.fused import fused_views
+from headrace.views.stored.relabelling import Relabelling
+from headrace.views.stored.rows import StoredRows, metadata_of, shown_rows
 from headrace.views.view import View, check_views
 
 

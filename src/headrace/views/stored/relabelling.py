@@ -18,7 +18,10 @@ from headrace.store.gather import Pool
 from headrace.store.layout import FINAL
 from headrace.store.store import Store
 from headrace.views.columns import METADATA, Columns
-from headrace.views.goal_rewards import (
+from headrace.views.goals import Hindsight
+from headrace.views.located import Located, Relabelled, shape_of
+from headrace.views.sources import Source, source_of
+from headrace.views.stored.goal_rewards import (
     FLAG,
     RewardGroup,
     call,
@@ -27,10 +30,7 @@ from headrace.views.goal_rewards import (
     show_flags,
     show_rewards,
 )
-from headrace.views.goal_rows import GoalRows
-from headrace.views.goals import Hindsight
-from headrace.views.located import Located, Relabelled, shape_of
-from headrace.views.sources import Source, source_of
+from headrace.views.stored.goal_rows import GoalRows
 from headrace.views.view import View
 
 # Columns that a goal decides, or that say how an episode ended.

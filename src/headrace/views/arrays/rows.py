@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.store.gather import Pool, gather
-from headrace.views.array_window import resolve
+from headrace.views.arrays.window import resolve
 from headrace.views.columns import Columns
 from headrace.views.located import Found, Sums
 from headrace.views.other_agents import Beside, agent_view

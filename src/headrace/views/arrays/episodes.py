@@ -12,10 +12,10 @@ import numpy as np
 
 from headrace.spec import Signature
 from headrace.store.gather import Pool
-from headrace.views.array_rows import ArrayPlan, Arrays, Segments
+from headrace.views.arrays.recorded import Episode, Fragment, Recorded, join_tails, read, read_all
+from headrace.views.arrays.rows import ArrayPlan, Arrays, Segments
 from headrace.views.causality import acting_views, look_back
 from headrace.views.columns import Columns
-from headrace.views.recorded import Episode, Fragment, Recorded, join_tails, read, read_all
 from headrace.views.view import View, check_views
 
 

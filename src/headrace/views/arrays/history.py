@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from headrace.spec import ArraySpec
 from headrace.store.gather import Pool
-from headrace.views.array_rows import ArrayPlan, Arrays, Segments
+from headrace.views.arrays.rows import ArrayPlan, Arrays, Segments
 from headrace.views.causality import look_back
 from headrace.views.columns import Columns
 from headrace.views.view import View

@@ -1,0 +1,1 @@
+"""Views of rows that stand in arrays: episodes, fragments, and histories of running episodes."""

@@ -1,0 +1,1 @@
+"""Views of rows that stand in a store, as `Replay.sample` presents them."""
