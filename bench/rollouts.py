@@ -107,7 +107,7 @@ def _frames(plan: Plan) -> Iterator[Contest]:
     views = {"observation": hr.View("observation", shift="-3:0", fill="edge", used_for_training=False)}
     with hr.RolloutWorker(
         lambda: Frames(1), policy, num_envs=ENVIRONMENTS, rollout_fragment_length=steps,
-        views={**views, "next_observation": hr.View("observation", used_for_training=False)},
+        views={**views, "next_observation": hr.View("observation", shift=1, used_for_training=False)},
     ) as worker:  # fmt: skip
         yield _contest(worker, bare, "a loop that gets ready stacks", steps)
 

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
@@ -19,24 +21,15 @@ from headrace.rollouts.game import AgentStep, Game
 from headrace.rollouts.other_agents import Others
 from headrace.rollouts.pieces import AgentRun
 from headrace.rollouts.policy_lanes import PolicyLanes
+from headrace.rollouts.waiting_steps import WaitingSteps
 from headrace.spec import Signature
 from headrace.views import View
 from headrace.views.columns import Columns
 from headrace.views.other_agents import Beside
 
+_POLICY_OF = attrgetter("policy_id")
+
 MakeLanes = Callable[[str, EnvironmentColumns], PolicyLanes]
-
-
-class _WaitingStep(NamedTuple):
-    """A completed step of an agent that is to be written with those of other agents."""
-
-    lane: int
-    reward: Any
-    env_t: int
-    clock: int
-    observation: Any
-    game: Game
-    agent_id: Any
 
 
 class AgentLanes:
@@ -58,7 +51,7 @@ class AgentLanes:
         # The columns of the agents that views name, and the policy that acts for each, if that is known.
         self._named: dict[Any, Columns] = {}
         self._policy_of: dict[Any, str] = {}
-        self._waiting: dict[str, list[_WaitingStep]] = defaultdict(list)
+        self._waiting: dict[str, WaitingSteps] = defaultdict(WaitingSteps)
         self._is_plain = True
         # Specs of the columns of other policies that views show, after the spaces of these views.
         self._promised: dict[str, Any] = {}
@@ -152,10 +145,22 @@ class AgentLanes:
         """Whether rows of several agents may be written at once: nothing wants to know of each."""
         return self._is_plain
 
-    def complete_later(self, game: Game, run: AgentRun, reward: Any, observation: Any) -> None:
-        """Takes note of a completed step, which `flush` writes."""
-        step = _WaitingStep(run.lane, reward, game.env_t, game.clock, observation, game, run.agent_id)
-        self._waiting[run.policy_id].append(step)
+    def complete_later(self, game: Game, rewards: Mapping[Any, Any], observations: Mapping[Any, Any]) -> None:
+        """Takes note of completed steps of all agents that acted in an environment, which `flush` writes.
+
+        Args:
+            game: the environment.
+            rewards, observations: by agent.
+        """
+        for policy_id, group in groupby(game.acting, key=_POLICY_OF):
+            runs = list(group)
+            ids = [run.agent_id for run in runs]
+            self._waiting[policy_id].add(
+                game,
+                runs,
+                [rewards[agent_id] for agent_id in ids],
+                [observations[agent_id] for agent_id in ids],
+            )
 
     def flush(self) -> list[tuple[Game, SpecError]]:
         """Writes the steps that wait, those of each policy at once.
@@ -163,38 +168,27 @@ class AgentLanes:
         Returns:
             The environments of which an observation does not fit the space; these steps are not written.
         """
-        waiting, self._waiting = self._waiting, defaultdict(list)
+        waiting, self._waiting = self._waiting, defaultdict(WaitingSteps)
         refused: list[tuple[Game, SpecError]] = []
         for policy_id, steps in waiting.items():
             try:
                 self._write_steps(policy_id, steps)
             except SpecError:
-                checked = [(step, self._misfit(policy_id, step)) for step in steps]
-                refused += [(step.game, error) for step, error in checked if error is not None]
-                self._write_steps(policy_id, [step for step, error in checked if error is None])
+                fitting, others = steps.without_misfits(self._columns[policy_id])
+                refused += others
+                if fitting.runs:
+                    self._write_steps(policy_id, fitting)
         return refused
 
-    def _misfit(self, policy_id: str, step: _WaitingStep) -> SpecError | None:
-        """Returns the error that names the observation, if it does not fit the space."""
-        where = f"environment {step.game.index}: agent {step.agent_id!r}"
-        try:
-            self._columns[policy_id].stack_observations([step.observation], where)
-        except SpecError as error:
-            return error
-        return None
-
-    def _write_steps(self, policy_id: str, steps: Sequence[_WaitingStep]) -> None:
-        if not steps:
-            return
+    def _write_steps(self, policy_id: str, steps: WaitingSteps) -> None:
         rows = self._policies[policy_id].rows
-        lanes, rewards, env_t, clock, observations, _, _ = zip(*steps, strict=True)
-        taken = np.array(lanes, np.int64)
+        taken = np.array([run.lane for run in steps.runs], np.int64)
         ends = np.zeros(len(taken), np.bool_)
-        outcome = {"reward": np.array(rewards, np.float32), "terminated": ends, "truncated": ends}
-        columns = self._columns[policy_id].stack_observations(observations, f"policy {policy_id!r}")
+        outcome = {"reward": np.array(steps.rewards, np.float32), "terminated": ends, "truncated": ends}
+        columns = self._columns[policy_id].stack_observations(steps.observations, f"policy {policy_id!r}")
+        env_t, clock = steps.times()
         rows.write(rows.newest[taken], outcome)
-        times = {"env_t": np.array(env_t, np.int64), CLOCK: np.array(clock, np.int64)}
-        rows.extend(taken, {**columns, **times})
+        rows.extend(taken, {**columns, "env_t": env_t, CLOCK: clock})
 
     def drop(self, run: AgentRun) -> None:
         """Drops the trajectory of an agent, and gives back its lane."""

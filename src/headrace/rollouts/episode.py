@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,11 +35,11 @@ class RolloutEpisode:
         """The sum of all rewards so far."""
         return sum(self.agent_rewards.values())
 
-    def add_all(self, rewards: Iterable[tuple[Any, float]]) -> None:
-        """Adds a reward of each of several agents, objects with `agent_id`."""
+    def add_all(self, rewards: Mapping[Any, float]) -> None:
+        """Adds a reward of each of several agents."""
         totals = self.agent_rewards
-        for run, reward in rewards:
-            totals[run.agent_id] = totals.get(run.agent_id, 0.0) + float(reward)
+        for agent_id, reward in rewards.items():
+            totals[agent_id] = totals.get(agent_id, 0.0) + float(reward)
 
     def add(self, agent_id: Any, reward: float) -> None:
         """Adds a reward."""

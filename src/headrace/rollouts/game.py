@@ -150,9 +150,8 @@ class Game:
         agents = env_attribute(self.env, "agents")
         if agents is not None and not len(agents):
             return False
-        return count > 0 and all(
-            run.agent_id in observations and run.agent_id in rewards for run in self.acting
-        )
+        acting = {run.agent_id for run in self.acting}
+        return count > 0 and observations.keys() == acting and rewards.keys() == acting
 
     def is_over(self, returned: Returned) -> bool:
         """Whether the environment ends the episode with this step."""

@@ -163,11 +163,9 @@ class MultiAgentLoop:
             return False
         assert game.episode is not None
         game.count_step()
-        rewards = [returned.rewards[run.agent_id] for run in game.acting]
-        game.episode.add_all(zip(game.acting, rewards, strict=True))
-        for run, reward in zip(game.acting, rewards, strict=True):
-            self._lanes.complete_later(game, run, reward, returned.observations[run.agent_id])
-        self._count(game, len(rewards))
+        game.episode.add_all(returned.rewards)
+        self._lanes.complete_later(game, returned.rewards, returned.observations)
+        self._count(game, len(game.acting))
         if self._calls.step is not None:
             self._calls.step(episode=game.episode, env_index=game.index)
         return True

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from headrace.rollouts.columns import BOOKKEEPING, NUMBER, OUTCOME, POLICY_VERSION, agents_of
 from headrace.rollouts.lane_rows import LaneRows, Lanes
+from headrace.rollouts.recent import RecentWindows
 from headrace.spec import ArraySpec, Signature
 from headrace.views import View
 from headrace.views.arrays.rows import ArrayPlan, Segments
@@ -65,6 +66,8 @@ class Presenter:
         self._plan({name: view for name, view in views.items() if name not in unknown})
         check_promised(seen_unknown, self._tree)
         self._acting = self._plan(acting)
+        is_own = all(view.agent is None for view in acting.values())
+        self._recent = RecentWindows(Columns(Signature(self._tree), {}), acting) if is_own else None
         self._shown = {name: view for name, view in views.items() if name in shown}
         self._training: tuple[ArrayPlan, ArrayPlan] | None = None
         self.acts_on_others = any(view.agent is not None for view in acting.values())
@@ -98,7 +101,11 @@ class Presenter:
             if observed is None:
                 observed = {name: rows.arrays[name][newest] for name in self._observed.columns}
             return dict(observed) if self._is_bare else self._observed.unflatten(observed)
-        segments = Segments(newest, rows.begins[lanes], newest + 1, newest, np.zeros_like(newest))
+        begins = rows.begins[lanes]
+        recent = self._recent
+        if recent is not None and (newest - begins).min(initial=recent.look_back) >= recent.look_back:
+            return recent.present(rows.arrays, newest)
+        segments = Segments(newest, begins, newest + 1, newest, np.zeros_like(newest))
         return self._acting.present(rows.arrays, segments, beside)
 
     def present(

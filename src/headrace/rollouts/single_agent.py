@@ -93,7 +93,9 @@ class SingleAgentLoop:
                     self._reset(i)
         are_all = self._are_all(lanes)
         decision = self._lanes.act(lanes, observed=self._observed if are_all else None)
-        following = {name: column.copy() for name, column in self._observed.items()}
+        # Environments that do not take part keep their observations.
+        renew = np.empty_like if are_all else np.copy
+        following = {name: renew(column) for name, column in self._observed.items()}
         try:
             result = self._stepper.step(self._actions(decision, lanes), following, None if are_all else lanes)
         except BaseException:
