@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headrace as hr
-from headrace.rollouts.recent import RecentWindows
+from headrace.rollouts.lanes.recent import RecentWindows
 from headrace.views.arrays.rows import ArrayPlan, Segments
 from headrace.views.columns import Columns
 

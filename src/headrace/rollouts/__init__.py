@@ -5,7 +5,7 @@ from headrace.batches.sample_batch import SampleBatch
 from headrace.rollouts.batch_writer import BatchWriter
 from headrace.rollouts.callbacks import Callbacks
 from headrace.rollouts.gathering import gather
-from headrace.rollouts.sample_collector import SampleCollector
+from headrace.rollouts.lanes.sample_collector import SampleCollector
 from headrace.rollouts.samplers import AsyncSampler, SyncSampler
 from headrace.rollouts.worker import RolloutWorker
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from headrace.batches.sample_batch import SampleBatch
-from headrace.rollouts.policy_lanes import PolicyLanes
+from headrace.rollouts.lanes.policy_lanes import PolicyLanes
 from headrace.views.reading import KEPT, columns_read
 
 _ROWS = 32

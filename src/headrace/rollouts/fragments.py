@@ -11,9 +11,9 @@ from typing import Any
 from headrace.batches.sample_batch import SampleBatch
 from headrace.rollouts.detection import Detection
 from headrace.rollouts.episode import RolloutEpisode
-from headrace.rollouts.other_agents import Others
+from headrace.rollouts.lanes.others import Others
+from headrace.rollouts.lanes.policy_lanes import PolicyLanes
 from headrace.rollouts.pieces import NO_PEERS, AgentRun, Piece, SampleKey
-from headrace.rollouts.policy_lanes import PolicyLanes
 from headrace.rollouts.postprocessing import PieceBatch, Postprocessing
 
 

@@ -14,12 +14,12 @@ from headrace.batches.sample_batch import SampleBatch
 from headrace.envs.columns import new_columns
 from headrace.envs.protocol import StepResult
 from headrace.policies import Decision
+from headrace.rollouts.agents.one_agent import AGENT
 from headrace.rollouts.callbacks import Calls
 from headrace.rollouts.fragments import Fragments
-from headrace.rollouts.lane_rows import Lanes
-from headrace.rollouts.one_agent import AGENT
+from headrace.rollouts.lanes.policy_lanes import PolicyLanes
+from headrace.rollouts.lanes.rows import Lanes
 from headrace.rollouts.pieces import Piece
-from headrace.rollouts.policy_lanes import PolicyLanes
 from headrace.rollouts.samplers import StopFlag
 from headrace.rollouts.settings import Settings
 from headrace.views import View

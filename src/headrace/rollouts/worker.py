@@ -12,8 +12,11 @@ from headrace.closing import Closing
 from headrace.envs.columns import EnvironmentColumns
 from headrace.errors import Closed
 from headrace.policies import check_policy
-from headrace.rollouts.agent_lanes import AgentLanes
-from headrace.rollouts.agent_spaces import possible_agents
+from headrace.rollouts.agents.game import Game
+from headrace.rollouts.agents.lanes import AgentLanes
+from headrace.rollouts.agents.loop import MultiAgentLoop
+from headrace.rollouts.agents.one_agent import OneAgent
+from headrace.rollouts.agents.spaces import possible_agents
 from headrace.rollouts.callbacks import Calls
 from headrace.rollouts.detection import Detection
 from headrace.rollouts.environments import (
@@ -23,11 +26,8 @@ from headrace.rollouts.environments import (
     raise_limit,
 )
 from headrace.rollouts.fragments import Fragments
-from headrace.rollouts.game import Game
-from headrace.rollouts.keyed_lanes import KeyedLanes, takes_steps
-from headrace.rollouts.multi_agent import MultiAgentLoop
-from headrace.rollouts.one_agent import OneAgent
-from headrace.rollouts.policy_lanes import PolicyLanes
+from headrace.rollouts.lanes.keyed_lanes import KeyedLanes, takes_steps
+from headrace.rollouts.lanes.policy_lanes import PolicyLanes
 from headrace.rollouts.postprocessing import Postprocessing
 from headrace.rollouts.samplers import AsyncSampler, StopFlag, SyncSampler
 from headrace.rollouts.settings import Settings

@@ -28,11 +28,11 @@ from headrace.rollouts.columns import (
     base_views,
     reserved_names,
 )
-from headrace.rollouts.infos import InfoEntries
-from headrace.rollouts.lane_rows import LaneRows, Lanes
-from headrace.rollouts.other_agents import Others
+from headrace.rollouts.lanes.infos import InfoEntries
+from headrace.rollouts.lanes.others import Others
+from headrace.rollouts.lanes.presenter import Presenter
+from headrace.rollouts.lanes.rows import LaneRows, Lanes
 from headrace.rollouts.pieces import Piece, PieceRows
-from headrace.rollouts.presenter import Presenter
 from headrace.spec import ArraySpec, Signature
 from headrace.views import View
 from headrace.views.columns import Columns

@@ -15,13 +15,13 @@ import numpy as np
 from headrace.envs.columns import EnvironmentColumns
 from headrace.errors import SpecError
 from headrace.policies import Decision
-from headrace.rollouts.agent_spaces import possible_agents, spaces_of
+from headrace.rollouts.agents.game import AgentStep, Game
+from headrace.rollouts.agents.spaces import possible_agents, spaces_of
+from headrace.rollouts.agents.waiting_steps import WaitingSteps
 from headrace.rollouts.columns import BOOKKEEPING, CLOCK, NUMBER, OUTCOME, agents_of, promised_by_others
-from headrace.rollouts.game import AgentStep, Game
-from headrace.rollouts.other_agents import Others
+from headrace.rollouts.lanes.others import Others
+from headrace.rollouts.lanes.policy_lanes import PolicyLanes
 from headrace.rollouts.pieces import AgentRun
-from headrace.rollouts.policy_lanes import PolicyLanes
-from headrace.rollouts.waiting_steps import WaitingSteps
 from headrace.spec import Signature
 from headrace.views import View
 from headrace.views.columns import Columns

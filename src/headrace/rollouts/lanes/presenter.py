@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.rollouts.columns import BOOKKEEPING, NUMBER, OUTCOME, POLICY_VERSION, agents_of
-from headrace.rollouts.lane_rows import LaneRows, Lanes
-from headrace.rollouts.recent import RecentWindows
+from headrace.rollouts.lanes.recent import RecentWindows
+from headrace.rollouts.lanes.rows import LaneRows, Lanes
 from headrace.spec import ArraySpec, Signature
 from headrace.views import View
 from headrace.views.arrays.rows import ArrayPlan, Segments

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from headrace.errors import SpecError
-from headrace.rollouts.agent_spaces import possible_agents
+from headrace.rollouts.agents.spaces import possible_agents
 from headrace.rollouts.environments import env_attribute
 from headrace.rollouts.episode import RolloutEpisode
 from headrace.rollouts.pieces import AgentRun

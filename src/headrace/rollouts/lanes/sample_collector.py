@@ -12,9 +12,9 @@ import numpy as np
 
 from headrace.batches.sample_batch import SampleBatch
 from headrace.rollouts.columns import INFO, NUMBER, OUTCOME
-from headrace.rollouts.lane_rows import LaneRows
+from headrace.rollouts.lanes.presenter import Presenter
+from headrace.rollouts.lanes.rows import LaneRows
 from headrace.rollouts.pieces import SampleKey
-from headrace.rollouts.presenter import Presenter
 from headrace.spec import Signature
 from headrace.views import View
 from headrace.views.arrays.rows import Segments

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from headrace.batches.sample_batch import SampleBatch
-from headrace.rollouts.lane_rows import Lanes
-from headrace.rollouts.other_agents import Others
+from headrace.rollouts.lanes.others import Others
+from headrace.rollouts.lanes.policy_lanes import PolicyLanes
+from headrace.rollouts.lanes.rows import Lanes
+from headrace.rollouts.lanes.sample_collector import SampleCollector
 from headrace.rollouts.pieces import Piece, PieceRows, SampleKey
-from headrace.rollouts.policy_lanes import PolicyLanes
-from headrace.rollouts.sample_collector import SampleCollector
 from headrace.spec import ArraySpec, Signature
 from headrace.views import View
 from headrace.views.promised import column_of

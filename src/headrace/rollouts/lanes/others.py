@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.rollouts.columns import CLOCK
-from headrace.rollouts.lane_rows import LaneRows
+from headrace.rollouts.lanes.rows import LaneRows
 from headrace.rollouts.pieces import AgentRun, Piece
 from headrace.views.other_agents import Beside, OtherRows
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from headrace.envs.columns import EnvironmentColumns
 from headrace.errors import SpecError
-from headrace.rollouts.game import Game
+from headrace.rollouts.agents.game import Game
 from headrace.rollouts.pieces import AgentRun
 
 

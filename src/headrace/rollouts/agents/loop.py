@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headrace.batches.multi_agent_batch import MultiAgentBatch
-from headrace.rollouts.agent_lanes import AgentLanes
+from headrace.rollouts.agents.game import AgentStep, Game, Returned
+from headrace.rollouts.agents.lanes import AgentLanes
 from headrace.rollouts.callbacks import Calls
 from headrace.rollouts.fragments import Fragments
-from headrace.rollouts.game import AgentStep, Game, Returned
 from headrace.rollouts.pieces import AgentRun
 from headrace.rollouts.samplers import StopFlag
 from headrace.rollouts.settings import Settings

@@ -1,0 +1,1 @@
+"""Environments with several agents: their steps, and the lanes of their agents."""

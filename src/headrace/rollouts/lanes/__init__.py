@@ -1,0 +1,1 @@
+"""Lanes of a policy: rows of trajectories, and what is shown of them."""
