@@ -66,7 +66,7 @@ def environments(kind, lengths=(3, 5)):
 
 
 def check_seen(data, mask=slice(None), names=NAMES):
-    """What was seen while acting is what stands there for training: values, dtype, shape, mask."""
+    """Views have the same values, dtypes, shapes and masks in training as they had while acting."""
     assert {name[5:] for name in data if name.startswith("seen_")} == names
     for name in names:
         assert data[name].dtype == data[f"seen_{name}"].dtype, name
@@ -255,7 +255,7 @@ def test_acting_equals_training(views, lengths, kind, steps, limit):
 
 
 def check_episode(views, rows):
-    """What was seen in an episode is what `views.apply` presents of it."""
+    """Views while acting in an episode equal the views that `views.apply` presents of it."""
     columns = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
     episode = hr.Episode(
         np.concatenate([columns["observation"], columns["next_observation"][-1:]]),

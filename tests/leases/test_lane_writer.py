@@ -25,7 +25,7 @@ RULES = [hr.ItemRule("t", 1, lookahead=1), hr.ItemRule("w", 3)]
 
 
 class Model:
-    """What lanes have seen: by lane the observations of each episode; the action of a step is the second number."""
+    """Maps each lane to the observations of its episodes; the action of a step is the second number."""
 
     def __init__(self, lanes: int) -> None:
         self.numbers = [0] * lanes

@@ -10,7 +10,7 @@ AGENTS = ("a", "b", "c")
 
 
 class Turn(NamedTuple):
-    """What one step of the environment returns.
+    """The result of one step of the environment.
 
     Attributes:
         seen: names of the agents that are observed, one letter each.

@@ -64,7 +64,7 @@ def found_in(replay: hr.Replay, next_key: int, max_times: int = 0) -> Any:
 def test_pages_are_held_by_as_many_items_as_one_after_the_other(
     lookahead: int, length: int, sampler: Any
 ) -> None:
-    """Whatever items have: priorities, last updates, windows; some of them gone, in the middle too."""
+    """Items with priorities, last updates and windows, of which some have left, in the middle too."""
     with filled(lookahead, sampler, length) as replay:
         keys = replay.sample("t", 50).info.keys
         if not isinstance(sampler, hr.selectors.MaxHeap):

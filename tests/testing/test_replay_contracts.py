@@ -166,7 +166,7 @@ class RecordsTwice(Wrapped):
 
 
 class HasStaleStages(Wrapped):
-    """What it says is staged is not what is stored."""
+    """It stores other values than it says are staged."""
 
     @property
     def staged(self):

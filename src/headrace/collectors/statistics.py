@@ -139,7 +139,7 @@ class Tally:
     def record(
         self, *, running: bool, paused: bool, worker: WorkerStatistics | None = None
     ) -> CollectorStatistics:
-        """Returns the present counters. Those of the only worker are those of the collector."""
+        """Returns the present counters; with one worker they are the counters of the collector."""
         with self._lock:
             (begin, before), (end, after) = self._times[0], self._times[-1]
             returns, lengths = zip(*self._recent, strict=True) if self._recent else ((np.nan,), (np.nan,))

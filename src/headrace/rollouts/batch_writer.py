@@ -120,6 +120,6 @@ class _Lane:
                 self._writer.reset()
                 self._writer.add_first(rows.observation(row))
             self._writer.add(*rows.step(row))
-            # What follows the last row of a run comes in a later batch.
+            # The row after the last one of a run comes in a later batch.
             goes_on = rows.goes_on(row) if row == end - 1 else rows.is_continued(row)
             self._expected = (place[0], place[1] + 1) if goes_on else None

@@ -48,7 +48,7 @@ class Postprocessing:
         """
         originals = {piece.key.agent_id: batch for piece, batch in group}
         if self._calls.postprocess is not None or len(group) > 1:
-            # What postprocessing writes in place must not be seen in the rows before it.
+            # The rows before postprocessing must not show changes that it makes in place.
             originals = {agent_id: batch.copy() for agent_id, batch in originals.items()}
         return [PieceBatch(piece, self._run_one(piece, batch, originals)) for piece, batch in group]
 

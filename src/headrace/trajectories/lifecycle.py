@@ -242,7 +242,7 @@ class Recorder(ABC):
                 self._wait_for_tables(writer, pending)
             except DeadlineExceeded as error:
                 raise DeadlineExceeded(
-                    f"{error}. What this call was given was taken: do not send it again",
+                    f"{error}. The input of this call was taken: do not send it again",
                     pending=error.pending,
                 ) from None
         keys, self._keys = self._keys, []

@@ -1,4 +1,4 @@
-"""What a policy sees of trajectories that are longer than its windows, with no row to fill."""
+"""Windows that a policy sees of trajectories longer than these windows: no row needs a fill."""
 
 # Rules: views-rollouts V7, V14
 
