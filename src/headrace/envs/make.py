@@ -10,7 +10,12 @@ from functools import partial
 from typing import Any
 
 from headrace.envs.protocol import VectorStepper
-from headrace.envs.recognition import AdaptedEnv, is_environment, is_vector_environment
+from headrace.envs.recognition import (
+    AdaptedEnv,
+    is_dm_environment,
+    is_environment,
+    is_vector_environment,
+)
 from headrace.spec import ArraySpec
 
 EnvFactory = Callable[[], Any]
@@ -140,18 +145,25 @@ def _stepper(
         return VectorEnvStepper(env, autoreset, info_columns)
     from headrace.envs.gymnasium_single import SingleEnvStepper
 
-    return SingleEnvStepper([_bare(env) for env in envs], info_columns)
+    return SingleEnvStepper([_single(env) for env in envs], info_columns)
 
 
-def _bare(env: Any) -> Any:
-    return env.env if isinstance(env, AdaptedEnv) else env
+def _single(env: Any) -> Any:
+    """Returns an environment with the interface of a single gymnasium one."""
+    if isinstance(env, AdaptedEnv):
+        env = env.env
+    if is_dm_environment(env):
+        from headrace.envs.dm_env_single import DmEnv
+
+        return DmEnv(env)
+    return env
 
 
 def _build(factory: EnvFactory) -> Any:
     env = factory()
     if not is_environment(env):
         raise TypeError(
-            f"create_env_fn: expected it to give a gymnasium Env or VectorEnv, got {type(env).__name__}"
+            f"create_env_fn: expected it to return an environment of gymnasium or dm_env, got {type(env).__name__}"
             + ("; is a `return` missing?" if env is None else "")
         )
     return env

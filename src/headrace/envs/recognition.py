@@ -28,7 +28,9 @@ class AdaptedEnv:
 
 def is_environment(value: Any) -> bool:
     """Whether this is a ready environment, and not a callable that makes one."""
-    return isinstance(value, AdaptedEnv) or _is_a(value, "gymnasium", "Env") or is_vector_environment(value)
+    if isinstance(value, AdaptedEnv):
+        return True
+    return _is_a(value, "gymnasium", "Env") or is_vector_environment(value) or is_dm_environment(value)
 
 
 def is_vector_environment(value: Any) -> bool:
@@ -36,6 +38,11 @@ def is_vector_environment(value: Any) -> bool:
     if isinstance(value, AdaptedEnv):
         return is_vector_environment(value.env)
     return _is_a(value, "gymnasium.vector", "VectorEnv")
+
+
+def is_dm_environment(value: Any) -> bool:
+    """Whether this is a ready environment of dm_env."""
+    return _is_a(value, "dm_env", "Environment")
 
 
 def _is_a(value: Any, module: str, name: str) -> bool:

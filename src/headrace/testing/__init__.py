@@ -1,6 +1,6 @@
 """Tools for tests of Headrace and of programs that use it: a clock controlled by the test, environments that count, an
-example of a custom selector, and contracts. A contract is a suite of tests that every selector, rate limiter or arena
-must pass, also yours. The product never imports this package.
+example of a custom selector, and contracts. A contract is a suite of tests that every selector, rate limiter, arena
+or environment adapter must pass, also yours. The product never imports this package.
 
 The contracts need pytest and hypothesis, and are loaded on first use.
 """
@@ -18,6 +18,7 @@ from headrace.testing.envs import in_turn as in_turn
 from headrace.testing.forks import in_forked_child as in_forked_child
 
 if TYPE_CHECKING:
+    from headrace.testing.env_contract import EnvContract as EnvContract
     from headrace.testing.lease_contract import LeaseContract as LeaseContract
     from headrace.testing.rank_based import RankBased as RankBased
     from headrace.testing.rate_limiter_contract import RateLimiterContract as RateLimiterContract
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from headrace.testing.writer_contract import WriterContract as WriterContract
 
 _LAZY = {
+    "EnvContract": "headrace.testing.env_contract",
     "LeaseContract": "headrace.testing.lease_contract",
     "RankBased": "headrace.testing.rank_based",
     "RateLimiterContract": "headrace.testing.rate_limiter_contract",
@@ -38,6 +40,7 @@ _LAZY = {
 
 __all__ = [
     "CounterEnv",
+    "EnvContract",
     "FakeClock",
     "LeaseContract",
     "RankBased",

@@ -1,0 +1,94 @@
+"""The contract of environment adapters over all that Headrace has (collectors CE2 to CE5, CE7)."""
+
+import numpy as np
+import pytest
+
+from headrace.envs import make_stepper
+from headrace.spec import ArraySpec
+from headrace.testing import EnvContract
+from headrace.testing.dm_envs import DmCounterEnv
+from headrace.testing.envs import CounterEnv, counter_env_fns, counter_vector_env, in_turn
+
+
+class TestSingle(EnvContract):
+    def make(self, lengths, *, ending="terminated", info_columns=None):
+        fns = in_turn(counter_env_fns(lengths, ending=ending))
+        return make_stepper(fns, num_envs=len(lengths), info_columns=info_columns)
+
+    def make_wrong(self):
+        env = CounterEnv(3)
+        env.observation_space = CounterEnv(3, layout="image").observation_space
+        return make_stepper(env)
+
+    def seeds(self, stepper):
+        return [env.seeds for env in stepper.environments]
+
+    def times_closed(self, stepper):
+        return [env.closed for env in stepper.environments]
+
+
+class TestDmEnv(EnvContract):
+    """CE7: LAST with discount 0 is terminated, with discount > 0 truncated."""
+
+    info = {"discount": ArraySpec((), np.float64)}  # noqa: RUF012
+
+    def info_at(self, step, *, is_last):
+        return 0.0 if is_last else 1.0
+
+    def make(self, lengths, *, ending="terminated", info_columns=None):
+        copies = iter(enumerate(lengths))
+
+        def create():
+            copy, length = next(copies)
+            return DmCounterEnv(length, copy=copy, ending=ending)
+
+        return make_stepper(create, num_envs=len(lengths), info_columns=info_columns)
+
+    def make_wrong(self):
+        env = DmCounterEnv(3)
+        env.observation_spec = DmCounterEnv(3, layout="image").observation_spec
+        return make_stepper(env)
+
+    def seeds(self, stepper):
+        return None
+
+    def times_closed(self, stepper):
+        return [env.unwrapped.counter.closed for env in stepper.environments]
+
+
+class _Vector(EnvContract):
+    mode = ""
+
+    def make(self, lengths, *, ending="terminated", info_columns=None):
+        return make_stepper(counter_vector_env(lengths, self.mode, ending=ending), info_columns=info_columns)
+
+    def make_wrong(self):
+        env = counter_vector_env([3], self.mode)
+        env.single_observation_space = CounterEnv(3, layout="image").observation_space
+        return make_stepper(env)
+
+    def seeds(self, stepper):
+        return [env.seeds for env in stepper.environments[0].envs]
+
+    def times_closed(self, stepper):
+        return [env.closed for env in stepper.environments[0].envs]
+
+
+class TestVectorDisabled(_Vector):
+    mode = "disabled"
+
+
+class TestVectorSameStep(_Vector):
+    mode = "same_step"
+
+
+class TestVectorNextStep(_Vector):
+    mode = "next_step"
+
+
+del _Vector
+
+
+@pytest.mark.parametrize("contract", [TestSingle, TestVectorNextStep])
+def test_a_contract_is_run_by_pytest(contract):
+    assert len([name for name in dir(contract) if name.startswith("test_")]) >= 11
