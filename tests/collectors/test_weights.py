@@ -221,15 +221,13 @@ def test_no_set_is_ever_torn_and_none_has_two_numbers():
 
 def test_a_worker_that_is_always_overtaken():
     # CW3, CW7: it acts with the set that it has, and takes over the first one that it can copy whole.
-    from headrace.weights import shared_memory
-
     with hr.AsyncCollector(lambda: CounterEnv(9), Own(), frames_per_batch=4) as collector:
         collector.update_policy_weights_({"number": np.array(1.0)})
         until_stamp(collector, 1)
-        header = collector._publisher._scheme._header
-        for stamp in shared_memory._STAMP:
-            header[stamp] = 0  # As while both sets are written anew.
-        header[shared_memory._VERSION] = 9
+        board = collector._publisher._scheme._board
+        for slot in range(board.shape.slots):
+            board.words[board.shape.stamp(slot)] = 0  # As while both sets are written anew.
+        board.words[1] = 9
         for _ in range(4):
             batch = collector.next(timeout=20)
             assert (batch["policy_version"] == 1).all()

@@ -190,8 +190,8 @@ def test_nothing_is_left(named_memory):
 def test_a_receiver_cannot_change_the_memory(scheme):
     """A reader's fault stays its own."""
     receiver = scheme.receiver()
-    assert receiver._header.readonly
-    assert not any(array.flags.writeable for slot in receiver._slots for array in slot)
+    assert receiver._board.words.readonly
+    assert not any(array.flags.writeable for slot in (0, 1) for array in receiver._board.slot(slot))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a Linux whose Python lacks a name")
@@ -342,37 +342,11 @@ def test_a_publisher_that_dies_leaves_the_last_set():
         receiver.close()
 
 
-@pytest.mark.parametrize("stopped_after", ["cleared", "stamped", "newest"])
-def test_a_publisher_that_stops_between_two_writes(stopped_after):
-    """CW7: whatever was written before a publisher died, a complete set is read."""
-    from headrace.weights import shared_memory as module
-
-    with SharedMemory({"w": np.zeros(4)}) as scheme:
-        receiver = scheme.receiver()
-        scheme.publish({"w": np.full(4, 1.0)})
-        header = scheme._header
-        publication = scheme._publications + 1
-        slot = publication % 2
-        header[module._STAMP[slot]] = 0
-        scheme._slots[slot][0][:2] = 2
-        if stopped_after != "cleared":
-            scheme._slots[slot][0][:] = 2
-            header[module._SLOT_VERSION[slot]] = 2
-            header[module._STAMP[slot]] = publication
-        if stopped_after == "newest":
-            header[module._NEWEST] = publication
-        complete = 2 if stopped_after == "newest" else 1
-        assert receiver.version == 1
-        assert receiver.read()[0] == complete
-        assert set(receiver.read()[1]["w"].tolist()) == {complete}
-
-
 def overtake(scheme):
     """Leave the memory as it looks to a reader whom the publisher has overtaken."""
-    from headrace.weights import shared_memory as module
-
-    for stamp in module._STAMP:
-        scheme._header[stamp] = 0
+    board = scheme._board
+    for slot in range(board.shape.slots):
+        board.words[board.shape.stamp(slot)] = 0
 
 
 def test_a_reader_that_is_always_overtaken(scheme, monkeypatch):
