@@ -183,14 +183,14 @@ def test_publishing_in_a_child_is_refused_and_reading_is_not():
 
 def test_a_child_whose_parent_was_publishing_in_another_thread():
     # CW7: locks that another thread held at the fork stay held in the child.
-    from headrace.weights import shared_memory
+    from headrace.weights import fence
 
     with hr.weights.SharedMemory({"w": np.ones(3)}) as scheme:
         receiver = scheme.receiver()
         held, release = threading.Event(), threading.Event()
 
         def hold():
-            with scheme._lock, shared_memory._FENCE:
+            with scheme._lock, fence._FENCE:
                 held.set()
                 assert release.wait(20)
 
