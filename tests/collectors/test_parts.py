@@ -9,6 +9,7 @@ import headrace as hr
 from headrace.collectors.batches.episode_numbering import EpisodeNumbering
 from headrace.collectors.handle.admission import Admission
 from headrace.collectors.loop.step_counts import StepCounts
+from headrace.collectors.loop.times import LoopSeconds
 from headrace.collectors.messages import AnyMessage, Proceed, Progress, Stop
 from headrace.collectors.statistics import Tally
 from headrace.leases.channel import Channel
@@ -114,7 +115,7 @@ def test_tally():
 def test_messages_travel_whole():
     one, other = Channel.pair(AnyMessage)
     counts = StepCounts(8, [(1.5, 3)], {-1: 4, 7: 4})
-    progress = Progress(counts=counts, closes_rollout=True, seconds=(0.1, 0.2, 0.3))
+    progress = Progress(counts=counts, closes_rollout=True, seconds=LoopSeconds(0.1, 0.2, 0.3, 0.4))
     for message in (progress, Proceed(), Stop(close_env=False)):
         one.send(message, payload=b"behind")
         assert other.receive() == Frame(message, b"behind", [])

@@ -119,6 +119,7 @@ class Collector(CollectorBase):
         # None: no rollout was begun since the last failure.
         self._rows: LocalRows | None = None
         self._must_reset = True
+        self._idle_since: float | None = None
         self._weight_check: WeightCheck | None = None
         self._seeds: list[int] | None = None
         if options.seed is not None:
@@ -143,6 +144,9 @@ class Collector(CollectorBase):
         if self._tally.is_complete():
             self._end_trajectories()
             return None
+        if self._idle_since is not None:
+            self._loop.times.note("wait", self._idle_since)
+            self._idle_since = None
         rows = self._begin_rollout()
         self._must_reset = True  # Until the batch is complete: Ctrl-C may come anywhere.
         try:
@@ -154,6 +158,7 @@ class Collector(CollectorBase):
         if self._tally.is_complete():
             with suppress(StoreFull):  # The batch is complete; the next call tries again, and raises.
                 self._end_trajectories()
+        self._idle_since = self._loop.times.clock()
         return batch
 
     def _collect(self, rows: LocalRows) -> Batch:
@@ -163,11 +168,13 @@ class Collector(CollectorBase):
             loop.step()
         is_open = loop.writer.is_open
         commit, counts = loop.report()
+        begin = loop.times.clock()
         batch = rows.finish(commit)
         if self._output is not None:
             following = {name: row.copy() for name, row in loop.row.items()}
             self._output.write(rows.steps_of(commit), is_open, following)
-        self._tally.note_seconds(loop.seconds)
+        loop.times.note("write", begin)
+        self._tally.add_seconds(loop.times.take())
         self._tally.add(counts, 1)
         return batch
 

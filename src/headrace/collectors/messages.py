@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from headrace.collectors.loop.step_counts import StepCounts
+from headrace.collectors.loop.times import LoopSeconds
 from headrace.leases.messages import LeaseMessage, Message
 
 
@@ -93,12 +94,12 @@ class Progress(Message):
     Attributes:
         counts: of these steps.
         closes_rollout: T steps are complete.
-        seconds: spent so far in environments, policy and writing.
+        seconds: spent since the last message of this kind.
     """
 
     counts: StepCounts
     closes_rollout: bool
-    seconds: tuple[float, float, float]
+    seconds: LoopSeconds
 
 
 class Proceed(Message):

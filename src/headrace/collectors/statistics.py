@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from headrace.collectors.loop.step_counts import StepCounts
+from headrace.collectors.loop.times import LoopSeconds
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class WorkerStatistics:
         worker_idx, pid: number and process id.
         alive: whether its process runs.
         frames, rollouts: collected by it.
+        restarts: how often its process was started again.
         policy_version: the newest stamp among its rows; -1 before the first.
         last_error: the error that ended it, as text; None while it is well.
     """
@@ -30,6 +32,7 @@ class WorkerStatistics:
     alive: bool
     frames: int
     rollouts: int
+    restarts: int
     policy_version: int
     last_error: str | None
 
@@ -42,14 +45,18 @@ class CollectorStatistics:
         frames, batches: handed out (free-running: written).
         episodes: finished.
         frames_discarded: collected, and lost by a failure or at the end.
+        restarts: how often a worker was started again.
         workers_alive: processes that collect.
         running, paused: of free-running collection.
         frames_per_second: over the last 64 batches.
         episode_return_mean, episode_length_mean: over the last 100 episodes; NaN before the first.
         lag_min, lag_mean, lag_max: newest version minus the version that acted, of the last batch.
         lag_histogram: lag to number of frames, over all frames that a policy acted on.
-        env_seconds, policy_seconds, write_seconds: spent so far by the collecting process, in seconds.
-        wait_seconds: spent so far by this process waiting for batches, in seconds.
+        lag_exceeded: batches with a lag beyond `max_staleness`.
+        env_seconds, policy_seconds, write_seconds: spent so far in environments, in the policy, and in storing steps;
+            by all workers together, in seconds. Workers report them with each rollout and each full page.
+        wait_seconds: spent so far by collecting processes that stood still until the learner took a batch or a full
+            store had room. An inline collector stands still from the end of one `next` to the next call.
         workers: one record each; none inline.
     """
 
@@ -57,6 +64,7 @@ class CollectorStatistics:
     batches: int
     episodes: int
     frames_discarded: int
+    restarts: int
     workers_alive: int
     running: bool
     paused: bool
@@ -67,6 +75,7 @@ class CollectorStatistics:
     lag_mean: float
     lag_max: int
     lag_histogram: Mapping[int, int]
+    lag_exceeded: int
     env_seconds: float
     policy_seconds: float
     write_seconds: float
@@ -79,24 +88,26 @@ class Tally:
 
     Args:
         total_frames: where collection ends; -1 is no end.
+        max_staleness: the largest lag that does not count as exceeded; None: any.
 
     Attributes:
         newest: the version of weights published last.
-        frames, batches, frames_discarded, wait_seconds: see `CollectorStatistics`.
+        frames, batches, frames_discarded, restarts: see `CollectorStatistics`.
     """
 
-    def __init__(self, total_frames: int = -1) -> None:
+    def __init__(self, total_frames: int = -1, max_staleness: int | None = None) -> None:
         self._total = total_frames
+        self._max_staleness = max_staleness
         self.newest = 0
-        self.frames = self.batches = self.frames_discarded = 0
-        self.wait_seconds = 0.0
+        self.frames = self.batches = self.frames_discarded = self.restarts = 0
         self._newest_stamp = -1
         self._episodes = 0
-        self._seconds = (0.0, 0.0, 0.0)
+        self._seconds = LoopSeconds()
         self._recent: deque[tuple[float, int]] = deque(maxlen=100)
         self._times: deque[tuple[float, int]] = deque([(time.perf_counter(), 0)], maxlen=64)
         self._lag = (0, 0.0, 0)
         self._lags: Counter[int] = Counter()
+        self._lag_exceeded = 0
         self._lock = threading.Lock()
 
     def is_complete(self) -> bool:
@@ -126,15 +137,18 @@ class Tally:
             mean = sum(lag * count for lag, count in lags) / total
             self._lag = (min(lags)[0], mean, max(lags)[0])
             self._lags.update(dict(lags))
+            if self._max_staleness is not None:
+                self._lag_exceeded += self._lag[2] > self._max_staleness
 
     def progress(self) -> tuple[int, int]:
         """Returns frames and batches at one instant."""
         with self._lock:
             return self.frames, self.batches
 
-    def note_seconds(self, seconds: tuple[float, float, float]) -> None:
-        """Sets the seconds spent so far in environments, policy and writing."""
-        self._seconds = seconds
+    def add_seconds(self, seconds: LoopSeconds) -> None:
+        """Adds seconds spent by a loop."""
+        with self._lock:
+            self._seconds = LoopSeconds(*map(float.__add__, self._seconds, seconds))
 
     def record(
         self, *, running: bool, paused: bool, worker: WorkerStatistics | None = None
@@ -152,6 +166,7 @@ class Tally:
                 batches=self.batches,
                 episodes=self._episodes,
                 frames_discarded=self.frames_discarded,
+                restarts=self.restarts,
                 workers_alive=int(worker is not None and worker.alive),
                 running=running,
                 paused=paused,
@@ -162,9 +177,10 @@ class Tally:
                 lag_mean=self._lag[1],
                 lag_max=self._lag[2],
                 lag_histogram=dict(self._lags),
-                env_seconds=self._seconds[0],
-                policy_seconds=self._seconds[1],
-                write_seconds=self._seconds[2],
-                wait_seconds=self.wait_seconds,
+                lag_exceeded=self._lag_exceeded,
+                env_seconds=self._seconds.env,
+                policy_seconds=self._seconds.policy,
+                write_seconds=self._seconds.write,
+                wait_seconds=self._seconds.wait,
                 workers=() if worker is None else (worker,),
             )

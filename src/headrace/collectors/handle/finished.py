@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
@@ -61,14 +60,12 @@ class FinishedRollouts:
         """
         status, rollout = self._status, None
         try:
-            begin = time.perf_counter()
             with status.changed:
                 status.wait_held(self._can_hand_out, timeout, self._describe, lambda: not self._hands_out)
                 if self._tally.is_complete():
                     return None
                 rollout = self._waiting.popleft()
                 self._hands_out = True
-            self._tally.wait_seconds += time.perf_counter() - begin
             return self._hand_out(rollout)
         finally:
             if rollout is not None:

@@ -178,6 +178,7 @@ class WorkerHandle:
             alive=self._process.is_alive,
             frames=0,
             rollouts=0,
+            restarts=0,
             policy_version=-1,
             last_error=self.status.last_error,
         )

@@ -99,7 +99,7 @@ class WorkerPeer:
                 self.paused_at = number
 
     def _note_progress(self, progress: Progress, rows: WorkerRows) -> None:
-        self._tally.note_seconds(progress.seconds)
+        self._tally.add_seconds(progress.seconds)
         if not self.is_iterating:
             rows.forget_batch()
             self._count(progress)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 from headrace.collectors.batches.view_columns import check_shown, check_view_columns
@@ -9,6 +10,7 @@ from headrace.collectors.loop.columns import check_columns, check_filled, collec
 from headrace.collectors.loop.recording import Columns, RecordingStepper
 from headrace.collectors.loop.step_counts import StepCounter, StepCounts
 from headrace.collectors.loop.task import Task
+from headrace.collectors.loop.times import LoopTimes
 from headrace.envs import is_environment, new_columns
 from headrace.errors import SpecError
 from headrace.leases.messages import Commit
@@ -25,8 +27,10 @@ class CollectingLoop:
     Args:
         task: the work.
         refresh: called before each step; returns the version of the weights that act.
+        clock: returns seconds.
 
     Attributes:
+        times: seconds spent since the last report.
         policy: the policy that acts; None: random actions.
         views: of the task and the policy.
         stepper: the environments.
@@ -42,8 +46,11 @@ class CollectingLoop:
         ValueError: a view for acting that looks ahead.
     """
 
-    def __init__(self, task: Task, refresh: Callable[[], int]) -> None:
+    def __init__(
+        self, task: Task, refresh: Callable[[], int], clock: Callable[[], float] = time.perf_counter
+    ) -> None:
         self._task = task
+        self.times = LoopTimes(clock)
         self.policy = task.make_policy()
         self.views = views_of(self.policy, task.views)
         check_view_columns(self.views)
@@ -57,7 +64,12 @@ class CollectingLoop:
     def _prepare(self, refresh: Callable[[], int]) -> None:
         stepper, task = self.stepper, self._task
         self._recording = RecordingStepper(
-            stepper, self.policy, self.views, max_frames_per_traj=task.max_frames_per_traj, refresh=refresh
+            stepper,
+            self.policy,
+            self.views,
+            max_frames_per_traj=task.max_frames_per_traj,
+            refresh=refresh,
+            times=self.times,
         )
         self._counter = StepCounter(stepper.num_envs)
         self.steps = task.steps(stepper.num_envs)
@@ -167,11 +179,8 @@ class CollectingLoop:
 
     def report(self) -> tuple[Commit, StepCounts]:
         """Returns the report of the steps since the last one, and what they were."""
+        begin = self.times.clock()
         counts = self._counter.count(self.writer)
-        return self.writer.report(), counts
-
-    @property
-    def seconds(self) -> tuple[float, float, float]:
-        """Seconds spent so far in environments, policy and writing."""
-        times = self._recording.times
-        return times.env, times.policy, times.write
+        commit = self.writer.report()
+        self.times.note("write", begin)
+        return commit, counts

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.collectors.loop.actor import Actor
+from headrace.collectors.loop.times import LoopTimes
 from headrace.ends import Autoreset
 from headrace.envs.protocol import NO_ENVS, Indices, StepResult, VectorStepper
 from headrace.envs.random_actions import RandomActions
@@ -20,15 +19,6 @@ from headrace.views import View
 
 Columns = Mapping[str, NDArray[Any]]
 RANDOM_VERSION = -1
-
-
-@dataclass(slots=True)
-class LoopTimes:
-    """Seconds spent so far in the parts of the loop."""
-
-    env: float = 0.0
-    policy: float = 0.0
-    write: float = 0.0
 
 
 class RecordingStepper:
@@ -41,9 +31,7 @@ class RecordingStepper:
         max_frames_per_traj: the transition that makes a trajectory this long is marked truncated and its environment is
             reset; None, 0 and negative numbers set no limit.
         refresh: called before each step; returns the version of the weights that act.
-
-    Attributes:
-        times: seconds spent so far.
+        times: takes the seconds that steps and resets need.
 
     Raises:
         ValueError: a limit with an environment that cannot be reset by mask.
@@ -59,6 +47,7 @@ class RecordingStepper:
         *,
         max_frames_per_traj: int | None,
         refresh: Callable[[], int],
+        times: LoopTimes,
     ) -> None:
         self._limit = max(0, max_frames_per_traj or 0)
         if self._limit and not stepper.resets_by_mask:
@@ -66,7 +55,7 @@ class RecordingStepper:
                 "max_frames_per_traj: this vector environment resets itself and cannot be reset by mask; give single "
                 "environments, or one with autoreset disabled"
             )
-        self.times = LoopTimes()
+        self._times = times
         self._stepper = stepper
         self._num_envs = stepper.num_envs
         self._random = RandomActions(stepper.action_space, stepper.num_envs)
@@ -89,19 +78,24 @@ class RecordingStepper:
         self._first = None
         if self._actor is not None:
             self._actor.reset()
+        begin = self._times.clock()
         self._stepper.reset(row, seeds=seeds)
+        self._times.note("env", begin)
         self._lengths[:] = 0
 
     def probe(self, row: Columns) -> Mapping[str, ArraySpec]:
         """Returns the further columns of the policy. It is called for the first step, which uses its result."""
         if self._actor is None:
             return {}
+        begin = self._times.clock()
         self._first = self._ask(self._actor, row, self._refresh())
+        self._times.note("policy", begin)
         return self._actor.extras
 
     def step(self, writer: PageWriter, *, at_random: bool) -> int:
         """Takes and records one step of all environments; returns the number of transitions."""
-        stepper, times, clock = self._stepper, self.times, time.perf_counter
+        stepper, times = self._stepper, self._times
+        clock = times.clock
         row, next_row = writer.row, writer.next_row
         begin = clock()
         actions, extras, version = self._act(row, at_random)

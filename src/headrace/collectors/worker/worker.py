@@ -93,8 +93,10 @@ class Worker:
 
     def _need_page(self, purpose: Purpose) -> int:
         """Returns the next leased page; a full store may keep it waiting, and pauses take place meanwhile."""
+        begin = self.loop.times.clock()
         while (page := self._inbox.next_page(purpose)) is None:
             self._pause_if_asked()
+        self.loop.times.note("wait", begin)
         return page
 
     def _refresh(self) -> int:
@@ -112,19 +114,20 @@ class Worker:
         """Collects until the collector says stop, or is gone."""
         with suppress(Ending):
             self._open_rows()
+            self._wait_for_turn()
             while True:
-                self._wait_for_turn()
                 self._collect_rollout()
+                begin = self.loop.times.clock()
+                self._wait_for_turn()
+                self.loop.times.note("wait", begin)
 
     def _wait_for_turn(self) -> None:
         """Waits until the next rollout may be begun."""
         inbox = self._inbox
-        while True:
+        while not inbox.rollouts or inbox.pause is not None:
             self._pause_if_asked()
             inbox.wait_for(lambda: inbox.rollouts > 0 or inbox.pause is not None)
-            if inbox.rollouts and inbox.pause is None:
-                inbox.rollouts -= 1
-                return
+        inbox.rollouts -= 1
 
     def _collect_rollout(self) -> None:
         loop, inbox = self.loop, self._inbox
@@ -144,7 +147,7 @@ class Worker:
 
     def _report(self, *, closes_rollout: bool) -> None:
         commit, counts = self.loop.report()
-        progress = Progress(counts=counts, closes_rollout=closes_rollout, seconds=self.loop.seconds)
+        progress = Progress(counts=counts, closes_rollout=closes_rollout, seconds=self.loop.times.take())
         self._channel.send(commit, progress)
 
     def _flush(self) -> None:
@@ -159,7 +162,9 @@ class Worker:
         inbox.interrupts = False
         if inbox.ends:
             raise Ending
+        begin = self.loop.times.clock()
         self._pause_if_asked()
+        self.loop.times.note("wait", begin)
         if inbox.seed is not None:
             seed, inbox.seed = inbox.seed, None
             self._reset(seed.seed, seed.seeds)
