@@ -19,6 +19,7 @@ from headrace.collectors.loop.columns import warn_not_stored
 from headrace.collectors.messages import Seed
 from headrace.collectors.options import CollectorOptions
 from headrace.collectors.statistics import CollectorStatistics
+from headrace.collectors.surface.control import Call
 from headrace.collectors.weight_arguments import given_weights
 from headrace.envs import environment_seeds
 from headrace.spec import ArraySpec
@@ -179,6 +180,18 @@ class AsyncCollector(CollectorBase):
     def async_shutdown(self, timeout: float | None = None, close_env: bool = True) -> None:
         """Stops between two steps, writes all collected steps into the replay, and shuts down as `shutdown` does."""
         self.shutdown(timeout, close_env)
+
+    # ---- questions -------------------------------------------------------------------------------------------------
+
+    @property
+    def _num_workers(self) -> int:
+        return 1
+
+    def _check_usable(self) -> None:
+        self._worker.status.check_open()
+
+    def _call_each(self, path: str, calls: Sequence[Call]) -> list[Any]:
+        return [self._worker.ask(path, args, kwargs) for args, kwargs in calls]
 
     # ---- weights and seeds -----------------------------------------------------------------------------------------
 

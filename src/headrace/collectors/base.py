@@ -9,10 +9,11 @@ from typing import Any, Self
 
 from headrace.collectors.batches.batch import Batch
 from headrace.collectors.options import CollectorOptions
+from headrace.collectors.surface.control import ControlSurface
 from headrace.ends import Autoreset
 
 
-class CollectorBase:
+class CollectorBase(ControlSurface):
     """An iterator of batches that is used in a `with` block."""
 
     _options: CollectorOptions

@@ -16,8 +16,11 @@ from headrace.collectors.inline.replay_output import ReplayOutput
 from headrace.collectors.inline.rows import LocalRows
 from headrace.collectors.loop.collecting import CollectingLoop
 from headrace.collectors.loop.columns import warn_not_stored
+from headrace.collectors.loop.parts import LoopParts
 from headrace.collectors.options import CollectorOptions
+from headrace.collectors.paths import follow_path
 from headrace.collectors.statistics import CollectorStatistics, Tally
+from headrace.collectors.surface.control import Call
 from headrace.collectors.weight_arguments import WeightCheck, given_weights
 from headrace.envs import environment_seeds
 from headrace.errors import Closed, StoreFull
@@ -30,7 +33,7 @@ from headrace.weights import apply_weights
 _log = logging.getLogger(__name__)
 
 
-class Collector(CollectorBase):
+class Collector(LoopParts, CollectorBase):
     """Collects batches in this process, only when asked.
 
     Args:
@@ -140,7 +143,7 @@ class Collector(CollectorBase):
             Exception: raised by the environment or the policy, and StoreFull of a replay. The rollout under way is
                 lost; the next call resets all environments.
         """
-        self._check_open()
+        self._check_usable()
         if self._tally.is_complete():
             self._end_trajectories()
             return None
@@ -178,7 +181,7 @@ class Collector(CollectorBase):
         self._tally.add(counts, 1)
         return batch
 
-    def _check_open(self) -> None:
+    def _check_usable(self) -> None:
         self._home.check()
         if self._closed:
             raise Closed("the collector is shut down")
@@ -237,7 +240,7 @@ class Collector(CollectorBase):
             TypeError: a policy without `state_dict` and `load_state_dict`.
             Closed: after `shutdown`.
         """
-        self._check_open()
+        self._check_usable()
         values = given_weights(policy_or_weights, weights, policy, self._options.policy)
         if self._weight_check is None:
             self._weight_check = WeightCheck.of(self._loop.policy)
@@ -265,14 +268,12 @@ class Collector(CollectorBase):
         return self._loop.steps * stepper.num_envs, stepper.autoreset
 
     @property
-    def env(self) -> Any:
-        """The first environment."""
-        return self._loop.stepper.environments[0]
+    def _num_workers(self) -> int:
+        return 1
 
-    @property
-    def policy(self) -> Any:
-        """The policy that acts."""
-        return self._loop.policy
+    def _call_each(self, path: str, calls: Sequence[Call]) -> list[Any]:
+        self._check_usable()
+        return [follow_path(self, path)(*args, **kwargs) for args, kwargs in calls]
 
     def statistics(self) -> CollectorStatistics:
         """Returns a frozen record of the counters."""

@@ -128,6 +128,30 @@ class Seed(Message):
     seed: int
 
 
+class Question(Message):
+    """Collector to worker: call a method of the worker's own collector, between two steps.
+
+    The payload is cloudpickle of its path, the arguments and the keyword arguments.
+
+    Attributes:
+        number: of the question.
+    """
+
+    number: int
+
+
+class Answer(Message):
+    """Worker to collector: the outcome of a question. The payload is cloudpickle of the result.
+
+    Attributes:
+        number: of the question.
+        failure: the exception of the call, which is the payload then; None: there was none.
+    """
+
+    number: int
+    failure: Failed | None = None
+
+
 class Pause(Message):
     """Collector to worker: stop before the next step, report, and answer `Paused` with the same number."""
 
@@ -162,6 +186,8 @@ AnyMessage: TypeAlias = (
     | Proceed
     | WeightsAt
     | Seed
+    | Question
+    | Answer
     | Pause
     | Paused
     | Resume

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
+from typing import Any
 
 import cloudpickle
 
@@ -12,9 +14,10 @@ from headrace.collectors.handle.admission import Admission
 from headrace.collectors.handle.finished import FinishedRollouts
 from headrace.collectors.handle.peer import WorkerPeer
 from headrace.collectors.handle.process import WorkerProcess
+from headrace.collectors.handle.questions import ANSWER_SECONDS, Questions
 from headrace.collectors.handle.rows import ReplayRows, WorkerRows
 from headrace.collectors.handle.status import WorkerStatus
-from headrace.collectors.messages import Pause, Proceed, Ready, Resume, Start, Stop
+from headrace.collectors.messages import Pause, Proceed, Question, Ready, Resume, Start, Stop
 from headrace.collectors.options import CollectorOptions
 from headrace.collectors.statistics import CollectorStatistics, Tally, WorkerStatistics
 from headrace.errors import Disconnected, StoreFull
@@ -49,7 +52,10 @@ class WorkerHandle:
         self._process = WorkerProcess()
         self.status = WorkerStatus(self._process)
         self.rollouts = FinishedRollouts(self.status, self.tally, self._describe_batch, self._rollout_done)
-        self.peer = WorkerPeer(self._process, self.status, self.tally, self.rollouts, self._rollout_done)
+        self._questions = Questions(self.status, self._send_question)
+        self.peer = WorkerPeer(
+            self._process, self.status, self.tally, self.rollouts, self._rollout_done, self._questions.take
+        )
         _HANDLES.add(self)
 
     # ---- starting --------------------------------------------------------------------------------------------------
@@ -106,16 +112,19 @@ class WorkerHandle:
             self.peer.is_running, self.peer.is_iterating = running, not running
         self._admission.owe(_ROLLOUTS_AHEAD)
 
-    def send(self, message: Message, descriptors: tuple[int, ...] = ()) -> None:
+    def send(self, message: Message, descriptors: tuple[int, ...] = (), payload: bytes = b"") -> None:
         """Sends a message to the worker.
 
         Raises:
             WorkerDied: it is gone.
         """
         try:
-            PEERS.send(self.peer, message, descriptors=descriptors)
+            PEERS.send(self.peer, message, payload=payload, descriptors=descriptors)
         except Disconnected:
             self.status.wait(lambda: False, None, f"the end of {self.status}")
+
+    def _send_question(self, question: Question, payload: bytes) -> None:
+        self.send(question, payload=payload)
 
     def _send_quietly(self, *messages: Message, descriptors: tuple[int, ...] = ()) -> None:
         # The next call raises the worker's death, after the rollouts that it has completed.
@@ -143,6 +152,15 @@ class WorkerHandle:
             f"a batch of {self.status}, which may begin no further rollout while items of earlier ones wait: "
             f"{waiting}. Sample from there in another thread, or raise the bound of the rate limiter"
         )
+
+    def ask(self, path: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Calls a method of the worker's own collector, between two of its steps; see `Questions`.
+
+        Raises:
+            Exception: raised by the call; DeadlineExceeded: no answer within 30 s; WorkerDied, Closed.
+        """
+        questions = self._questions
+        return questions.answer(questions.pose(path, args, kwargs), path, ANSWER_SECONDS)
 
     @property
     def is_paused(self) -> bool:

@@ -13,7 +13,7 @@ from headrace.collectors.handle.rows import WorkerRows
 from headrace.collectors.handle.status import WorkerStatus
 from headrace.collectors.loop.columns import not_stored_text
 from headrace.collectors.loop.step_counts import StepCounts
-from headrace.collectors.messages import Failed, MoreColumns, NotStored, Paused, Progress, Ready
+from headrace.collectors.messages import Answer, Failed, MoreColumns, NotStored, Paused, Progress, Ready
 from headrace.collectors.statistics import Tally
 from headrace.errors import Disconnected
 from headrace.leases.frames import Frame
@@ -31,6 +31,7 @@ class WorkerPeer:
         tally: of the collector.
         rollouts: the complete rollouts that wait.
         rollout_done: called after each rollout of free running.
+        answered: takes in answers, with `changed` of the status held.
 
     Attributes:
         channel: to the worker.
@@ -51,7 +52,9 @@ class WorkerPeer:
         tally: Tally,
         rollouts: FinishedRollouts,
         rollout_done: Callable[[], None],
+        answered: Callable[[Answer, bytes], None],
     ) -> None:
+        self._answered = answered
         self._process = process
         self._status = status
         self._tally = tally
@@ -91,6 +94,8 @@ class WorkerPeer:
                 self.not_stored = names
                 if self.ready is not None:  # Else the constructor warns.
                     _log.warning("%s", not_stored_text(names))
+            case Answer() as answer:
+                self._answered(answer, frame.payload)
             case Failed() as failed:
                 self._status.cause = rebuilt(failed, frame.payload)
             case Paused(number=number) if (

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import cloudpickle
 
-from headrace.collectors.messages import Pause, Proceed, Resume, RowsAt, Seed, Stop, WeightsAt
+from headrace.collectors.messages import Pause, Proceed, Question, Resume, RowsAt, Seed, Stop, WeightsAt
 from headrace.errors import Disconnected
 from headrace.leases.channel import Channel
 from headrace.leases.frames import Frame
@@ -36,6 +36,7 @@ class WorkerInbox:
         rows: the next place to write rows, with the descriptor of its arena; None: the present one.
         acked: the sequence number of the newest commit that is part of the store.
         seed: seeds for a reset before the next step; None: no reset.
+        questions: with their payloads, the oldest first.
         pause: the number of the pause that is asked for; None: go on.
         stop: the collector's last message.
         weights: receives new weights.
@@ -49,6 +50,7 @@ class WorkerInbox:
         self.rollouts = self.acked = 0
         self.rows: tuple[RowsAt, int] | None = None
         self.seed: Seed | None = None
+        self.questions: deque[tuple[Question, bytes]] = deque()
         self.pause: int | None = None
         self.stop: Stop | None = None
         self.weights: SharedMemoryReceiver | None = None
@@ -94,6 +96,9 @@ class WorkerInbox:
             case Seed() as seed:
                 self.seed = seed
                 self.interrupts = True
+            case Question() as question:
+                self.questions.append((question, frame.payload))
+                self.interrupts = True
             case Pause(number=number):
                 self.pause = number
                 self.interrupts = True
@@ -121,12 +126,12 @@ class WorkerInbox:
             raise Ending
 
     def next_page(self, purpose: Purpose) -> int | None:
-        """Returns the next leased page; None if a pause comes first.
+        """Returns the next leased page; None if a pause or a question comes first.
 
         Raises:
             Ending: it is time to end instead.
         """
         pages = self._pages[purpose]
         if not pages:
-            self.wait_for(lambda: bool(pages) or self.pause is not None)
+            self.wait_for(lambda: bool(pages) or self.pause is not None or bool(self.questions))
         return pages.popleft() if pages else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 
 import cloudpickle
@@ -14,6 +15,7 @@ from headrace.collectors.loop.task import Task
 from headrace.collectors.messages import MoreColumns, NotStored, Paused, Progress, Ready
 from headrace.collectors.weight_arguments import WeightCheck
 from headrace.collectors.worker.inbox import Ending, WorkerInbox
+from headrace.collectors.worker.own_collector import OwnCollector
 from headrace.envs import environment_seeds
 from headrace.leases.channel import Channel
 from headrace.leases.messages import Goodbye
@@ -41,6 +43,7 @@ class Worker:
         self._has_replay = task.replay is not None
         self._version = 0
         self.loop = CollectingLoop(task, self._refresh)
+        self._own = OwnCollector(self.loop, 0, lambda: self._version)
         try:
             num_envs = self.loop.stepper.num_envs
             self.loop.restart(None if task.seed is None else environment_seeds(task.seed, num_envs))
@@ -77,7 +80,7 @@ class Worker:
     def _open_rows(self) -> None:
         """Moves to the rows that the collector has opened."""
         inbox, loop = self._inbox, self.loop
-        inbox.wait_for(lambda: inbox.rows is not None)
+        self._wait_for(lambda: inbox.rows is not None)
         assert inbox.rows is not None
         (message, descriptor), inbox.rows = inbox.rows, None
         place = RowsPlace(
@@ -92,9 +95,10 @@ class Worker:
         )
 
     def _need_page(self, purpose: Purpose) -> int:
-        """Returns the next leased page; a full store may keep it waiting, and pauses take place meanwhile."""
+        """Returns the next leased page. A full store may keep it waiting; meanwhile it pauses and answers questions."""
         begin = self.loop.times.clock()
         while (page := self._inbox.next_page(purpose)) is None:
+            self._answer_questions()
             self._pause_if_asked()
         self.loop.times.note("wait", begin)
         return page
@@ -126,7 +130,7 @@ class Worker:
         inbox = self._inbox
         while not inbox.rollouts or inbox.pause is not None:
             self._pause_if_asked()
-            inbox.wait_for(lambda: inbox.rollouts > 0 or inbox.pause is not None)
+            self._wait_for(lambda: inbox.rollouts > 0 or inbox.pause is not None)
         inbox.rollouts -= 1
 
     def _collect_rollout(self) -> None:
@@ -163,6 +167,7 @@ class Worker:
         if inbox.ends:
             raise Ending
         begin = self.loop.times.clock()
+        self._answer_questions()
         self._pause_if_asked()
         self.loop.times.note("wait", begin)
         if inbox.seed is not None:
@@ -176,7 +181,7 @@ class Worker:
         loop.cut()
         self._flush()
         # Until then the collector may read this row as what followed the last step.
-        inbox.wait_for(lambda: inbox.acked == loop.writer.sequence)
+        self._wait_for(lambda: inbox.acked == loop.writer.sequence)
         seed_everything(seed)
         loop.reset(seeds)
 
@@ -187,7 +192,25 @@ class Worker:
             return
         self._flush()
         self._channel.send(Paused(number=number))
-        inbox.wait_for(lambda: inbox.pause != number)
+        self._wait_for(lambda: inbox.pause != number)
+
+    def _wait_for(self, there: Callable[[], bool]) -> None:
+        """Waits until `there` returns True, and answers questions meanwhile.
+
+        Raises:
+            Ending: it is time to end instead.
+        """
+        inbox = self._inbox
+        while not there():
+            inbox.wait_for(lambda: bool(inbox.questions) or there())
+            self._answer_questions()
+
+    def _answer_questions(self) -> None:
+        """Answers the questions that have come, in their order."""
+        questions = self._inbox.questions
+        while questions:
+            answer, payload = self._own.answer(*questions.popleft())
+            self._channel.send(answer, payload=payload)
 
     def finish(self) -> None:
         """Reports the last steps, and closes the environments unless the collector keeps them open."""

@@ -1,0 +1,92 @@
+"""Questions to a worker, which travel beside its data and are answered between two of its steps."""
+
+# Rules: collectors CQ1, CQ5
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import cloudpickle
+
+from headrace.collectors.failures import rebuilt
+from headrace.collectors.handle.status import WorkerStatus
+from headrace.collectors.messages import Answer, Question
+
+ANSWER_SECONDS = 30.0
+"""The time limit of an answer, in seconds."""
+
+
+class Questions:
+    """The questions to one worker that wait for their answers. Thread-safe.
+
+    Args:
+        status: of the worker.
+        send: sends a question with its payload.
+    """
+
+    def __init__(self, status: WorkerStatus, send: Callable[[Question, bytes], None]) -> None:
+        self._status = status
+        self._send = send
+        self._numbers = itertools.count()
+        # None: not answered yet.
+        self._waiting: dict[int, tuple[Answer, bytes] | None] = {}
+
+    def pose(self, path: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+        """Sends a question and returns its number, which `answer` takes.
+
+        Args:
+            path: of a method of the worker's own collector.
+            args, kwargs: of its call.
+
+        Raises:
+            WorkerDied: the worker is gone.
+            Closed: after `shutdown`.
+        """
+        self._status.check()
+        payload = cloudpickle.dumps((path, tuple(args), dict(kwargs)))
+        number = next(self._numbers)
+        self._waiting[number] = None
+        try:
+            self._send(Question(number=number), payload)
+        except BaseException:
+            self.forget(number)
+            raise
+        return number
+
+    def answer(self, number: int, name: str, timeout: float) -> Any:
+        """Waits for an answer and returns the result of the call.
+
+        Args:
+            number: as `pose` returned it.
+            name: of the question, in messages.
+            timeout: in seconds.
+
+        Raises:
+            Exception: raised by the call, with the worker's traceback as a note.
+            DeadlineExceeded: no answer came in time; a later one is ignored.
+            WorkerDied: the worker is gone.
+            Closed: the collector was shut down meanwhile.
+        """
+        status = self._status
+        event = f"the answer of {status} to {name}; a step of its environment or policy takes long"
+        try:
+            status.wait(lambda: self._waiting[number] is not None, timeout, event)
+            answered = self._waiting[number]
+        finally:
+            self.forget(number)
+        assert answered is not None
+        answer, payload = answered
+        if answer.failure is not None:
+            raise rebuilt(answer.failure, payload)
+        return cloudpickle.loads(payload)
+
+    def take(self, answer: Answer, payload: bytes) -> None:
+        """Takes in an answer; `changed` of the status is held, and notified afterwards."""
+        if answer.number in self._waiting:  # Else the question was given up.
+            self._waiting[answer.number] = answer, payload
+
+    def forget(self, number: int) -> None:
+        """Gives up a question."""
+        self._waiting.pop(number, None)

@@ -1,0 +1,1 @@
+"""The public methods that all collectors share, one topic a file."""

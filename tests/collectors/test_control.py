@@ -1,0 +1,226 @@
+"""Questions to collectors: they are answered between two steps, and change nothing of what is collected."""
+
+import sys
+import threading
+
+import cloudpickle
+import numpy as np
+import pytest
+
+import headrace as hr
+from headrace.testing import CounterEnv
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+KINDS = [hr.Collector, hr.AsyncCollector]
+
+
+class Wrapped(CounterEnv):
+    """A counter with attributes to ask for."""
+
+    level = 3
+
+    def __init__(self, length=5):
+        super().__init__(length)
+        self.table = {"a": [10, 20]}
+        self.lock = threading.Lock()
+
+    def set_level(self, level, *, twice=False):
+        self.level = 2 * level if twice else level
+        return self.level
+
+    def fail(self):
+        raise ZeroDivisionError("by intent")
+
+
+class Policy:
+    """Acts as `act` of the other tests, and has attributes."""
+
+    gain = 7
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, observation):
+        self.calls += 1
+        return observation[:, 2] % 4
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.__name__)
+def collector(request):
+    with request.param(Wrapped, Policy(), frames_per_batch=8, num_envs=2) as made:
+        yield made
+
+
+def test_attributes(collector):
+    # CQ4
+    assert collector.getattr_env("level") == 3
+    assert collector.getattr_env("action_space").n == 4
+    assert collector.getattr_policy("gain") == 7
+    for ask in (collector.getattr_env, collector.getattr_policy, collector.getattr_rb):
+        with pytest.raises(AttributeError, match="absent"):
+            ask("absent")
+
+
+def test_the_replays_attributes(make_replay):
+    # CQ4
+    replay = make_replay(hr.collectors.signature(Wrapped), capacity=1000)
+    for kind in KINDS:
+        with kind(Wrapped, frames_per_batch=8, replay_buffer=replay) as collector:
+            assert collector.getattr_rb("table_names") == replay.table_names
+            assert collector.replay_buffer is replay
+
+
+def test_paths_and_calls(collector):
+    # CQ5
+    assert collector.get_distant_attr("env.unwrapped.table['a'][1]") == [20]
+    assert collector.get_distant_attr("policy.gain") == [7]
+    assert collector.map_fn("env.unwrapped.set_level", [(4,)], [{"twice": True}]) == [8]
+    assert collector.getattr_env("level") == 8
+    assert collector.get_distant_attr("env.level") == [8]
+    for path in ("", ".env", "env.", "env..level", "env[level]", "env level"):
+        with pytest.raises(ValueError, match="path"):
+            collector.get_distant_attr(path)
+    with pytest.raises(AttributeError):
+        collector.get_distant_attr("env.absent")
+    with pytest.raises(KeyError):
+        collector.get_distant_attr("env.table['b']")
+    with pytest.raises(ValueError, match="list_of_args: expected 1, one for each worker, got 2"):
+        collector.map_fn("getattr_env", [("level",), ("level",)])
+    with pytest.raises(ZeroDivisionError, match="by intent"):
+        collector.map_fn("env.unwrapped.fail")
+    assert collector.next(timeout=20).shape == (2, 4)
+
+
+def test_cascade_execute(collector):
+    # CQ5
+    assert collector.cascade_execute("statistics").frames == 0
+    assert collector.cascade_execute("policy.__call__", np.array([[0, 0, 3]])) == [3]
+    assert collector.cascade_execute("getattr_env", name="level") == 3
+
+
+def test_worker_idx(collector):
+    # CQ6
+    with pytest.raises(RuntimeError, match="not in a worker"):
+        _ = collector.worker_idx
+    if isinstance(collector, hr.AsyncCollector):
+        assert collector.get_distant_attr("worker_idx") == [0]
+        assert collector.get_distant_attr("policy_version") == [0]
+
+
+def test_errors_of_a_worker_have_its_traceback():
+    with hr.AsyncCollector(Wrapped, frames_per_batch=8) as collector:
+        with pytest.raises(ZeroDivisionError) as caught:
+            collector.map_fn("env.unwrapped.fail")
+        assert any("in the worker" in note and "in fail" in note for note in caught.value.__notes__)
+        # CQ4: a value that cannot be pickled.
+        with pytest.raises(TypeError, match="expected a value that can be pickled, got lock"):
+            collector.getattr_env("lock")
+        with pytest.raises(AttributeError, match="getattr_rb"):
+            collector.get_distant_attr("replay_buffer")
+
+
+def test_closed(collector):
+    # CQ7: at once.
+    collector.shutdown()
+    for ask in (
+        lambda: collector.getattr_env("level"),
+        lambda: collector.getattr_policy("gain"),
+        lambda: collector.getattr_rb("table_names"),
+        lambda: collector.get_distant_attr("env"),
+        lambda: collector.map_fn("getattr_env", [("level",)]),
+        lambda: collector.cascade_execute("statistics"),
+    ):
+        with pytest.raises(hr.Closed):
+            ask()
+
+
+def columns_of(batches):
+    return [{name: batch[name] for name in batch} for batch in batches]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_questions_change_no_batch(kind, take):
+    # CQ1: none lost, delayed or left without a successor.
+    def collect(asks):
+        with kind(Wrapped, Policy(), frames_per_batch=6, num_envs=3, seed=1) as collector:
+            done, answers = threading.Event(), []
+
+            def ask():
+                while not done.is_set():
+                    answers.append(collector.getattr_env("level"))
+                    answers.extend(collector.map_fn("getattr_policy", [("gain",)]))
+
+            thread = threading.Thread(target=ask)
+            if asks:
+                thread.start()
+            try:
+                batches = take(collector, 40)
+            finally:
+                done.set()
+                if asks:
+                    thread.join(20)
+            assert set(answers) <= {3, 7}
+            assert bool(answers) == asks
+            return columns_of(batches)
+
+    for quiet, asked in zip(collect(False), collect(True), strict=True):
+        for name, column in quiet.items():
+            np.testing.assert_array_equal(asked[name], column)
+
+
+def test_a_worker_without_credit_answers(take):
+    # CQ1: two rollouts wait, so the worker waits for credit.
+    with hr.AsyncCollector(Wrapped, frames_per_batch=4) as collector:
+        status = collector._worker.status
+        with status.changed:
+            assert status.changed.wait_for(lambda: len(collector._worker.rollouts) == 2, 20)
+        assert collector.getattr_env("step_count") == 3
+        assert [batch["t"][0, 0] for batch in take(collector, 3)] == [0, 4, 3]
+
+
+def test_a_paused_worker_answers(make_replay):
+    # CQ1
+    replay = make_replay(hr.collectors.signature(Wrapped), capacity=10_000)
+    with hr.AsyncCollector(Wrapped, frames_per_batch=8, replay_buffer=replay) as collector:
+        collector.start()
+        with collector.pause():
+            frames = collector.getattr_env("step_count")
+            assert collector.getattr_env("step_count") == frames
+
+
+def test_a_worker_without_pages_answers(make_replay):
+    # CQ1: the store is full, the worker waits for a page in the middle of a rollout.
+    table = hr.Table(
+        "t",
+        sampler=hr.selectors.Fifo(),
+        remover=hr.selectors.Fifo(),
+        max_size=100_000,
+        max_times_sampled=1,
+    )
+    replay = make_replay(hr.collectors.signature(Wrapped), table, capacity=200)
+    with hr.AsyncCollector(Wrapped, frames_per_batch=50, replay_buffer=replay) as collector:
+        collector.start()
+        status = collector._worker.status
+        while not collector._worker.peer.rows.owes_pages:
+            with status.changed:
+                status.changed.wait(0.05)
+        assert collector.getattr_env("level") == 3
+        with collector.pause():
+            assert collector.getattr_env("level") == 3
+
+
+def test_a_dead_worker_does_not_answer():
+    # CQ1: and the question ends at once.
+    class Ending(Wrapped):
+        def end(self):
+            import os
+
+            os._exit(3)
+
+    with hr.AsyncCollector(Ending, frames_per_batch=8) as collector:
+        with pytest.raises(hr.WorkerDied) as caught:
+            collector.map_fn("env.unwrapped.end")
+        assert caught.value.exitcode == 3
+        with pytest.raises(hr.WorkerDied):
+            collector.getattr_env("level")
