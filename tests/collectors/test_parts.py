@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.collectors.batches.episode_numbering import EpisodeNumbering
 from headrace.collectors.handle.admission import Admission
+from headrace.collectors.loop.episode_totals import EpisodeTotals
 from headrace.collectors.loop.step_counts import StepCounts
 from headrace.collectors.loop.times import LoopSeconds
 from headrace.collectors.messages import AnyMessage, Proceed, Progress, Stop
@@ -60,6 +61,30 @@ def test_numbering_against_a_plain_count(history):
                 next_id += 1
             assert (ids[step, env], positions[step, env]) == (current[env], length[env])
             length[env] += 1
+
+
+@given(histories())
+def test_totals_of_episodes_against_a_plain_sum(history):
+    # CT: the returns and lengths of statistics.
+    steps, ended, masked, restarted = history
+    ended = ended & ~masked
+    rewards = np.arange(ended.size, dtype=np.float32).reshape(ended.shape)
+    envs = np.arange(ended.shape[1])
+    totals = EpisodeTotals(len(envs))
+    open_, expected = [(0.0, 0)] * len(envs), []
+    for begin in range(0, len(ended), steps):
+        part = slice(begin, begin + steps)
+        if restarted[begin]:
+            totals.reset(envs[1:])
+            open_[1:] = [(0.0, 0)] * (len(envs) - 1)
+        for step in range(begin, begin + steps):
+            for env in envs[~masked[step]]:
+                open_[env] = (open_[env][0] + float(rewards[step, env]), open_[env][1] + 1)
+                if ended[step, env]:
+                    expected.append(open_[env])
+                    open_[env] = (0.0, 0)
+        assert totals.add(rewards[part], ended[part], ~masked[part]) == expected
+        expected.clear()
 
 
 def test_grants_stop_at_the_total():

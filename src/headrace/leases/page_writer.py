@@ -78,10 +78,9 @@ class PageWriter:
     def _begin_report(self) -> None:
         self._reported = self._step
         self._versions: list[int] = []
-        # Steps with the lanes that hold a final row, and with those whose episodes end.
-        self._final: list[tuple[int, Lanes]] = []
-        self._ended: list[tuple[int, Lanes]] = []
-        self._ends = 0
+        # Rows that hold a final row, and those whose episodes end, counted from the first unreported row.
+        self._final: list[int] = []
+        self._ended: list[int] = []
         self._cut: Lanes = NO_LANES
 
     # ---- steps -----------------------------------------------------------------------------------------------------
@@ -132,13 +131,11 @@ class PageWriter:
         if resets.size:
             for _, block in self._others_here:
                 block[step, resets] = 0
-            self._final.append((step, resets))
-            self._ends += len(resets)
+            self._final += self._numbers(step, resets)
             self._closed = resets
         if ended.size and last is not None:
             self._write_finals(ended, last)
-            self._ended.append((step, ended))
-            self._ends += len(ended)
+            self._ended += self._numbers(step, ended)
             self._closed = np.union1d(resets, ended) if resets.size else ended
         self._step = step + 1
 
@@ -152,14 +149,10 @@ class PageWriter:
             self._write_finals(self._cut, self.row)
             self._closed = np.arange(self._lanes)
 
-    def _numbers(self, marks: list[tuple[int, Lanes]]) -> Lanes:
-        """Returns rows of lanes in steps, counted from the first unreported row."""
-        if not marks:
-            return NO_LANES
-        steps, lanes = zip(*marks, strict=True)
-        first = (np.array(steps) - self._reported) * self._lanes
-        rows: Lanes = np.repeat(first, [len(each) for each in lanes]) + np.concatenate(lanes)
-        return rows
+    def _numbers(self, step: int, lanes: Lanes) -> list[int]:
+        """Returns the rows of lanes in a step, counted from the first unreported row."""
+        first = (step - self._reported) * self._lanes
+        return [first + lane for lane in lanes.tolist()]
 
     def unreported(self, name: str) -> NDArray[Any]:
         """Returns a column that is not observed, in the steps since the last report: `[steps, lanes, ...]`."""
@@ -171,9 +164,9 @@ class PageWriter:
         return self._versions
 
     @property
-    def unreported_resets(self) -> Lanes:
+    def unreported_resets(self) -> NDArray[np.int64]:
         """int64[f], rising: rows of lanes that took no transition since the last report, as `Commit` counts them."""
-        return self._numbers(self._final)
+        return np.array(self._final, np.int64)
 
     def _write_finals(self, lanes: Lanes, observations: Columns) -> None:
         rows = self._finals.take(len(lanes))
@@ -211,7 +204,7 @@ class PageWriter:
         """Whether `report` is due: the page is full, or the message has become long."""
         return (
             self._step == self._steps_in_page
-            or self._ends >= _MOST_ENDS
+            or len(self._final) + len(self._ended) >= _MOST_ENDS
             or self._step - self._reported >= _MOST_STEPS
         )
 
@@ -232,8 +225,8 @@ class PageWriter:
             page=self.page,
             steps=self._step - self._reported,
             versions=packed(self._versions, POLICY_VERSIONS),
-            final=packed(self._numbers(self._final)),
-            ended=packed(self._numbers(self._ended)),
+            final=packed(self._final),
+            ended=packed(self._ended),
             cut=packed(self._cut),
             final_rows=packed(final_rows),
         )

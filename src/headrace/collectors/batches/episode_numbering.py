@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import cython
 import numpy as np
 from numpy.typing import NDArray
+
+if not cython.compiled:
+    from headrace.kernels.kinds import GivenBytes, Int, Longs
 
 
 class EpisodeNumbering:
@@ -11,6 +15,9 @@ class EpisodeNumbering:
 
     Ids count the starts: in the order of steps, and of lanes within a step. A replay's own ids count those of all its
     writers.
+
+    Args:
+        lanes: n.
 
     >>> numbering = EpisodeNumbering(1)
     >>> starts = np.array([[True], [False], [True]])
@@ -21,7 +28,8 @@ class EpisodeNumbering:
 
     # Rules: collectors CB5
 
-    def __init__(self, lanes: int) -> None:
+    def __init__(self, lanes: Int) -> None:
+        self._lanes = lanes
         self._next_id = 0
         self._ids = np.full(lanes, -1, np.int64)
         self._lengths = np.zeros(lanes, np.int64)
@@ -34,23 +42,32 @@ class EpisodeNumbering:
         Args:
             starts, masked: bool[T, n]: where an episode begins, and where no transition was taken.
         """
-        steps, lanes = starts.shape
-        # Each lane is cut into pieces at the starts. Its first piece may go on with an episode of the block before.
-        cuts = starts.T.copy()
-        cuts[:, 0] = True
-        first = np.flatnonzero(cuts)
-        lane, step = np.divmod(first, steps)
-        begins = starts[step, lane]
-        ids_of = np.cumsum(starts.reshape(-1))[step * lanes + lane] + (self._next_id - 1)
-        ids_of = np.where(begins, ids_of, self._ids[lane])
-        before = np.where(begins, 0, self._lengths[lane])
-        lengths = np.diff(first, append=steps * lanes)
-        ids = np.repeat(ids_of, lengths).reshape(lanes, steps)
-        positions = np.arange(steps * lanes) - np.repeat(first - before, lengths)
-        positions = positions.reshape(lanes, steps)
+        shape = self._lanes, len(starts)
+        ids, positions = np.empty(shape, np.int64), np.empty(shape, np.int64)
+        self._number(
+            starts.reshape(-1), masked.reshape(-1), self._next_id, ids.reshape(-1), positions.reshape(-1)
+        )
         self._next_id += int(np.count_nonzero(starts))
-        self._ids, self._lengths = ids[:, -1].copy(), positions[:, -1] + 1
-        if masked.any():
-            ids[masked.T] = -1
-            positions[masked.T] = 0
         return ids, positions
+
+    def _number(
+        self, starts: GivenBytes, masked: GivenBytes, next_id: Int, ids: Longs, positions: Longs
+    ) -> None:
+        """Does `number` for arrays without axes; `next_id` is that of the first episode that begins."""
+        steps: Int = starts.shape[0] // self._lanes
+        row: Int = 0
+        for step in range(steps):
+            for lane in range(self._lanes):
+                place: Int = lane * steps + step
+                if starts[row]:
+                    self._ids[lane] = next_id
+                    self._lengths[lane] = 0
+                    next_id += 1
+                if masked[row]:
+                    ids[place] = -1
+                    positions[place] = 0
+                else:
+                    ids[place] = self._ids[lane]
+                    positions[place] = self._lengths[lane]
+                    self._lengths[lane] += 1
+                row += 1

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
+from headrace.collectors.loop.episode_totals import EpisodeTotals
 from headrace.leases.page_writer import PageWriter
 
 
@@ -47,12 +47,11 @@ class StepCounter:
 
     def __init__(self, num_envs: int) -> None:
         self._num_envs = num_envs
-        self.reset()
+        self._totals = EpisodeTotals(num_envs)
 
     def reset(self) -> None:
         """All environments begin an episode, and all steps before were counted."""
-        self._returns = np.zeros(self._num_envs)
-        self._lengths = np.zeros(self._num_envs, np.int64)
+        self._totals.reset(np.arange(self._num_envs))
 
     def count(self, writer: PageWriter) -> StepCounts:
         """Counts the steps that the writer has not reported yet."""
@@ -60,38 +59,11 @@ class StepCounter:
         if not versions:
             return StepCounts()
         resets = writer.unreported_resets
-        took = np.ones((len(versions), self._num_envs), np.int64)
-        took.reshape(-1)[resets] = 0
-        steps = Counter(versions)
-        resets_of = Counter(versions[step] for step in (resets // self._num_envs).tolist())
-        stamps = {version: count * self._num_envs - resets_of[version] for version, count in steps.items()}
+        stamps = {version: count * self._num_envs for version, count in Counter(versions).items()}
+        for step in (resets // self._num_envs).tolist():
+            stamps[versions[step]] -= 1
         ended = writer.unreported("terminated") | writer.unreported("truncated")
-        episodes = self._episodes(writer.unreported("reward"), ended, took)
+        took = np.ones(ended.shape, np.bool_)
+        took.reshape(-1)[resets] = False
+        episodes = self._totals.add(writer.unreported("reward"), ended, took)
         return StepCounts(sum(stamps.values()), episodes, stamps)
-
-    def _episodes(
-        self, rewards: NDArray[np.float32], ended: NDArray[np.bool_], took: NDArray[np.int64]
-    ) -> list[tuple[float, int]]:
-        """Returns return and length of the episodes that end in these steps; `[steps, n]` each.
-
-        Args:
-            rewards, ended: of each step.
-            took: 1 where a transition was taken, 0 elsewhere.
-        """
-        steps = len(took)
-        # Lane after lane: first what its open episode has brought so far, last a border between lanes.
-        sums = np.zeros((self._num_envs, steps + 2))
-        lengths, closes = np.zeros(sums.shape, np.int64), np.zeros(sums.shape, np.bool_)
-        sums[:, 0], sums[:, 1:-1] = self._returns, rewards.T
-        lengths[:, 0], lengths[:, 1:-1] = self._lengths, took.T
-        closes[:, -1], closes[:, 1:-1] = True, ended.T
-        stops = np.flatnonzero(closes)
-        starts = np.concatenate(([0], stops[:-1] + 1))
-        step = stops % (steps + 2)
-        is_open = step > steps
-        returns = np.add.reduceat(sums.reshape(-1), starts)
-        counts = np.add.reduceat(lengths.reshape(-1), starts)
-        self._returns, self._lengths = returns[is_open], counts[is_open]
-        whole = np.flatnonzero(~is_open)
-        order = whole[np.argsort(step[whole], kind="stable")]
-        return list(zip(returns[order].tolist(), counts[order].tolist(), strict=True))
