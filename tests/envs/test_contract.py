@@ -7,6 +7,7 @@ from headrace.envs import make_stepper
 from headrace.spec import ArraySpec
 from headrace.testing import EnvContract
 from headrace.testing.dm_envs import DmCounterEnv
+from headrace.testing.envpools import CounterEnvPool
 from headrace.testing.envs import CounterEnv, counter_env_fns, counter_vector_env, in_turn
 
 
@@ -54,6 +55,24 @@ class TestDmEnv(EnvContract):
 
     def times_closed(self, stepper):
         return [env.unwrapped.counter.closed for env in stepper.environments]
+
+
+class TestEnvPool(EnvContract):
+    info = {"elapsed_step": ArraySpec((), np.int32)}  # noqa: RUF012
+
+    def make(self, lengths, *, ending="terminated", info_columns=None):
+        return make_stepper(CounterEnvPool(lengths, ending=ending), info_columns=info_columns)
+
+    def make_wrong(self):
+        env = CounterEnvPool([3])
+        env._gym_observation_space = CounterEnv(3, layout="image").observation_space
+        return make_stepper(env)
+
+    def seeds(self, stepper):
+        return None
+
+    def times_closed(self, stepper):
+        return [env.times_closed for env in stepper.environments]
 
 
 class _Vector(EnvContract):

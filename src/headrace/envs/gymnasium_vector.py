@@ -162,23 +162,28 @@ class VectorEnvStepper:
         return NO_ENVS
 
     def _reset_env(self, envs: Indices | None, seeds: Sequence[int] | None) -> tuple[Any, Mapping[str, Any]]:
-        options = None
-        if envs is not None and envs.size < self.num_envs:
-            if not self.resets_by_mask:
-                raise ValueError(
-                    "envs: expected None: this environment resets itself and is not known to reset by mask; "
-                    "build it with autoreset_mode DISABLED"
-                )
-            mask = np.zeros(self.num_envs, np.bool_)
-            mask[envs] = True
-            options = {"reset_mask": mask}
+        if envs is not None and envs.size == self.num_envs:
+            envs = None
+        if envs is not None and not self.resets_by_mask:
+            raise ValueError(
+                "envs: expected None: this environment resets itself and is not known to reset by mask; "
+                "build it with autoreset_mode DISABLED"
+            )
         try:
-            observation, info = reset_values(self._env.reset(seed=_seed_argument(seeds), options=options))
+            observation, info = reset_values(self._call_reset(envs, seeds))
         except Exception as error:
             error.add_note("raised by reset of the vector environment")
             raise
         self._ended[slice(None) if envs is None else envs] = False
         return observation, info
+
+    def _call_reset(self, envs: Indices | None, seeds: Sequence[int] | None) -> Any:
+        """Returns what the environment's own reset of `envs` (None: all) returns, with a row for each environment."""
+        if envs is None:
+            return self._env.reset(seed=_seed_argument(seeds))
+        mask = np.zeros(self.num_envs, np.bool_)
+        mask[envs] = True
+        return self._env.reset(seed=_seed_argument(seeds), options={"reset_mask": mask})
 
     def _write(
         self, observation: Any, info: Mapping[str, Any], out: Columns, envs: Indices | None, step: int

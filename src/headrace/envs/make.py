@@ -14,6 +14,7 @@ from headrace.envs.recognition import (
     AdaptedEnv,
     is_dm_environment,
     is_environment,
+    is_envpool,
     is_vector_environment,
 )
 from headrace.spec import ArraySpec
@@ -133,19 +134,33 @@ def _stepper(
     envs: Sequence[Any], num_envs: int, info_columns: Mapping[str, ArraySpec] | None
 ) -> VectorStepper:
     if is_vector_environment(envs[0]):
-        from headrace.envs.gymnasium_vector import VectorEnvStepper
-
-        env, autoreset = envs[0], None
-        if isinstance(env, AdaptedEnv):
-            env, autoreset = env.env, env.autoreset
-        if num_envs not in (1, env.num_envs):
-            raise ValueError(
-                f"num_envs: expected {env.num_envs}, the number of the vector environment, or nothing, got {num_envs}"
-            )
-        return VectorEnvStepper(env, autoreset, info_columns)
+        return _vector_stepper(envs[0], num_envs, info_columns)
     from headrace.envs.gymnasium_single import SingleEnvStepper
 
     return SingleEnvStepper([_single(env) for env in envs], info_columns)
+
+
+def _vector_stepper(env: Any, num_envs: int, info_columns: Mapping[str, ArraySpec] | None) -> VectorStepper:
+    autoreset = None
+    if isinstance(env, AdaptedEnv):
+        env, autoreset = env.env, env.autoreset
+    if is_envpool(env):
+        from headrace.envs.envpool_vector import EnvPoolStepper, check_envpool
+
+        check_envpool(env)
+        _check_own_number(env, num_envs)
+        return EnvPoolStepper(env, autoreset, info_columns)
+    _check_own_number(env, num_envs)
+    from headrace.envs.gymnasium_vector import VectorEnvStepper
+
+    return VectorEnvStepper(env, autoreset, info_columns)
+
+
+def _check_own_number(env: Any, num_envs: int) -> None:
+    if num_envs not in (1, env.num_envs):
+        raise ValueError(
+            f"num_envs: expected {env.num_envs}, the number of the vector environment, or nothing, got {num_envs}"
+        )
 
 
 def _single(env: Any) -> Any:
@@ -163,8 +178,8 @@ def _build(factory: EnvFactory) -> Any:
     env = factory()
     if not is_environment(env):
         raise TypeError(
-            f"create_env_fn: expected it to return an environment of gymnasium or dm_env, got {type(env).__name__}"
-            + ("; is a `return` missing?" if env is None else "")
+            "create_env_fn: expected it to return an environment of gymnasium, dm_env or EnvPool, got "
+            f"{type(env).__name__}" + ("; is a `return` missing?" if env is None else "")
         )
     return env
 

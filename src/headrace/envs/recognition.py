@@ -37,12 +37,17 @@ def is_vector_environment(value: Any) -> bool:
     """Whether this is a ready vector environment."""
     if isinstance(value, AdaptedEnv):
         return is_vector_environment(value.env)
-    return _is_a(value, "gymnasium.vector", "VectorEnv")
+    return _is_a(value, "gymnasium.vector", "VectorEnv") or is_envpool(value)
 
 
 def is_dm_environment(value: Any) -> bool:
     """Whether this is a ready environment of dm_env."""
     return _is_a(value, "dm_env", "Environment")
+
+
+def is_envpool(value: Any) -> bool:
+    """Whether this is a ready EnvPool, of any of its types."""
+    return _is_a(value, "envpool.python.envpool", "EnvPoolMixin")
 
 
 def _is_a(value: Any, module: str, name: str) -> bool:

@@ -1,0 +1,95 @@
+"""Counter environments with the interface of EnvPool: its Python layer over counters in place of its C++ engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from envpool.python.envpool import EnvPoolMixin
+from envpool.python.gymnasium_envpool import GymnasiumEnvPoolMixin
+from gymnasium.vector import VectorEnv
+from numpy.typing import NDArray
+
+from headrace.testing.envs import CounterEnv, Ending
+
+_ACTION_KEYS = ("env_id", "players.env_id", "action")
+
+
+class CounterEnvPool(  # type: ignore[misc, override]  # envpool has no types
+    GymnasiumEnvPoolMixin, EnvPoolMixin, VectorEnv
+):
+    """An EnvPool of counters, stepped all at once. Like EnvPool it takes a step for a reset (NEXT_STEP).
+
+    Args:
+        episode_lengths: of each environment.
+        ending: see `CounterEnv`.
+
+    Attributes:
+        counters: the environments.
+        times_closed: number of calls of `close`.
+
+    >>> pool = CounterEnvPool([1, 3])
+    >>> pool.reset()[0].tolist()
+    [[0, 0, 0], [1, 0, 0]]
+    >>> pool.step(np.array([0, 1]))[2]
+    array([ True, False])
+    >>> pool.step(np.array([0, 1]))[0].tolist()
+    [[0, 1, 0], [1, 0, 2]]
+    """
+
+    def __init__(self, episode_lengths: Sequence[int], *, ending: Ending = "terminated") -> None:
+        self.counters = [
+            CounterEnv(length, copy=copy, ending=ending) for copy, length in enumerate(episode_lengths)
+        ]
+        self._gym_observation_space = self.counters[0].observation_space
+        self._gym_action_space = self.counters[0].action_space
+        config = {
+            "num_envs": len(self.counters),
+            "batch_size": len(self.counters),
+            "max_num_players": 1,
+            "gym_reset_return_info": True,
+        }
+        action_specs = [SimpleNamespace(dtype=np.dtype(kind), shape=()) for kind in ("i4", "i4", "i8")]
+        self._spec = SimpleNamespace(
+            _config_keys=list(config),
+            _config_values=list(config.values()),
+            _action_keys=_ACTION_KEYS,
+            _action_spec=[(np.int32,), (np.int32,), (np.int64,)],
+            action_array_spec=dict(zip(_ACTION_KEYS, action_specs, strict=True)),
+        )
+        self.spec: Any = self._spec
+        self._is_over = [False] * len(self.counters)
+        self._state_keys = ("env_id", "obs", "reward", "terminated", "truncated", "elapsed_step")
+        self._results: list[tuple[Any, ...]] = []
+        self.times_closed = 0
+
+    def _reset(self, env_ids: NDArray[np.int32]) -> None:
+        for i in env_ids.tolist():
+            self._is_over[i] = False
+            self._results.append((i, self.counters[i].reset()[0], 0.0, False, False, 0))
+
+    def _send(self, action: Sequence[NDArray[Any]]) -> None:
+        for i, each in zip(action[0].tolist(), action[2], strict=True):
+            if self._is_over[i]:
+                self._reset(np.array([i]))
+                continue
+            observation, reward, terminated, truncated, _ = self.counters[i].step(each)
+            self._is_over[i] = terminated or truncated
+            count = self.counters[i].step_count
+            self._results.append((i, observation, reward, terminated, truncated, count))
+
+    def _recv(self) -> list[NDArray[Any]]:
+        results, self._results = sorted(self._results, key=lambda result: int(result[0])), []
+        columns = [np.array(column) for column in zip(*results, strict=True)]
+        return [columns[0].astype(np.int32), columns[1], columns[2].astype(np.float32), *columns[3:]]
+
+    def _to(self, state: Sequence[NDArray[Any]], reset: bool, return_info: bool) -> Any:  # noqa: ARG002 - EnvPool calls it so
+        env_id, observation, reward, terminated, truncated, elapsed = state
+        info = {"env_id": env_id, "players": {"env_id": env_id}, "elapsed_step": elapsed.astype(np.int32)}
+        return (observation, info) if reset else (observation, reward, terminated, truncated, info)
+
+    def close(self, **kwargs: Any) -> None:  # noqa: ARG002 - gymnasium's interface
+        """Counts the calls."""
+        self.times_closed += 1
