@@ -41,6 +41,7 @@ _LAZY_NAMES = {
     "Episode": "headrace.trajectories",
     "EpisodeRule": "headrace.trajectories",
     "EpisodeWriter": "headrace.trajectories",
+    "ExplorationType": "headrace.policies",
     "FunctionalPolicy": "headrace.weights",
     "ItemRule": "headrace.replay",
     "MultiAgentBatch": "headrace.rollouts",
@@ -58,6 +59,7 @@ _LAZY_NAMES = {
     "TrajectoryAccumulator": "headrace.trajectories",
     "TransitionWriter": "headrace.trajectories",
     "View": "headrace.views",
+    "exploration_type": "headrace.policies",
 }
 _LAZY_MODULES = {
     "collectors": "headrace.collectors",
@@ -88,6 +90,8 @@ if TYPE_CHECKING:
     from headrace.collectors import AsyncCollector as AsyncCollector
     from headrace.collectors import Batch as Batch
     from headrace.collectors import Collector as Collector
+    from headrace.policies import ExplorationType as ExplorationType
+    from headrace.policies import exploration_type as exploration_type
     from headrace.replay import ItemRule as ItemRule
     from headrace.replay import Replay as Replay
     from headrace.replay import ReplaySample as ReplaySample

@@ -22,6 +22,7 @@ from headrace.collectors.statistics import CollectorStatistics
 from headrace.collectors.surface.control import Call
 from headrace.collectors.weight_arguments import given_weights
 from headrace.envs import environment_seeds
+from headrace.policies import ExplorationType
 from headrace.spec import ArraySpec
 from headrace.system import need_linux
 from headrace.tables.description.rules import ItemRule
@@ -68,6 +69,7 @@ class AsyncCollector(CollectorBase):
         create_env_kwargs: Mapping[str, Any] | None = None,
         max_frames_per_traj: int | None = None,
         init_random_frames: int | None = None,
+        exploration_type: ExplorationType | None = None,
         replay_buffer: Any = None,
         items: Sequence[ItemRule] | None = None,
         num_envs: int = 1,
@@ -90,6 +92,7 @@ class AsyncCollector(CollectorBase):
             create_env_kwargs=create_env_kwargs,
             max_frames_per_traj=max_frames_per_traj,
             init_random_frames=init_random_frames,
+            exploration_type=exploration_type,
             replay_buffer=replay_buffer,
             items=items,
             num_envs=num_envs,

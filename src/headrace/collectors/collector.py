@@ -24,6 +24,7 @@ from headrace.collectors.surface.control import Call
 from headrace.collectors.weight_arguments import WeightCheck, given_weights
 from headrace.envs import environment_seeds
 from headrace.errors import Closed, StoreFull
+from headrace.policies import ExplorationType
 from headrace.replay.public import core_of
 from headrace.spec import ArraySpec
 from headrace.tables.description.rules import ItemRule
@@ -40,13 +41,15 @@ class Collector(LoopParts, CollectorBase):
         create_env_fn: a callable that returns an environment, a ready environment, or the id of a registered one.
         policy: a callable on batched observations `[n, ...]` that returns actions `[n, ...]`, or the pair of actions
             and a dict of further columns; an object with `compute_actions(input_dict)`, which may have a memory; a
-            torch module; None for random actions.
+            torch module, which may return a distribution, or take a TensorDict; None for random actions.
         policy_factory: makes the policy.
         frames_per_batch: frames of one batch; rounded up to a whole number of steps.
         total_frames: where to stop, a multiple of `frames_per_batch`; -1 goes on for ever.
         create_env_kwargs: keyword arguments of `create_env_fn`.
         max_frames_per_traj: a trajectory of this length is truncated and its environment reset.
         init_random_frames: actions are random while fewer frames were begun.
+        exploration_type: how an action is taken from a torch distribution that the policy returns; `RANDOM` by default.
+            While the policy is called, `hr.exploration_type()` returns it.
         replay_buffer: also write every step into this replay.
         items: rules for items. By default every transition is an item in each table, once its next observation is
             stored (`ItemRule(table, length=1, lookahead=1)`).
@@ -81,6 +84,7 @@ class Collector(LoopParts, CollectorBase):
         create_env_kwargs: Mapping[str, Any] | None = None,
         max_frames_per_traj: int | None = None,
         init_random_frames: int | None = None,
+        exploration_type: ExplorationType | None = None,
         replay_buffer: Any = None,
         items: Sequence[ItemRule] | None = None,
         num_envs: int = 1,
@@ -97,6 +101,7 @@ class Collector(LoopParts, CollectorBase):
             create_env_kwargs=create_env_kwargs,
             max_frames_per_traj=max_frames_per_traj,
             init_random_frames=init_random_frames,
+            exploration_type=exploration_type,
             replay_buffer=replay_buffer,
             items=items,
             num_envs=num_envs,

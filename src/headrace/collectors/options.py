@@ -14,7 +14,7 @@ from headrace.collectors.loop.task import Task
 from headrace.envs import environment_factory, environment_seeds
 from headrace.envs.columns import check_info_columns
 from headrace.envs.make import check_num_envs
-from headrace.policies import check_policy, views_of
+from headrace.policies import check_exploration_type, check_policy, views_of
 from headrace.replay.interface import TO_WRITE, check_replay
 from headrace.tables.description.rules import ItemRule, checked_rules
 from headrace.views.causality import acting_views
@@ -43,6 +43,7 @@ class CollectorOptions(Task):
             value = getattr(self, name)
             if value is not None and not _is_int(value):
                 raise ValueError(f"{name}: expected an int or None, got {value!r}")
+        check_exploration_type(self.exploration_type)
         check_num_envs(self.num_envs)
         check_info_columns(self.info_columns or {})
         self._check_views()

@@ -11,6 +11,10 @@ from headrace.policies.acting import ActingViews as ActingViews
 from headrace.policies.acting import views_of as views_of
 from headrace.policies.checked import CheckedPolicy as CheckedPolicy
 from headrace.policies.checked import Decision as Decision
+from headrace.policies.exploration import ExplorationType as ExplorationType
+from headrace.policies.exploration import check_exploration_type as check_exploration_type
+from headrace.policies.exploration import exploration_type as exploration_type
+from headrace.policies.exploration import exploring as exploring
 from headrace.policies.forms import Form as Form
 from headrace.policies.forms import check_policy as check_policy
 from headrace.policies.forms import form_of as form_of

@@ -1,4 +1,4 @@
-"""The forms of policies: a callable, an object with `compute_actions`, a torch module."""
+"""The forms of policies: a callable, an object with `compute_actions`, a torch module, also one on TensorDicts."""
 
 # Rules: views-rollouts P1, P2; collectors CP2, CP6
 
@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
+from headrace.policies.fetching import fetched
 from headrace.policies.result import PolicyResult, Read, actions_or_triple
 from headrace.spec import Signature
 from headrace.weights import is_torch_module
@@ -35,28 +36,38 @@ def reads_views(policy: Any) -> bool:
 
 
 def form_of(policy: Any, acted: Signature, read: Read) -> Form:
-    """Adapts a policy.
+    """Adapts a policy. Its results may be arrays of any library and device, and torch distributions.
 
     Args:
         policy: an object with `compute_actions(input_dict)`; a torch module, called under `no_grad` with the tensors of
-            the observations; or another callable on the observations.
+            the observations, or with a TensorDict of them; or another callable on the observations.
         acted: `Signature({"action": ...})`.
         read: `actions_or_pair` or `actions_alone`, for the result of a callable.
 
     Raises:
         TypeError: not a policy.
 
+    >>> import numpy as np
     >>> from headrace.policies.result import actions_or_pair
     >>> form = form_of(lambda observation: observation + 1, Signature.like({"action": 0}), actions_or_pair)
-    >>> form({"observation": 4})
-    PolicyResult(actions=5, state_outs=(), extras={})
+    >>> form({"observation": np.array([4])})
+    PolicyResult(actions=array([5]), state_outs=(), extras={})
     """
     check_policy(policy)
+    is_module = is_torch_module(policy)
     if reads_views(policy):
-        return lambda inputs: actions_or_triple(policy.compute_actions(inputs), acted)
-    call = policy
-    if is_torch_module(policy):
-        from headrace.policies.torch_module import call_of_module
+        act = _computing(policy, acted)
+        if is_module:
+            from headrace.policies.torch_module import without_gradients
 
-        call = call_of_module(policy)
-    return lambda inputs: read(call(inputs["observation"]), acted)
+            return without_gradients(act)
+        return act
+    if is_module:
+        from headrace.policies.torch_module import form_of_module
+
+        return form_of_module(policy, acted, read)
+    return lambda inputs: fetched(read(policy(inputs["observation"]), acted))
+
+
+def _computing(policy: Any, acted: Signature) -> Form:
+    return lambda inputs: fetched(actions_or_triple(policy.compute_actions(inputs), acted))

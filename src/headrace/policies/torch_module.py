@@ -1,27 +1,48 @@
-"""Torch modules as policies on NumPy arrays."""
+"""Torch modules as policies: tensors in and out, without gradients. Their train or eval mode is left alone."""
+
+# Rules: collectors CP2
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-import optree
 import torch
 
+from headrace.batches.conversion import as_tensor
+from headrace.policies.fetching import fetched
+from headrace.policies.result import PolicyResult, Read
+from headrace.policies.tensordict_module import TensorDictPolicy, takes_tensordict
+from headrace.spec import Signature
+from headrace.trees import map_leaves
 
-def call_of_module(module: torch.nn.Module) -> Callable[[Any], Any]:
-    """Returns a callable that gives the module tensors and returns its tensors as arrays, without gradients.
 
-    The tensors share the memory of the arrays.
+def form_of_module(
+    module: torch.nn.Module, acted: Signature, read: Read
+) -> Callable[[Mapping[str, Any]], PolicyResult]:
+    """Adapts a module, which is called with tensors over the memory of the observations.
+
+    Args:
+        module: takes the observation, or a TensorDict (`takes_tensordict`).
+        acted: `Signature({"action": ...})`.
+        read: reads what it returns, unless that is a TensorDict.
     """
+    call = TensorDictPolicy(module, acted, read) if takes_tensordict(module) else None
 
-    def call(observation: Any) -> Any:
+    def act(inputs: Mapping[str, Any]) -> PolicyResult:
+        observation = map_leaves(as_tensor, inputs["observation"])
+        return read(module(observation), acted) if call is None else call(observation)
+
+    return without_gradients(act)
+
+
+def without_gradients(
+    act: Callable[[Mapping[str, Any]], PolicyResult],
+) -> Callable[[Mapping[str, Any]], PolicyResult]:
+    """Returns a call of a policy that runs under `no_grad` and returns arrays."""
+
+    def call(inputs: Mapping[str, Any]) -> PolicyResult:
         with torch.no_grad():
-            returned = module(optree.tree_map(torch.from_numpy, observation))
-        return optree.tree_map(_as_array, returned)
+            return fetched(act(inputs))
 
     return call
-
-
-def _as_array(leaf: Any) -> Any:
-    return leaf.numpy(force=True) if isinstance(leaf, torch.Tensor) else leaf

@@ -1,6 +1,6 @@
 """The policy of a collector: it acts for n environments at every step, with their recurrent states and views."""
 
-# Rules: collectors CP1 to CP3, CP6; views-rollouts P2
+# Rules: collectors CP1 to CP3, CP6, CR11; views-rollouts P2
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from headrace.envs.protocol import Indices
 from headrace.policies import (
     ActingViews,
     CheckedPolicy,
+    ExplorationType,
     PolicyStates,
     actions_or_pair,
+    exploring,
     form_of,
     initial_state_of,
     reads_views,
@@ -39,6 +41,7 @@ class Actor:
         acted: `Signature({"action": ...})`.
         num_envs: n.
         views: of the collector and the policy; those that are fed to a policy are presented.
+        exploration_type: holds while the policy is called.
 
     Attributes:
         remembers: whether the policy has states or views, so that `follow` is needed.
@@ -56,6 +59,7 @@ class Actor:
         acted: Signature,
         num_envs: int,
         views: Mapping[str, View],
+        exploration_type: ExplorationType,
     ) -> None:
         initial = initial_state_of(policy)
         self._states = PolicyStates(initial, num_envs)
@@ -64,7 +68,7 @@ class Actor:
             | dict.fromkeys(STEP_COLUMNS, "a column of every step")
             | dict.fromkeys(self._states.specs, "a state of the policy")
         )
-        form = form_of(policy, acted, actions_or_pair)
+        form = exploring(form_of(policy, acted, actions_or_pair), exploration_type)
         self._policy = CheckedPolicy(form, acted, initial, reserved=reserved)
         self._is_recurrent = bool(initial)
         self._observed = None if "observation" in observed.columns else observed

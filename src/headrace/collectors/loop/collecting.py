@@ -15,7 +15,7 @@ from headrace.envs import is_environment, new_columns
 from headrace.errors import SpecError
 from headrace.leases.messages import Commit
 from headrace.leases.page_writer import PageWriter
-from headrace.policies import views_of
+from headrace.policies import ExplorationType, views_of
 from headrace.spec import ArraySpec, Signature
 
 
@@ -67,6 +67,7 @@ class CollectingLoop:
             stepper,
             self.policy,
             self.views,
+            exploration_type=task.exploration_type or ExplorationType.RANDOM,
             max_frames_per_traj=task.max_frames_per_traj,
             refresh=refresh,
             times=self.times,

@@ -14,6 +14,7 @@ from headrace.ends import Autoreset
 from headrace.envs.protocol import NO_ENVS, Indices, StepResult, VectorStepper
 from headrace.envs.random_actions import RandomActions
 from headrace.leases.page_writer import PageWriter
+from headrace.policies import ExplorationType
 from headrace.spec import ArraySpec
 from headrace.views import View
 
@@ -27,7 +28,7 @@ class RecordingStepper:
     Args:
         stepper: the environments.
         policy: see `Actor`; None acts at random.
-        views: see `Actor`.
+        views, exploration_type: see `Actor`.
         max_frames_per_traj: the transition that makes a trajectory this long is marked truncated and its environment is
             reset; None, 0 and negative numbers set no limit.
         refresh: called before each step; returns the version of the weights that act.
@@ -45,6 +46,7 @@ class RecordingStepper:
         policy: Any,
         views: Mapping[str, View],
         *,
+        exploration_type: ExplorationType,
         max_frames_per_traj: int | None,
         refresh: Callable[[], int],
         times: LoopTimes,
@@ -63,7 +65,12 @@ class RecordingStepper:
             None
             if policy is None
             else Actor(
-                policy, stepper.observation_signature, stepper.action_signature, stepper.num_envs, views
+                policy,
+                stepper.observation_signature,
+                stepper.action_signature,
+                stepper.num_envs,
+                views,
+                exploration_type,
             )
         )
         self._remembers = self._actor is not None and self._actor.remembers

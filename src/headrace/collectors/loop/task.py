@@ -8,6 +8,7 @@ from typing import Any
 
 from headrace.envs import make_stepper
 from headrace.envs.protocol import VectorStepper
+from headrace.policies import ExplorationType
 from headrace.spec import ArraySpec, Signature
 from headrace.views import View
 
@@ -21,7 +22,7 @@ class Task:
         policy, policy_factory: the policy, or a callable that makes it; both None: random actions.
         views: see `Collector`.
         frames_per_batch: of all environments, before it is rounded up to whole steps.
-        init_random_frames, max_frames_per_traj: see `Collector`.
+        init_random_frames, exploration_type, max_frames_per_traj: see `Collector`.
         seed: of the environments; None leaves them unseeded.
         replay: the signature of the replay that rows go into; None: no replay.
     """
@@ -35,6 +36,7 @@ class Task:
     views: Mapping[str, View] | None = None
     frames_per_batch: int = 1
     init_random_frames: int | None = None
+    exploration_type: ExplorationType | None = None
     max_frames_per_traj: int | None = None
     seed: int | None = None
     replay: Signature | None = None
