@@ -47,6 +47,11 @@ class CollectorBase(ControlSurface):
                 "the number of batches is not known before the end: with autoreset NEXT_STEP a reset takes a step, "
                 "which does not count towards total_frames"
             )
+        if not self._options.reset_when_done:
+            raise TypeError(
+                "the number of batches is not known before the end: with reset_when_done=False environments wait, "
+                "which does not count towards total_frames"
+            )
         return (total + frames - 1) // frames
 
     def __bool__(self) -> bool:

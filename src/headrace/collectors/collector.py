@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
+
 from headrace.collectors.base import CollectorBase
 from headrace.collectors.batches.batch import Batch
 from headrace.collectors.batches.episode_numbering import EpisodeNumbering
@@ -21,8 +23,10 @@ from headrace.collectors.options import CollectorOptions
 from headrace.collectors.paths import follow_path
 from headrace.collectors.statistics import CollectorStatistics, Tally
 from headrace.collectors.surface.control import Call
+from headrace.collectors.surface.resets import Resets
 from headrace.collectors.weight_arguments import WeightCheck, given_weights
 from headrace.envs import environment_seeds
+from headrace.envs.protocol import Indices
 from headrace.errors import Closed, StoreFull
 from headrace.policies import ExplorationType
 from headrace.replay.public import core_of
@@ -34,7 +38,7 @@ from headrace.weights import apply_weights
 _log = logging.getLogger(__name__)
 
 
-class Collector(LoopParts, CollectorBase):
+class Collector(Resets, LoopParts, CollectorBase):
     """Collects batches in this process, only when asked.
 
     Args:
@@ -50,6 +54,11 @@ class Collector(LoopParts, CollectorBase):
         init_random_frames: actions are random while fewer frames were begun.
         exploration_type: how an action is taken from a torch distribution that the policy returns; `RANDOM` by default.
             While the policy is called, `hr.exploration_type()` returns it.
+        reset_at_each_iter: all environments are reset before each rollout. The trajectories that are cut carry no flag.
+        reset_when_done: False: an environment whose episode has ended waits, and its rows are masked, until `reset` is
+            called or `reset_at_each_iter` resets it.
+        set_truncated: the last transition of each environment in a rollout is marked truncated. The environment is not
+            reset: its episode goes on in the next batch, with the same id.
         replay_buffer: also write every step into this replay.
         items: rules for items. By default every transition is an item in each table, once its next observation is
             stored (`ItemRule(table, length=1, lookahead=1)`).
@@ -85,6 +94,9 @@ class Collector(LoopParts, CollectorBase):
         max_frames_per_traj: int | None = None,
         init_random_frames: int | None = None,
         exploration_type: ExplorationType | None = None,
+        reset_at_each_iter: bool = False,
+        reset_when_done: bool = True,
+        set_truncated: bool = False,
         replay_buffer: Any = None,
         items: Sequence[ItemRule] | None = None,
         num_envs: int = 1,
@@ -102,6 +114,9 @@ class Collector(LoopParts, CollectorBase):
             max_frames_per_traj=max_frames_per_traj,
             init_random_frames=init_random_frames,
             exploration_type=exploration_type,
+            reset_at_each_iter=reset_at_each_iter,
+            reset_when_done=reset_when_done,
+            set_truncated=set_truncated,
             replay_buffer=replay_buffer,
             items=items,
             num_envs=num_envs,
@@ -130,6 +145,8 @@ class Collector(LoopParts, CollectorBase):
         self._idle_since: float | None = None
         self._weight_check: WeightCheck | None = None
         self._seeds: list[int] | None = None
+        # bool[n], environments to be reset before the next rollout.
+        self._to_reset = np.zeros(num_envs, np.bool_)
         if options.seed is not None:
             self.set_seed(options.seed)
         self._output: ReplayOutput | None = None
@@ -145,6 +162,7 @@ class Collector(LoopParts, CollectorBase):
 
         Raises:
             Closed: after `shutdown`.
+            RuntimeError: with `reset_when_done=False` every environment waits for a reset.
             Exception: raised by the environment or the policy, and StoreFull of a replay. The rollout under way is
                 lost; the next call resets all environments.
         """
@@ -198,8 +216,7 @@ class Collector(LoopParts, CollectorBase):
 
     def _begin_rollout(self) -> LocalRows:
         loop = self._loop
-        if self._must_reset:
-            self._reset()
+        self._reset_as_asked()
         try:
             has_learned = loop.learn_columns()
             if has_learned and loop.not_stored:
@@ -212,7 +229,22 @@ class Collector(LoopParts, CollectorBase):
         loop.begin()
         return self._rows
 
-    def _reset(self) -> None:
+    def _reset_as_asked(self) -> None:
+        """Resets the environments that are to be reset before the next rollout."""
+        loop = self._loop
+        if self._must_reset:
+            self._restart()
+        elif loop.must_reset or self._to_reset.all():
+            self._begin_anew(None)
+        elif self._to_reset.any():
+            self._begin_anew(np.flatnonzero(self._to_reset))
+        elif loop.all_wait:
+            raise RuntimeError(
+                "every environment has ended and waits for a reset (reset_when_done=False): call reset(), or make the "
+                "collector with reset_at_each_iter=True"
+            )
+
+    def _restart(self) -> None:
         """Resets all environments: at the start, after a failure and after `set_seed`."""
         # Rules: collectors CX1
         self._rows = None
@@ -220,6 +252,25 @@ class Collector(LoopParts, CollectorBase):
             self._output.cut()
         self._loop.restart(self._seeds)
         self._must_reset, self._seeds = False, None
+        self._to_reset[:] = False
+
+    def _begin_anew(self, envs: Indices | None) -> None:
+        """Ends the trajectories of environments (None: of all) after their last steps, and resets them."""
+        # Rules: collectors CR6, CQ2
+        loop, rows = self._loop, self._rows
+        assert rows is not None
+        if self._output is not None:
+            self._output.cut(envs)
+        self._must_reset = True  # Until all are reset.
+        loop.cut(envs)
+        if loop.writer.has_news:
+            rows.cut(loop.report()[0])
+        loop.reset(None, envs)
+        self._must_reset = False
+        self._to_reset[:] = False
+
+    def _reset_envs(self, envs: Indices | None) -> None:
+        self._to_reset[slice(None) if envs is None else envs] = True
 
     # ---- weights and seeds -----------------------------------------------------------------------------------------
 
@@ -266,6 +317,14 @@ class Collector(LoopParts, CollectorBase):
         return self._seeds[-1]
 
     # ---- about -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _num_envs(self) -> int:
+        return self._loop.stepper.num_envs
+
+    @property
+    def _resets_by_mask(self) -> bool:
+        return self._loop.stepper.resets_by_mask
 
     @property
     def _batch_size(self) -> tuple[int, str]:

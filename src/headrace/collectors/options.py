@@ -44,6 +44,9 @@ class CollectorOptions(Task):
             if value is not None and not _is_int(value):
                 raise ValueError(f"{name}: expected an int or None, got {value!r}")
         check_exploration_type(self.exploration_type)
+        for name in ("reset_at_each_iter", "reset_when_done", "set_truncated"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{name}: expected a bool, got {getattr(self, name)!r}")
         check_num_envs(self.num_envs)
         check_info_columns(self.info_columns or {})
         self._check_views()

@@ -78,9 +78,11 @@ class PageWriter:
     def _begin_report(self) -> None:
         self._reported = self._step
         self._versions: list[int] = []
-        # Rows that hold a final row, and those whose episodes end, counted from the first unreported row.
+        # Rows that hold a final row, those whose episodes end, and those that hold nothing, counted from the first
+        # unreported row.
         self._final: list[int] = []
         self._ended: list[int] = []
+        self._idle: list[int] = []
         self._cut: Lanes = NO_LANES
 
     # ---- steps -----------------------------------------------------------------------------------------------------
@@ -139,15 +141,33 @@ class PageWriter:
             self._closed = np.union1d(resets, ended) if resets.size else ended
         self._step = step + 1
 
-    def cut(self) -> None:
-        """Ends open episodes because all lanes are about to be reset; `row` becomes their final rows.
+    def mark_idle(self, lanes: Lanes) -> None:
+        """Marks lanes that hold nothing in the step that was recorded last.
+
+        Args:
+            lanes: int64[i], rising: none of them was in an episode before the step.
+        """
+        if lanes.size:
+            step = self._step - 1
+            for _, block in self._others_here:
+                block[step, lanes] = 0
+            self._idle += self._numbers(step, lanes)
+            self._closed = np.union1d(self._closed, lanes)
+
+    def cut(self, lanes: Lanes | None = None) -> None:
+        """Ends open episodes because lanes are about to be reset; their part of `row` becomes their final rows.
 
         The grantor may still read `row`, so it may be overwritten only when the next report is acknowledged.
+        All steps before were reported.
+
+        Args:
+            lanes: int64[c], rising; None: all.
         """
-        self._cut = np.flatnonzero(self.is_open)
+        is_open = self.is_open
+        self._cut = np.flatnonzero(is_open) if lanes is None else lanes[is_open[lanes]]
         if self._cut.size:
             self._write_finals(self._cut, self.row)
-            self._closed = np.arange(self._lanes)
+            self._closed = np.union1d(self._closed, self._cut)
 
     def _numbers(self, step: int, lanes: Lanes) -> list[int]:
         """Returns the rows of lanes in a step, counted from the first unreported row."""
@@ -164,9 +184,9 @@ class PageWriter:
         return self._versions
 
     @property
-    def unreported_resets(self) -> NDArray[np.int64]:
-        """int64[f], rising: rows of lanes that took no transition since the last report, as `Commit` counts them."""
-        return np.array(self._final, np.int64)
+    def unreported_masked(self) -> NDArray[np.int64]:
+        """int64[f]: rows without a transition since the last report, as `Commit` counts them."""
+        return np.array(self._final + self._idle, np.int64)
 
     def _write_finals(self, lanes: Lanes, observations: Columns) -> None:
         rows = self._finals.take(len(lanes))
@@ -204,7 +224,7 @@ class PageWriter:
         """Whether `report` is due: the page is full, or the message has become long."""
         return (
             self._step == self._steps_in_page
-            or len(self._final) + len(self._ended) >= _MOST_ENDS
+            or len(self._final) + len(self._ended) + len(self._idle) >= _MOST_ENDS
             or self._step - self._reported >= _MOST_STEPS
         )
 
@@ -226,6 +246,7 @@ class PageWriter:
             steps=self._step - self._reported,
             versions=packed(self._versions, POLICY_VERSIONS),
             final=packed(self._final),
+            idle=packed(self._idle),
             ended=packed(self._ended),
             cut=packed(self._cut),
             final_rows=packed(final_rows),

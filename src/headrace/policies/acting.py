@@ -138,9 +138,9 @@ class ActingViews:
         self._history.advance(restarted)
         self._has_seen = False
 
-    def reset(self) -> None:
-        """Begins an episode in every environment, with the newest rows."""
-        self._history.restart()
+    def reset(self, envs: NDArray[np.integer[Any]] | None = None) -> None:
+        """Begins an episode in these environments (None: in all), with their newest rows."""
+        self._history.restart(envs)
         self._has_seen = False
 
 

@@ -87,10 +87,10 @@ class PolicyStates:
                 present[...] = columns[f"state_out_{i}"]
             present[restarted] = initial
 
-    def reset(self) -> None:
-        """Sets the initial state in every row."""
+    def reset(self, rows: NDArray[np.integer[Any]] | None = None) -> None:
+        """Sets the initial state in these rows; None: in all."""
         for present, initial in zip(self._present, self._initial, strict=True):
-            present[...] = initial
+            present[slice(None) if rows is None else rows] = initial
 
 
 def state_out_columns(state_outs: Sequence[NDArray[Any]]) -> Mapping[str, NDArray[Any]]:

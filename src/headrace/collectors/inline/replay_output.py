@@ -62,8 +62,11 @@ class ReplayOutput:
             first = stop
         self._is_open, self._following = is_open, following
 
-    def cut(self) -> None:
-        """Ends the open episodes, because all environments are about to be reset or no step will follow.
+    def cut(self, lanes: NDArray[np.integer[Any]] | None = None) -> None:
+        """Ends open episodes, because environments are about to be reset or no step will follow.
+
+        Args:
+            lanes: None: all.
 
         Raises:
             StoreFull: no free page for the final rows; the episodes stay open.
@@ -74,11 +77,14 @@ class ReplayOutput:
             # look-ahead would find no rows there.
             for block in self._blocks:
                 block.begin_anew()
-        else:
-            for block in self._blocks:
-                block.cut(self._is_open, following)
-        self._is_open[:] = False
-        self._following = {}
+            self._is_open[:] = False
+            self._following = {}
+            return
+        chosen = np.zeros_like(self._is_open)
+        chosen[slice(None) if lanes is None else lanes] = True
+        for block in self._blocks:
+            block.cut(self._is_open & chosen, following)
+            self._is_open[block.lanes] &= ~chosen[block.lanes]
 
     def close(self) -> None:
         """Ends the open episodes (see `cut`) and returns the pages.
@@ -103,13 +109,13 @@ class _Block:
         self, replay: LocalReplay, lanes: slice, observed: Iterable[str], rules: Sequence[ItemRule]
     ) -> None:
         self._replay = replay
-        self._lanes = lanes
+        self.lanes = lanes
         self._observed = tuple(observed)
         self._rules = rules
         self._begin()
 
     def _begin(self) -> None:
-        lanes = self._lanes.stop - self._lanes.start
+        lanes = self.lanes.stop - self.lanes.start
         items = ReplayItems(self._replay, self._rules)
         self._items = items
         self._forwarder = CommitForwarder(self._commit, self._replay.store.arrays.page_rows, lanes)
@@ -128,16 +134,15 @@ class _Block:
 
     def write(self, steps: Steps, first: int, stop: int) -> None:
         """Appends these vector steps of the block's lanes."""
-        self._forwarder.forward(steps.part(first, stop, self._lanes))
+        self._forwarder.forward(steps.part(first, stop, self.lanes))
 
-    def cut(self, is_open: NDArray[np.bool_], following: Columns) -> None:
-        """Ends the episodes of the block's lanes that are open."""
-        lanes = np.flatnonzero(is_open[self._lanes])
+    def cut(self, ends: NDArray[np.bool_], following: Columns) -> None:
+        """Ends the open episodes of those of the block's lanes where `ends`, bool[n], is True."""
+        lanes = np.flatnonzero(ends[self.lanes])
         if lanes.size:
             self._grantor.lease_owed()
-            finals = {name: column[self._lanes][lanes] for name, column in following.items()}
+            finals = {name: column[self.lanes][lanes] for name, column in following.items()}
             self._forwarder.cut(lanes, finals)
-            is_open[self._lanes] = False
 
     def begin_anew(self) -> None:
         """Forgets the open episodes and all leases, whose state is not known."""

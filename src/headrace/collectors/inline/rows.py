@@ -58,6 +58,10 @@ class LocalRows:
     def _next_page(self, purpose: Purpose) -> int:
         return self._pages[purpose].popleft()
 
+    def cut(self, commit: Commit) -> None:
+        """Ends the episodes that `commit` cuts."""
+        self._grantor.commit(commit)
+
     def finish(self, commit: Commit) -> Batch:
         """Returns the rollout that fills the page, as a batch; `commit` reports it."""
         self._grantor.commit(commit)

@@ -128,8 +128,8 @@ class Actor:
         if self._views is not None:
             self._views.follow(row, values, version, restarted)
 
-    def reset(self) -> None:
-        """Sets the initial states, as every environment begins an episode."""
-        self._states.reset()
+    def reset(self, envs: Indices | None = None) -> None:
+        """Sets the initial states where environments (None: all) begin an episode."""
+        self._states.reset(envs)
         if self._views is not None:
-            self._views.reset()
+            self._views.reset(envs)

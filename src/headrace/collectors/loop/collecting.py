@@ -11,7 +11,9 @@ from headrace.collectors.loop.recording import Columns, RecordingStepper
 from headrace.collectors.loop.step_counts import StepCounter, StepCounts
 from headrace.collectors.loop.task import Task
 from headrace.collectors.loop.times import LoopTimes
+from headrace.collectors.loop.waiting import WaitingStepper
 from headrace.envs import is_environment, new_columns
+from headrace.envs.protocol import Indices
 from headrace.errors import SpecError
 from headrace.leases.messages import Commit
 from headrace.leases.page_writer import PageWriter
@@ -63,12 +65,14 @@ class CollectingLoop:
 
     def _prepare(self, refresh: Callable[[], int]) -> None:
         stepper, task = self.stepper, self._task
-        self._recording = RecordingStepper(
+        recorder = RecordingStepper if task.reset_when_done else WaitingStepper
+        self._recording = recorder(
             stepper,
             self.policy,
             self.views,
             exploration_type=task.exploration_type or ExplorationType.RANDOM,
             max_frames_per_traj=task.max_frames_per_traj,
+            set_truncated=task.set_truncated,
             refresh=refresh,
             times=self.times,
         )
@@ -82,6 +86,7 @@ class CollectingLoop:
         self.not_stored: list[str] = []
         self._begun = self.frames = 0
         self._at_random = True
+        self._is_fresh = False
         if self.policy is None:
             check_shown(self.views, self.signature, self.observed)
         if task.replay is not None:
@@ -155,15 +160,32 @@ class CollectingLoop:
         self._writer = None
         self._counter.reset()
         self._recording.reset(self._first, seeds)
+        self._is_fresh = True
 
-    def cut(self) -> None:
-        """Ends the episodes under way, after the last step that was reported; `reset` follows."""
-        self.writer.cut()
-        self._counter.reset()
+    @property
+    def must_reset(self) -> bool:
+        """Whether the next rollout begins with a reset of all environments."""
+        # Rules: collectors CR6
+        return self._task.reset_at_each_iter and not self._is_fresh
 
-    def reset(self, seeds: Sequence[int]) -> None:
-        """Resets all environments, after `cut`."""
-        self._recording.reset(self.row, seeds)
+    @property
+    def all_wait(self) -> bool:
+        """Whether every environment has ended, and none is reset by itself."""
+        # Rules: collectors CR7
+        return self._recording.all_wait and not self._task.reset_at_each_iter
+
+    def cut(self, envs: Indices | None = None) -> None:
+        """Ends the episodes under way in environments (None: in all); `reset` follows.
+
+        All steps were reported, and the report of the cut is taken before the reset.
+        """
+        self.writer.cut(envs)
+        self._counter.reset(envs)
+
+    def reset(self, seeds: Sequence[int] | None, envs: Indices | None = None) -> None:
+        """Resets environments (None: all), after `cut`."""
+        self._recording.reset(self.row, seeds, envs)
+        self._is_fresh = self._is_fresh or envs is None
 
     # ---- steps -----------------------------------------------------------------------------------------------------
 
@@ -172,6 +194,8 @@ class CollectingLoop:
         self._at_random = self._begun < self._task.random_frames
         self._begun += self.steps * self.stepper.num_envs
         self.frames = 0
+        self._is_fresh = False
+        self._recording.begin(self.steps)
 
     def step(self) -> None:
         """Takes one step in all environments."""
@@ -181,7 +205,7 @@ class CollectingLoop:
     def report(self) -> tuple[Commit, StepCounts]:
         """Returns the report of the steps since the last one, and what they were."""
         begin = self.times.clock()
-        counts = self._counter.count(self.writer)
+        counts = self._counter.count(self.writer, self._recording.going_on)
         commit = self.writer.report()
         self.times.note("write", begin)
         return commit, counts

@@ -31,14 +31,18 @@ class RecordingStepper:
         views, exploration_type: see `Actor`.
         max_frames_per_traj: the transition that makes a trajectory this long is marked truncated and its environment is
             reset; None, 0 and negative numbers set no limit.
+        set_truncated: marks the last transition of each environment in a rollout truncated.
         refresh: called before each step; returns the version of the weights that act.
         times: takes the seconds that steps and resets need.
+
+    Attributes:
+        going_on: environments whose last transition is marked truncated although their episode goes on.
 
     Raises:
         ValueError: a limit with an environment that cannot be reset by mask.
     """
 
-    # Rules: collectors CR5, CW4
+    # Rules: collectors CR5, CR8, CW4
 
     def __init__(
         self,
@@ -48,6 +52,7 @@ class RecordingStepper:
         *,
         exploration_type: ExplorationType,
         max_frames_per_traj: int | None,
+        set_truncated: bool,
         refresh: Callable[[], int],
         times: LoopTimes,
     ) -> None:
@@ -57,6 +62,11 @@ class RecordingStepper:
                 "max_frames_per_traj: this vector environment resets itself and cannot be reset by mask; give single "
                 "environments, or one with autoreset disabled"
             )
+        self._set_truncated = set_truncated
+        self._sees_every_step = bool(self._limit) or set_truncated
+        # Steps that are left of the rollout under way; counted with `set_truncated` alone.
+        self._left = 0
+        self.going_on: Indices = NO_ENVS
         self._times = times
         self._stepper = stepper
         self._num_envs = stepper.num_envs
@@ -78,17 +88,27 @@ class RecordingStepper:
         self._refresh = refresh
         self._first: tuple[Columns, Columns, int] | None = None
 
-    def reset(self, row: Columns, seeds: Sequence[int] | None = None) -> None:
-        """Resets all environments and writes their first observations into `row`."""
+    def reset(self, row: Columns, seeds: Sequence[int] | None = None, envs: Indices | None = None) -> None:
+        """Resets environments (None: all) and writes their first observations into their part of `row`."""
         if seeds is not None:
             self._random.seed(seeds)
         self._first = None
         if self._actor is not None:
-            self._actor.reset()
+            self._actor.reset(envs)
         begin = self._times.clock()
-        self._stepper.reset(row, seeds=seeds)
+        self._stepper.reset(row, envs=envs, seeds=seeds)
         self._times.note("env", begin)
-        self._lengths[:] = 0
+        self._lengths[slice(None) if envs is None else envs] = 0
+
+    def begin(self, steps: int) -> None:
+        """Begins a rollout of this number of steps."""
+        self._left = steps
+        self.going_on = NO_ENVS
+
+    @property
+    def all_wait(self) -> bool:
+        """Whether no environment takes a step before a reset."""
+        return False
 
     def probe(self, row: Columns) -> Mapping[str, ArraySpec]:
         """Returns the further columns of the policy. It is called for the first step, which uses its result."""
@@ -110,7 +130,7 @@ class RecordingStepper:
         result = stepper.step(actions, next_row)
         stepped = clock()
         finals = resets = NO_ENVS
-        if self._limit or result.ended.size:
+        if self._sees_every_step or result.ended.size:
             finals, resets = self._sort_ends(result, next_row)
         values = {
             **actions,
@@ -156,6 +176,8 @@ class RecordingStepper:
         """
         cut = self._cut_long(result) if self._limit else NO_ENVS
         ended = result.ended
+        if self._set_truncated:
+            self._mark_last(result, cut)
         match self._stepper.autoreset:
             case Autoreset.DISABLED:
                 return ended, ended
@@ -180,3 +202,26 @@ class RecordingStepper:
             result.ended = np.flatnonzero(result.terminated | result.truncated)
         lengths[result.ended] = 0
         return cut
+
+    def _mark_last(self, result: StepResult, cut: Indices) -> None:
+        """Marks the transitions truncated that are the last ones of their environments in the rollout.
+
+        Args:
+            result: of the step.
+            cut: environments that the limit cuts, which are reset at once.
+        """
+        self._left -= 1
+        if self._left == 0:
+            took = np.ones(self._num_envs, np.bool_)
+            took[result.reset_steps] = False
+            self._truncate(result, took)
+        elif self._left == 1 and self._stepper.autoreset is Autoreset.NEXT_STEP:
+            # The reset takes the last step of the rollout, whose row is masked.
+            result.truncated[np.setdiff1d(result.ended, cut)] = True
+
+    def _truncate(self, result: StepResult, took: NDArray[np.bool_]) -> None:
+        """Marks these transitions, the last ones of the rollout."""
+        going_on = took.copy()
+        going_on[result.ended] = False
+        self.going_on = np.flatnonzero(going_on)
+        result.truncated |= took

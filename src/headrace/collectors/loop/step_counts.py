@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from headrace.collectors.loop.episode_totals import EpisodeTotals
+from headrace.envs.protocol import NO_ENVS, Indices
 from headrace.leases.page_writer import PageWriter
 
 
@@ -49,21 +50,28 @@ class StepCounter:
         self._num_envs = num_envs
         self._totals = EpisodeTotals(num_envs)
 
-    def reset(self) -> None:
-        """All environments begin an episode, and all steps before were counted."""
-        self._totals.reset(np.arange(self._num_envs))
+    def reset(self, envs: Indices | None = None) -> None:
+        """Notes that environments (None: all) begin an episode; all steps before were counted."""
+        self._totals.reset(np.arange(self._num_envs) if envs is None else envs)
 
-    def count(self, writer: PageWriter) -> StepCounts:
-        """Counts the steps that the writer has not reported yet."""
+    def count(self, writer: PageWriter, going_on: Indices = NO_ENVS) -> StepCounts:
+        """Counts the steps that the writer has not reported yet.
+
+        Args:
+            writer: of the steps.
+            going_on: environments whose episode goes on, although the last of these steps is marked truncated.
+        """
         versions = writer.unreported_versions
         if not versions:
             return StepCounts()
-        resets = writer.unreported_resets
-        stamps = {version: count * self._num_envs for version, count in Counter(versions).items()}
-        for step in (resets // self._num_envs).tolist():
-            stamps[versions[step]] -= 1
+        masked = writer.unreported_masked
+        frames = {version: count * self._num_envs for version, count in Counter(versions).items()}
+        for step in (masked // self._num_envs).tolist():
+            frames[versions[step]] -= 1
+        stamps = {version: count for version, count in frames.items() if count}
         ended = writer.unreported("terminated") | writer.unreported("truncated")
+        ended[-1, going_on] = False
         took = np.ones(ended.shape, np.bool_)
-        took.reshape(-1)[resets] = False
+        took.reshape(-1)[masked] = False
         episodes = self._totals.add(writer.unreported("reward"), ended, took)
         return StepCounts(sum(stamps.values()), episodes, stamps)

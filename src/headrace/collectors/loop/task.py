@@ -23,6 +23,7 @@ class Task:
         views: see `Collector`.
         frames_per_batch: of all environments, before it is rounded up to whole steps.
         init_random_frames, exploration_type, max_frames_per_traj: see `Collector`.
+        reset_at_each_iter, reset_when_done, set_truncated: see `Collector`.
         seed: of the environments; None leaves them unseeded.
         replay: the signature of the replay that rows go into; None: no replay.
     """
@@ -38,6 +39,9 @@ class Task:
     init_random_frames: int | None = None
     exploration_type: ExplorationType | None = None
     max_frames_per_traj: int | None = None
+    reset_at_each_iter: bool = False
+    reset_when_done: bool = True
+    set_truncated: bool = False
     seed: int | None = None
     replay: Signature | None = None
 

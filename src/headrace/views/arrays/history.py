@@ -74,9 +74,9 @@ class History:
         self._step += 1
         self._begins[restarted] = self._step
 
-    def restart(self) -> None:
-        """Makes the newest row of each lane the first of an episode."""
-        self._begins[:] = self._step
+    def restart(self, lanes: NDArray[np.integer[Any]] | None = None) -> None:
+        """Makes the newest row of these lanes (None: of all) the first of an episode."""
+        self._begins[slice(None) if lanes is None else lanes] = self._step
 
     def continue_from(self, other: History) -> None:
         """Takes over the rows of another history of these lanes, as far as it has the columns."""

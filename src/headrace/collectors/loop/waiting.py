@@ -1,0 +1,113 @@
+"""One step of n environments that wait after the end of an episode until they are reset from outside."""
+
+# Rules: collectors CR7
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from headrace.collectors.loop.recording import Columns, RecordingStepper
+from headrace.ends import Autoreset
+from headrace.envs import new_columns
+from headrace.envs.protocol import NO_ENVS, Indices, StepResult
+from headrace.leases.page_writer import PageWriter
+
+
+class WaitingStepper(RecordingStepper):
+    """A `RecordingStepper` whose environments are not reset when they end.
+
+    An environment that has ended takes no steps, and its rows hold nothing. The policy sees its last observation and
+    its initial state until it is reset.
+
+    Args:
+        stepper, policy, views, ...: see `RecordingStepper`.
+
+    Raises:
+        ValueError: an environment that resets itself.
+    """
+
+    def __init__(self, stepper: Any, *args: Any, **options: Any) -> None:
+        if stepper.autoreset is not Autoreset.DISABLED:
+            raise ValueError(
+                "reset_when_done: expected True for a vector environment that resets itself, got False; give single "
+                "environments, or one with autoreset disabled"
+            )
+        super().__init__(stepper, *args, **options)
+        self._waits = np.zeros(self._num_envs, np.bool_)
+        self._last_seen = new_columns(stepper.observation_signature, self._num_envs)
+
+    def reset(self, row: Columns, seeds: Any = None, envs: Indices | None = None) -> None:
+        """See `RecordingStepper.reset`."""
+        super().reset(row, seeds, envs)
+        self._waits[slice(None) if envs is None else envs] = False
+
+    @property
+    def all_wait(self) -> bool:
+        """See `RecordingStepper.all_wait`."""
+        return bool(self._waits.all())
+
+    def step(self, writer: PageWriter, *, at_random: bool) -> int:
+        """Takes and records one step of the environments that do not wait; returns the number of transitions."""
+        times, clock = self._times, self._times.clock
+        row, next_row = writer.row, writer.next_row
+        waiting = np.flatnonzero(self._waits)
+        if len(waiting) == self._num_envs:
+            self._show_last(next_row, waiting)
+            self._left -= 1
+            writer.record({}, 0)
+            writer.mark_idle(waiting)
+            return 0
+        begin = clock()
+        actions, extras, version = self._act(row, at_random)
+        acted = clock()
+        result = self._stepper.step(actions, next_row, self._active(waiting))
+        stepped = clock()
+        self._show_last(next_row, waiting)
+        finals = self._end(result, next_row) if self._sees_every_step or result.ended.size else NO_ENVS
+        values = {
+            **actions,
+            **extras,
+            "reward": result.reward,
+            "terminated": result.terminated,
+            "truncated": result.truncated,
+        }
+        writer.record(values, version, NO_ENVS, finals, result.last_observation)
+        writer.mark_idle(waiting)
+        if self._remembers and self._actor is not None:
+            self._actor.follow(row, values, version, np.flatnonzero(self._waits))
+        times.policy += acted - begin
+        times.env += stepped - acted
+        times.write += clock() - stepped
+        return self._num_envs - len(waiting)
+
+    def _active(self, waiting: Indices) -> Indices | None:
+        """Returns the environments that take part in a step; None: all."""
+        return np.flatnonzero(~self._waits) if waiting.size else None
+
+    def _show_last(self, next_row: Columns, waiting: Indices) -> None:
+        """Writes the last observations of the environments that wait."""
+        if waiting.size:
+            for name, column in next_row.items():
+                column[waiting] = self._last_seen[name][waiting]
+
+    def _end(self, result: StepResult, next_row: Columns) -> Indices:
+        """Returns the environments whose episode ends in this step; they wait from now on."""
+        ended, _ = self._sort_ends(result, next_row)
+        for name, column in next_row.items():
+            self._last_seen[name][ended] = column[ended]
+        self._waits[ended] = True
+        return ended
+
+    def _cut_long(self, result: StepResult) -> Indices:
+        self._lengths[self._waits] = -1  # They take no step, and their lengths stay 0.
+        return super()._cut_long(result)
+
+    def _mark_last(self, result: StepResult, cut: Indices) -> None:  # noqa: ARG002 - all that ended wait alike
+        """See `RecordingStepper._mark_last`; the last transition of an episode is also that of the rollout."""
+        self._left -= 1
+        if self._left == 0:
+            self._truncate(result, ~self._waits)
+        else:
+            result.truncated[result.ended] = True
