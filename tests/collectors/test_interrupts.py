@@ -8,7 +8,7 @@ import pytest
 
 import headrace as hr
 from headrace.collectors.batches.block_reader import BlockReader
-from headrace.collectors.batches.episode_numbering import EpisodeNumbering
+from headrace.collectors.batches.view_columns import ViewColumns
 from headrace.collectors.inline.replay_output import ReplayOutput
 from headrace.collectors.statistics import Tally
 from headrace.leases.grantor import LeaseGrantor
@@ -22,7 +22,7 @@ INLINE = [
     (PageWriter, "report"),
     (LeaseGrantor, "commit"),
     (BlockReader, "take"),
-    (EpisodeNumbering, "number"),
+    (ViewColumns, "present"),
     (PageWriter, "turn"),
     (ReplayOutput, "write"),
     (Tally, "add"),
