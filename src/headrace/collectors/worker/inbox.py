@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import threading
+import select
 import time
 from collections import deque
 from collections.abc import Callable
@@ -28,7 +28,7 @@ class Ending(Exception):
 
 
 class WorkerInbox:
-    """Messages of the collector, received by a separate thread.
+    """Messages of the collector. The main thread receives them: before each step, and where it waits.
 
     Attributes:
         interrupts: whether a message must be processed before the next step.
@@ -44,7 +44,8 @@ class WorkerInbox:
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
-        self._changed = threading.Condition()
+        self._arrived = select.poll()
+        self._arrived.register(channel.fileno(), select.POLLIN)
         self._pages: dict[Purpose, deque[int]] = {"rows": deque(), "finals": deque()}
         self.interrupts = False
         self.rollouts = self.acked = 0
@@ -56,27 +57,33 @@ class WorkerInbox:
         self.weights: SharedMemoryReceiver | None = None
         self._orphaned = False
 
-    def listen(self) -> None:
-        """Takes in messages until the collector is gone."""
-        try:
-            while True:
-                frame = self._channel.receive()
-                with self._changed:
-                    self._take(frame)
-                    self._changed.notify_all()
-        except Disconnected:
-            with self._changed:
-                self._orphaned = self.interrupts = True
-                self._changed.notify_all()
-            # The main thread stops before its next step; a step that hangs must not keep an orphan alive.
-            time.sleep(_GRACE_SECONDS)
-            os._exit(1)
+    def look(self) -> bool:
+        """Takes in the messages that have arrived; returns whether one must be processed before the next step."""
+        # One call of the system: a thread that receives would interrupt the steps for longer.
+        if self._arrived.poll(0):
+            self._receive()
+        return self.interrupts
 
     def watch(self, parent: int) -> None:
-        """Ends the connection when the collector's process is gone, whatever process has inherited its end of it."""
-        while os.getppid() == parent:
-            time.sleep(_LOOK_SECONDS)
+        """Ends this process when the collector's is gone, whatever process has inherited its end of the connection.
+
+        The main thread stops before its next step; a step that hangs must not keep an orphan alive.
+        """
+        ended = select.poll()
+        ended.register(self._channel.fileno(), 0)  # The end of a connection is always told.
+        while os.getppid() == parent and not ended.poll(_LOOK_SECONDS * 1000):
+            pass
         self._channel.shutdown()
+        time.sleep(_GRACE_SECONDS)
+        os._exit(1)
+
+    def _receive(self) -> None:
+        """Takes in the messages that have arrived."""
+        try:
+            for frame in self._channel.receive_ready():
+                self._take(frame)
+        except Disconnected:
+            self._orphaned = self.interrupts = True
 
     def _take(self, frame: Frame) -> None:
         match frame.message:
@@ -119,9 +126,10 @@ class WorkerInbox:
         Raises:
             Ending: it is time to end instead.
         """
-        with self._changed:
-            while not there() and not self.ends:
-                self._changed.wait()
+        self._receive()
+        while not there() and not self.ends:
+            self._arrived.poll()
+            self._receive()
         if self.ends:
             raise Ending
 

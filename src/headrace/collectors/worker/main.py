@@ -35,7 +35,6 @@ def main(descriptor: int, parent: int) -> int:
     try:
         start = channel.receive()
         assert isinstance(start.message, Start)
-        threading.Thread(target=inbox.listen, daemon=True, name="headrace-inbox").start()
         threading.Thread(target=inbox.watch, args=(parent,), daemon=True, name="headrace-watch").start()
         _work(channel, inbox, start)
     except (Disconnected, Ending):

@@ -141,7 +141,7 @@ class Worker:
         loop.begin()
         writer = loop.writer
         for step in range(loop.steps):
-            if inbox.interrupts:
+            if inbox.look():
                 self._process_messages()
             loop.step()
             closes = step + 1 == loop.steps
