@@ -158,6 +158,7 @@ def test_every_module_can_be_imported(module):
 STEP_WRITER = "add add_episode add_first close flush reset statistics"
 COLLECTOR = "next policy policy_version replay_buffer set_seed shutdown statistics update_policy_weights_"
 COLLECTOR += " cascade_execute get_distant_attr getattr_env getattr_policy getattr_rb map_fn worker_idx"
+COLLECTOR += " disable_profile enable_profile profile_config"
 ATTRIBUTES = {
     hr.AddEpisodeObserver: "close flush open reset statistics update_priority",
     hr.AddTrajectoryObserver: "close flush open reset statistics",

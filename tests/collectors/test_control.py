@@ -173,6 +173,7 @@ def test_a_worker_without_credit_answers(take):
     # CQ1: two rollouts wait, so the worker waits for credit.
     with hr.AsyncCollector(Wrapped, frames_per_batch=4) as collector:
         status = collector._worker.status
+        collector._worker.begin(running=False)
         with status.changed:
             assert status.changed.wait_for(lambda: len(collector._worker.rollouts) == 2, 20)
         assert collector.getattr_env("step_count") == 3

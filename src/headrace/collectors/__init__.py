@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from headrace.collectors.async_collector import AsyncCollector as AsyncCollector
     from headrace.collectors.batches.batch import Batch as Batch
     from headrace.collectors.collector import Collector as Collector
+    from headrace.collectors.profiling.config import ProfileConfig as ProfileConfig
     from headrace.collectors.signatures import signature as signature
     from headrace.collectors.statistics import CollectorStatistics as CollectorStatistics
     from headrace.collectors.statistics import WorkerStatistics as WorkerStatistics
@@ -21,11 +22,20 @@ _MODULES = {
     "Batch": "batches.batch",
     "Collector": "collector",
     "CollectorStatistics": "statistics",
+    "ProfileConfig": "profiling.config",
     "WorkerStatistics": "statistics",
     "signature": "signatures",
 }
 
-__all__ = ["AsyncCollector", "Batch", "Collector", "CollectorStatistics", "WorkerStatistics", "signature"]
+__all__ = [
+    "AsyncCollector",
+    "Batch",
+    "Collector",
+    "CollectorStatistics",
+    "ProfileConfig",
+    "WorkerStatistics",
+    "signature",
+]
 
 
 # Hidden from type checkers, to which every name would exist.

@@ -18,6 +18,7 @@ from headrace.collectors.handle.publisher import Publisher
 from headrace.collectors.loop.columns import warn_not_stored
 from headrace.collectors.messages import Seed
 from headrace.collectors.options import CollectorOptions
+from headrace.collectors.profiling.config import ProfileConfig, checked_workers
 from headrace.collectors.statistics import CollectorStatistics
 from headrace.collectors.surface.control import Call
 from headrace.collectors.weight_arguments import given_weights
@@ -255,6 +256,16 @@ class AsyncCollector(CollectorBase):
     def worker_pid(self) -> int:
         """The process id of the worker."""
         return self._worker.pid
+
+    @property
+    def _has_begun(self) -> bool:
+        return self._worker.peer.is_running or self._worker.peer.is_iterating
+
+    def _profilable(self, workers: Sequence[int] | None) -> Sequence[int]:
+        return checked_workers(workers, self._num_workers)
+
+    def _is_recorded(self, config: ProfileConfig) -> bool:
+        return self._worker.tally.batches >= config.num_rollouts
 
     def statistics(self) -> CollectorStatistics:
         """Returns a frozen record of the counters; costs no message."""

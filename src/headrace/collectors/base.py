@@ -10,10 +10,11 @@ from typing import Any, Self
 from headrace.collectors.batches.batch import Batch
 from headrace.collectors.options import CollectorOptions
 from headrace.collectors.surface.control import ControlSurface
+from headrace.collectors.surface.profiling import ProfilingSurface
 from headrace.ends import Autoreset
 
 
-class CollectorBase(ControlSurface):
+class CollectorBase(ControlSurface, ProfilingSurface):
     """An iterator of batches that is used in a `with` block."""
 
     _options: CollectorOptions

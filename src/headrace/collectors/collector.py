@@ -21,6 +21,7 @@ from headrace.collectors.loop.columns import warn_not_stored
 from headrace.collectors.loop.parts import LoopParts
 from headrace.collectors.options import CollectorOptions
 from headrace.collectors.paths import follow_path
+from headrace.collectors.profiling.config import ProfileConfig
 from headrace.collectors.statistics import CollectorStatistics, Tally
 from headrace.collectors.surface.control import Call
 from headrace.collectors.surface.resets import Resets
@@ -200,6 +201,7 @@ class Collector(Resets, LoopParts, CollectorBase):
             following = {name: row.copy() for name, row in loop.row.items()}
             self._output.write(rows.steps_of(commit), is_open, following)
         loop.times.note("write", begin)
+        loop.end()
         self._tally.add_seconds(loop.times.take())
         self._tally.add(counts, 1)
         return batch
@@ -301,7 +303,9 @@ class Collector(Resets, LoopParts, CollectorBase):
         if self._weight_check is None:
             self._weight_check = WeightCheck.of(self._loop.policy)
         self._weight_check(values)
+        begin = self._loop.times.clock()
         apply_weights(self._loop.policy, values)
+        self._loop.times.trace("weights", begin)
         self._tally.newest += 1
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
@@ -339,6 +343,16 @@ class Collector(Resets, LoopParts, CollectorBase):
         self._check_usable()
         return [follow_path(self, path)(*args, **kwargs) for args, kwargs in calls]
 
+    @property
+    def _has_begun(self) -> bool:
+        return self._loop.has_begun
+
+    def _profilable(self, workers: Sequence[int] | None) -> Sequence[int]:  # noqa: ARG002 - there is one place
+        return (0,)
+
+    def _is_recorded(self, config: ProfileConfig) -> bool:  # noqa: ARG002 - the loop knows
+        return self._loop.profile is None
+
     def statistics(self) -> CollectorStatistics:
         """Returns a frozen record of the counters."""
         self._home.check()
@@ -366,6 +380,7 @@ class Collector(Resets, LoopParts, CollectorBase):
         if self._closed or self._home.is_elsewhere:
             return
         self._closed = True
+        self._loop.end_profile()
         try:
             if self._output is not None:
                 self._output.close()

@@ -83,9 +83,6 @@ class WorkerHandle:
         )
         peer.rows = self._new_rows(ready)
         peer.rows.open(ready.signature)
-        if self._replay is None:
-            peer.is_iterating = True
-            self._admission.owe(_ROLLOUTS_AHEAD)
         return ready
 
     def _new_rows(self, ready: Ready) -> WorkerRows:
@@ -105,7 +102,7 @@ class WorkerHandle:
         )
 
     def begin(self, *, running: bool) -> None:
-        """Begins to collect into a replay, freely or for iteration, unless it has begun."""
+        """Begins to collect, freely or for iteration, unless it has begun."""
         with self.status.changed:
             if self.peer.is_running or self.peer.is_iterating:
                 return

@@ -12,6 +12,8 @@ from headrace.collectors.loop.step_counts import StepCounter, StepCounts
 from headrace.collectors.loop.task import Task
 from headrace.collectors.loop.times import LoopTimes
 from headrace.collectors.loop.waiting import WaitingStepper
+from headrace.collectors.profiling.config import ProfileConfig
+from headrace.collectors.profiling.recorder import TraceRecorder
 from headrace.envs import is_environment, new_columns
 from headrace.envs.protocol import Indices
 from headrace.errors import SpecError
@@ -19,6 +21,7 @@ from headrace.leases.messages import Commit
 from headrace.leases.page_writer import PageWriter
 from headrace.policies import ExplorationType, views_of
 from headrace.spec import ArraySpec, Signature
+from headrace.weights import is_torch_module
 
 
 class CollectingLoop:
@@ -41,6 +44,7 @@ class CollectingLoop:
         extras: specs of the columns that the policy adds; None before it acts for the first time.
         not_stored: names of those columns that the replay lacks.
         frames: real transitions since `begin`.
+        profile: records rollouts for a trace; None: off.
 
     Raises:
         Exception: what building the policy or the environments raised.
@@ -87,6 +91,7 @@ class CollectingLoop:
         self._begun = self.frames = 0
         self._at_random = True
         self._is_fresh = False
+        self.profile: TraceRecorder | None = None
         if self.policy is None:
             check_shown(self.views, self.signature, self.observed)
         if task.replay is not None:
@@ -196,6 +201,42 @@ class CollectingLoop:
         self.frames = 0
         self._is_fresh = False
         self._recording.begin(self.steps)
+        if self.profile is not None:
+            self.profile.begin_rollout()
+            self.times.recorder = self.profile if self.profile.is_recording else None
+
+    def end(self) -> None:
+        """Ends a rollout, all of whose steps were reported, before it is handed out.
+
+        Raises:
+            Exception: raised by the callback that takes the trace.
+        """
+        if self.profile is not None:
+            try:
+                self.profile.end_rollout()
+            finally:
+                if self.profile.is_complete:
+                    self.end_profile()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a rollout was begun since the loop was made."""
+        return self._begun > 0
+
+    def begin_profile(self, config: ProfileConfig, worker_idx: int) -> None:
+        """Records the rollouts of a profile, in place of an earlier one."""
+        self.end_profile()
+        stepper = self.stepper
+        specs = stepper.observation_signature.columns | stepper.action_signature.columns
+        shapes = {path: [stepper.num_envs, *spec.shape] for path, spec in specs.items()}
+        with_torch = is_torch_module(self.policy)
+        self.profile = TraceRecorder(config, worker_idx, self.times.clock, shapes, with_torch=with_torch)
+
+    def end_profile(self) -> None:
+        """Ends a profile; a recording under way is discarded."""
+        profile, self.profile, self.times.recorder = self.profile, None, None
+        if profile is not None:
+            profile.stop()
 
     def step(self) -> None:
         """Takes one step in all environments."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from headrace.collectors.loop.collecting import CollectingLoop
 from headrace.collectors.paths import follow_path
+from headrace.collectors.profiling.config import ProfileConfig
 
 
 class LoopParts:
@@ -34,6 +35,14 @@ class LoopParts:
                 f"getattr_policy: {name}: expected a collector with a policy; this one acts at random"
             )
         return getattr(self.policy, name)
+
+    def _begin_profile(self, config: ProfileConfig, worker_idx: int) -> None:
+        """Records rollouts if this worker is to be profiled."""
+        if worker_idx in config.workers:
+            self._loop.begin_profile(config, worker_idx)
+
+    def _end_profile(self) -> None:
+        self._loop.end_profile()
 
     def _part(self, path: str) -> Any:
         return follow_path(self, path)

@@ -97,7 +97,7 @@ class RecordingStepper:
             self._actor.reset(envs)
         begin = self._times.clock()
         self._stepper.reset(row, envs=envs, seeds=seeds)
-        self._times.note("env", begin)
+        self._times.note("env", begin, "env_reset")
         self._lengths[slice(None) if envs is None else envs] = 0
 
     def begin(self, steps: int) -> None:
@@ -116,7 +116,7 @@ class RecordingStepper:
             return {}
         begin = self._times.clock()
         self._first = self._ask(self._actor, row, self._refresh())
-        self._times.note("policy", begin)
+        self._times.policy += self._times.clock() - begin
         return self._actor.extras
 
     def step(self, writer: PageWriter, *, at_random: bool) -> int:
@@ -142,13 +142,11 @@ class RecordingStepper:
         writer.record(values, version, result.reset_steps, finals, result.last_observation)
         if self._remembers and self._actor is not None:
             self._actor.follow(row, values, version, np.union1d(finals, result.reset_steps))
-        written = clock()
+        restarted = written = clock()
         if resets.size:
             stepper.reset(next_row, envs=resets)
-            times.env += clock() - written
-        times.policy += acted - begin
-        times.env += stepped - acted
-        times.write += written - stepped
+            restarted = clock()
+        times.note_step(begin, acted, stepped, written, restarted)
         return self._num_envs - len(result.reset_steps)
 
     def _act(self, row: Columns, at_random: bool) -> tuple[Columns, Columns, int]:

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Literal, NamedTuple, TypeAlias
 
+from headrace.collectors.profiling.recorder import TraceRecorder
+
 Part: TypeAlias = Literal["env", "policy", "write", "wait"]
 
 
@@ -35,6 +37,7 @@ class LoopTimes:
 
     Attributes:
         env, policy, write, wait: since the last `take`; see `LoopSeconds`.
+        recorder: takes the times of each part while rollouts are recorded for a trace; None: nothing is recorded.
 
     >>> moments = iter([1.0, 3.5])
     >>> times = LoopTimes(clock=lambda: next(moments))
@@ -43,18 +46,40 @@ class LoopTimes:
     (LoopSeconds(env=0.0, policy=0.0, write=0.0, wait=2.5), LoopSeconds(env=0.0, policy=0.0, write=0.0, wait=0.0))
     """
 
-    __slots__ = ("clock", "env", "policy", "wait", "write")
+    __slots__ = ("clock", "env", "policy", "recorder", "wait", "write")
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self.clock = clock
+        self.recorder: TraceRecorder | None = None
         self._zero()
 
     def _zero(self) -> None:
         self.env = self.policy = self.write = self.wait = 0.0
 
-    def note(self, part: Part, begin: float) -> None:
-        """Adds the time from `begin` until now."""
-        setattr(self, part, getattr(self, part) + self.clock() - begin)
+    def note_step(self, begin: float, acted: float, stepped: float, written: float, restarted: float) -> None:
+        """Adds one step of all environments.
+
+        Args:
+            begin, acted, stepped, written: times around the policy, the environments and the write.
+            restarted: the end of the resets after it; equal to `written` if there were none.
+        """
+        self.policy += acted - begin
+        self.env += stepped - acted + restarted - written
+        self.write += written - stepped
+        if self.recorder is not None:
+            self.recorder.step(begin, acted, stepped, written, restarted)
+
+    def note(self, part: Part, begin: float, event: str | None = None) -> None:
+        """Adds the time from `begin` until now; a trace has it under the name of the part, or of `event`."""
+        end = self.clock()
+        setattr(self, part, getattr(self, part) + end - begin)
+        if self.recorder is not None:
+            self.recorder.span(event or part, begin, end)
+
+    def trace(self, event: str, begin: float) -> None:
+        """Records an event from `begin` until now, which is part of one that `note` adds."""
+        if self.recorder is not None:
+            self.recorder.span(event, begin, self.clock())
 
     def take(self) -> LoopSeconds:
         """Returns the seconds since the last call."""

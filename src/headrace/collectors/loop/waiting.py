@@ -77,9 +77,8 @@ class WaitingStepper(RecordingStepper):
         writer.mark_idle(waiting)
         if self._remembers and self._actor is not None:
             self._actor.follow(row, values, version, np.flatnonzero(self._waits))
-        times.policy += acted - begin
-        times.env += stepped - acted
-        times.write += clock() - stepped
+        written = clock()
+        times.note_step(begin, acted, stepped, written, written)
         return self._num_envs - len(waiting)
 
     def _active(self, waiting: Indices) -> Indices | None:

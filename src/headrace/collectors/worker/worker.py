@@ -109,7 +109,9 @@ class Worker:
             newest = weights.try_read()
             if newest is not None:  # Else it is overtaken: the next step looks again.
                 self._version, values = newest
+                begin = self.loop.times.clock()
                 apply_weights(self.loop.policy, values)
+                self.loop.times.trace("weights", begin)
         return self._version
 
     # ---- collecting ------------------------------------------------------------------------------------------------
@@ -151,6 +153,8 @@ class Worker:
 
     def _report(self, *, closes_rollout: bool) -> None:
         commit, counts = self.loop.report()
+        if closes_rollout:
+            self.loop.end()
         progress = Progress(counts=counts, closes_rollout=closes_rollout, seconds=self.loop.times.take())
         self._channel.send(commit, progress)
 
@@ -214,6 +218,7 @@ class Worker:
 
     def finish(self) -> None:
         """Reports the last steps, and closes the environments unless the collector keeps them open."""
+        self.loop.end_profile()
         stop = self._inbox.stop
         if stop is not None:
             self._flush()

@@ -1,0 +1,1 @@
+"""Profiles of collection: Chrome traces of rollouts."""
