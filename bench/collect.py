@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +18,7 @@ from bench.noise import Frames, policy_on_stacks
 
 ENVIRONMENTS = 8
 STEPS = 128
+POOL_ENVIRONMENTS = 64
 _FRAME_STEPS = 50
 _FRAMES = ENVIRONMENTS * STEPS
 # Rollouts that a worker may have finished while others had their turn: they are taken before the clock starts.
@@ -28,6 +30,7 @@ def cases() -> list[Case]:
     return [
         contest_case("collect/inline", _inline, Goal(ratio=0.85)),
         contest_case("collect/asynchronous, 1 worker", _asynchronous, Goal(ratio=0.85)),
+        contest_case("collect/EnvPool", _pool, Goal(ratio=0.85)),
         contest_case("collect/4 frames", _frames, Goal(ratio=1 / 1.15)),
     ]
 
@@ -46,6 +49,40 @@ def _asynchronous(_: Plan) -> Iterator[Contest]:
     ) as collector:
         with _bare_loop() as limit:
             yield _contest(collector, limit, ahead=_AHEAD)
+
+
+@contextmanager
+def _pool(_: Plan) -> Iterator[Contest]:
+    """EnvPool inline, random actions; the limit steps another pool with ready actions."""
+    import envpool
+
+    def make() -> Any:
+        pool = envpool.make("CartPole-v1", env_type="gymnasium", num_envs=POOL_ENVIRONMENTS, seed=0)
+        with warnings.catch_warnings(action="ignore"):
+            assert pool.observation_space.shape == (
+                4,
+            )  # Its bounds of float64 are a warning when it is first read.
+        return pool
+
+    bare = make()
+    bare.reset()
+    actions = np.random.default_rng(0).integers(0, 2, (STEPS, POOL_ENVIRONMENTS))
+    size = POOL_ENVIRONMENTS * STEPS
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            for action in actions:
+                bare.step(action)
+
+    with hr.Collector(make, frames_per_batch=size) as collector:
+        yield Contest(
+            ours=lambda count: _batches(collector, count),
+            limit=run,
+            limit_name=f"bare EnvPool({POOL_ENVIRONMENTS}).step",
+            verify=_check_pool,
+            per_call=size,
+            unit="frames/s",
+        )
 
 
 @contextmanager
@@ -110,6 +147,13 @@ def _check_and_let_rest(batch: Any) -> None:
     _check(batch)
     # The worker fills its rollouts ahead and then waits: the bare loop's turn is to be its own.
     time.sleep(_REST)
+
+
+def _check_pool(batch: Any) -> None:
+    """As `_check`; a masked row follows each end (collectors CE4)."""
+    ends = batch["terminated"] | batch["truncated"]
+    if batch.shape != (POOL_ENVIRONMENTS, STEPS) or not np.array_equal(~batch["mask"][:, 1:], ends[:, :-1]):
+        raise AssertionError(f"shape {batch.shape}, {batch.frames} frames, {ends.sum()} ends")
 
 
 def _check(batch: Any) -> None:

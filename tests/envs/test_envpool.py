@@ -47,7 +47,7 @@ def test_collectors(kind):
     assert ends.any()
     np.testing.assert_array_equal(~batch["mask"][:, 1:], ends[:, :-1])
     after = batch["next_observation"][ends]
-    assert ((np.abs(after[:, 0]) > 2.4) | (np.abs(after[:, 2]) > 0.2095)).all()
+    assert ((np.abs(after[:, 0]) > 2.4) | (np.abs(after[:, 2]) > 0.2094)).all()
 
 
 def test_a_limit_resets_some():

@@ -69,17 +69,16 @@ class VectorEnvStepper:
         self._shapes = {
             name: (self.num_envs, *spec.shape) for name, spec in self._columns.observed.columns.items()
         }
-        self._outcome_shapes = [(self.num_envs,)] * 3
+        self._is_plain = self._columns.observation_is_bare and not self._columns.info
+        self._outcome_shape = (self.num_envs,)
         self._result = StepResult.empty(self.num_envs)
+        self._flags = np.zeros(self.num_envs, np.bool_)
+        self._is_same_step = self.autoreset is Autoreset.SAME_STEP
         self._final = new_columns(self._columns.observed, self.num_envs * self._is_same_step)
-        # Environments whose episode ended and that were not reset since (SAME_STEP: none).
-        self._ended = np.zeros(self.num_envs, np.bool_)
+        # Environments whose episode ended and that were not reset since (SAME_STEP: none), ascending.
+        self._ended: Indices = NO_ENVS
         self._calls = 0
         self._closed = False
-
-    @property
-    def _is_same_step(self) -> bool:
-        return self.autoreset is Autoreset.SAME_STEP
 
     def reset(self, out: Columns, *, envs: Indices | None = None, seeds: Sequence[int] | None = None) -> None:
         """Resets all environments at once, or `envs` by mask; see `VectorStepper.reset`.
@@ -112,8 +111,7 @@ class VectorEnvStepper:
                 f"raised by the vector environment at its step {self._calls}, actions {shown(actions)}"
             )
             raise
-        shapes = [getattr(value, "shape", None) for value in (reward, terminated, truncated)]
-        if self._calls == 0 or shapes != self._outcome_shapes:
+        if self._calls == 0 or not self._are_outcomes(reward, terminated, truncated):
             self._check_outcome(reward, terminated, truncated)
         self._calls += 1
         self._write(observation, info, out, active, self._calls - 1)
@@ -123,10 +121,7 @@ class VectorEnvStepper:
         np.copyto(result.terminated, terminated, casting="unsafe")
         np.copyto(result.truncated, truncated, casting="unsafe")
         self._clear(reset_steps)
-        np.logical_or(result.terminated, result.truncated, out=self._ended)
-        if active is not None:
-            self._clear(np.setdiff1d(np.arange(self.num_envs), active))
-        self._report_ends(info, out)
+        self._report_ends(info, out, active)
         result.reset_steps = reset_steps
         return result
 
@@ -148,9 +143,9 @@ class VectorEnvStepper:
             raise ValueError(
                 "active: expected None for an environment that resets itself; it steps all of them"
             )
-        if self._is_same_step or not self._ended.any():
+        ended = self._ended
+        if not ended.size:
             return NO_ENVS
-        ended = np.flatnonzero(self._ended)
         if self.autoreset is Autoreset.NEXT_STEP:
             return ended
         stepped = ended if active is None else np.intersect1d(ended, active)
@@ -174,7 +169,7 @@ class VectorEnvStepper:
         except Exception as error:
             error.add_note("raised by reset of the vector environment")
             raise
-        self._ended[slice(None) if envs is None else envs] = False
+        self._ended = NO_ENVS if envs is None else np.setdiff1d(self._ended, envs)
         return observation, info
 
     def _call_reset(self, envs: Indices | None, seeds: Sequence[int] | None) -> Any:
@@ -193,6 +188,13 @@ class VectorEnvStepper:
                 self._columns.check_observation(observation, (self.num_envs,))
             except SpecError as error:
                 raise SpecError(f"environments 0 to {self.num_envs - 1}: {error}") from error
+        if (
+            self._is_plain
+            and envs is None
+            and getattr(observation, "shape", None) == self._shapes["observation"]
+        ):
+            out["observation"][...] = observation
+            return
         arrays = self._columns.observation.flatten({"observation": observation})
         for name in self._columns.info:
             arrays[name] = self._info.column(name, info, envs, step)
@@ -207,17 +209,26 @@ class VectorEnvStepper:
             else:
                 out[name][envs] = array[envs]
 
-    def _report_ends(self, info: Mapping[str, Any], out: Columns) -> None:
+    def _report_ends(self, info: Mapping[str, Any], out: Columns, active: Indices | None) -> None:
         result = self._result
         result.last_observation = out
-        if not (result.terminated.any() or result.truncated.any()):
-            result.ended = NO_ENVS
-            return
-        result.ended = np.flatnonzero(result.terminated | result.truncated)
-        if self._is_same_step:
-            self._ended.fill(False)
+        result.ended = self._flagged()
+        if not self._is_same_step:
+            self._ended = result.ended
+        if active is not None:
+            self._clear(np.setdiff1d(np.arange(self.num_envs), active))
+            result.ended = self._flagged()
+        if self._is_same_step and result.ended.size:
             self._info.read_final(info, result.ended, self._final, self._calls - 1)
             result.last_observation = self._final
+
+    def _flagged(self) -> Indices:
+        """Returns the environments with a flag in the result."""
+        np.logical_or(self._result.terminated, self._result.truncated, out=self._flags)
+        return self._flags.nonzero()[0]
+
+    def _are_outcomes(self, *values: Any) -> bool:
+        return all(getattr(value, "shape", None) == self._outcome_shape for value in values)
 
     def _clear(self, envs: Indices) -> None:
         if envs.size:
