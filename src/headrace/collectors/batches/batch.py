@@ -13,6 +13,7 @@ from headrace.batches.conversion import to_jax, to_torch
 from headrace.batches.pytree import PytreeNode
 from headrace.batches.row_counts import as_columns, named_leaves
 from headrace.checks import check_count
+from headrace.collectors.batches.description import describe
 from headrace.collectors.batches.explaining import shown_columns
 from headrace.errors import SpecError
 from headrace.spec import Signature
@@ -170,9 +171,7 @@ class Batch(Mapping[str, Any]):
         return dict(to_jax(self._trees))
 
     def __repr__(self) -> str:
-        versions = self._trees.get("policy_version")
-        range_text = "" if versions is None else f", policy versions {versions.min()} to {versions.max()}"
-        return f"<Batch {list(self.shape)} of {', '.join(self._trees)}{range_text}>"
+        return f"<Batch {describe(self.shape, self._trees)}>"
 
 
 def _minibatches(batch: Batch, size: int, epochs: int, seed: int | None, drop_last: bool) -> Iterator[Batch]:
