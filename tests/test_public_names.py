@@ -159,6 +159,7 @@ STEP_WRITER = "add add_episode add_first close flush reset statistics"
 COLLECTOR = "next policy policy_version replay_buffer set_seed shutdown statistics update_policy_weights_"
 COLLECTOR += " cascade_execute get_distant_attr getattr_env getattr_policy getattr_rb map_fn worker_idx"
 COLLECTOR += " disable_profile enable_profile profile_config"
+OPTIONS = "post_collect_hook postproc postprocs pre_collect_hook reset set_post_collect_hook"
 ATTRIBUTES = {
     hr.AddEpisodeObserver: "close flush open reset statistics update_priority",
     hr.AddTrajectoryObserver: "close flush open reset statistics",
@@ -166,7 +167,7 @@ ATTRIBUTES = {
     hr.AsyncCollector: f"{COLLECTOR} async_shutdown pause start worker_pid",
     hr.Batch: "explain flatten frames get items jax keys minibatches numpy shape torch values with_columns",
     hr.BatchQueue: "batches close count_senders sample send statistics tail",
-    hr.Collector: f"{COLLECTOR} env reset",
+    hr.Collector: f"{COLLECTOR} {OPTIONS} env",
     hr.Episode: "fragment return_ terminated truncated",
     hr.EpisodeWriter: STEP_WRITER,
     hr.FunctionalPolicy: "load_state_dict state_dict",

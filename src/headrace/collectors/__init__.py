@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from headrace.collectors.async_collector import AsyncCollector as AsyncCollector
     from headrace.collectors.batches.batch import Batch as Batch
     from headrace.collectors.collector import Collector as Collector
+    from headrace.collectors.multi_step import MultiStep as MultiStep
     from headrace.collectors.profiling.config import ProfileConfig as ProfileConfig
     from headrace.collectors.signatures import signature as signature
     from headrace.collectors.statistics import CollectorStatistics as CollectorStatistics
@@ -22,6 +23,7 @@ _MODULES = {
     "Batch": "batches.batch",
     "Collector": "collector",
     "CollectorStatistics": "statistics",
+    "MultiStep": "multi_step",
     "ProfileConfig": "profiling.config",
     "WorkerStatistics": "statistics",
     "signature": "signatures",
@@ -32,6 +34,7 @@ __all__ = [
     "Batch",
     "Collector",
     "CollectorStatistics",
+    "MultiStep",
     "ProfileConfig",
     "WorkerStatistics",
     "signature",

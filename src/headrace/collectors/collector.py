@@ -12,18 +12,25 @@ import numpy as np
 from headrace.collectors.base import CollectorBase
 from headrace.collectors.batches.batch import Batch
 from headrace.collectors.batches.episode_numbering import EpisodeNumbering
+from headrace.collectors.batches.handing_out import HandOut
 from headrace.collectors.batches.view_columns import ViewColumns
 from headrace.collectors.failures import collector_home
 from headrace.collectors.inline.replay_output import ReplayOutput
 from headrace.collectors.inline.rows import LocalRows
+from headrace.collectors.inline.stored_columns import StoredColumns
 from headrace.collectors.loop.collecting import CollectingLoop
 from headrace.collectors.loop.columns import warn_not_stored
+from headrace.collectors.loop.hooks import CollectHooks
 from headrace.collectors.loop.parts import LoopParts
+from headrace.collectors.loop.recording import Columns
+from headrace.collectors.loop.step_counts import StepCounts
 from headrace.collectors.options import CollectorOptions
 from headrace.collectors.paths import follow_path
 from headrace.collectors.profiling.config import ProfileConfig
 from headrace.collectors.statistics import CollectorStatistics, Tally
 from headrace.collectors.surface.control import Call
+from headrace.collectors.surface.hooks import Hooks
+from headrace.collectors.surface.postprocessing import Postprocessing
 from headrace.collectors.surface.resets import Resets
 from headrace.collectors.weight_arguments import WeightCheck, given_weights
 from headrace.envs import environment_seeds
@@ -39,7 +46,7 @@ from headrace.weights import apply_weights
 _log = logging.getLogger(__name__)
 
 
-class Collector(Resets, LoopParts, CollectorBase):
+class Collector(Resets, Hooks, Postprocessing, LoopParts, CollectorBase):
     """Collects batches in this process, only when asked.
 
     Args:
@@ -60,6 +67,11 @@ class Collector(Resets, LoopParts, CollectorBase):
             called or `reset_at_each_iter` resets it.
         set_truncated: the last transition of each environment in a rollout is marked truncated. The environment is not
             reset: its episode goes on in the next batch, with the same id.
+        split_trajs: a batch is `[K, L, ...]`: one row for each piece of a trajectory, padded with zeros where `mask` is
+            False.
+        postproc: called on each batch, after `split_trajs`; its result is handed out. With `replay_buffer` it is called
+            before the rows are written and before `split_trajs`; its result must keep the columns and shapes of the
+            batch.
         replay_buffer: also write every step into this replay.
         items: rules for items. By default every transition is an item in each table, once its next observation is
             stored (`ItemRule(table, length=1, lookahead=1)`).
@@ -98,6 +110,8 @@ class Collector(Resets, LoopParts, CollectorBase):
         reset_at_each_iter: bool = False,
         reset_when_done: bool = True,
         set_truncated: bool = False,
+        split_trajs: bool = False,
+        postproc: Callable[[Batch], Any] | None = None,
         replay_buffer: Any = None,
         items: Sequence[ItemRule] | None = None,
         num_envs: int = 1,
@@ -118,6 +132,8 @@ class Collector(Resets, LoopParts, CollectorBase):
             reset_at_each_iter=reset_at_each_iter,
             reset_when_done=reset_when_done,
             set_truncated=set_truncated,
+            split_trajs=split_trajs,
+            postproc=postproc,
             replay_buffer=replay_buffer,
             items=items,
             num_envs=num_envs,
@@ -148,10 +164,16 @@ class Collector(Resets, LoopParts, CollectorBase):
         self._seeds: list[int] | None = None
         # bool[n], environments to be reset before the next rollout.
         self._to_reset = np.zeros(num_envs, np.bool_)
+        self._hooks = CollectHooks()
+        writes = options.replay_buffer is not None
+        self._hand_out = HandOut(options.split_trajs, None if writes else options.postproc)
         if options.seed is not None:
             self.set_seed(options.seed)
         self._output: ReplayOutput | None = None
-        if options.replay_buffer is not None:
+        self._stored: StoredColumns | None = None
+        if writes and options.postproc is not None:
+            self._stored = StoredColumns(options.postproc, self._loop.views)
+        if writes:
             self._output = ReplayOutput(
                 core_of(options.replay_buffer), num_envs, self._loop.observed, options.rules()
             )
@@ -164,8 +186,9 @@ class Collector(Resets, LoopParts, CollectorBase):
         Raises:
             Closed: after `shutdown`.
             RuntimeError: with `reset_when_done=False` every environment waits for a reset.
-            Exception: raised by the environment or the policy, and StoreFull of a replay. The rollout under way is
-                lost; the next call resets all environments.
+            Exception: raised by the environment, the policy or a hook, and StoreFull of a replay. The rollout under way
+                is lost; the next call resets all environments. Raised by `postproc`: the batch is lost, and the
+                environments go on; with a replay as above.
         """
         self._check_usable()
         if self._tally.is_complete():
@@ -177,19 +200,25 @@ class Collector(Resets, LoopParts, CollectorBase):
         rows = self._begin_rollout()
         self._must_reset = True  # Until the batch is complete: Ctrl-C may come anywhere.
         try:
-            batch = self._collect(rows)
+            batch, counts = self._collect(rows)
         except BaseException:
             self._tally.frames_discarded += self._loop.frames
             raise
         self._must_reset = self._seeds is not None  # The policy may have called `set_seed` meanwhile.
+        try:
+            handed_out: Batch = self._hand_out(batch)  # Of another type if `postproc` makes it one.
+        except BaseException:  # The environments go on.
+            self._tally.frames_discarded += counts.frames
+            raise
+        self._tally.add(counts, 1)
         if self._tally.is_complete():
             with suppress(StoreFull):  # The batch is complete; the next call tries again, and raises.
                 self._end_trajectories()
         self._idle_since = self._loop.times.clock()
-        return batch
+        return handed_out
 
-    def _collect(self, rows: LocalRows) -> Batch:
-        """Fills a rollout that was begun; returns its batch, and writes it into the replay."""
+    def _collect(self, rows: LocalRows) -> tuple[Batch, StepCounts]:
+        """Fills a rollout that was begun, and writes it into the replay; returns its batch and what it has."""
         loop = self._loop
         for _ in range(loop.steps):
             loop.step()
@@ -197,14 +226,19 @@ class Collector(Resets, LoopParts, CollectorBase):
         commit, counts = loop.report()
         begin = loop.times.clock()
         batch = rows.finish(commit)
-        if self._output is not None:
-            following = {name: row.copy() for name, row in loop.row.items()}
-            self._output.write(rows.steps_of(commit), is_open, following)
         loop.times.note("write", begin)
+        self._hooks.after(batch)
+        if self._output is not None:
+            begin = loop.times.clock()
+            steps = rows.steps_of(commit)
+            following: Columns = {name: row.copy() for name, row in loop.row.items()}
+            if self._stored is not None:
+                batch, steps, following = self._stored.of(batch, steps, following)
+            self._output.write(steps, is_open, following)
+            loop.times.note("write", begin)
         loop.end()
         self._tally.add_seconds(loop.times.take())
-        self._tally.add(counts, 1)
-        return batch
+        return batch, counts
 
     def _check_usable(self) -> None:
         self._home.check()
@@ -218,6 +252,11 @@ class Collector(Resets, LoopParts, CollectorBase):
 
     def _begin_rollout(self) -> LocalRows:
         loop = self._loop
+        try:
+            self._hooks.before()
+        except BaseException:
+            self._must_reset = True
+            raise
         self._reset_as_asked()
         try:
             has_learned = loop.learn_columns()
@@ -270,6 +309,9 @@ class Collector(Resets, LoopParts, CollectorBase):
         loop.reset(None, envs)
         self._must_reset = False
         self._to_reset[:] = False
+
+    def _use_hooks(self) -> None:
+        self._hooks.pre, self._hooks.post = self._pre_collect_hook, self._post_collect_hook
 
     def _reset_envs(self, envs: Indices | None) -> None:
         self._to_reset[slice(None) if envs is None else envs] = True

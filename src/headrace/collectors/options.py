@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from headrace.collectors.batches.handing_out import Postproc
 from headrace.collectors.batches.view_columns import check_view_columns
 from headrace.collectors.loop.task import Task
 from headrace.envs import environment_factory, environment_seeds
@@ -27,6 +28,8 @@ class CollectorOptions(Task):
     total_frames: int
     replay_buffer: Any
     items: Sequence[ItemRule] | None
+    split_trajs: bool = False
+    postproc: Postproc | None = None
 
     def __post_init__(self) -> None:
         if self.policy is not None and self.policy_factory is not None:
@@ -44,9 +47,11 @@ class CollectorOptions(Task):
             if value is not None and not _is_int(value):
                 raise ValueError(f"{name}: expected an int or None, got {value!r}")
         check_exploration_type(self.exploration_type)
-        for name in ("reset_at_each_iter", "reset_when_done", "set_truncated"):
+        for name in ("reset_at_each_iter", "reset_when_done", "set_truncated", "split_trajs"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name}: expected a bool, got {getattr(self, name)!r}")
+        if self.postproc is not None and not callable(self.postproc):
+            raise TypeError(f"postproc: expected a callable or None, got {type(self.postproc).__name__}")
         check_num_envs(self.num_envs)
         check_info_columns(self.info_columns or {})
         self._check_views()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from operator import itemgetter
 from types import MappingProxyType
 from typing import Any
@@ -83,7 +83,7 @@ class Batch(Mapping[str, Any]):
     def flatten(self) -> Batch:
         """Returns a batch `[frames, ...]`, row by row, without masked rows."""
         mask = self._trees["mask"]
-        return Batch(map_leaves(lambda leaf: leaf[mask], self._trees), self.worker_idx, self._views)
+        return map_batch(lambda leaf: leaf[mask], self)
 
     def explain(self, i: int | tuple[int, int]) -> Explanation:
         """Tells where element `i` comes from: its environment, episode and step, and the step that each column shows.
@@ -174,6 +174,15 @@ class Batch(Mapping[str, Any]):
         return f"<Batch {describe(self.shape, self._trees)}>"
 
 
+def map_batch(function: Callable[[Any], Any], batch: Batch) -> Batch:
+    """Returns a batch of what `function` makes of each array.
+
+    >>> map_batch(lambda array: array[:, :2], Batch({"mask": np.ones((2, 3), bool)})).shape
+    (2, 2)
+    """
+    return Batch(map_leaves(function, batch._trees), batch.worker_idx, batch._views)
+
+
 def _minibatches(batch: Batch, size: int, epochs: int, seed: int | None, drop_last: bool) -> Iterator[Batch]:
     rows, generator = batch.flatten(), np.random.default_rng(seed)
     end = rows.frames // size * size if drop_last else rows.frames
@@ -181,7 +190,7 @@ def _minibatches(batch: Batch, size: int, epochs: int, seed: int | None, drop_la
         order = generator.permutation(rows.frames)
         for begin in range(0, end, size):
             chosen = order[begin : begin + size]
-            yield Batch(map_leaves(itemgetter(chosen), rows.numpy()), batch.worker_idx, batch._views)
+            yield map_batch(itemgetter(chosen), rows)
 
 
 _About = tuple[tuple[str, ...], int | None, tuple[tuple[str, View], ...]]
