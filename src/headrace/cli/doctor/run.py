@@ -1,0 +1,154 @@
+"""Builds an environment, examines it, and prints the findings."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+import click
+import cloudpickle
+
+from headrace.cli import environments, tables
+from headrace.cli.doctor.report import Report
+from headrace.cli.doctor.single import SingleExamination, Stopped
+from headrace.cli.doctor.vector import VectorExamination
+from headrace.cli.user_modules import import_module
+from headrace.envs import AdaptedEnv, is_environment, is_vector_environment
+from headrace.envs.recognition import is_dm_environment
+
+_MARKS = {"ok": "ok", "note": "note", "warning": "WARNING", "error": "ERROR"}
+
+
+def run(env_id: str, *, steps: int, seed: int, as_json: bool) -> None:
+    """Examines an environment and prints the findings.
+
+    Raises:
+        click.BadParameter: there is no such environment.
+        click.exceptions.Exit: with code 1, if there is an error.
+    """
+    build = factory_of(env_id)
+    report = Report()
+    with warnings.catch_warnings(action="ignore"):
+        microseconds = examine(build, report, steps=steps, seed=seed)
+    _print(env_id, report, microseconds, as_json=as_json)
+    if report.count("error"):
+        raise click.exceptions.Exit(1)
+
+
+def factory_of(env_id: str) -> Callable[[], Any]:
+    """Returns the callable that builds ENV.
+
+    Raises:
+        click.BadParameter: there is no such environment.
+    """
+    module, _, name = env_id.rpartition(":")
+    if module:
+        try:
+            found = getattr(import_module(module), name, None)
+        except ImportError as error:
+            raise click.BadParameter(f"{error}", param_hint="'ENV'") from error
+        if callable(found):
+            return found  # type: ignore[no-any-return]
+    spec = environments.spec(env_id)
+    return partial(environments.make, spec.id)
+
+
+def examine(build: Callable[[], Any], report: Report, *, steps: int, seed: int) -> dict[str, float]:
+    """Examines the environment that `build` returns; returns the mean times of its calls in microseconds."""
+    _check_pickling(build, report)
+    try:
+        env = build()
+    except Exception as error:
+        report.error(
+            "build", f"{type(error).__name__}: {error}", "Call it in a Python shell to see the traceback."
+        )
+        return {}
+    if not is_environment(env):
+        report.error(
+            "build",
+            f"expected an environment of gymnasium, dm_env or EnvPool, got {type(env).__name__}",
+            "Return the environment: def make(): return MyEnv()" if env is None else "Return an environment.",
+        )
+        return {}
+    report.ok("build", f"{type(env).__name__}")
+    examination = None
+    try:
+        examination = _examination(env, report, steps=steps, seed=seed)
+        if isinstance(examination, VectorExamination):
+            examination.run()
+        else:
+            examination.run(lambda: _as_single(build()))
+    except Stopped:
+        report.note("rest", "not examined, because of the error above")
+    _close(env, report)
+    return {} if examination is None else examination.microseconds
+
+
+def _examination(env: Any, report: Report, *, steps: int, seed: int) -> SingleExamination | VectorExamination:
+    if is_vector_environment(env):
+        return VectorExamination(env, report, steps=steps, seed=seed)
+    takes_seeds = not is_dm_environment(env)
+    return SingleExamination(_as_single(env), report, steps=steps, seed=seed, takes_seeds=takes_seeds)
+
+
+def _as_single(env: Any) -> Any:
+    """Returns an environment with the interface of gymnasium."""
+    if isinstance(env, AdaptedEnv):
+        env = env.env
+    if is_dm_environment(env):
+        from headrace.envs.dm_env_single import DmEnv
+
+        return DmEnv(env)
+    return env
+
+
+def _check_pickling(build: Callable[[], Any], report: Report) -> None:
+    try:
+        cloudpickle.loads(cloudpickle.dumps(build))
+    except Exception as error:
+        report.error(
+            "pickling",
+            f"cloudpickle cannot send the factory to a worker: {type(error).__name__}: {error}",
+            "Open files, locks, connections and devices inside the factory, not outside of it.",
+        )
+    else:
+        report.ok("pickling", "the factory can be sent to workers")
+
+
+def _close(env: Any, report: Report) -> None:
+    try:
+        env.close()
+        env.close()
+    except Exception as error:
+        report.warn(
+            "close", f"{type(error).__name__}: {error}", "Let close be called twice, and before any reset."
+        )
+    else:
+        report.ok("close", "works, also twice")
+
+
+def _print(env_id: str, report: Report, microseconds: dict[str, float], *, as_json: bool) -> None:
+    findings = report.findings
+    if as_json:
+        result = {
+            "environment": env_id,
+            "errors": report.count("error"),
+            "warnings": report.count("warning"),
+            "microseconds": microseconds,
+            "findings": [asdict(finding) for finding in findings],
+        }
+        click.echo(json.dumps(result))
+        return
+    counts = f"{report.count('error')} errors, {report.count('warning')} warnings"
+    speed = "; ".join(f"{name}: {value:.1f} us" for name, value in microseconds.items())
+    tables.show(
+        f"{env_id}: {counts}" + (f"; {speed}" if speed else ""),
+        [(_MARKS[finding.level], finding.check, finding.text) for finding in findings],
+    )
+    for finding in findings:
+        if finding.fix:
+            tables.show(f"{finding.check}: what to do", [("", finding.fix)])
