@@ -4,6 +4,9 @@
 DATASET = "episodes.npz"
 # Of `headrace collect` and `headrace train`, one line per episode that ended.
 EPISODES = "episodes.csv"
+# Of `headrace collect --profile`: the trace of each worker, and the picture.
+TRACE = "profile_{worker_idx}.json"
+TRACE_PICTURE = "profile.png"
 # Of `headrace train`.
 POLICY = "policy.pt"
 CURVE = "learning-curve.png"

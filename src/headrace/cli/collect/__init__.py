@@ -39,6 +39,11 @@ from headrace.system import is_linux
     help="Folder for episodes.npz, a dataset (headrace inspect shows it), and episodes.csv.",
 )
 @options.overwrite_option
+@click.option(
+    "--profile",
+    is_flag=True,
+    help="Print where the time went; with --out also write Chrome traces, profile_0.json, and profile.png.",
+)
 @click.option("--seed", type=click.IntRange(min=0), help="Environment k gets SEED + k.")
 @options.json_option
 def command(as_json: bool, **request: Any) -> None:
@@ -48,6 +53,7 @@ def command(as_json: bool, **request: Any) -> None:
       headrace collect CartPole-v1 --steps 10000
       headrace collect ALE/Pong-v5 --steps 5000 --out out/pong --seed 1
       headrace inspect out/pong
+      headrace collect CartPole-v1 --steps 10000 --profile --out out/cartpole
     """  # noqa: D301 - click reads this backspace
     from headrace.cli.collect.run import Request, run
 

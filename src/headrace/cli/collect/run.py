@@ -15,9 +15,10 @@ import numpy as np
 
 from headrace import trees
 from headrace.cli import environments, episodes, interruption, output_folder, tables
+from headrace.cli.collect import time_shares
 from headrace.cli.collect.episode_file import EpisodeFile
 from headrace.cli.episodes import EpisodeLog
-from headrace.cli.file_names import DATASET, EPISODES
+from headrace.cli.file_names import DATASET, EPISODES, TRACE, TRACE_PICTURE
 from headrace.cli.progress import ProgressLine
 from headrace.cli.user_modules import import_module
 from headrace.collectors import AsyncCollector, Batch, Collector
@@ -25,6 +26,8 @@ from headrace.collectors import AsyncCollector, Batch, Collector
 # Steps of each environment in one batch, at most: enough that the cost of a batch does not show, and few enough to
 # show progress.
 _BATCH_STEPS = 64
+# Rollouts in a trace, at most: enough to see a pattern, and few enough to be looked at.
+_MOST_RECORDED = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +41,19 @@ class Request:
     policy: str
     out: Path | None
     overwrite: bool
+    profile: bool
     seed: int | None
+
+    @property
+    def profiled_workers(self) -> range:
+        """Numbers of the workers whose trace is written; none without a folder."""
+        return range(max(1, self.workers) if self.profile and self.out is not None else 0)
+
+    @property
+    def files(self) -> list[str]:
+        """The names of all files that are written."""
+        traces = [TRACE.format(worker_idx=idx) for idx in self.profiled_workers]
+        return [DATASET, EPISODES, *traces, *([TRACE_PICTURE] if traces else [])]
 
     @property
     def frames_per_batch(self) -> int:
@@ -66,20 +81,26 @@ def run(request: Request, *, as_json: bool) -> None:
     log = EpisodeLog()
     stop: BaseException | None = None
     with _files(request, log) as file:
-        seconds = 0.0
+        seconds, parts = 0.0, dict.fromkeys(time_shares.PARTS, 0.0)
         try:
             with _collector(request, factory) as collector:
                 begin = time.perf_counter()
                 try:
+                    _enable_profile(collector, request)
                     with ProgressLine(request.steps, "frames", quiet=as_json) as line:
                         _collect(collector, request.steps, log, file, line)
                 finally:
                     seconds = time.perf_counter() - begin
+                    parts = time_shares.seconds_of(collector.statistics())
         except (KeyboardInterrupt, Exception) as error:
             # The frames collected so far are kept after any error.
             stop = error
+        _draw_profile(request)
     if log.frames or stop is None:
-        _print(_result(request, log, seconds), as_json=as_json)
+        result = _result(request, log, seconds)
+        if request.profile:
+            result["time"] = {part: round(value, 3) for part, value in parts.items()}
+        _print(result, as_json=as_json)
     interruption.raise_stop(stop, _notice(request, log))
 
 
@@ -89,7 +110,7 @@ def _files(request: Request, log: EpisodeLog) -> Iterator[EpisodeFile | None]:
     if request.out is None:
         yield None
         return
-    with output_folder.folder_for(request.out, (DATASET, EPISODES), request.overwrite) as folder:
+    with output_folder.folder_for(request.out, request.files, request.overwrite) as folder:
         metadata = environments.metadata(request.env_id) | _metadata(request)
         with contextlib.ExitStack() as at_end:
             file = EpisodeFile(folder / DATASET, metadata)
@@ -100,6 +121,33 @@ def _files(request: Request, log: EpisodeLog) -> Iterator[EpisodeFile | None]:
             finally:
                 with interruption.finishing("writing what was collected"):
                     at_end.close()
+
+
+def _enable_profile(collector: Collector | AsyncCollector, request: Request) -> None:
+    """Records the first rollouts but one, which has what is done only once."""
+    workers = request.profiled_workers
+    if not workers or request.out is None:
+        return
+    for name in request.files[2:]:
+        (request.out / name).unlink(missing_ok=True)  # An aborted run leaves no files of an earlier one.
+    rollouts = min(request.total_frames // request.frames_per_batch, _MOST_RECORDED + 1)
+    collector.enable_profile(
+        workers=workers,
+        num_rollouts=rollouts,
+        warmup_rollouts=min(1, rollouts - 1),
+        save_path=request.out / TRACE,
+    )
+
+
+def _draw_profile(request: Request) -> None:
+    if request.out is None:
+        return
+    traces = [request.out / TRACE.format(worker_idx=idx) for idx in request.profiled_workers]
+    if traces and all(trace.exists() for trace in traces):
+        try:
+            time_shares.draw(traces, request.out / TRACE_PICTURE)
+        except ImportError as error:  # The traces are there.
+            click.echo(str(error), err=True)
 
 
 def _write_table(path: Path, log: EpisodeLog) -> None:
@@ -182,6 +230,9 @@ def _result(request: Request, log: EpisodeLog, seconds: float) -> dict[str, Any]
         **episodes.spreads(log.ended),
         "unfinished": log.unfinished,
         "out": None if request.out is None else str(request.out),
+        "files": []
+        if request.out is None
+        else [name for name in request.files if (request.out / name).exists()],
     }
 
 
@@ -197,8 +248,10 @@ def _print(result: dict[str, Any], *, as_json: bool) -> None:
     click.echo(
         f"{result['frames']} frames in {result['seconds']:.1f} s: {result['frames_per_second']:.0f} frames/s"
     )
+    if "time" in result:
+        time_shares.show_table(result["time"], result["frames"])
     if result["out"] is not None:
-        click.echo(f"written to {result['out']}: {DATASET}, {EPISODES}")
+        click.echo(f"written to {result['out']}: {', '.join(result['files'])}")
 
 
 def _notice(request: Request, log: EpisodeLog) -> str:
