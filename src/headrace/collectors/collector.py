@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -27,11 +28,13 @@ from headrace.collectors.loop.step_counts import StepCounts
 from headrace.collectors.options import CollectorOptions
 from headrace.collectors.paths import follow_path
 from headrace.collectors.profiling.config import ProfileConfig
+from headrace.collectors.states import check_num_envs, check_parts, check_weights, load_weights, saved_weights
 from headrace.collectors.statistics import CollectorStatistics, Tally
 from headrace.collectors.surface.control import Call
 from headrace.collectors.surface.hooks import Hooks
 from headrace.collectors.surface.postprocessing import Postprocessing
 from headrace.collectors.surface.resets import Resets
+from headrace.collectors.surface.state import StateSurface
 from headrace.collectors.weight_arguments import WeightCheck, given_weights
 from headrace.envs import environment_seeds
 from headrace.envs.protocol import Indices
@@ -46,7 +49,7 @@ from headrace.weights import apply_weights
 _log = logging.getLogger(__name__)
 
 
-class Collector(Resets, Hooks, Postprocessing, LoopParts, CollectorBase):
+class Collector(Resets, Hooks, Postprocessing, LoopParts, StateSurface, CollectorBase):
     """Collects batches in this process, only when asked.
 
     Args:
@@ -143,6 +146,7 @@ class Collector(Resets, Hooks, Postprocessing, LoopParts, CollectorBase):
         )
         self._home = collector_home()
         self._closed = False
+        self._turns, self._is_collecting = threading.RLock(), False
         self._tally = Tally(total_frames)
         self._loop = CollectingLoop(self._options.task(), lambda: self._tally.newest)
         try:
@@ -190,7 +194,25 @@ class Collector(Resets, Hooks, Postprocessing, LoopParts, CollectorBase):
                 is lost; the next call resets all environments. Raised by `postproc`: the batch is lost, and the
                 environments go on; with a replay as above.
         """
-        self._check_usable()
+        with self._between_batches():
+            return self._next()
+
+    @contextmanager
+    def _between_batches(self) -> Iterator[None]:
+        """Waits until no other thread collects, and keeps others from it meanwhile."""
+        with self._turns:
+            self._check_usable()
+            if self._is_collecting:
+                raise RuntimeError(
+                    "the collector was called by its policy, an environment or a hook, in the middle of a step"
+                )
+            self._is_collecting = True
+            try:
+                yield
+            finally:
+                self._is_collecting = False
+
+    def _next(self) -> Batch | None:
         if self._tally.is_complete():
             self._end_trajectories()
             return None
@@ -299,12 +321,13 @@ class Collector(Resets, Hooks, Postprocessing, LoopParts, CollectorBase):
         """Ends the trajectories of environments (None: of all) after their last steps, and resets them."""
         # Rules: collectors CR6, CQ2
         loop, rows = self._loop, self._rows
-        assert rows is not None
         if self._output is not None:
             self._output.cut(envs)
         self._must_reset = True  # Until all are reset.
+        if rows is None:  # A state was loaded.
+            self._numbering.end(envs)
         loop.cut(envs)
-        if loop.writer.has_news:
+        if rows is not None and loop.writer.has_news:
             rows.cut(loop.report()[0])
         loop.reset(None, envs)
         self._must_reset = False
@@ -315,6 +338,39 @@ class Collector(Resets, Hooks, Postprocessing, LoopParts, CollectorBase):
 
     def _reset_envs(self, envs: Indices | None) -> None:
         self._to_reset[slice(None) if envs is None else envs] = True
+
+    # ---- state -----------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:  # noqa: D102 - see the base
+        with self._between_batches():
+            if self._must_reset:
+                self._restart()
+            return {
+                "loop": self._loop.state_dict(),
+                "numbering": self._numbering.state_dict(),
+                "views": self._views.state_dict(),
+                "tally": self._tally.state_dict(),
+                "to_reset": self._to_reset.copy(),
+                "weights": saved_weights(self.policy),
+            }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: D102 - see the base
+        with self._between_batches():
+            check_parts(state, ("loop", "numbering", "views", "tally", "to_reset", "weights"))
+            loop = state["loop"]
+            check_num_envs(loop, self._loop.stepper.num_envs)
+            check_weights(self.policy, state["weights"])
+            self._must_reset = True  # Until all is restored: Ctrl-C may come anywhere.
+            self._rows = None
+            if self._output is not None:
+                self._output.cut()
+            load_weights(self.policy, state["weights"])
+            continues = self._loop.load_state_dict(loop)
+            self._numbering.load_state_dict(state["numbering"], loop["is_open"] & continues)
+            self._views.load_state_dict(state["views"])
+            self._tally.load_state_dict(state["tally"])
+            self._to_reset[:] = state["to_reset"]
+            self._seeds, self._must_reset = None, not continues
 
     # ---- weights and seeds -----------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -109,6 +110,34 @@ class Tally:
         self._lags: Counter[int] = Counter()
         self._lag_exceeded = 0
         self._lock = threading.Lock()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the counters, but for those of time."""
+        with self._lock:
+            return {
+                "newest": self.newest,
+                "frames": self.frames,
+                "batches": self.batches,
+                "frames_discarded": self.frames_discarded,
+                "restarts": self.restarts,
+                "newest_stamp": self._newest_stamp,
+                "episodes": self._episodes,
+                "recent": list(self._recent),
+                "lag": self._lag,
+                "lags": dict(self._lags),
+                "lag_exceeded": self._lag_exceeded,
+            }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on with the counters of a state."""
+        with self._lock:
+            self.newest, self.frames, self.batches = state["newest"], state["frames"], state["batches"]
+            self.frames_discarded, self.restarts = state["frames_discarded"], state["restarts"]
+            self._newest_stamp, self._episodes = state["newest_stamp"], state["episodes"]
+            self._recent = deque(map(tuple, state["recent"]), maxlen=self._recent.maxlen)
+            self._times = deque([(time.perf_counter(), self.frames)], maxlen=self._times.maxlen)
+            self._lag, self._lags = tuple(state["lag"]), Counter(state["lags"])
+            self._lag_exceeded = state["lag_exceeded"]
 
     def is_complete(self) -> bool:
         """Whether `total_frames` were handed out (free-running: written)."""

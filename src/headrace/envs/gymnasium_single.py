@@ -18,11 +18,12 @@ from headrace.ends import Autoreset
 from headrace.envs.columns import AT_RESET, EnvironmentColumns
 from headrace.envs.old_gym import reset_values, step_values
 from headrace.envs.protocol import NO_ENVS, Columns, Indices, StepResult
+from headrace.envs.states import EnvironmentStates
 from headrace.errors import SpecError
 from headrace.spec import ArraySpec, check_array
 
 
-class SingleEnvStepper:
+class SingleEnvStepper(EnvironmentStates):
     """A `VectorStepper` over single environments.
 
     Args:

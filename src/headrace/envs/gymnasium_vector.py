@@ -16,12 +16,13 @@ from headrace.envs.autoreset import mode_of
 from headrace.envs.columns import AT_RESET, EnvironmentColumns, new_columns
 from headrace.envs.old_gym import reset_values, step_values
 from headrace.envs.protocol import NO_ENVS, Columns, Indices, StepResult
+from headrace.envs.states import EnvironmentStates
 from headrace.envs.vector_info import VectorInfo
 from headrace.errors import SpecError
 from headrace.spec import ArraySpec
 
 
-class VectorEnvStepper:
+class VectorEnvStepper(EnvironmentStates):
     """A `VectorStepper` over one vector environment.
 
     Args:
@@ -130,6 +131,15 @@ class VectorEnvStepper:
         if isinstance(self._env.unwrapped, SyncVectorEnv | AsyncVectorEnv):
             return self._env.unwrapped.get_attr(name)[0]
         return getattr(self._env, name)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the state of the environment; see `VectorStepper`."""
+        return {**super().state_dict(), "ended": self._ended.copy()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores the environment; see `VectorStepper`."""
+        super().load_state_dict(state)
+        self._ended = np.array(state["ended"], np.intp)
 
     def close(self) -> None:
         """Closes the environment. More calls do nothing."""

@@ -125,6 +125,22 @@ class VectorStepper(Protocol):
         """
         ...
 
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the states of the environments as far as they have any, and of their generators."""
+        ...
+
+    def can_continue(self, state: Mapping[str, Any]) -> bool:
+        """Returns whether `load_state_dict` restores all environments from this state."""
+        ...
+
+    def load_generators(self, state: Mapping[str, Any]) -> None:
+        """Restores the generators of the environments alone; `reset` of all follows."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores all environments, which were reset before, if `can_continue`."""
+        ...
+
     def close(self) -> None:
         """Closes the environments. More calls do nothing."""
         ...

@@ -9,7 +9,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -71,6 +71,25 @@ class RandomActions:
         self._cursors: NDArray[np.intp] | None = None
         self._buffers: dict[str, NDArray[Any]] = {}
 
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the generators, the actions that are drawn already, and the next of them."""
+        return {
+            "generators": [generator.bit_generator.state for generator in self._generators],
+            "drawn": {name: buffer.copy() for name, buffer in self._buffers.items()},
+            "cursor": self._cursor,
+            "cursors": None if self._cursors is None else self._cursors.copy(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on with the actions that follow a state of `state_dict`."""
+        for generator, saved in zip(self._generators, state["generators"], strict=True):
+            generator.bit_generator.state = saved
+        self._buffers = {name: np.array(buffer) for name, buffer in state["drawn"].items()}
+        self._cut_rows()
+        self._cursor = int(state["cursor"])
+        cursors = state["cursors"]
+        self._cursors = None if cursors is None else np.array(cursors, np.intp)
+
     def draw(self, active: Indices | None = None) -> dict[str, NDArray[Any]]:
         """Returns the next action of each environment, as columns `[n, ...]` named "action" or "action/...".
 
@@ -97,11 +116,15 @@ class RandomActions:
         }
         for i in range(self._num_envs):
             self._refill_env(i)
+        self._cut_rows()
+        self._cursor = 0
+
+    def _cut_rows(self) -> None:
+        """Makes the rows of the present buffers."""
         self._rows: list[dict[str, NDArray[Any]]] = [{} for _ in range(self._block)]
         for name, buffer in self._buffers.items():
             for row, actions in zip(self._rows, buffer, strict=True):
                 row[name] = actions
-        self._cursor = 0
 
     def _refill_env(self, i: int) -> None:
         for name, draw in self._draws.items():

@@ -129,17 +129,24 @@ class PageWriter:
         for name, block in self._others_here:
             block[step] = values.get(name, 0)
         self._versions.append(version)
-        self._closed = NO_LANES
+        before, self._closed = self._closed, NO_LANES
         if resets.size:
             for _, block in self._others_here:
                 block[step, resets] = 0
-            self._final += self._numbers(step, resets)
+            self._note_resets(step, resets, before)
             self._closed = resets
         if ended.size and last is not None:
             self._write_finals(ended, last)
             self._ended += self._numbers(step, ended)
             self._closed = np.union1d(resets, ended) if resets.size else ended
         self._step = step + 1
+
+    def _note_resets(self, step: int, resets: Lanes, closed: Lanes) -> None:
+        """Notes lanes that took no transition; without an episode under way, they hold nothing."""
+        if closed.size:
+            self._idle += self._numbers(step, np.intersect1d(resets, closed, assume_unique=True))
+            resets = np.setdiff1d(resets, closed, assume_unique=True)
+        self._final += self._numbers(step, resets)
 
     def mark_idle(self, lanes: Lanes) -> None:
         """Marks lanes that hold nothing in the step that was recorded last.

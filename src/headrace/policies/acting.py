@@ -138,6 +138,15 @@ class ActingViews:
         self._history.advance(restarted)
         self._has_seen = False
 
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the rows that the views look back on."""
+        return {**self._history.state_dict(), "has_seen": self._has_seen}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on after the rows of a state of the same views."""
+        self._history.load_state_dict(state)
+        self._has_seen = bool(state["has_seen"])
+
     def reset(self, envs: NDArray[np.integer[Any]] | None = None) -> None:
         """Begins an episode in these environments (None: in all), with their newest rows."""
         self._history.restart(envs)

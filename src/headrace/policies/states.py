@@ -87,6 +87,15 @@ class PolicyStates:
                 present[...] = columns[f"state_out_{i}"]
             present[restarted] = initial
 
+    def state_dict(self) -> list[NDArray[Any]]:
+        """Returns copies of the present states."""
+        return [state.copy() for state in self._present]
+
+    def load_state_dict(self, states: Sequence[NDArray[Any]]) -> None:
+        """Replaces the present states."""
+        for present, state in zip(self._present, states, strict=True):
+            present[...] = state
+
     def reset(self, rows: NDArray[np.integer[Any]] | None = None) -> None:
         """Sets the initial state in these rows; None: in all."""
         for present, initial in zip(self._present, self._initial, strict=True):

@@ -8,6 +8,7 @@ cdef class EpisodeNumbering:
     cdef Int _next_id
     cdef Longs _ids
     cdef Longs _lengths
+    cdef object _continues
     cdef void _number(
         self, GivenBytes starts, GivenBytes masked, Int next_id, Longs ids, Longs positions
     ) noexcept

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import cython
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +36,28 @@ class EpisodeNumbering:
         self._next_id = 0
         self._ids = np.full(lanes, -1, np.int64)
         self._lengths = np.zeros(lanes, np.int64)
+        # Lanes whose next row continues an episode of a loaded state, although the row is the first of its writer.
+        self._continues: Any = None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the next number, and the number and length of the newest episode of each lane."""
+        return {"next_id": self._next_id, "ids": np.array(self._ids), "lengths": np.array(self._lengths)}
+
+    def load_state_dict(self, state: Mapping[str, Any], is_open: NDArray[np.bool_]) -> None:
+        """Goes on with the numbers of a state.
+
+        Args:
+            state: of `state_dict`.
+            is_open: bool[n], lanes whose newest episode goes on with their next row.
+        """
+        self._next_id = int(state["next_id"])
+        self._ids, self._lengths = np.array(state["ids"], np.int64), np.array(state["lengths"], np.int64)
+        self._continues = np.array(is_open)
+
+    def end(self, lanes: Any) -> None:
+        """Ends episodes of a loaded state in these lanes (None: in all), before the first row."""
+        if self._continues is not None:
+            self._continues[slice(None) if lanes is None else lanes] = False
 
     def number(
         self, starts: NDArray[np.bool_], masked: NDArray[np.bool_]
@@ -42,6 +67,10 @@ class EpisodeNumbering:
         Args:
             starts, masked: bool[T, n]: where an episode begins, and where no transition was taken.
         """
+        if self._continues is not None:
+            starts = starts.copy()
+            starts[0] &= ~self._continues
+            self._continues = None
         shape = self._lanes, len(starts)
         ids, positions = np.empty(shape, np.int64), np.empty(shape, np.int64)
         self._number(

@@ -113,6 +113,20 @@ class ViewColumns:
         self._ids, self._next_t = np.full(lanes, -1), np.zeros(lanes, np.int64)
         self._kept: dict[str, NDArray[Any]] = {}
 
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the rows that the next batch looks back on."""
+        return {
+            "counts": self._counts.copy(),
+            "ids": self._ids.copy(),
+            "next_t": self._next_t.copy(),
+            "kept": dict(self._kept),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on after the rows of a state of the same views."""
+        self._counts, self._ids = np.array(state["counts"]), np.array(state["ids"])
+        self._next_t, self._kept = np.array(state["next_t"]), dict(state["kept"])
+
     def use(self, signature: Signature, observed: Collection[str]) -> None:
         """Plans for these columns, and leaves out the views of others.
 

@@ -128,6 +128,17 @@ class Actor:
         if self._views is not None:
             self._views.follow(row, values, version, restarted)
 
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the states of the policy, and the rows that its views look back on."""
+        views = None if self._views is None else self._views.state_dict()
+        return {"states": self._states.state_dict(), "views": views}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on after a state of a policy of the same form."""
+        self._states.load_state_dict(state["states"])
+        if self._views is not None and state["views"] is not None:
+            self._views.load_state_dict(state["views"])
+
     def reset(self, envs: Indices | None = None) -> None:
         """Sets the initial states where environments (None: all) begin an episode."""
         self._states.reset(envs)

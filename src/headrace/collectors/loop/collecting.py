@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from headrace.collectors.batches.view_columns import check_shown, check_view_columns
 from headrace.collectors.loop.columns import check_columns, check_filled, collected_signature
@@ -184,13 +187,55 @@ class CollectingLoop:
 
         All steps were reported, and the report of the cut is taken before the reset.
         """
-        self.writer.cut(envs)
+        if self._writer is not None:
+            self._writer.cut(envs)
         self._counter.reset(envs)
 
     def reset(self, seeds: Sequence[int] | None, envs: Indices | None = None) -> None:
         """Resets environments (None: all), after `cut`."""
         self._recording.reset(self.row, seeds, envs)
         self._is_fresh = self._is_fresh or envs is None
+
+    # ---- state -----------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns everything that the next step depends on, but for the weights of the policy."""
+        # Rules: collectors CQ3
+        num_envs = self.stepper.num_envs
+        is_open = np.zeros(num_envs, np.bool_) if self._writer is None else self._writer.is_open
+        return {
+            "num_envs": num_envs,
+            "begun": self._begun,
+            "has_acted": self.extras is not None,
+            "is_fresh": self._is_fresh,
+            "observations": {name: column.copy() for name, column in self.row.items()},
+            "is_open": is_open,
+            "recording": self._recording.state_dict(),
+            "counter": self._counter.state_dict(),
+            "stepper": self.stepper.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> bool:
+        """Goes on from a state: with its episodes, if it has the environments.
+
+        Returns:
+            Whether the episodes go on; if not, `restart` follows.
+        """
+        self._begun = state["begun"]
+        if not state["has_acted"]:
+            self.extras = None
+        self._recording.load_random(state["recording"])
+        if not self.stepper.can_continue(state["stepper"]):
+            self.stepper.load_generators(state["stepper"])
+            return False
+        self.restart(None)
+        self.stepper.load_state_dict(state["stepper"])
+        self._recording.load_state_dict(state["recording"])
+        self._counter.load_state_dict(state["counter"])
+        self._is_fresh = state["is_fresh"]
+        for name, column in self._first.items():
+            column[...] = state["observations"][name]
+        return True
 
     # ---- steps -----------------------------------------------------------------------------------------------------
 

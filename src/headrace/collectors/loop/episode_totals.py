@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import cython
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +36,15 @@ class EpisodeTotals:
         for place in range(lanes.shape[0]):
             self._returns[lanes[place]] = 0
             self._lengths[lanes[place]] = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the returns and lengths of the episodes under way."""
+        return {"returns": np.array(self._returns), "lengths": np.array(self._lengths)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on with the episodes of a state."""
+        self._returns = np.array(state["returns"], np.float64)
+        self._lengths = np.array(state["lengths"], np.int64)
 
     def add(
         self, rewards: NDArray[np.float32], ended: NDArray[np.bool_], took: NDArray[np.bool_]

@@ -110,6 +110,25 @@ class RecordingStepper:
         """Whether no environment takes a step before a reset."""
         return False
 
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the random actions to come, the lengths of the trajectories, and what the policy remembers."""
+        return {
+            "random": self._random.state_dict(),
+            "lengths": self._lengths.copy(),
+            "policy": None if self._actor is None else self._actor.state_dict(),
+        }
+
+    def load_random(self, state: Mapping[str, Any]) -> None:
+        """Restores the random actions alone; `reset` follows, without seeds."""
+        self._random.load_state_dict(state["random"])
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on after a state of the same environments and of a policy of the same form, after `reset`."""
+        self.load_random(state)
+        self._lengths[:] = state["lengths"]
+        if self._actor is not None and state["policy"] is not None:
+            self._actor.load_state_dict(state["policy"])
+
     def probe(self, row: Columns) -> Mapping[str, ArraySpec]:
         """Returns the further columns of the policy. It is called for the first step, which uses its result."""
         if self._actor is None:

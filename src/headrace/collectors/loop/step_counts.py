@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -53,6 +55,14 @@ class StepCounter:
     def reset(self, envs: Indices | None = None) -> None:
         """Notes that environments (None: all) begin an episode; all steps before were counted."""
         self._totals.reset(np.arange(self._num_envs) if envs is None else envs)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the returns and lengths of the episodes under way."""
+        return self._totals.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on with the episodes of a state."""
+        self._totals.load_state_dict(state)
 
     def count(self, writer: PageWriter, going_on: Indices = NO_ENVS) -> StepCounts:
         """Counts the steps that the writer has not reported yet.

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,18 @@ class WaitingStepper(RecordingStepper):
     def all_wait(self) -> bool:
         """See `RecordingStepper.all_wait`."""
         return bool(self._waits.all())
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `RecordingStepper.state_dict`."""
+        seen = {name: column.copy() for name, column in self._last_seen.items()}
+        return {**super().state_dict(), "waits": self._waits.copy(), "last_seen": seen}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See `RecordingStepper.load_state_dict`."""
+        super().load_state_dict(state)
+        self._waits[:] = state["waits"]
+        for name, column in self._last_seen.items():
+            column[...] = state["last_seen"][name]
 
     def step(self, writer: PageWriter, *, at_random: bool) -> int:
         """Takes and records one step of the environments that do not wait; returns the number of transitions."""

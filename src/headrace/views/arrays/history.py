@@ -86,6 +86,18 @@ class History:
             if name in other._rings and other._rings[name].shape == ring.shape:
                 ring[...] = other._rings[name]
 
+    def state_dict(self) -> dict[str, Any]:
+        """Returns copies of the rows and of the borders of episodes."""
+        rows = {name: ring.copy() for name, ring in self._rings.items()}
+        return {"rows": rows, "step": self._step, "begins": self._begins.copy()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Goes on after the rows of a state of the same views; columns that are not known yet are left out."""
+        self._step, self._begins = int(state["step"]), np.array(state["begins"], np.int64)
+        for name, ring in self._rings.items():
+            if name in state["rows"]:
+                ring[...] = state["rows"][name]
+
     def present(self) -> dict[str, Any]:
         """Presents the views of the newest row of each lane, `[n, ...]` or `[n, W, ...]`, in arrays of their own."""
         newest = np.full(len(self._lanes), self._step)

@@ -1,0 +1,103 @@
+"""States of environments, for collectors that go on where another one stopped."""
+
+# Rules: collectors CQ3
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.wrappers import TimeLimit
+
+
+class EnvironmentStates:
+    """Saves and restores the environments of a stepper.
+
+    An environment has a state if its unwrapped object has `state_dict` and `load_state_dict`. Wrappers may have both
+    methods, too; the counter of `TimeLimit` is saved in any case. The generator of a gymnasium environment
+    (`np_random`) is saved always.
+
+    Attributes:
+        environments: see `VectorStepper`.
+    """
+
+    environments: tuple[Any, ...]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the states of the environments; see `VectorStepper`."""
+        return {
+            "environments": [_state_of(env) if _has_state(env) else None for env in self.environments],
+            "generators": [_generator_state(env) for env in self.environments],
+        }
+
+    def can_continue(self, state: Mapping[str, Any]) -> bool:
+        """Returns whether the environments have all their states in `state`, and can load them."""
+        saved = state["environments"]
+        return len(saved) == len(self.environments) and all(
+            layers is not None and _has_state(env) and len(layers) == len(list(_layers(env)))
+            for layers, env in zip(saved, self.environments, strict=True)
+        )
+
+    def load_generators(self, state: Mapping[str, Any]) -> None:
+        """Restores the generators of the environments."""
+        for env, generator in zip(self.environments, state["generators"], strict=False):
+            random = _generator(env)
+            if random is not None and generator is not None:
+                random.bit_generator.state = generator
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restores the environments after a reset, if `can_continue`."""
+        self.load_generators(state)
+        for env, layers in zip(self.environments, state["environments"], strict=True):
+            for layer, saved in zip(_layers(env), layers, strict=True):
+                if isinstance(layer, TimeLimit):
+                    layer._elapsed_steps = saved
+                elif saved is not None:
+                    layer.load_state_dict(copy.deepcopy(saved))
+
+
+def _layers(env: Any) -> Iterator[Any]:
+    """Yields an environment and those that it wraps, the outermost first."""
+    yield env
+    while env is not _unwrapped(env):
+        env = env.env
+        yield env
+
+
+def _unwrapped(env: Any) -> Any:
+    # EnvPool's environments lack the attribute.
+    return getattr(env, "unwrapped", env)
+
+
+def _has_state(env: Any) -> bool:
+    return all(callable(getattr(_unwrapped(env), name, None)) for name in ("state_dict", "load_state_dict"))
+
+
+def _state_of(env: Any) -> list[Any]:
+    """Returns the state of each layer."""
+    return [_layer_state(layer, layer is _unwrapped(env)) for layer in _layers(env)]
+
+
+def _layer_state(layer: Any, is_unwrapped: bool) -> Any:
+    if isinstance(layer, TimeLimit):
+        return layer._elapsed_steps
+    # A wrapper of an old gymnasium gives the attributes of what it wraps as its own.
+    if is_unwrapped or hasattr(type(layer), "state_dict"):
+        return copy.deepcopy(layer.state_dict())
+    return None
+
+
+def _generator(env: Any) -> np.random.Generator | None:
+    unwrapped = _unwrapped(env)
+    if not isinstance(unwrapped, gymnasium.Env | gymnasium.vector.VectorEnv):
+        return None
+    random: Any = unwrapped.np_random
+    return random if isinstance(random, np.random.Generator) else None
+
+
+def _generator_state(env: Any) -> Any:
+    random = _generator(env)
+    return None if random is None else copy.deepcopy(random.bit_generator.state)

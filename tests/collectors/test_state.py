@@ -1,0 +1,252 @@
+"""Saved and restored collectors: with the state of the environments the next batches are equal bit for bit."""
+
+import pickle
+import sys
+from typing import ClassVar
+
+import cloudpickle
+import gymnasium
+import numpy as np
+import pytest
+
+import headrace as hr
+from headrace.testing import CounterEnv, counter_env_fns
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+class RandomWalk(gymnasium.Env):
+    """An environment with generators, a state, and episodes of random lengths."""
+
+    observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float64)
+    action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = self.np_random.normal(size=2)
+        return self.place.copy(), {}
+
+    def step(self, action):
+        self.place += self.np_random.normal(size=2) + action
+        return self.place.copy(), float(self.place[0]), bool(self.np_random.random() < 0.1), False, {}
+
+    def state_dict(self):
+        return {"place": self.place.copy()}
+
+    def load_state_dict(self, state):
+        self.place = state["place"]
+
+
+class Recurrent:
+    """A policy with weights, a memory, a view and a column of its own."""
+
+    initial_state = (np.zeros(2),)
+    views: ClassVar = {
+        "last": hr.View("action", shift=-1),
+        "before": hr.View("sum", shift="-3:-1", space=hr.ArraySpec((), "float64")),
+    }
+
+    def __init__(self):
+        self.gain = np.ones(2)
+
+    def compute_actions(self, input_dict):
+        memory = 0.9 * input_dict["state_in_0"] + self.gain * input_dict["observation"]
+        total = memory.sum(1)
+        action = np.tanh(total + input_dict["before"].sum(1))[:, None].astype(np.float32)
+        return action + 0.1 * input_dict["last"], [memory], {"sum": total}
+
+    def state_dict(self):
+        return {"gain": self.gain}
+
+    def load_state_dict(self, state):
+        self.gain = np.array(state["gain"])
+
+
+def assert_equal(batches, others):
+    for batch, other in zip(batches, others, strict=True):
+        assert list(batch) == list(other)
+        for name in batch:
+            np.testing.assert_array_equal(batch[name], other[name], err_msg=name)
+
+
+def copied(state):
+    """CQ3: plain containers, numbers, strings and arrays."""
+    check_plain(state)
+    return pickle.loads(pickle.dumps(state))
+
+
+def check_plain(value):
+    if isinstance(value, dict):
+        assert all(isinstance(key, str | int) for key in value)
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for each in value:
+            check_plain(each)
+    else:
+        assert value is None or isinstance(value, bool | int | float | str | np.ndarray), type(value)
+
+
+CASES = {
+    "walk": (RandomWalk, Recurrent, {"num_envs": 3}),
+    "limited": (lambda: gymnasium.wrappers.TimeLimit(RandomWalk(), 7), Recurrent, {"num_envs": 2}),
+    "cut": (RandomWalk, Recurrent, {"num_envs": 2, "max_frames_per_traj": 9}),
+    "random": (RandomWalk, lambda: None, {"num_envs": 3}),
+    "at first random": (RandomWalk, Recurrent, {"num_envs": 2, "init_random_frames": 36}),
+    "views": (
+        RandomWalk,
+        lambda: None,
+        {"views": {"stack": hr.View("observation", shift="-3:0"), "next": hr.View("reward", shift=1)}},
+    ),
+    "counters": (lambda: CounterEnv([3, 5, 2]), lambda: None, {"num_envs": 3}),
+}
+
+
+@pytest.mark.parametrize("before", [0, 1, 4])
+@pytest.mark.parametrize("case", CASES)
+def test_the_next_batches_are_equal(case, before, take):
+    # CQ3
+    env, make_policy, options = CASES[case]
+    options = {"frames_per_batch": 12, "seed": 3, **options}
+    with hr.Collector(env, make_policy(), **options) as collector:
+        take(collector, before)
+        if hasattr(collector.policy, "gain"):
+            collector.update_policy_weights_(weights={"gain": np.array([0.5, 2.0])})
+        state = copied(collector.state_dict())
+        expected = take(collector, 5)
+        statistics = collector.statistics()
+    with hr.Collector(env, make_policy(), **options | {"seed": 77}) as other:
+        take(other, 2)
+        other.load_state_dict(state)
+        assert_equal(expected, take(other, 5))
+        again = other.statistics()
+        assert (again.frames, again.batches, again.episodes) == (
+            statistics.frames,
+            statistics.batches,
+            statistics.episodes,
+        )
+        assert again.episode_return_mean == pytest.approx(statistics.episode_return_mean, nan_ok=True)
+        # A state is loaded as often as one likes.
+        other.load_state_dict(state)
+        assert_equal(expected, take(other, 5))
+
+
+class VectorWithState(gymnasium.vector.SyncVectorEnv):
+    def state_dict(self):
+        return {
+            "envs": [env.unwrapped.state_dict() for env in self.envs],
+            "reset": self._autoreset_envs.copy(),
+        }
+
+    def load_state_dict(self, state):
+        for env, own in zip(self.envs, state["envs"], strict=True):
+            env.unwrapped.load_state_dict(own)
+        self._autoreset_envs = state["reset"].copy()
+
+
+@pytest.mark.parametrize("mode", ["NEXT_STEP", "SAME_STEP", "DISABLED"])
+def test_vector_environments(mode, take, make_replay):
+    # CQ3, CE4: also where the next step is the reset of an environment.
+    def make():
+        return VectorWithState(
+            counter_env_fns([2, 3, 5]), autoreset_mode=gymnasium.vector.AutoresetMode[mode]
+        )
+
+    for before in range(6):
+        with hr.Collector(make, frames_per_batch=6, seed=1) as collector:
+            take(collector, before)
+            state = copied(collector.state_dict())
+            expected = take(collector, 4)
+        replay = make_replay(hr.collectors.signature(make), hr.Table.queue("t", 1000), capacity=4000)
+        with hr.Collector(make, frames_per_batch=6, replay_buffer=replay) as other:
+            other.load_state_dict(state)
+            assert_equal(expected, take(other, 4))
+
+
+def test_without_the_state_of_the_environments(take):
+    # CQ3, CB5: the copies are reset, ids were not used before, frames go on counting.
+    env = "CartPole-v1"
+    options = {"frames_per_batch": 40, "num_envs": 2, "total_frames": 160}
+    with hr.Collector(env, seed=5, **options) as collector:
+        before = take(collector, 2)
+        state = copied(collector.state_dict())
+    with hr.Collector(env, seed=6, **options) as other:
+        other.load_state_dict(state)
+        after = take(other, 2)
+        assert other.next() is None
+        assert other.statistics().frames == 160
+    assert (after[0]["t"][:, 0] == 0).all()
+    assert after[0]["episode_id"].min() > before[-1]["episode_id"].max()
+    # The generators go on: the first states are not those of the beginning.
+    assert not np.array_equal(after[0]["observation"][:, 0], before[0]["observation"][:, 0])
+
+
+def test_refused(take):
+    # CQ3
+    with hr.Collector(RandomWalk, Recurrent(), frames_per_batch=8, num_envs=2, seed=0) as collector:
+        state = collector.state_dict()
+        take(collector, 1)
+        good = collector.state_dict()
+        with pytest.raises(ValueError, match="expected a state with loop"):
+            collector.load_state_dict({})
+        with pytest.raises(ValueError, match="expected a state with loop.*got NoneType"):
+            collector.load_state_dict(None)
+        for other in (
+            {**state, "weights": None},
+            {**state, "loop": {**state["loop"], "num_envs": 3}},
+            {**state, "weights": {"gain": np.ones(3)}},
+        ):
+            with pytest.raises(ValueError):
+                collector.load_state_dict(other)
+        expected = take(collector, 2)
+        collector.load_state_dict(good)
+        assert_equal(expected, take(collector, 2))
+    with pytest.raises(hr.Closed):
+        collector.state_dict()
+    with pytest.raises(hr.Closed):
+        collector.load_state_dict(good)
+
+
+def test_not_in_the_middle_of_a_step():
+    caught = []
+
+    def policy(observation):
+        with pytest.raises(RuntimeError, match="in the middle of a step") as error:
+            collector.state_dict()
+        caught.append(error)
+        return observation[:, 2] % 4
+
+    with hr.Collector(lambda: CounterEnv(5), policy, frames_per_batch=2) as collector:
+        collector.next()
+    assert len(caught) == 2
+
+
+@pytest.mark.parametrize("asked", [False, True])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"reset_when_done": False},
+        {"reset_at_each_iter": True},
+        {"reset_when_done": False, "reset_at_each_iter": True},
+        {"set_truncated": True},
+    ],
+    ids=str,
+)
+def test_options_of_collection(options, asked, take):
+    # CQ3 with CR6, CR7, CR8 and CQ2
+    def collect(collector, count):
+        batches = []
+        for number in range(count):
+            collector.reset([number % 2 == 0, True, False])
+            batches += take(collector, 1)
+        return batches
+
+    options = {"frames_per_batch": 6, "num_envs": 3, "seed": 3, **options}
+    with hr.Collector(RandomWalk, Recurrent(), **options) as collector:
+        collect(collector, 5)
+        if asked:
+            collector.reset([True, False, False])
+        state = copied(collector.state_dict())
+        expected = collect(collector, 4)
+    with hr.Collector(RandomWalk, Recurrent(), **options) as other:
+        other.load_state_dict(state)
+        assert_equal(expected, collect(other, 4))
