@@ -13,6 +13,7 @@ import cloudpickle
 
 from headrace.collectors.base import CollectorBase
 from headrace.collectors.batches.batch import Batch
+from headrace.collectors.devices import Storing
 from headrace.collectors.handle.handle import WorkerHandle
 from headrace.collectors.handle.publisher import Publisher
 from headrace.collectors.loop.columns import warn_not_stored
@@ -67,6 +68,10 @@ class AsyncCollector(CollectorBase):
         policy_factory: Callable[[], Any] | None = None,
         frames_per_batch: int,
         total_frames: int = -1,
+        device: Any = None,
+        storing_device: Any = None,
+        env_device: Any = None,
+        policy_device: Any = None,
         create_env_kwargs: Mapping[str, Any] | None = None,
         max_frames_per_traj: int | None = None,
         init_random_frames: int | None = None,
@@ -90,6 +95,10 @@ class AsyncCollector(CollectorBase):
             policy_factory=policy_factory,
             frames_per_batch=frames_per_batch,
             total_frames=total_frames,
+            device=device,
+            storing_device=storing_device,
+            env_device=env_device,
+            policy_device=policy_device,
             create_env_kwargs=create_env_kwargs,
             max_frames_per_traj=max_frames_per_traj,
             init_random_frames=init_random_frames,
@@ -101,6 +110,7 @@ class AsyncCollector(CollectorBase):
             info_columns=info_columns,
             seed=seed,
         )
+        self._storing = Storing(self._options.devices())
         task = cloudpickle.dumps(self._options.worker_task())
         self._worker = WorkerHandle(self._options)
         try:
@@ -139,7 +149,8 @@ class AsyncCollector(CollectorBase):
                     "next: expected a collector that was not started; start() fills the replay by itself"
                 )
             worker.begin(running=False)
-        return worker.rollouts.next(timeout)
+        batch = worker.rollouts.next(timeout)
+        return None if batch is None else self._storing(batch, 0)
 
     # ---- free running ----------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from headrace.collectors.batches.batch import Batch
 from headrace.collectors.batches.episode_numbering import EpisodeNumbering
 from headrace.collectors.batches.handing_out import HandOut
 from headrace.collectors.batches.view_columns import ViewColumns
+from headrace.collectors.devices import Storing
 from headrace.collectors.failures import collector_home
 from headrace.collectors.inline.replay_output import ReplayOutput
 from headrace.collectors.inline.rows import LocalRows
@@ -78,6 +79,11 @@ class Collector(Resets, Hooks, Postprocessing, LoopParts, StateSurface, Collecto
         replay_buffer: also write every step into this replay.
         items: rules for items. By default every transition is an item in each table, once its next observation is
             stored (`ItemRule(table, length=1, lookahead=1)`).
+        device: stands for each of the three devices below that is None.
+        storing_device: where batches go. None and "cpu": NumPy arrays. Otherwise the leaves are torch tensors there.
+        env_device: given to a `create_env_fn` that has a parameter `device`.
+        policy_device: where the policy acts. A torch module elsewhere is copied there. On a device other than the CPU
+            every policy is given tensors. Devices are strings, indices of CUDA devices, or `torch.device`.
         num_envs: n, the number of single environments.
         views: maps names to views (`hr.View`), to which the `views` of the policy are added. A policy with
             `compute_actions` is fed those that show only what is known before acting, as `used_for_compute_actions`
@@ -106,6 +112,10 @@ class Collector(Resets, Hooks, Postprocessing, LoopParts, StateSurface, Collecto
         policy_factory: Callable[[], Any] | None = None,
         frames_per_batch: int,
         total_frames: int = -1,
+        device: Any = None,
+        storing_device: Any = None,
+        env_device: Any = None,
+        policy_device: Any = None,
         create_env_kwargs: Mapping[str, Any] | None = None,
         max_frames_per_traj: int | None = None,
         init_random_frames: int | None = None,
@@ -128,6 +138,10 @@ class Collector(Resets, Hooks, Postprocessing, LoopParts, StateSurface, Collecto
             policy_factory=policy_factory,
             frames_per_batch=frames_per_batch,
             total_frames=total_frames,
+            device=device,
+            storing_device=storing_device,
+            env_device=env_device,
+            policy_device=policy_device,
             create_env_kwargs=create_env_kwargs,
             max_frames_per_traj=max_frames_per_traj,
             init_random_frames=init_random_frames,
@@ -170,7 +184,9 @@ class Collector(Resets, Hooks, Postprocessing, LoopParts, StateSurface, Collecto
         self._to_reset = np.zeros(num_envs, np.bool_)
         self._hooks = CollectHooks()
         writes = options.replay_buffer is not None
-        self._hand_out = HandOut(options.split_trajs, None if writes else options.postproc)
+        self._hand_out = HandOut(
+            options.split_trajs, None if writes else options.postproc, Storing(options.devices())
+        )
         if options.seed is not None:
             self.set_seed(options.seed)
         self._output: ReplayOutput | None = None

@@ -11,6 +11,7 @@ from typing import Any
 
 from headrace.collectors.batches.handing_out import Postproc
 from headrace.collectors.batches.view_columns import check_view_columns
+from headrace.collectors.devices import Devices, worker_devices
 from headrace.collectors.loop.task import Task
 from headrace.envs import environment_factory, environment_seeds
 from headrace.envs.columns import check_info_columns
@@ -30,6 +31,8 @@ class CollectorOptions(Task):
     items: Sequence[ItemRule] | None
     split_trajs: bool = False
     postproc: Postproc | None = None
+    device: Any = None
+    storing_device: Any = None
 
     def __post_init__(self) -> None:
         if self.policy is not None and self.policy_factory is not None:
@@ -52,6 +55,7 @@ class CollectorOptions(Task):
                 raise TypeError(f"{name}: expected a bool, got {getattr(self, name)!r}")
         if self.postproc is not None and not callable(self.postproc):
             raise TypeError(f"postproc: expected a callable or None, got {type(self.postproc).__name__}")
+        self.devices()
         check_num_envs(self.num_envs)
         check_info_columns(self.info_columns or {})
         self._check_views()
@@ -87,9 +91,21 @@ class CollectorOptions(Task):
                 raise TypeError(f"items: expected ItemRule, got {type(rule).__name__}")
             self.replay_buffer.table(rule.table)
 
+    def devices(self, workers: int = 1) -> list[Devices]:
+        """Returns the devices of each worker."""
+        return worker_devices(
+            workers,
+            device=self.device,
+            storing_device=self.storing_device,
+            env_device=self.env_device,
+            policy_device=self.policy_device,
+        )
+
     def task(self) -> Task:
         """Returns the work of a loop in this process."""
         work = {field.name: getattr(self, field.name) for field in fields(Task)}
+        (devices,) = self.devices()
+        work |= {"policy_device": devices.policy, "env_device": devices.env}
         return Task(**work | {"replay": None if self.replay_buffer is None else self.replay_buffer.signature})
 
     def worker_task(self) -> Task:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -28,6 +29,7 @@ def make_stepper(
     create_env_kwargs: Mapping[str, Any] | None = None,
     num_envs: int = 1,
     info_columns: Mapping[str, ArraySpec] | None = None,
+    device: str | None = None,
 ) -> VectorStepper:
     """Builds the environments in this process and makes their stepper.
 
@@ -37,6 +39,7 @@ def make_stepper(
         create_env_kwargs: keyword arguments of the callable, or of `gymnasium.make`.
         num_envs: the number of single environments. With a vector environment 1 or its own number.
         info_columns: entries of `info` to keep as columns.
+        device: name of a torch device, for a callable that has a parameter `device` and was not given one.
 
     Raises:
         ValueError: `create_env_kwargs` with a ready environment; `num_envs` is not positive or does not fit the
@@ -52,7 +55,9 @@ def make_stepper(
     if is_environment(create_env_fn):
         _check_ready(create_env_fn, create_env_kwargs, num_envs)
         return _stepper([create_env_fn], num_envs, info_columns)
-    factory = environment_factory(create_env_fn, create_env_kwargs)
+    factory: Callable[..., Any] = environment_factory(create_env_fn, create_env_kwargs)
+    if device is not None and _takes_device(factory):
+        factory = partial(factory, device=device)
     built: list[Any] = []
     try:
         built.append(_build(factory))
@@ -172,6 +177,18 @@ def _single(env: Any) -> Any:
 
         return DmEnv(env)
     return env
+
+
+def _takes_device(factory: Any) -> bool:
+    """Whether a callable has a parameter `device` that nothing was given for."""
+    while isinstance(factory, partial):
+        if "device" in factory.keywords:
+            return False
+        factory = factory.func
+    try:
+        return "device" in inspect.signature(factory).parameters
+    except (TypeError, ValueError):  # A function of C may have no signature.
+        return False
 
 
 def _build(factory: EnvFactory) -> Any:

@@ -14,6 +14,8 @@ from headrace.trees import map_leaves
 
 try:
     import torch
+
+    from headrace.batches.torch_devices import SideStream, torch_device
 except ImportError as error:
     raise ImportError('Loader(to="torch") needs torch: pip install "headrace[torch]"') from error
 
@@ -82,20 +84,11 @@ def torch_conversion(device: Any) -> Conversion:
     """
     if device is None:
         return ToTorch()
-    try:
-        wanted = torch.device(device)
-    except (RuntimeError, TypeError) as error:
-        raise ValueError(
-            f"device: expected a torch device such as 'cpu' or 'cuda:0', got {device!r}"
-        ) from error
+    wanted = torch_device("device", device)
     if wanted.type == "cpu":
         return ToTorch()
     if wanted.type != "cuda":
         return ToDevice(wanted)
-    if (wanted.index or 0) >= torch.cuda.device_count():
-        raise ValueError(
-            f"device: {device!s} is not on this machine; it has {torch.cuda.device_count()} CUDA devices"
-        )
     return ToCuda(wanted)
 
 
@@ -134,25 +127,15 @@ class ToCuda:
     """Conversion to tensors on a CUDA device, copied on a side stream while the learner's stream computes."""
 
     def __init__(self, device: torch.device) -> None:
-        self._device = device
         self._on_cpu = ToTorch()
-        # Made at the first batch: until then the loader may be forked, and CUDA does not survive a fork.
-        self._side: torch.cuda.Stream | None = None
+        self._side = SideStream(device)
 
     def convert(self, sample: Any) -> tuple[TorchBatch, torch.cuda.Event]:
-        """Starts the copy. torch keeps the pinned memory until it is done."""
-        if self._side is None:
-            self._side = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
-        pinned = self._on_cpu.convert(sample).pin_memory()
-        with torch.cuda.stream(self._side):
-            return pinned.to(self._device, non_blocking=True), self._side.record_event()
+        """Starts the copy."""
+        return self._side.start(self._on_cpu.convert(sample), lambda function, batch: batch._map(function))
 
     def deliver(self, converted: tuple[TorchBatch, torch.cuda.Event]) -> TorchBatch:
         """Lets the learner's stream wait for the copy; the learner itself does not wait."""
         batch, copied = converted
-        current = torch.cuda.current_stream(self._device)
-        current.wait_event(copied)
-        for tensor in batch.tensors():
-            # Its memory came from the side stream, which must not reuse it before this stream is done with it.
-            tensor.record_stream(current)
+        self._side.finish(batch.tensors(), copied)
         return batch

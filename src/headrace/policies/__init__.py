@@ -18,6 +18,7 @@ from headrace.policies.exploration import exploring as exploring
 from headrace.policies.forms import Form as Form
 from headrace.policies.forms import check_policy as check_policy
 from headrace.policies.forms import form_of as form_of
+from headrace.policies.forms import placed_policy as placed_policy
 from headrace.policies.forms import reads_views as reads_views
 from headrace.policies.result import PolicyResult as PolicyResult
 from headrace.policies.result import actions_alone as actions_alone

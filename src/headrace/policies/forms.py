@@ -17,6 +17,20 @@ Form: TypeAlias = Callable[[Mapping[str, Any]], PolicyResult]
 "state_in_0", "state_in_1", ..., and the views that the policy reads."""
 
 
+def placed_policy(policy: Any, device: str | None) -> Any:
+    """Returns the policy on a device: a copy if it is a torch module elsewhere, else the object itself.
+
+    Raises:
+        ValueError: there is no such device.
+    """
+    # Rules: collectors CP5
+    if device is None or not is_torch_module(policy):
+        return policy
+    from headrace.policies.placement import placed
+
+    return placed(policy, device)
+
+
 def check_policy(policy: Any) -> None:
     """Refuses an object that is not a policy of any form.
 
@@ -35,7 +49,7 @@ def reads_views(policy: Any) -> bool:
     return callable(getattr(policy, "compute_actions", None))
 
 
-def form_of(policy: Any, acted: Signature, read: Read) -> Form:
+def form_of(policy: Any, acted: Signature, read: Read, device: str | None = None) -> Form:
     """Adapts a policy. Its results may be arrays of any library and device, and torch distributions.
 
     Args:
@@ -43,9 +57,12 @@ def form_of(policy: Any, acted: Signature, read: Read) -> Form:
             the observations, or with a TensorDict of them; or another callable on the observations.
         acted: `Signature({"action": ...})`.
         read: `actions_or_pair` or `actions_alone`, for the result of a callable.
+        device: a torch device other than the CPU gives every policy tensors there. None: NumPy arrays, and for a torch
+            module tensors on its own device.
 
     Raises:
         TypeError: not a policy.
+        ValueError: there is no such device.
 
     >>> import numpy as np
     >>> from headrace.policies.result import actions_or_pair
@@ -54,9 +71,23 @@ def form_of(policy: Any, acted: Signature, read: Read) -> Form:
     PolicyResult(actions=array([5]), state_outs=(), extras={})
     """
     check_policy(policy)
+    form = _form_of(policy, acted, read)
+    if device is None or device == "cpu" or (is_torch_module(policy) and not reads_views(policy)):
+        return form
+    from headrace.batches.torch_devices import torch_device
+    from headrace.policies.placement import tensors_on
+
+    to_tensors = tensors_on(torch_device("policy_device", device))
+    return lambda inputs: form(to_tensors(inputs))
+
+
+def _form_of(policy: Any, acted: Signature, read: Read) -> Form:
     is_module = is_torch_module(policy)
     if reads_views(policy):
-        act = _computing(policy, acted)
+
+        def act(inputs: Mapping[str, Any]) -> PolicyResult:
+            return fetched(actions_or_triple(policy.compute_actions(inputs), acted))
+
         if is_module:
             from headrace.policies.torch_module import without_gradients
 
@@ -67,7 +98,3 @@ def form_of(policy: Any, acted: Signature, read: Read) -> Form:
 
         return form_of_module(policy, acted, read)
     return lambda inputs: fetched(read(policy(inputs["observation"]), acted))
-
-
-def _computing(policy: Any, acted: Signature) -> Form:
-    return lambda inputs: fetched(actions_or_triple(policy.compute_actions(inputs), acted))

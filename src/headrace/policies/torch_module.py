@@ -9,31 +9,28 @@ from typing import Any
 
 import torch
 
-from headrace.batches.conversion import as_tensor
 from headrace.policies.fetching import fetched
+from headrace.policies.placement import device_of, tensors_on
 from headrace.policies.result import PolicyResult, Read
 from headrace.policies.tensordict_module import TensorDictPolicy, takes_tensordict
 from headrace.spec import Signature
-from headrace.trees import map_leaves
 
 
 def form_of_module(
     module: torch.nn.Module, acted: Signature, read: Read
 ) -> Callable[[Mapping[str, Any]], PolicyResult]:
-    """Adapts a module, which is called with tensors over the memory of the observations.
+    """Adapts a module, which is called with tensors on its device; on the CPU over the memory of the observations.
 
     Args:
         module: takes the observation, or a TensorDict (`takes_tensordict`).
         acted: `Signature({"action": ...})`.
         read: reads what it returns, unless that is a TensorDict.
     """
-    call = TensorDictPolicy(module, acted, read) if takes_tensordict(module) else None
-
-    def act(inputs: Mapping[str, Any]) -> PolicyResult:
-        observation = map_leaves(as_tensor, inputs["observation"])
-        return read(module(observation), acted) if call is None else call(observation)
-
-    return without_gradients(act)
+    to_tensors = tensors_on(device_of(module))
+    if takes_tensordict(module):
+        call = TensorDictPolicy(module, acted, read)
+        return without_gradients(lambda inputs: call(to_tensors(inputs["observation"])))
+    return without_gradients(lambda inputs: read(module(to_tensors(inputs["observation"])), acted))
 
 
 def without_gradients(

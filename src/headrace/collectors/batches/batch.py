@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.batches.conversion import to_jax, to_torch
 from headrace.batches.pytree import PytreeNode
@@ -78,7 +79,7 @@ class Batch(Mapping[str, Any]):
     @property
     def frames(self) -> int:
         """The number of rows that are real transitions."""
-        return int(np.count_nonzero(self._trees["mask"]))
+        return int(self._trees["mask"].sum())
 
     def flatten(self) -> Batch:
         """Returns a batch `[frames, ...]`, row by row, without masked rows."""
@@ -105,11 +106,12 @@ class Batch(Mapping[str, Any]):
           episode_id: episode_id of t 3, row 3
           mask: mask of t 3, row 3
         """
-        rows = np.arange(self["mask"].size)
+        columns = self.numpy()
+        rows = np.arange(columns["mask"].size)
         row = rows.reshape(self.shape)[i] if isinstance(i, tuple) else rows[i]
         index = np.unravel_index(row, self.shape)
-        t, episode = np.asarray(self["t"])[index], np.asarray(self["episode_id"])[index]
-        shown = shown_columns(self, index, self._views)
+        t, episode = columns["t"][index], columns["episode_id"][index]
+        shown = shown_columns(columns, index, self._views)
         return Explanation(int(index[0]) if len(index) > 1 else -1, episode, t, shown)
 
     def with_columns(self, columns: Mapping[str, Any]) -> Batch:
@@ -159,16 +161,16 @@ class Batch(Mapping[str, Any]):
         )
 
     def numpy(self) -> dict[str, Any]:
-        """Returns plain nested dicts of NumPy arrays, without copies."""
-        return dict(self._trees)
+        """Returns plain nested dicts of NumPy arrays; copies those of another device only."""
+        return map_batch(_as_numpy, self)._trees
 
     def torch(self) -> dict[str, Any]:
-        """Returns plain nested dicts of torch tensors over the same memory."""
+        """Returns plain nested dicts of torch tensors over the same memory, on the device of the batch."""
         return dict(to_torch(self._trees))
 
     def jax(self) -> dict[str, Any]:
         """Returns plain nested dicts of JAX arrays."""
-        return dict(to_jax(self._trees))
+        return dict(to_jax(self.numpy()))
 
     def __repr__(self) -> str:
         return f"<Batch {describe(self.shape, self._trees)}>"
@@ -181,6 +183,13 @@ def map_batch(function: Callable[[Any], Any], batch: Batch) -> Batch:
     (2, 2)
     """
     return Batch(map_leaves(function, batch._trees), batch.worker_idx, batch._views)
+
+
+def _as_numpy(leaf: Any) -> NDArray[Any]:
+    if isinstance(leaf, np.ndarray):
+        return leaf
+    array: NDArray[Any] = leaf.numpy(force=True)
+    return array
 
 
 def _minibatches(batch: Batch, size: int, epochs: int, seed: int | None, drop_last: bool) -> Iterator[Batch]:

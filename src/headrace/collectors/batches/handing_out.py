@@ -1,4 +1,4 @@
-"""From a raw batch to what the user is given."""
+"""From a raw batch to what the user is given: pieces of trajectories, the user's function, the storing device."""
 
 # Rules: collectors CR9, CR10
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from headrace.collectors.batches.batch import Batch
 from headrace.collectors.batches.splitting import split_trajectories
+from headrace.collectors.devices import Storing
 from headrace.errors import SpecError
 from headrace.trees import compile_tree, leaves
 
@@ -16,16 +17,18 @@ Postproc = Callable[[Batch], Any]
 
 
 class HandOut:
-    """Splits batches into trajectories and calls the user's `postproc`, as far as either is asked for.
+    """Splits batches into trajectories, calls the user's `postproc`, moves the result; each only if it is asked for.
 
     Args:
         split_trajs: whether to split.
         postproc: called on each batch; None: none.
+        storing: puts the result on the storing device.
     """
 
-    def __init__(self, split_trajs: bool, postproc: Postproc | None) -> None:
+    def __init__(self, split_trajs: bool, postproc: Postproc | None, storing: Storing) -> None:
         self._split = split_trajs
         self._postproc = postproc
+        self._storing = storing
 
     def __call__(self, batch: Batch) -> Any:
         """Returns what is handed out for a batch `[N, T, ...]`.
@@ -34,9 +37,11 @@ class HandOut:
             TypeError: `postproc` returned None.
             Exception: raised by `postproc`.
         """
+        worker_idx = batch.worker_idx or 0
         if self._split:
             batch = split_trajectories(batch)
-        return batch if self._postproc is None else _postprocessed(self._postproc, batch)
+        result = batch if self._postproc is None else _postprocessed(self._postproc, batch)
+        return self._storing(result, worker_idx)
 
 
 def to_be_stored(postproc: Postproc, batch: Batch) -> Batch:

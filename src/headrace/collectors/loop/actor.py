@@ -42,6 +42,7 @@ class Actor:
         num_envs: n.
         views: of the collector and the policy; those that are fed to a policy are presented.
         exploration_type: holds while the policy is called.
+        device: see `form_of`.
 
     Attributes:
         remembers: whether the policy has states or views, so that `follow` is needed.
@@ -59,7 +60,9 @@ class Actor:
         acted: Signature,
         num_envs: int,
         views: Mapping[str, View],
+        *,
         exploration_type: ExplorationType,
+        device: str | None,
     ) -> None:
         initial = initial_state_of(policy)
         self._states = PolicyStates(initial, num_envs)
@@ -68,7 +71,7 @@ class Actor:
             | dict.fromkeys(STEP_COLUMNS, "a column of every step")
             | dict.fromkeys(self._states.specs, "a state of the policy")
         )
-        form = exploring(form_of(policy, acted, actions_or_pair), exploration_type)
+        form = exploring(form_of(policy, acted, actions_or_pair, device), exploration_type)
         self._policy = CheckedPolicy(form, acted, initial, reserved=reserved)
         self._is_recurrent = bool(initial)
         self._observed = None if "observation" in observed.columns else observed

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from headrace.collectors.batches.view_columns import check_shown, check_view_columns
+from headrace.collectors.loop.actor import Actor
 from headrace.collectors.loop.columns import check_columns, check_filled, collected_signature
 from headrace.collectors.loop.recording import Columns, RecordingStepper
 from headrace.collectors.loop.step_counts import StepCounter, StepCounts
@@ -75,9 +76,7 @@ class CollectingLoop:
         recorder = RecordingStepper if task.reset_when_done else WaitingStepper
         self._recording = recorder(
             stepper,
-            self.policy,
-            self.views,
-            exploration_type=task.exploration_type or ExplorationType.RANDOM,
+            None if self.policy is None else self._actor(),
             max_frames_per_traj=task.max_frames_per_traj,
             set_truncated=task.set_truncated,
             refresh=refresh,
@@ -99,6 +98,18 @@ class CollectingLoop:
             check_shown(self.views, self.signature, self.observed)
         if task.replay is not None:
             check_columns(task.replay, self.signature)
+
+    def _actor(self) -> Actor:
+        stepper, task = self.stepper, self._task
+        return Actor(
+            self.policy,
+            stepper.observation_signature,
+            stepper.action_signature,
+            stepper.num_envs,
+            self.views,
+            exploration_type=task.exploration_type or ExplorationType.RANDOM,
+            device=task.policy_device,
+        )
 
     def abandon(self) -> None:
         """Closes the environments after a failure in a constructor. A ready one stays open: its owner may try again."""

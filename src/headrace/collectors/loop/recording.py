@@ -14,9 +14,7 @@ from headrace.ends import Autoreset
 from headrace.envs.protocol import NO_ENVS, Indices, StepResult, VectorStepper
 from headrace.envs.random_actions import RandomActions
 from headrace.leases.page_writer import PageWriter
-from headrace.policies import ExplorationType
 from headrace.spec import ArraySpec
-from headrace.views import View
 
 Columns = Mapping[str, NDArray[Any]]
 RANDOM_VERSION = -1
@@ -27,8 +25,7 @@ class RecordingStepper:
 
     Args:
         stepper: the environments.
-        policy: see `Actor`; None acts at random.
-        views, exploration_type: see `Actor`.
+        actor: the policy; None acts at random.
         max_frames_per_traj: the transition that makes a trajectory this long is marked truncated and its environment is
             reset; None, 0 and negative numbers set no limit.
         set_truncated: marks the last transition of each environment in a rollout truncated.
@@ -47,10 +44,8 @@ class RecordingStepper:
     def __init__(
         self,
         stepper: VectorStepper,
-        policy: Any,
-        views: Mapping[str, View],
+        actor: Actor | None,
         *,
-        exploration_type: ExplorationType,
         max_frames_per_traj: int | None,
         set_truncated: bool,
         refresh: Callable[[], int],
@@ -71,18 +66,7 @@ class RecordingStepper:
         self._stepper = stepper
         self._num_envs = stepper.num_envs
         self._random = RandomActions(stepper.action_space, stepper.num_envs)
-        self._actor = (
-            None
-            if policy is None
-            else Actor(
-                policy,
-                stepper.observation_signature,
-                stepper.action_signature,
-                stepper.num_envs,
-                views,
-                exploration_type,
-            )
-        )
+        self._actor = actor
         self._remembers = self._actor is not None and self._actor.remembers
         self._lengths = np.zeros(stepper.num_envs, np.int64)
         self._refresh = refresh

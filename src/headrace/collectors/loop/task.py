@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace.envs import make_stepper
 from headrace.envs.protocol import VectorStepper
-from headrace.policies import ExplorationType
+from headrace.policies import ExplorationType, placed_policy
 from headrace.spec import ArraySpec, Signature
 from headrace.views import View
 
@@ -24,6 +24,7 @@ class Task:
         frames_per_batch: of all environments, before it is rounded up to whole steps.
         init_random_frames, exploration_type, max_frames_per_traj: see `Collector`.
         reset_at_each_iter, reset_when_done, set_truncated: see `Collector`.
+        policy_device, env_device: names of torch devices; None: not given.
         seed: of the environments; None leaves them unseeded.
         replay: the signature of the replay that rows go into; None: no replay.
     """
@@ -38,6 +39,8 @@ class Task:
     frames_per_batch: int = 1
     init_random_frames: int | None = None
     exploration_type: ExplorationType | None = None
+    policy_device: Any = None
+    env_device: Any = None
     max_frames_per_traj: int | None = None
     reset_at_each_iter: bool = False
     reset_when_done: bool = True
@@ -46,8 +49,9 @@ class Task:
     replay: Signature | None = None
 
     def make_policy(self) -> Any:
-        """Returns the policy that acts; None: random actions."""
-        return self.policy if self.policy_factory is None else self.policy_factory()
+        """Returns the policy that acts, on its device; None: random actions."""
+        policy = self.policy if self.policy_factory is None else self.policy_factory()
+        return placed_policy(policy, self.policy_device)
 
     def make_stepper(self) -> VectorStepper:
         """Builds the environments, unless they are ready."""
@@ -56,6 +60,7 @@ class Task:
             create_env_kwargs=self.create_env_kwargs,
             num_envs=self.num_envs,
             info_columns=self.info_columns,
+            device=self.env_device,
         )
 
     @property

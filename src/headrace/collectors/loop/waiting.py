@@ -23,7 +23,7 @@ class WaitingStepper(RecordingStepper):
     its initial state until it is reset.
 
     Args:
-        stepper, policy, views, ...: see `RecordingStepper`.
+        stepper, actor, ...: see `RecordingStepper`.
 
     Raises:
         ValueError: an environment that resets itself.

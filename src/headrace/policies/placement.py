@@ -1,0 +1,58 @@
+"""Policies and their inputs on torch devices."""
+
+# Rules: collectors CD2, CP5
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+
+from headrace.batches.conversion import as_tensor
+from headrace.batches.torch_devices import torch_device
+from headrace.trees import map_leaves
+
+
+def placed(module: torch.nn.Module, device: str) -> torch.nn.Module:
+    """Returns the module itself if it is on the device, else a copy there.
+
+    Raises:
+        ValueError: there is no such device.
+
+    >>> module = torch.nn.Linear(2, 1)
+    >>> placed(module, "cpu") is module
+    True
+    """
+    wanted = torch.empty(0, device=torch_device("policy_device", device)).device
+    if all(tensor.device == wanted for tensor in _tensors(module)):
+        return module
+    return copy.deepcopy(module).to(wanted)
+
+
+def device_of(module: torch.nn.Module) -> torch.device:
+    """Returns the device of a module's first parameter or buffer; the CPU if it has none."""
+    first = next(_tensors(module), None)
+    return torch.device("cpu") if first is None else first.device
+
+
+def tensors_on(device: torch.device) -> Callable[[Any], Any]:
+    """Returns a function that makes tensors of a tree of arrays: over their memory on the CPU, else copies there."""
+    if device.type == "cpu":
+        convert: Callable[[Any], torch.Tensor] = as_tensor
+    else:
+        # From memory that is not pinned the call returns when the array was read.
+        def convert(array: Any) -> torch.Tensor:
+            return as_tensor(array).to(device, non_blocking=True)
+
+    def to_tensors(tree: Any) -> Any:
+        return convert(tree) if type(tree) is np.ndarray else map_leaves(convert, tree)
+
+    return to_tensors
+
+
+def _tensors(module: torch.nn.Module) -> Iterator[torch.Tensor]:
+    return chain(module.parameters(), module.buffers())
