@@ -36,6 +36,8 @@ def as_column(name: str, tree: Any) -> Any:
     """
     if not isinstance(name, str):
         raise SpecError(f"columns: expected strings as names, got {name!r}")
+    if type(tree) is np.ndarray:
+        return _leaf(name, tree)
     node = compile_tree(tree, lambda value: isinstance(value, list) or _is_array(value), name)
     found = {leaf.path: _leaf(leaf.path, leaf.value) for leaf in leaves(node)}
     return build(node, found)
@@ -57,6 +59,9 @@ def as_lengths(lengths: Any) -> Lengths:
 def named_leaves(columns: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yields the path of each array of some columns, and the array."""
     for name, tree in columns.items():
+        if type(tree) is np.ndarray:
+            yield name, tree
+            continue
         for leaf in leaves(compile_tree(tree, _is_array, name)):
             yield leaf.path, leaf.value
 
