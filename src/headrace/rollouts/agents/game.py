@@ -7,6 +7,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from headrace.errors import SpecError
 from headrace.rollouts.agents.spaces import possible_agents
 from headrace.rollouts.environments import env_attribute
@@ -43,6 +46,25 @@ class AgentStep(NamedTuple):
     is_last: bool
 
 
+class ActingGroup(NamedTuple):
+    """The agents of one policy that act next in an environment.
+
+    Attributes:
+        runs: of the agents.
+        agent_ids: of the agents.
+        lanes: int64[agents], their lanes of the policy.
+    """
+
+    runs: list[AgentRun]
+    agent_ids: list[Any]
+    lanes: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, runs: list[AgentRun]) -> ActingGroup:
+        """Returns the group of these agents."""
+        return cls(runs, [run.agent_id for run in runs], np.array([run.lane for run in runs], np.int64))
+
+
 class Game:
     """State of one environment with several agents.
 
@@ -74,6 +96,18 @@ class Game:
         self.runs: dict[Any, AgentRun] = {}
         self.acting: list[AgentRun] = []
         self.steps = self.agent_steps = 0
+        self._grouped: list[AgentRun] = []
+        self._groups: dict[str, ActingGroup] = {}
+
+    def groups(self) -> dict[str, ActingGroup]:
+        """Returns the agents that act next by their policies. Most steps have those of the step before."""
+        if self._grouped != self.acting:
+            runs: dict[str, list[AgentRun]] = {}
+            for run in self.acting:
+                runs.setdefault(run.policy_id, []).append(run)
+            self._groups = {policy_id: ActingGroup.of(each) for policy_id, each in runs.items()}
+            self._grouped = self.acting.copy()
+        return self._groups
 
     def count_step(self) -> None:
         """Takes note of a step of the environment."""
@@ -150,7 +184,7 @@ class Game:
         agents = env_attribute(self.env, "agents")
         if agents is not None and not len(agents):
             return False
-        acting = {run.agent_id for run in self.acting}
+        acting = {agent_id for group in self.groups().values() for agent_id in group.agent_ids}
         return count > 0 and observations.keys() == acting and rewards.keys() == acting
 
     def is_over(self, returned: Returned) -> bool:

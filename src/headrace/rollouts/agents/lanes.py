@@ -6,8 +6,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,7 @@ import numpy as np
 from headrace.envs.columns import EnvironmentColumns
 from headrace.errors import SpecError
 from headrace.policies import Decision
-from headrace.rollouts.agents.game import AgentStep, Game
+from headrace.rollouts.agents.game import ActingGroup, AgentStep, Game
 from headrace.rollouts.agents.spaces import possible_agents, spaces_of
 from headrace.rollouts.agents.waiting_steps import WaitingSteps
 from headrace.rollouts.columns import BOOKKEEPING, CLOCK, NUMBER, OUTCOME, agents_of, promised_by_others
@@ -26,8 +24,6 @@ from headrace.spec import Signature
 from headrace.views import View
 from headrace.views.columns import Columns
 from headrace.views.other_agents import Beside
-
-_POLICY_OF = attrgetter("policy_id")
 
 MakeLanes = Callable[[str, EnvironmentColumns], PolicyLanes]
 
@@ -98,18 +94,18 @@ class AgentLanes:
         Returns:
             The actions by environment and agent.
         """
-        acting: dict[str, list[tuple[Game, AgentRun]]] = defaultdict(list)
+        acting: dict[str, list[tuple[Game, ActingGroup]]] = defaultdict(list)
         for game in games:
-            for run in game.acting:
-                acting[run.policy_id].append((game, run))
+            for policy_id, group in game.groups().items():
+                acting[policy_id].append((game, group))
         actions: dict[int, dict[Any, Any]] = {game.index: {} for game in games}
-        decisions = {policy_id: self._decide(policy_id, runs) for policy_id, runs in acting.items()}
-        for policy_id, runs in acting.items():
+        decisions = {policy_id: self._decide(policy_id, groups) for policy_id, groups in acting.items()}
+        for policy_id, groups in acting.items():
             lanes, decision = decisions[policy_id]
             self._policies[policy_id].record_actions(lanes, decision)
-            elements = self._columns[policy_id].action_elements(decision.actions)
-            for (game, run), action in zip(runs, elements, strict=True):
-                actions[game.index][run.agent_id] = action
+            elements = iter(self._columns[policy_id].action_elements(decision.actions))
+            for game, group in groups:
+                actions[game.index].update(zip(group.agent_ids, elements, strict=False))
         return actions
 
     def complete(
@@ -152,14 +148,12 @@ class AgentLanes:
             game: the environment.
             rewards, observations: by agent.
         """
-        for policy_id, group in groupby(game.acting, key=_POLICY_OF):
-            runs = list(group)
-            ids = [run.agent_id for run in runs]
+        for policy_id, group in game.groups().items():
             self._waiting[policy_id].add(
                 game,
-                runs,
-                [rewards[agent_id] for agent_id in ids],
-                [observations[agent_id] for agent_id in ids],
+                group,
+                [rewards[agent_id] for agent_id in group.agent_ids],
+                [observations[agent_id] for agent_id in group.agent_ids],
             )
 
     def flush(self) -> list[tuple[Game, SpecError]]:
@@ -176,13 +170,13 @@ class AgentLanes:
             except SpecError:
                 fitting, others = steps.without_misfits(self._columns[policy_id])
                 refused += others
-                if fitting.runs:
+                if fitting.groups:
                     self._write_steps(policy_id, fitting)
         return refused
 
     def _write_steps(self, policy_id: str, steps: WaitingSteps) -> None:
         rows = self._policies[policy_id].rows
-        taken = np.array([run.lane for run in steps.runs], np.int64)
+        taken = steps.lanes()
         ends = np.zeros(len(taken), np.bool_)
         outcome = {"reward": np.array(steps.rewards, np.float32), "terminated": ends, "truncated": ends}
         columns = self._columns[policy_id].stack_observations(steps.observations, f"policy {policy_id!r}")
@@ -255,17 +249,18 @@ class AgentLanes:
         return game.clock - min(began, default=game.clock)
 
     def _decide(
-        self, policy_id: str, runs: Sequence[tuple[Game, AgentRun]]
+        self, policy_id: str, groups: Sequence[tuple[Game, ActingGroup]]
     ) -> tuple[np.ndarray[Any, np.dtype[np.int64]], Decision]:
         policy = self._policies[policy_id]
-        lanes = np.array([run.lane for _, run in runs], np.int64)
-        return lanes, policy.act(lanes, self._beside(policy, runs))
+        lanes = np.concatenate([group.lanes for _, group in groups])
+        return lanes, policy.act(lanes, self._beside(policy, groups))
 
-    def _beside(self, lanes: PolicyLanes, runs: Sequence[tuple[Game, AgentRun]]) -> Beside | None:
+    def _beside(self, lanes: PolicyLanes, groups: Sequence[tuple[Game, ActingGroup]]) -> Beside | None:
         if not lanes.presenter.acts_on_others:
             return None
-        clock = np.array([game.clock for game, _ in runs], np.int64)
-        return self._others.beside_acting([game.runs for game, _ in runs], clock)
+        games = [game for game, group in groups for _ in group.runs]
+        clock = np.array([game.clock for game in games], np.int64)
+        return self._others.beside_acting([game.runs for game in games], clock)
 
     def _append(self, game: Game, run: AgentRun, observation: Any, *, begins: bool) -> None:
         """Appends a row with an observation."""
