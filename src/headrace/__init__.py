@@ -46,6 +46,7 @@ _LAZY_NAMES = {
     "ItemRule": "headrace.replay",
     "MultiAgentBatch": "headrace.rollouts",
     "NStepRule": "headrace.trajectories",
+    "PolicyVersion": "headrace.collectors",
     "Replay": "headrace.replay",
     "ReplaySample": "headrace.replay",
     "RolloutWorker": "headrace.rollouts",
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
     from headrace.collectors import AsyncCollector as AsyncCollector
     from headrace.collectors import Batch as Batch
     from headrace.collectors import Collector as Collector
+    from headrace.collectors import PolicyVersion as PolicyVersion
     from headrace.policies import ExplorationType as ExplorationType
     from headrace.policies import exploration_type as exploration_type
     from headrace.replay import ItemRule as ItemRule

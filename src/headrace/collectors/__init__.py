@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from headrace.collectors.signatures import signature as signature
     from headrace.collectors.statistics import CollectorStatistics as CollectorStatistics
     from headrace.collectors.statistics import WorkerStatistics as WorkerStatistics
+    from headrace.collectors.updates.numbering import PolicyVersion as PolicyVersion
 
 _MODULES = {
     "AsyncCollector": "async_collector",
@@ -25,6 +26,7 @@ _MODULES = {
     "CollectorStatistics": "statistics",
     "MultiStep": "multi_step",
     "ProfileConfig": "profiling.config",
+    "PolicyVersion": "updates.numbering",
     "WorkerStatistics": "statistics",
     "signature": "signatures",
 }
@@ -35,6 +37,7 @@ __all__ = [
     "Collector",
     "CollectorStatistics",
     "MultiStep",
+    "PolicyVersion",
     "ProfileConfig",
     "WorkerStatistics",
     "signature",

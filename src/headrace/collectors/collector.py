@@ -36,7 +36,12 @@ from headrace.collectors.surface.hooks import Hooks
 from headrace.collectors.surface.postprocessing import Postprocessing
 from headrace.collectors.surface.resets import Resets
 from headrace.collectors.surface.state import StateSurface
-from headrace.collectors.weight_arguments import WeightCheck, given_weights
+from headrace.collectors.surface.versions import VersionSurface
+from headrace.collectors.surface.weights import WeightSurface
+from headrace.collectors.updates.inline import InlineWeights
+from headrace.collectors.updates.numbering import Versions
+from headrace.collectors.updates.sources import own_model
+from headrace.collectors.updates.updater import WeightUpdater
 from headrace.envs import environment_seeds
 from headrace.envs.protocol import Indices
 from headrace.errors import Closed, StoreFull
@@ -45,12 +50,13 @@ from headrace.replay.public import core_of
 from headrace.spec import ArraySpec
 from headrace.tables.description.rules import ItemRule
 from headrace.views import View
-from headrace.weights import apply_weights
 
 _log = logging.getLogger(__name__)
 
 
-class Collector(Resets, Hooks, Postprocessing, LoopParts, StateSurface, CollectorBase):
+class Collector(
+    Resets, Hooks, Postprocessing, LoopParts, StateSurface, WeightSurface, VersionSurface, CollectorBase
+):
     """Collects batches in this process, only when asked.
 
     Args:
@@ -93,6 +99,10 @@ class Collector(Resets, Hooks, Postprocessing, LoopParts, StateSurface, Collecto
             `{"action_mask": hr.ArraySpec(2, "int8")}`. Each must come with every reset and step. It stands in the row
             of the observation that it came with.
         seed: see `set_seed`.
+        weight_sync_schemes: further models whose weights can be replaced: dotted paths of parts of the policy, each
+            with its publishing end (`hr.weights`); None: the default one.
+        track_policy_version: True or "int" shows the number of the newest weights as `policy_version`, "uuid" shows a
+            UUID for it. A `hr.PolicyVersion` is shared by several collectors. Rows always carry numbers.
 
     Raises:
         ValueError, TypeError, KeyError: an argument that does not fit, before anything runs.
@@ -131,6 +141,8 @@ class Collector(Resets, Hooks, Postprocessing, LoopParts, StateSurface, Collecto
         views: Mapping[str, View] | None = None,
         info_columns: Mapping[str, ArraySpec] | None = None,
         seed: int | None = None,
+        weight_sync_schemes: Mapping[str, Any] | None = None,
+        track_policy_version: object = False,
     ) -> None:
         self._options = CollectorOptions(
             create_env_fn=create_env_fn,
@@ -157,13 +169,20 @@ class Collector(Resets, Hooks, Postprocessing, LoopParts, StateSurface, Collecto
             views=views,
             info_columns=info_columns,
             seed=seed,
+            weight_sync_schemes=weight_sync_schemes,
+            track_policy_version=track_policy_version,
         )
         self._home = collector_home()
         self._closed = False
         self._turns, self._is_collecting = threading.RLock(), False
         self._tally = Tally(total_frames)
-        self._loop = CollectingLoop(self._options.task(), lambda: self._tally.newest)
+        self._versions = Versions(track_policy_version, self._tally)
+        self._loop = CollectingLoop(self._options.task(), self._take_weights)
         try:
+            self._weights = InlineWeights(self._loop.policy, self._options.model_ids, self._loop.times)
+            self._updater = WeightUpdater(
+                self._weights, self._versions, self._options.schemes, self._own_model
+            )
             self._options.warn_of_rounding(self._loop.stepper.num_envs, stacklevel=2)
             self._prepare()
         except BaseException:
@@ -178,7 +197,6 @@ class Collector(Resets, Hooks, Postprocessing, LoopParts, StateSurface, Collecto
         self._rows: LocalRows | None = None
         self._must_reset = True
         self._idle_since: float | None = None
-        self._weight_check: WeightCheck | None = None
         self._seeds: list[int] | None = None
         # bool[n], environments to be reset before the next rollout.
         self._to_reset = np.zeros(num_envs, np.bool_)
@@ -235,13 +253,14 @@ class Collector(Resets, Hooks, Postprocessing, LoopParts, StateSurface, Collecto
         if self._idle_since is not None:
             self._loop.times.note("wait", self._idle_since)
             self._idle_since = None
-        rows = self._begin_rollout()
-        self._must_reset = True  # Until the batch is complete: Ctrl-C may come anywhere.
-        try:
-            batch, counts = self._collect(rows)
-        except BaseException:
-            self._tally.frames_discarded += self._loop.frames
-            raise
+        with self._weights.collecting():
+            rows = self._begin_rollout()
+            self._must_reset = True  # Until the batch is complete: Ctrl-C may come anywhere.
+            try:
+                batch, counts = self._collect(rows)
+            except BaseException:
+                self._tally.frames_discarded += self._loop.frames
+                raise
         self._must_reset = self._seeds is not None  # The policy may have called `set_seed` meanwhile.
         try:
             handed_out: Batch = self._hand_out(batch)  # Of another type if `postproc` makes it one.
@@ -366,13 +385,14 @@ class Collector(Resets, Hooks, Postprocessing, LoopParts, StateSurface, Collecto
                 "numbering": self._numbering.state_dict(),
                 "views": self._views.state_dict(),
                 "tally": self._tally.state_dict(),
+                "versions": self._updater.state(),
                 "to_reset": self._to_reset.copy(),
                 "weights": saved_weights(self.policy),
             }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: D102 - see the base
         with self._between_batches():
-            check_parts(state, ("loop", "numbering", "views", "tally", "to_reset", "weights"))
+            check_parts(state, ("loop", "numbering", "views", "tally", "versions", "to_reset", "weights"))
             loop = state["loop"]
             check_num_envs(loop, self._loop.stepper.num_envs)
             check_weights(self.policy, state["weights"])
@@ -385,42 +405,26 @@ class Collector(Resets, Hooks, Postprocessing, LoopParts, StateSurface, Collecto
             self._numbering.load_state_dict(state["numbering"], loop["is_open"] & continues)
             self._views.load_state_dict(state["views"])
             self._tally.load_state_dict(state["tally"])
+            self._updater.load_state(state["versions"])
             self._to_reset[:] = state["to_reset"]
             self._seeds, self._must_reset = None, not continues
 
     # ---- weights and seeds -----------------------------------------------------------------------------------------
 
-    @property
-    def policy_version(self) -> int:
-        """The number of the newest set of weights: 0 at the start, one more with every update."""
-        self._home.check()
-        return self._tally.newest
+    def _take_weights(self) -> int:
+        """Takes over new weights before a step; returns the number of those that act."""
+        if self._updater.receivers.have_news:
+            self._updater.receive()
+        return self._weights.take_over()
 
-    def update_policy_weights_(
-        self, policy_or_weights: Any = None, *, weights: Any = None, policy: Any = None
-    ) -> None:
-        """Gives the policy new weights, which act from the next step on.
+    def _own_model(self, model_id: str) -> Any:
+        return own_model(self._options.policy, model_id)
 
-        Args:
-            policy_or_weights: an object with `state_dict()`, or a tree of arrays. None: the policy itself, whose
-                weights were changed in place.
-            weights, policy: the same, by name; only one of the three.
+    def _check_workers(self) -> None:
+        """Does nothing: there are no workers."""
 
-        Raises:
-            ValueError: more than one source; none, and the policy was made by a factory.
-            SpecError: names, shapes or dtypes differ; nothing is changed.
-            TypeError: a policy without `state_dict` and `load_state_dict`.
-            Closed: after `shutdown`.
-        """
-        self._check_usable()
-        values = given_weights(policy_or_weights, weights, policy, self._options.policy)
-        if self._weight_check is None:
-            self._weight_check = WeightCheck.of(self._loop.policy)
-        self._weight_check(values)
-        begin = self._loop.times.clock()
-        apply_weights(self._loop.policy, values)
-        self._loop.times.trace("weights", begin)
-        self._tally.newest += 1
+    def _renumber(self, number: int) -> None:
+        self._weights.renumber(number)
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
         """Seeds environment k with `seed + k`, or all with `seed`. The next batch begins with a reset of all.

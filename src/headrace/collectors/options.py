@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -13,6 +13,8 @@ from headrace.collectors.batches.handing_out import Postproc
 from headrace.collectors.batches.view_columns import check_view_columns
 from headrace.collectors.devices import Devices, worker_devices
 from headrace.collectors.loop.task import Task
+from headrace.collectors.updates.models import POLICY, find_model
+from headrace.collectors.updates.numbering import tracked_version
 from headrace.envs import environment_factory, environment_seeds
 from headrace.envs.columns import check_info_columns
 from headrace.envs.make import check_num_envs
@@ -20,6 +22,7 @@ from headrace.policies import check_exploration_type, check_policy, views_of
 from headrace.replay.interface import TO_WRITE, check_replay
 from headrace.tables.description.rules import ItemRule, checked_rules
 from headrace.views.causality import acting_views
+from headrace.weights import WeightScheme
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +36,8 @@ class CollectorOptions(Task):
     postproc: Postproc | None = None
     device: Any = None
     storing_device: Any = None
+    weight_sync_schemes: Mapping[str, WeightScheme | None] | None = None
+    track_policy_version: object = False
 
     def __post_init__(self) -> None:
         if self.policy is not None and self.policy_factory is not None:
@@ -64,6 +69,8 @@ class CollectorOptions(Task):
         if self.replay_buffer is not None:
             check_replay("replay_buffer", self.replay_buffer, TO_WRITE)
         self._check_items()
+        self._check_models()
+        tracked_version(self.track_policy_version)
 
     def _check_total(self) -> None:
         total, frames = self.total_frames, self.frames_per_batch
@@ -100,6 +107,29 @@ class CollectorOptions(Task):
             env_device=self.env_device,
             policy_device=self.policy_device,
         )
+
+    def _check_models(self) -> None:
+        # Rules: collectors CW6
+        for model_id, scheme in (self.weight_sync_schemes or {}).items():
+            if scheme is not None and not isinstance(scheme, WeightScheme):
+                raise TypeError(
+                    f"weight_sync_schemes: {model_id}: expected a publishing end of hr.weights or None, got "
+                    f"{type(scheme).__name__}"
+                )
+        if self.policy is not None:
+            for model_id in self.model_ids:
+                find_model(self.policy, model_id)
+
+    @property
+    def model_ids(self) -> list[str]:
+        """The ids of the models whose weights can be replaced, the policy first."""
+        return list(dict.fromkeys((POLICY, *(self.weight_sync_schemes or ()))))
+
+    @property
+    def schemes(self) -> dict[str, WeightScheme]:
+        """The publishing ends of models that have one of their own."""
+        schemes = (self.weight_sync_schemes or {}).items()
+        return {model_id: scheme for model_id, scheme in schemes if scheme is not None}
 
     def task(self) -> Task:
         """Returns the work of a loop in this process."""

@@ -111,7 +111,8 @@ def host_array(leaf: Any, name: str) -> tuple[NDArray[Any], str | None]:
             same_width = {1: torch.uint8, 2: torch.int16}[tensor.element_size()]
             return tensor.contiguous().view(same_width).numpy(), str(tensor.dtype).removeprefix("torch.")
     try:
-        array = np.asarray(leaf)
+        has_dlpack_alone = hasattr(leaf, "__dlpack__") and not hasattr(leaf, "__array__")
+        array = np.from_dlpack(leaf) if has_dlpack_alone else np.asarray(leaf)
     except Exception as error:
         raise SpecError(f"{name}: expected an array, got {type(leaf).__name__}: {error}") from error
     # Kind V without fields: bfloat16 and its like, which JAX adds to NumPy.

@@ -1,0 +1,177 @@
+"""Publication of new weights, by the learner's call or from a receiving end."""
+
+# Rules: collectors CW1, CW5 to CW10, CV1, CV5
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from headrace.collectors.updates.models import POLICY, CheckedWeights, check_model_id
+from headrace.collectors.updates.numbering import Versions
+from headrace.collectors.updates.receivers import Receivers
+from headrace.collectors.updates.sources import Arguments, Publication
+from headrace.collectors.updates.target import WeightTarget
+from headrace.weights import NoSync, WeightReceiver, WeightScheme
+
+
+class WeightUpdater:
+    """Checks, numbers and publishes the weights of a collector. Thread-safe.
+
+    Args:
+        target: the policies.
+        versions: of the collector.
+        schemes: publishing ends of the models that have one of their own.
+        own: returns the model of this process, by its id.
+
+    Attributes:
+        receivers: the receiving ends that were registered.
+    """
+
+    def __init__(
+        self,
+        target: WeightTarget,
+        versions: Versions,
+        schemes: Mapping[str, WeightScheme],
+        own: Callable[[str], Any],
+    ) -> None:
+        self._target = target
+        self._versions = versions
+        self._schemes = schemes
+        self._own = own
+        self.receivers = Receivers()
+        # One publication at a time, so that numbers rise in the order of the sets.
+        self._lock = threading.Lock()
+        self._begin_with_schemes()
+
+    def _begin_with_schemes(self) -> None:
+        """Applies what the publishing ends have published before, under their newest number."""
+        versions, target = self._versions, self._target
+        versions.reach(max((scheme.version for scheme in self._schemes.values()), default=0))
+        if versions.newest:
+            target.renumber(versions.newest)
+        for model_id, scheme in self._schemes.items():
+            if scheme.version:
+                _, weights = scheme.receiver().read()
+                target.publish({model_id: target.models[model_id].checked(weights)}, versions.newest, None)
+
+    def update(self, arguments: Arguments) -> None:
+        """Publishes the weights of a call of `update_policy_weights_`."""
+        if not arguments.sources() and self.receivers:
+            self.receive()
+            return
+        target = self._target
+        self._check_scheme(arguments)
+        publications = arguments.publications(target.models, target.devices, self._own)
+        checked = [(self._checked(publication), publication.workers) for publication in publications]
+        with self._lock:
+            for weights, workers in checked:
+                self._publish(weights, workers)
+
+    def _check_scheme(self, arguments: Arguments) -> None:
+        if arguments.worker_ids is None:
+            return
+        for model_id in arguments.weights_dict or (arguments.model_id,):
+            if model_id in self._schemes:
+                scheme = type(self._schemes[model_id]).__name__
+                raise TypeError(
+                    f"worker_ids: expected a model with the default scheme, got {model_id!r} with {scheme}, which "
+                    "cannot tell workers apart"
+                )
+
+    def _checked(self, publication: Publication) -> dict[str, CheckedWeights]:
+        models = self._target.models
+        return {
+            model_id: models[model_id].checked(tree)
+            for model_id, tree in publication.weights.items()
+            if not isinstance(self._schemes.get(model_id), NoSync)
+        }
+
+    def _publish(self, weights: Mapping[str, CheckedWeights], workers: Any) -> None:
+        if not weights:
+            return
+        number = self._versions.take()
+        for model_id, new in weights.items():
+            if model_id in self._schemes:
+                self._schemes[model_id].publish(new.tree, version=number)
+        self._target.publish(weights, number, workers)
+
+    # ---- receiving -------------------------------------------------------------------------------------------------
+
+    def register(self, ends: Mapping[str, WeightReceiver], *, synchronize: bool) -> None:
+        """Looks at these receiving ends from now on, in place of earlier ones for the same models.
+
+        Args:
+            ends: by model.
+            synchronize: apply the sets that they have now.
+
+        Raises:
+            KeyError: an unknown model; nothing is registered.
+            ValueError: a model that has a publishing end.
+            TypeError: not a receiving end.
+        """
+        for model_id, end in ends.items():
+            check_model_id(model_id, self._target.models)
+            if model_id in self._schemes:
+                raise ValueError(
+                    f"schemes: {model_id}: expected a model without a publishing end in weight_sync_schemes"
+                )
+            if not isinstance(end, WeightReceiver):
+                raise TypeError(
+                    f"schemes: {model_id}: expected a receiving end, with version, read() and close(), got "
+                    f"{type(end).__name__}"
+                )
+        with self._lock:
+            self.receivers.add(ends, skips_present=not synchronize)
+        if synchronize:
+            self.receive()
+
+    def receive(self) -> None:
+        """Publishes the newest sets of the receiving ends that were not taken yet."""
+        with self._lock:
+            for received in self.receivers.take():
+                new = self._target.models[received.model_id].checked(received.weights)
+                self._target.publish(
+                    {received.model_id: new}, self._number(received.model_id, received.version), None
+                )
+
+    def _number(self, model_id: str, version: int) -> int:
+        """The number of a received set: of the policy, where it is received; of a part, where only parts are."""
+        if model_id == POLICY or POLICY not in self.receivers:
+            return self._versions.follow(version)
+        return self._versions.newest
+
+    @property
+    def model_ids(self) -> Collection[str]:
+        """The ids of the models."""
+        return self._target.models.keys()
+
+    # ---- about -----------------------------------------------------------------------------------------------------
+
+    def renumber(self) -> None:
+        """Gives the present weights the next number."""
+        with self._lock:
+            self._target.renumber(self._versions.take())
+
+    def cached(self, model_id: str) -> Any:
+        """Returns the newest published weights of a model as read-only arrays; None before the first, or if unknown."""
+        return self._target.cached(model_id)
+
+    def initialize_schemes(self, *args: Any, **kwargs: Any) -> None:
+        """Calls `init` of the schemes."""
+        for model_id, scheme in self._schemes.items():
+            init = getattr(scheme, "init", None)
+            if init is None:
+                raise TypeError(f"init_updater: {model_id}: {type(scheme).__name__} has no init")
+            init(*args, **kwargs)
+
+    def state(self) -> dict[str, Any]:
+        """Returns the versions, to be saved."""
+        return self._versions.state()
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Restores what `state` returned: the present weights have its newest number."""
+        with self._lock:
+            self._versions.load_state(state)
+            self._target.renumber(self._versions.newest)
