@@ -160,7 +160,7 @@ def test_cr10_a_postproc_that_returns_nothing_or_fails(take):
         (batch,) = take(collector, 1)
         statistics = collector.statistics()
     assert batch["t"].tolist() == [[8, 9, 10, 11]]  # The environments go on.
-    assert (statistics.frames, statistics.batches, statistics.frames_discarded) == (4, 1, 8)
+    assert (statistics.frames, statistics.batches, statistics.frames_discarded) == (12, 3, 0)
 
 
 @pytest.mark.parametrize("argument", [{"postproc": 3}, {"split_trajs": 1}])

@@ -225,8 +225,8 @@ class Collector(
             Closed: after `shutdown`.
             RuntimeError: with `reset_when_done=False` every environment waits for a reset.
             Exception: raised by the environment, the policy or a hook, and StoreFull of a replay. The rollout under way
-                is lost; the next call resets all environments. Raised by `postproc`: the batch is lost, and the
-                environments go on; with a replay as above.
+                is lost; the next call resets all environments. Raised by `postproc`: the batch is lost, and counts as
+                handed out; with a replay as above.
         """
         with self._between_batches():
             return self._next()
@@ -262,16 +262,12 @@ class Collector(
                 self._tally.frames_discarded += self._loop.frames
                 raise
         self._must_reset = self._seeds is not None  # The policy may have called `set_seed` meanwhile.
-        try:
-            handed_out: Batch = self._hand_out(batch)  # Of another type if `postproc` makes it one.
-        except BaseException:  # The environments go on.
-            self._tally.frames_discarded += counts.frames
-            raise
         self._tally.add(counts, 1)
         if self._tally.is_complete():
             with suppress(StoreFull):  # The batch is complete; the next call tries again, and raises.
                 self._end_trajectories()
         self._idle_since = self._loop.times.clock()
+        handed_out: Batch = self._hand_out(batch)  # Of another type if `postproc` makes it one.
         return handed_out
 
     def _collect(self, rows: LocalRows) -> tuple[Batch, StepCounts]:

@@ -94,11 +94,15 @@ class Progress(Message):
     Attributes:
         counts: of these steps.
         closes_rollout: T steps are complete.
+        resets: number of messages `Seed` and `Reset` that were processed before.
+        all_wait: every environment has ended and waits for a reset.
         seconds: spent since the last message of this kind.
     """
 
     counts: StepCounts
     closes_rollout: bool
+    resets: int
+    all_wait: bool
     seconds: LoopSeconds
 
 
@@ -152,6 +156,23 @@ class Answer(Message):
     failure: Failed | None = None
 
 
+class Reset(Message):
+    """Collector to worker: at the next step reset these environments.
+
+    Attributes:
+        envs: their numbers in the worker, rising.
+    """
+
+    envs: list[int]
+
+
+class SetHooks(Message):
+    """Collector to worker: from the next rollout on use these hooks.
+
+    The payload is cloudpickle of `pre_collect_hook` and `post_collect_hook`.
+    """
+
+
 class Pause(Message):
     """Collector to worker: stop before the next step, report, and answer `Paused` with the same number."""
 
@@ -186,6 +207,8 @@ AnyMessage: TypeAlias = (
     | Proceed
     | WeightsAt
     | Seed
+    | Reset
+    | SetHooks
     | Question
     | Answer
     | Pause

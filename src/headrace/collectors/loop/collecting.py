@@ -297,7 +297,13 @@ class CollectingLoop:
     def step(self) -> None:
         """Takes one step in all environments."""
         assert self._writer is not None
-        self.frames += self._recording.step(self._writer, at_random=self._at_random)
+        try:
+            self.frames += self._recording.step(self._writer, at_random=self._at_random)
+        except Exception as error:
+            error.add_note(
+                f"raised after {self.frames} transitions of the rollout of {self.stepper.num_envs} environments"
+            )
+            raise
 
     def report(self) -> tuple[Commit, StepCounts]:
         """Returns the report of the steps since the last one, and what they were."""

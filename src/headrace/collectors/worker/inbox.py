@@ -10,7 +10,18 @@ from collections.abc import Callable
 
 import cloudpickle
 
-from headrace.collectors.messages import Pause, Proceed, Question, Resume, RowsAt, Seed, Stop, WeightsAt
+from headrace.collectors.messages import (
+    Pause,
+    Proceed,
+    Question,
+    Reset,
+    Resume,
+    RowsAt,
+    Seed,
+    SetHooks,
+    Stop,
+    WeightsAt,
+)
 from headrace.errors import Disconnected
 from headrace.leases.channel import Channel
 from headrace.leases.frames import Frame
@@ -35,7 +46,8 @@ class WorkerInbox:
         rollouts: the number of rollouts that may be begun.
         rows: the next place to write rows, with the descriptor of its arena; None: the present one.
         acked: the sequence number of the newest commit that is part of the store.
-        seed: seeds for a reset before the next step; None: no reset.
+        resets: to be done before the next step, the oldest first.
+        hooks: pickled hooks to be used from the next rollout on; None: the present ones.
         questions: with their payloads, the oldest first.
         pause: the number of the pause that is asked for; None: go on.
         stop: the collector's last message.
@@ -50,7 +62,8 @@ class WorkerInbox:
         self.interrupts = False
         self.rollouts = self.acked = 0
         self.rows: tuple[RowsAt, int] | None = None
-        self.seed: Seed | None = None
+        self.resets: deque[Seed | Reset] = deque()
+        self.hooks: bytes | None = None
         self.questions: deque[tuple[Question, bytes]] = deque()
         self.pause: int | None = None
         self.stop: Stop | None = None
@@ -100,9 +113,11 @@ class WorkerInbox:
                 self.acked = sequence
             case WeightsAt(layout=layout):
                 self.weights = SharedMemoryReceiver.from_fd(frame.descriptors[0], cloudpickle.loads(layout))
-            case Seed() as seed:
-                self.seed = seed
+            case Seed() | Reset() as reset:
+                self.resets.append(reset)
                 self.interrupts = True
+            case SetHooks():
+                self.hooks = frame.payload
             case Question() as question:
                 self.questions.append((question, frame.payload))
                 self.interrupts = True

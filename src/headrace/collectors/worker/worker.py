@@ -11,12 +11,14 @@ import cloudpickle
 import numpy as np
 
 from headrace.collectors.loop.collecting import CollectingLoop
+from headrace.collectors.loop.hooks import CollectHooks
 from headrace.collectors.loop.task import Task
-from headrace.collectors.messages import MoreColumns, NotStored, Paused, Progress, Ready
+from headrace.collectors.messages import MoreColumns, NotStored, Paused, Progress, Ready, Reset, Seed
 from headrace.collectors.weight_arguments import WeightCheck
 from headrace.collectors.worker.inbox import Ending, WorkerInbox
 from headrace.collectors.worker.own_collector import OwnCollector
 from headrace.envs import environment_seeds
+from headrace.envs.protocol import Indices
 from headrace.leases.channel import Channel
 from headrace.leases.messages import Goodbye
 from headrace.leases.page_writer import PageWriter, Purpose
@@ -41,7 +43,8 @@ class Worker:
         self._channel = channel
         self._inbox = inbox
         self._has_replay = task.replay is not None
-        self._version = 0
+        self._version = self._resets = 0
+        self._hooks = CollectHooks()
         self.loop = CollectingLoop(task, self._refresh)
         self._own = OwnCollector(self.loop, 0, lambda: self._version)
         try:
@@ -130,13 +133,22 @@ class Worker:
     def _wait_for_turn(self) -> None:
         """Waits until the next rollout may be begun."""
         inbox = self._inbox
-        while not inbox.rollouts or inbox.pause is not None:
+        while not self._can_begin() or inbox.pause is not None:
             self._pause_if_asked()
-            self._wait_for(lambda: inbox.rollouts > 0 or inbox.pause is not None)
+            self._wait_for(lambda: self._can_begin() or inbox.pause is not None)
         inbox.rollouts -= 1
+
+    def _can_begin(self) -> bool:
+        # Rules: collectors CR7. Where every environment waits, a rollout would have no transition.
+        inbox = self._inbox
+        return inbox.rollouts > 0 and (bool(inbox.resets) or not self.loop.all_wait)
 
     def _collect_rollout(self) -> None:
         loop, inbox = self.loop, self._inbox
+        self._take_hooks()
+        self._hooks.before()
+        if loop.must_reset:
+            self._begin_anew(None, None)
         if self._learn_columns():
             self._channel.send(MoreColumns(signature=loop.signature.to_json()))
             self._open_rows()
@@ -155,7 +167,13 @@ class Worker:
         commit, counts = self.loop.report()
         if closes_rollout:
             self.loop.end()
-        progress = Progress(counts=counts, closes_rollout=closes_rollout, seconds=self.loop.times.take())
+        progress = Progress(
+            counts=counts,
+            closes_rollout=closes_rollout,
+            resets=self._resets,
+            all_wait=self.loop.all_wait,
+            seconds=self.loop.times.take(),
+        )
         self._channel.send(commit, progress)
 
     def _flush(self) -> None:
@@ -174,20 +192,34 @@ class Worker:
         self._answer_questions()
         self._pause_if_asked()
         self.loop.times.note("wait", begin)
-        if inbox.seed is not None:
-            seed, inbox.seed = inbox.seed, None
-            self._reset(seed.seed, seed.seeds)
+        while inbox.resets:
+            self._reset(inbox.resets.popleft())
 
-    def _reset(self, seed: int, seeds: list[int]) -> None:
+    def _reset(self, asked: Seed | Reset) -> None:
+        self._resets += 1
+        if isinstance(asked, Reset):
+            self._begin_anew(np.array(asked.envs, np.intp), None)
+            return
+        seed_everything(asked.seed)
+        self._begin_anew(None, asked.seeds)
+
+    def _begin_anew(self, envs: Indices | None, seeds: list[int] | None) -> None:
+        """Ends the trajectories of environments (None: of all) after their last steps, and resets them."""
+        # Rules: collectors CR6, CS6, CQ2
         inbox, loop = self._inbox, self.loop
         # Written rows are sent first, because the reply brings the pages for the final rows of the cut.
         self._flush()
-        loop.cut()
+        loop.cut(envs)
         self._flush()
         # Until then the collector may read this row as what followed the last step.
         self._wait_for(lambda: inbox.acked == loop.writer.sequence)
-        seed_everything(seed)
-        loop.reset(seeds)
+        loop.reset(seeds, envs)
+
+    def _take_hooks(self) -> None:
+        # Rules: collectors CH1
+        pickled, self._inbox.hooks = self._inbox.hooks, None
+        if pickled is not None:
+            self._hooks.pre, self._hooks.post = cloudpickle.loads(pickled)
 
     def _pause_if_asked(self) -> None:
         inbox = self._inbox
