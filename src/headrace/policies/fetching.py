@@ -28,21 +28,36 @@ def fetched(result: PolicyResult) -> PolicyResult:
     if "torch" not in sys.modules and "jax" not in sys.modules:
         return result
     return PolicyResult(
-        map_leaves(_as_array, actions),
-        [map_leaves(_as_array, state) for state in state_outs],
-        {name: map_leaves(_as_array, value) for name, value in extras.items()},
+        _fetch(actions),
+        [_fetch(state) for state in state_outs] if state_outs else (),
+        {name: _fetch(value) for name, value in extras.items()} if extras else {},
     )
 
 
-def _as_array(leaf: Any) -> Any:
-    if isinstance(leaf, np.ndarray | np.generic | int | float):
-        return leaf
+def _fetch(tree: Any) -> Any:
+    # One array or tensor in most cases: looking for containers costs more than the conversion.
+    if type(tree) is np.ndarray:
+        return tree
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(tree, torch.Tensor):
+        return _of_tensor(tree)
+    return map_leaves(_of_leaf, tree)
+
+
+def _of_leaf(leaf: Any) -> Any:
     torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
     if torch is not None:
         if isinstance(leaf, torch.Tensor):
-            return leaf.numpy(force=True)
+            return _of_tensor(leaf)
         if isinstance(leaf, torch.distributions.Distribution):
             from headrace.policies.distributions import act_from
 
-            return act_from(leaf, exploration_type()).numpy(force=True)
+            return _of_tensor(act_from(leaf, exploration_type()))
     return np.asarray(leaf) if jax is not None and isinstance(leaf, jax.Array) else leaf
+
+
+def _of_tensor(tensor: Any) -> Any:
+    try:
+        return tensor.numpy()
+    except (RuntimeError, TypeError):  # It needs a gradient, or is on another device.
+        return tensor.numpy(force=True)

@@ -42,16 +42,20 @@ def device_of(module: torch.nn.Module) -> torch.device:
 def tensors_on(device: torch.device) -> Callable[[Any], Any]:
     """Returns a function that makes tensors of a tree of arrays: over their memory on the CPU, else copies there."""
     if device.type == "cpu":
-        convert: Callable[[Any], torch.Tensor] = as_tensor
-    else:
+        return _over_memory
+
+    def copy_of(array: Any) -> torch.Tensor:
         # From memory that is not pinned the call returns when the array was read.
-        def convert(array: Any) -> torch.Tensor:
-            return as_tensor(array).to(device, non_blocking=True)
+        return as_tensor(array).to(device, non_blocking=True)
 
-    def to_tensors(tree: Any) -> Any:
-        return convert(tree) if type(tree) is np.ndarray else map_leaves(convert, tree)
+    return lambda tree: map_leaves(copy_of, tree)
 
-    return to_tensors
+
+def _over_memory(tree: Any) -> Any:
+    # Most observations are one array that torch can use: the general way costs more than the tensor.
+    if type(tree) is np.ndarray and tree.flags.carray:
+        return torch.from_numpy(tree)
+    return map_leaves(as_tensor, tree)
 
 
 def _tensors(module: torch.nn.Module) -> Iterator[torch.Tensor]:
