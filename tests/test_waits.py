@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import headrace as hr
-import headrace.collectors.handle.status as status_module
+import headrace.collectors.handle.group_status as status_module
 from headrace.testing import FakeClock
 from headrace.waits import Wait
 
@@ -160,9 +160,9 @@ def test_a_collector_that_waits_for_its_worker_is_told(caplog, monkeypatch):
     clock = FakeClock()
     with hr.AsyncCollector("CartPole-v1", frames_per_batch=4, total_frames=400, num_envs=1) as collector:
         monkeypatch.setattr(status_module, "SYSTEM_CLOCK", clock)
-        status = collector._worker.status
+        status = collector._group.status
         there = threading.Event()
-        waiting = Waiting(clock, lambda: status.wait(there.is_set, None, "what is tested"))
+        waiting = Waiting(clock, lambda: status.wait(there.is_set, None, lambda: "what is tested"))
         with caplog.at_level(logging.WARNING, "headrace.waits"):
             clock.advance(11.0)
             clock.wait_for_waiters(1)

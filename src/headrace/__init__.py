@@ -45,6 +45,7 @@ _LAZY_NAMES = {
     "FunctionalPolicy": "headrace.weights",
     "ItemRule": "headrace.replay",
     "MultiAgentBatch": "headrace.rollouts",
+    "MultiCollector": "headrace.collectors",
     "NStepRule": "headrace.trajectories",
     "PolicyVersion": "headrace.collectors",
     "Replay": "headrace.replay",
@@ -91,6 +92,7 @@ if TYPE_CHECKING:
     from headrace.collectors import AsyncCollector as AsyncCollector
     from headrace.collectors import Batch as Batch
     from headrace.collectors import Collector as Collector
+    from headrace.collectors import MultiCollector as MultiCollector
     from headrace.collectors import PolicyVersion as PolicyVersion
     from headrace.policies import ExplorationType as ExplorationType
     from headrace.policies import exploration_type as exploration_type

@@ -172,10 +172,10 @@ def test_questions_change_no_batch(kind, take):
 def test_a_worker_without_credit_answers(take):
     # CQ1: two rollouts wait, so the worker waits for credit.
     with hr.AsyncCollector(Wrapped, frames_per_batch=4) as collector:
-        status = collector._worker.status
-        collector._worker.begin(running=False)
+        status = collector._group.status
+        collector._group.begin(running=False)
         with status.changed:
-            assert status.changed.wait_for(lambda: len(collector._worker.rollouts) == 2, 20)
+            assert status.changed.wait_for(lambda: len(collector._group.collection._batches) == 2, 20)
         assert collector.getattr_env("step_count") == 3
         assert [batch["t"][0, 0] for batch in take(collector, 3)] == [0, 4, 3]
 
@@ -202,8 +202,8 @@ def test_a_worker_without_pages_answers(make_replay):
     replay = make_replay(hr.collectors.signature(Wrapped), table, capacity=200)
     with hr.AsyncCollector(Wrapped, frames_per_batch=50, replay_buffer=replay) as collector:
         collector.start()
-        status = collector._worker.status
-        while not collector._worker.peer.rows.owes_pages:
+        status = collector._group.status
+        while not collector._group.handles[0].peer.rows.owes_pages:
             with status.changed:
                 status.changed.wait(0.05)
         assert collector.getattr_env("level") == 3

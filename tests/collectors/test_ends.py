@@ -54,8 +54,8 @@ def collect_all(collector):
     if isinstance(collector, hr.Collector):
         return sum(batch.frames for batch in collector)
     collector.start()
-    with collector._worker.status.changed:
-        assert collector._worker.status.changed.wait_for(lambda: not collector.statistics().running, 20)
+    with collector._group.status.changed:
+        assert collector._group.status.changed.wait_for(lambda: not collector.statistics().running, 20)
     return collector.statistics().frames
 
 
@@ -326,7 +326,7 @@ def test_stopping_a_worker_that_waits_for_room(make_replay, tmp_path):
         replay_buffer=replay,
         items=[hr.ItemRule("t", 1, lookahead=1)],
     ) as collector:
-        rows = collector._worker.peer.rows
+        rows = collector._group.handles[0].peer.rows
         collector.start()
         end = time.monotonic() + 20
         while not rows.owes_pages:
@@ -350,7 +350,7 @@ def test_a_worker_has_no_room_for_the_final_rows(replay, stays_full, iterated):
         replay_buffer=replay,
         items=[hr.ItemRule("t", 1, lookahead=1)],
     )
-    rows, full = collector._worker.peer.rows, [True]
+    rows, full = collector._group.handles[0].peer.rows, [True]
     end_episodes = rows.end_episodes
 
     def refuse():

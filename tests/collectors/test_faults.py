@@ -238,9 +238,9 @@ def test_a_failure_that_nobody_heard_of_is_told_by_shutdown():
     # CQ7.
     for raises in (True, False):
         collector = hr.AsyncCollector(lambda: Failing(8), frames_per_batch=5)
-        handle = collector._worker
-        with handle.status.changed:
-            assert handle.status.changed.wait_for(lambda handle=handle: handle.status.death is not None, 20)
+        status = collector._group.status
+        with status.changed:
+            assert status.changed.wait_for(lambda status=status: status.workers[0].has_died, 20)
         if raises:
             with pytest.raises(hr.WorkerDied):
                 collector.shutdown()
@@ -292,11 +292,9 @@ def test_kill_at_any_moment(make_replay, mode, delay):
     ) as other:
         other.start()
         inserts = replay.table("t").statistics().inserts
-        handle = other._worker
-        with handle.status.changed:
-            assert handle.status.changed.wait_for(
-                lambda: replay.table("t").statistics().inserts > inserts + 50, 20
-            )
+        status = other._group.status
+        with status.changed:
+            assert status.changed.wait_for(lambda: replay.table("t").statistics().inserts > inserts + 50, 20)
     replay.reset("t")
     assert replay.statistics().store.pages == 0
 
@@ -347,7 +345,7 @@ def test_leaving_by_ctrl_c_lets_a_worker_end_in_order(caplog):
     ):
         collector.next(timeout=20)
         raise KeyboardInterrupt
-    assert collector._worker._process.exitcode == 0
+    assert collector._group.handles[0].process.exitcode == 0
     assert caplog.text == ""
 
 
@@ -357,9 +355,9 @@ def test_ctrl_c_while_leaving_kills_at_once(capfd, leave):
     collector = hr.AsyncCollector(lambda: Failing(8, "hang"), frames_per_batch=5)
     collector.next(timeout=20)
     wait_until_it_hangs(capfd)
-    process, waits = collector._worker._process, threading.Event()
-    end = process.end
-    process.end = lambda timeout: waits.set() or end(timeout)
+    process, waits = collector._group.handles[0].process, threading.Event()
+    wait = process.wait
+    process.wait = lambda timeout: waits.set() or wait(timeout)
 
     def press():
         assert waits.wait(20)

@@ -72,7 +72,7 @@ def test_inline_a_child_that_leaves_closes_no_environment(close_env):
 
 def leave_in_every_way(collector):
     """In a child: what ends a collector in its own process."""
-    socket = collector._worker._process.channel.fileno()
+    socket = collector._group.handles[0].process.channel.fileno()
     collector.shutdown()
     collector.async_shutdown()
     with collector:
@@ -149,7 +149,7 @@ def test_a_worker_that_stops_though_nobody_asked_is_dead():
 
     with hr.AsyncCollector(lambda: CounterEnv(3), frames_per_batch=5) as collector:
         collector.next(timeout=20)
-        collector._worker._process.channel.send(Stop(close_env=True))
+        collector._group.handles[0].process.channel.send(Stop(close_env=True))
         with pytest.raises(hr.WorkerDied, match="exit code 0"):  # noqa: PT012 - the last call raises
             while True:
                 collector.next(timeout=20)

@@ -21,7 +21,7 @@ SIGNATURE = hr.collectors.signature(lambda: CounterEnv(3))
 INLINE = [
     (PageWriter, "report"),
     (LeaseGrantor, "commit"),
-    (BlockReader, "take"),
+    (BlockReader, "copy_into"),
     (ViewColumns, "present"),
     (PageWriter, "turn"),
     (ReplayOutput, "write"),

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 import headrace as hr
 from headrace.collectors.batches.episode_numbering import EpisodeNumbering
-from headrace.collectors.handle.admission import Admission
 from headrace.collectors.loop.episode_totals import EpisodeTotals
 from headrace.collectors.loop.step_counts import StepCounts
 from headrace.collectors.loop.times import LoopSeconds
 from headrace.collectors.messages import AnyMessage, Proceed, Progress, Stop
+from headrace.collectors.multi.admission import Admission
 from headrace.collectors.statistics import Tally
 from headrace.leases.channel import Channel
 from headrace.leases.frames import Frame
@@ -87,38 +87,95 @@ def test_totals_of_episodes_against_a_plain_sum(history):
         expected.clear()
 
 
+class Granted:
+    """Rollouts that an admission grants, as (worker, at_random)."""
+
+    def __init__(self, frames, total, random_frames=0, sync=False):
+        self.begun, self.blocked, self.tally = [], set(), Tally()
+        self.admission = Admission(
+            self.tally,
+            frames,
+            total,
+            random_frames,
+            sync,
+            self.blocked.__contains__,
+            lambda worker, at_random: self.begun.append((worker, at_random)),
+        )
+
+    def done(self, worker, frames):
+        """A rollout with so many real frames is handed out, and another is owed."""
+        self.tally.add(StepCounts(frames), 1)
+        self.admission.done(worker)
+        self.admission.owe(worker)
+
+    @property
+    def workers(self):
+        return [worker for worker, _ in self.begun]
+
+
 def test_grants_stop_at_the_total():
-    begun, tally = [], Tally()
-    admission = Admission(tally, 10, 30, lambda: False, begun.append)
-    admission.owe(2)
+    granted = Granted([10], 30)
+    granted.admission.owe(0, 2)
     for _ in range(5):
-        tally.add(StepCounts(10, [], {0: 10}), 1)
-        admission.owe(1)
-    assert begun == [0, 1, 2]
+        if not granted.admission.is_idle(0):
+            granted.done(0, 10)
+    assert granted.workers == [0, 0, 0]
+
+
+def test_rollouts_under_way_of_all_workers_count_towards_the_total():
+    # CR3.
+    granted = Granted([10, 10, 10], 30)
+    for worker in range(3):
+        granted.admission.owe(worker, 2)
+    assert granted.workers == [0, 0, 1]
+    granted.done(1, 8)
+    assert granted.workers == [0, 0, 1, 1]
+    for worker in (0, 0, 1):
+        granted.done(worker, 10)
+    assert granted.workers == [0, 0, 1, 1]
+    assert all(map(granted.admission.is_idle, range(3)))
+
+
+def test_a_synchronous_batch_is_begun_as_a_whole():
+    # CR3: also where the first workers' parts alone reach the total. CR4: and decided as a whole.
+    granted = Granted([4, 4], 3, random_frames=9, sync=True)
+    for batch in range(3):
+        granted.admission.owe_batch()
+        assert granted.begun == [(0, batch < 2), (1, batch < 2)]
+        granted.begun.clear()
+        for worker in range(2):
+            granted.admission.done(worker)
+
+
+@pytest.mark.parametrize(("random_frames", "random"), [(0, 0), (-3, 0), (1, 1), (10, 1), (11, 2), (25, 3)])
+def test_random_frames_round_up_to_whole_rollouts(random_frames, random):
+    # CR4.
+    granted = Granted([10, 10], -1, random_frames)
+    for worker in range(2):
+        granted.admission.owe(worker, 2)
+    assert [at_random for _, at_random in granted.begun] == [True] * random + [False] * (4 - random)
 
 
 def test_grants_go_on_where_rows_were_masked():
     # CR3: those under way count in full, so never more is begun than is needed.
-    begun, tally = [], Tally()
-    admission = Admission(tally, 10, 18, lambda: False, begun.append)
-    admission.owe(2)
-    assert begun == [0, 1]
-    tally.add(StepCounts(8), 1)
-    admission.owe(1)
-    assert begun == [0, 1]  # 8 + 10 may be enough ...
-    tally.add(StepCounts(8), 1)
-    admission.owe(1)
-    assert begun == [0, 1, 2]  # ... but was not.
+    granted = Granted([10], 18)
+    granted.admission.owe(0, 2)
+    assert len(granted.begun) == 2
+    granted.done(0, 8)
+    assert len(granted.begun) == 2  # 8 + 10 may be enough ...
+    granted.done(0, 8)
+    assert len(granted.begun) == 3  # ... but was not.
 
 
 def test_grants_wait_while_blocked():
-    begun, blocked = [], [True]
-    admission = Admission(Tally(), 10, -1, lambda: blocked[0], begun.append)
-    admission.owe(2)
-    assert begun == []
-    blocked[0] = False
-    admission.settle()
-    assert begun == [0, 1]
+    granted = Granted([10, 10], -1)
+    granted.blocked.add(0)
+    for worker in range(2):
+        granted.admission.owe(worker, 2)
+    assert granted.workers == [1, 1]
+    granted.blocked.clear()
+    granted.admission.settle()
+    assert granted.workers == [1, 1, 0, 0]
 
 
 def test_tally():
@@ -141,12 +198,12 @@ def test_messages_travel_whole():
     one, other = Channel.pair(AnyMessage)
     counts = StepCounts(8, [(1.5, 3)], {-1: 4, 7: 4})
     progress = Progress(counts=counts, closes_rollout=True, seconds=LoopSeconds(0.1, 0.2, 0.3, 0.4))
-    for message in (progress, Proceed(), Stop(close_env=False)):
+    for message in (progress, Proceed(at_random=True), Stop(close_env=False)):
         one.send(message, payload=b"behind")
         assert other.receive() == Frame(message, b"behind", [])
     one.close()
     with pytest.raises(hr.Disconnected):
         other.receive()
     with pytest.raises(hr.Disconnected):
-        other.send(Proceed())
+        other.send(Proceed(at_random=False))
     other.close()

@@ -97,14 +97,14 @@ def nothing_is_held_but_items(replay):
 
 def wait_for(collector, there):
     """Wait until something is so that the worker's reports can change."""
-    with collector._worker.status.changed:
-        assert collector._worker.status.changed.wait_for(lambda: there(collector.statistics()), 20)
+    with collector._group.status.changed:
+        assert collector._group.status.changed.wait_for(lambda: there(collector.statistics()), 20)
 
 
 def wait_for_full_store(collector):
     """Wait until there are items, and the worker is owed a page."""
     end, table = time.monotonic() + 20, collector.replay_buffer.table("t")
-    while not (len(table) and collector._worker.peer.rows.owes_pages):
+    while not (len(table) and collector._group.handles[0].peer.rows.owes_pages):
         assert time.monotonic() < end
         time.sleep(0.001)
 
@@ -585,5 +585,5 @@ def test_a_pause_that_was_given_up_is_not_noted_later(make_replay):
         collector.start()
         with collector.pause():
             assert collector.statistics().paused
-        collector._worker.peer._take(Frame(Paused(number=0), b"", []))
+        collector._group.handles[0].peer._take(Frame(Paused(number=0), b"", []))
         assert not collector.statistics().paused

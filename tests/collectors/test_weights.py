@@ -250,9 +250,9 @@ def test_lag():
         collector.next(timeout=20)
         assert collector.statistics().lag_max == 0
         # Two rollouts are begun at most before the first is handed out, the third then; none saw the fifth set.
-        handle = collector._worker
-        with handle.status.changed:
-            assert handle.status.changed.wait_for(lambda: len(handle.rollouts) == 2, 20)
+        group = collector._group
+        with group.status.changed:
+            assert group.status.changed.wait_for(lambda: len(group.collection._batches) == 2, 20)
         for number in range(5):
             collector.update_policy_weights_({"number": np.array(float(number))})
         collector.next(timeout=20)

@@ -1,4 +1,4 @@
-"""Running environments with a policy: inline and in a worker process.
+"""Running environments with a policy: inline and in worker processes.
 
 Names are imported at first use: a worker process imports this package too, and needs neither tables nor their kernels.
 """
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from headrace.collectors.async_collector import AsyncCollector as AsyncCollector
     from headrace.collectors.batches.batch import Batch as Batch
     from headrace.collectors.collector import Collector as Collector
+    from headrace.collectors.multi_collector import MultiCollector as MultiCollector
     from headrace.collectors.multi_step import MultiStep as MultiStep
     from headrace.collectors.profiling.config import ProfileConfig as ProfileConfig
     from headrace.collectors.signatures import signature as signature
@@ -24,6 +25,7 @@ _MODULES = {
     "Batch": "batches.batch",
     "Collector": "collector",
     "CollectorStatistics": "statistics",
+    "MultiCollector": "multi_collector",
     "MultiStep": "multi_step",
     "ProfileConfig": "profiling.config",
     "PolicyVersion": "updates.numbering",
@@ -36,6 +38,7 @@ __all__ = [
     "Batch",
     "Collector",
     "CollectorStatistics",
+    "MultiCollector",
     "MultiStep",
     "PolicyVersion",
     "ProfileConfig",

@@ -12,6 +12,7 @@ import numpy as np
 
 from headrace.collectors.base import CollectorBase
 from headrace.collectors.batches.batch import Batch
+from headrace.collectors.batches.batch_maker import BatchMaker
 from headrace.collectors.batches.episode_numbering import EpisodeNumbering
 from headrace.collectors.batches.handing_out import HandOut
 from headrace.collectors.batches.view_columns import ViewColumns
@@ -26,7 +27,7 @@ from headrace.collectors.loop.hooks import CollectHooks
 from headrace.collectors.loop.parts import LoopParts
 from headrace.collectors.loop.recording import Columns
 from headrace.collectors.loop.step_counts import StepCounts
-from headrace.collectors.options import CollectorOptions
+from headrace.collectors.options import CollectorOptions, warn_of_rounding
 from headrace.collectors.paths import follow_path
 from headrace.collectors.profiling.config import ProfileConfig
 from headrace.collectors.states import check_num_envs, check_parts, check_weights, load_weights, saved_weights
@@ -183,7 +184,7 @@ class Collector(
             self._updater = WeightUpdater(
                 self._weights, self._versions, self._options.schemes, self._own_model
             )
-            self._options.warn_of_rounding(self._loop.stepper.num_envs, stacklevel=2)
+            warn_of_rounding(frames_per_batch, self._batch_size[0], self._loop.stepper.num_envs, stacklevel=2)
             self._prepare()
         except BaseException:
             self._loop.abandon()
@@ -193,6 +194,7 @@ class Collector(
         options, num_envs = self._options, self._loop.stepper.num_envs
         self._numbering = EpisodeNumbering(num_envs)
         self._views = ViewColumns(self._loop.views, num_envs)
+        self._maker = BatchMaker(num_envs, self._numbering, self._views)
         # None: no rollout was begun since the last failure.
         self._rows: LocalRows | None = None
         self._must_reset = True
@@ -312,15 +314,16 @@ class Collector(
             raise
         self._reset_as_asked()
         try:
-            has_learned = loop.learn_columns()
+            at_random = loop.frames_begun < self._options.random_frames
+            has_learned = not at_random and loop.learn_columns()
             if has_learned and loop.not_stored:
                 warn_not_stored(loop.not_stored, stacklevel=3)
             if has_learned or self._rows is None:
-                self._rows = LocalRows(loop, self._numbering, self._views, self._rows)
+                self._rows = LocalRows(loop, self._maker, self._rows)
         except BaseException:
             self._must_reset = True
             raise
-        loop.begin()
+        loop.begin(at_random=at_random)
         return self._rows
 
     def _reset_as_asked(self) -> None:

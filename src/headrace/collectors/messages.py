@@ -13,7 +13,15 @@ from headrace.leases.messages import LeaseMessage, Message
 
 
 class Start(Message):
-    """Collector to worker: begin. The payload is cloudpickle of `loop.task.Task`."""
+    """Collector to worker: begin. The payload is cloudpickle of `loop.task.Task`.
+
+    Attributes:
+        worker_idx: the worker's number.
+        seed: of the collector; None leaves environments and generators unseeded.
+    """
+
+    worker_idx: int
+    seed: int | None
 
 
 class Ready(Message):
@@ -107,7 +115,13 @@ class Progress(Message):
 
 
 class Proceed(Message):
-    """Collector to worker: one more rollout may be begun."""
+    """Collector to worker: one more rollout may be begun.
+
+    Attributes:
+        at_random: whether its actions are random.
+    """
+
+    at_random: bool
 
 
 class WeightsAt(Message):

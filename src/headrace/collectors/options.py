@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Required, TypedDict
 
 from headrace.collectors.batches.handing_out import Postproc
 from headrace.collectors.batches.view_columns import check_view_columns
@@ -15,23 +15,67 @@ from headrace.collectors.devices import Devices, worker_devices
 from headrace.collectors.loop.task import Task
 from headrace.collectors.updates.models import POLICY, find_model
 from headrace.collectors.updates.numbering import tracked_version
-from headrace.envs import environment_factory, environment_seeds
+from headrace.envs import environment_seeds
 from headrace.envs.columns import check_info_columns
 from headrace.envs.make import check_num_envs
-from headrace.policies import check_exploration_type, check_policy, views_of
+from headrace.policies import ExplorationType, check_exploration_type, check_policy, views_of
 from headrace.replay.interface import TO_WRITE, check_replay
+from headrace.spec import ArraySpec
 from headrace.tables.description.rules import ItemRule, checked_rules
+from headrace.views import View
 from headrace.views.causality import acting_views
 from headrace.weights import WeightScheme
 
 
-@dataclass(frozen=True, kw_only=True)
-class CollectorOptions(Task):
-    """The arguments that every collector takes; see `Collector` for the meaning of each."""
+class CollectorArguments(TypedDict, total=False):
+    """The keyword arguments that every collector takes; see `Collector` for the meaning of each."""
 
+    policy_factory: Callable[[], Any] | None
+    frames_per_batch: Required[int | Sequence[int]]
     total_frames: int
+    device: Any
+    storing_device: Any
+    env_device: Any
+    policy_device: Any
+    create_env_kwargs: Mapping[str, Any] | None
+    max_frames_per_traj: int | None
+    init_random_frames: int | None
+    exploration_type: ExplorationType | None
     replay_buffer: Any
     items: Sequence[ItemRule] | None
+    num_envs: int
+    views: Mapping[str, View] | None
+    info_columns: Mapping[str, ArraySpec] | None
+    seed: int | None
+
+
+def check_arguments(caller: str, arguments: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    """Refuses keyword arguments that no signature of Python checks.
+
+    Args:
+        caller: the class, for messages.
+        arguments: the given ones.
+        known: the possible ones, such as `CollectorArguments.__annotations__`.
+
+    Raises:
+        TypeError: an unknown one; or `frames_per_batch` is missing.
+    """
+    # Rules: collectors CR13
+    unknown = [name for name in arguments if name not in known]
+    if unknown:
+        raise TypeError(f"{caller}: unexpected keyword argument {unknown[0]!r}; expected {', '.join(known)}")
+    if "frames_per_batch" not in arguments:
+        raise TypeError(f"{caller}: expected the keyword argument frames_per_batch, got none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectorOptions(Task):
+    """The checked arguments of a collector; see `Collector` for the meaning of each."""
+
+    total_frames: int = -1
+    replay_buffer: Any = None
+    items: Sequence[ItemRule] | None = None
+    seed: int | None = None
     split_trajs: bool = False
     postproc: Postproc | None = None
     device: Any = None
@@ -46,13 +90,11 @@ class CollectorOptions(Task):
             check_policy(self.policy)
         if self.policy_factory is not None and not callable(self.policy_factory):
             raise TypeError(f"policy_factory: expected a callable, got {type(self.policy_factory).__name__}")
-        frames = self.frames_per_batch
-        if not _is_int(frames) or frames < 1:
-            raise ValueError(f"frames_per_batch: expected a positive int, got {frames!r}")
+        self._check_frames()
         self._check_total()
         for name in ("max_frames_per_traj", "init_random_frames"):
             value = getattr(self, name)
-            if value is not None and not _is_int(value):
+            if value is not None and not is_int(value):
                 raise ValueError(f"{name}: expected an int or None, got {value!r}")
         check_exploration_type(self.exploration_type)
         for name in ("reset_at_each_iter", "reset_when_done", "set_truncated", "split_trajs"):
@@ -72,9 +114,19 @@ class CollectorOptions(Task):
         self._check_models()
         tracked_version(self.track_policy_version)
 
+    def _check_frames(self) -> None:
+        frames = self.frames_per_batch
+        if not is_int(frames) or frames < 1:
+            raise ValueError(f"frames_per_batch: expected a positive int, got {frames!r}")
+
+    @property
+    def asked_frames(self) -> int:
+        """Frames of a batch, before they are rounded up; `total_frames` is a multiple of them."""
+        return self.frames_per_batch
+
     def _check_total(self) -> None:
-        total, frames = self.total_frames, self.frames_per_batch
-        if not _is_int(total) or (total != -1 and total < 1):
+        total, frames = self.total_frames, self.asked_frames
+        if not is_int(total) or (total != -1 and total < 1):
             raise ValueError(f"total_frames: expected -1 (no end) or a positive int, got {total!r}")
         if total > 0 and total % frames:
             below, above = total // frames * frames, -(-total // frames) * frames
@@ -98,10 +150,15 @@ class CollectorOptions(Task):
                 raise TypeError(f"items: expected ItemRule, got {type(rule).__name__}")
             self.replay_buffer.table(rule.table)
 
-    def devices(self, workers: int = 1) -> list[Devices]:
+    @property
+    def workers(self) -> int:
+        """The number of worker processes; 1 inline."""
+        return 1
+
+    def devices(self) -> list[Devices]:
         """Returns the devices of each worker."""
         return worker_devices(
-            workers,
+            self.workers,
             device=self.device,
             storing_device=self.storing_device,
             env_device=self.env_device,
@@ -131,33 +188,12 @@ class CollectorOptions(Task):
         schemes = (self.weight_sync_schemes or {}).items()
         return {model_id: scheme for model_id, scheme in schemes if scheme is not None}
 
-    def task(self) -> Task:
-        """Returns the work of a loop in this process."""
+    def task(self, worker_idx: int = 0) -> Task:
+        """Returns the work of the loop in this process, or in a worker."""
         work = {field.name: getattr(self, field.name) for field in fields(Task)}
-        (devices,) = self.devices()
+        devices = self.devices()[worker_idx]
         work |= {"policy_device": devices.policy, "env_device": devices.env}
         return Task(**work | {"replay": None if self.replay_buffer is None else self.replay_buffer.signature})
-
-    def worker_task(self) -> Task:
-        """Returns the work of a loop in another process, which builds its own environments.
-
-        Raises:
-            TypeError: `create_env_fn` builds none.
-        """
-        factory = environment_factory(self.create_env_fn, self.create_env_kwargs)
-        return replace(self.task(), create_env_fn=factory, create_env_kwargs=None)
-
-    def warn_of_rounding(self, num_envs: int, *, stacklevel: int) -> None:
-        """Warns if a batch has more frames than `frames_per_batch`."""
-        # Rules: collectors CR1
-        frames = self.steps(num_envs) * num_envs
-        if frames != self.frames_per_batch:
-            warnings.warn(
-                f"frames_per_batch={self.frames_per_batch} is no multiple of {num_envs} environments: "
-                f"a batch has {frames} frames",
-                UserWarning,
-                stacklevel=stacklevel + 1,
-            )
 
     def rules(self) -> list[ItemRule]:
         """Returns the rules for items; by default each transition is an item once its next observation is stored."""
@@ -167,5 +203,24 @@ class CollectorOptions(Task):
         return [ItemRule(name, length=1, lookahead=1) for name in self.replay_buffer.table_names]
 
 
-def _is_int(value: object) -> bool:
+def warn_of_rounding(asked: int, frames: int, num_envs: int, *, stacklevel: int) -> None:
+    """Warns if a batch has more frames than were asked for.
+
+    Args:
+        asked: frames of a batch, as the caller has given them.
+        frames: of a batch without masked rows.
+        num_envs: N, the environments of a batch.
+        stacklevel: of the caller.
+    """
+    # Rules: collectors CR1
+    if frames != asked:
+        warnings.warn(
+            f"frames_per_batch={asked} is no multiple of {num_envs} environments: a batch has {frames} frames",
+            UserWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+def is_int(value: object) -> bool:
+    """Returns whether a value is an int, and not a bool."""
     return isinstance(value, int) and not isinstance(value, bool)

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ class WorkerStatistics:
     Attributes:
         worker_idx, pid: number and process id.
         alive: whether its process runs.
-        frames, rollouts: collected by it.
+        frames, rollouts: of its own that were handed out (free-running: written).
         restarts: how often its process was started again.
         policy_version: the newest stamp among its rows; -1 before the first.
         last_error: the error that ended it, as text; None while it is well.
@@ -84,24 +84,47 @@ class CollectorStatistics:
     workers: tuple[WorkerStatistics, ...]
 
 
+@dataclass(slots=True)
+class WorkerTally:
+    """Counters of one worker.
+
+    Attributes:
+        frames, rollouts, restarts, policy_version: see `WorkerStatistics`.
+    """
+
+    frames: int = 0
+    rollouts: int = 0
+    restarts: int = 0
+    policy_version: int = -1
+
+    def add(self, counts: StepCounts, rollouts: int) -> None:
+        """Counts steps that are handed out (free-running: written), and complete rollouts."""
+        self.frames += counts.frames
+        self.rollouts += rollouts
+        self.policy_version = max((self.policy_version, *counts.stamps))
+
+
 class Tally:
     """Counts as batches come; `record` makes the frozen record. Thread-safe.
 
     Args:
         total_frames: where collection ends; -1 is no end.
+        workers: their number.
         max_staleness: the largest lag that does not count as exceeded; None: any.
 
     Attributes:
         newest: the version of weights published last.
-        frames, batches, frames_discarded, restarts: see `CollectorStatistics`.
+        frames, batches, frames_discarded: see `CollectorStatistics`.
+        workers: the counters of each worker. One thread at a time changes them: the one that takes in, or hands out,
+            rollouts.
     """
 
-    def __init__(self, total_frames: int = -1, max_staleness: int | None = None) -> None:
+    def __init__(self, total_frames: int = -1, workers: int = 0, max_staleness: int | None = None) -> None:
         self._total = total_frames
+        self.workers = [WorkerTally() for _ in range(workers)]
         self._max_staleness = max_staleness
         self.newest = 0
-        self.frames = self.batches = self.frames_discarded = self.restarts = 0
-        self._newest_stamp = -1
+        self.frames = self.batches = self.frames_discarded = 0
         self._episodes = 0
         self._seconds = LoopSeconds()
         self._recent: deque[tuple[float, int]] = deque(maxlen=100)
@@ -119,8 +142,6 @@ class Tally:
                 "frames": self.frames,
                 "batches": self.batches,
                 "frames_discarded": self.frames_discarded,
-                "restarts": self.restarts,
-                "newest_stamp": self._newest_stamp,
                 "episodes": self._episodes,
                 "recent": list(self._recent),
                 "lag": self._lag,
@@ -132,8 +153,7 @@ class Tally:
         """Goes on with the counters of a state."""
         with self._lock:
             self.newest, self.frames, self.batches = state["newest"], state["frames"], state["batches"]
-            self.frames_discarded, self.restarts = state["frames_discarded"], state["restarts"]
-            self._newest_stamp, self._episodes = state["newest_stamp"], state["episodes"]
+            self.frames_discarded, self._episodes = state["frames_discarded"], state["episodes"]
             self._recent = deque(map(tuple, state["recent"]), maxlen=self._recent.maxlen)
             self._times = deque([(time.perf_counter(), self.frames)], maxlen=self._times.maxlen)
             self._lag, self._lags = tuple(state["lag"]), Counter(state["lags"])
@@ -158,7 +178,6 @@ class Tally:
             self._recent.extend(counts.episodes)
             self._times.append((time.perf_counter(), self.frames))
             self._count_lag([(max(0, self.newest - stamp), count) for stamp, count in stamps if stamp >= 0])
-            self._newest_stamp = max((self._newest_stamp, *counts.stamps))
 
     def _count_lag(self, lags: Sequence[tuple[int, int]]) -> None:
         total = sum(count for _, count in lags)
@@ -169,34 +188,29 @@ class Tally:
             if self._max_staleness is not None:
                 self._lag_exceeded += self._lag[2] > self._max_staleness
 
-    def progress(self) -> tuple[int, int]:
-        """Returns frames and batches at one instant."""
-        with self._lock:
-            return self.frames, self.batches
-
     def add_seconds(self, seconds: LoopSeconds) -> None:
         """Adds seconds spent by a loop."""
         with self._lock:
             self._seconds = LoopSeconds(*map(float.__add__, self._seconds, seconds))
 
     def record(
-        self, *, running: bool, paused: bool, worker: WorkerStatistics | None = None
+        self, *, running: bool, paused: bool, workers: Sequence[WorkerStatistics] = ()
     ) -> CollectorStatistics:
-        """Returns the present counters; with one worker they are the counters of the collector."""
+        """Returns the present counters.
+
+        Args:
+            running, paused, workers: see `CollectorStatistics`.
+        """
         with self._lock:
             (begin, before), (end, after) = self._times[0], self._times[-1]
             returns, lengths = zip(*self._recent, strict=True) if self._recent else ((np.nan,), (np.nan,))
-            if worker is not None:
-                worker = replace(
-                    worker, frames=self.frames, rollouts=self.batches, policy_version=self._newest_stamp
-                )
             return CollectorStatistics(
                 frames=self.frames,
                 batches=self.batches,
                 episodes=self._episodes,
                 frames_discarded=self.frames_discarded,
-                restarts=self.restarts,
-                workers_alive=int(worker is not None and worker.alive),
+                restarts=sum(worker.restarts for worker in workers),
+                workers_alive=sum(worker.alive for worker in workers),
                 running=running,
                 paused=paused,
                 frames_per_second=(after - before) / (end - begin) if end > begin else 0.0,
@@ -211,5 +225,5 @@ class Tally:
                 policy_seconds=self._seconds.policy,
                 write_seconds=self._seconds.write,
                 wait_seconds=self._seconds.wait,
-                workers=() if worker is None else (worker,),
+                workers=tuple(workers),
             )

@@ -5,7 +5,7 @@ from headrace.kernels.kinds cimport *
 @cython.final
 cdef class EpisodeNumbering:
     cdef Int _lanes
-    cdef Int _next_id
+    cdef object _source
     cdef Longs _ids
     cdef Longs _lengths
     cdef object _continues

@@ -9,6 +9,8 @@ import cython
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.collectors.batches.episode_ids import EpisodeIds
+
 if not cython.compiled:
     from headrace.kernels.kinds import GivenBytes, Int, Longs
 
@@ -21,6 +23,7 @@ class EpisodeNumbering:
 
     Args:
         lanes: n.
+        ids: gives out the numbers; shared by the numberings of several workers, it keeps them apart.
 
     >>> numbering = EpisodeNumbering(1)
     >>> starts = np.array([[True], [False], [True]])
@@ -31,9 +34,9 @@ class EpisodeNumbering:
 
     # Rules: collectors CB5
 
-    def __init__(self, lanes: Int) -> None:
+    def __init__(self, lanes: Int, ids: EpisodeIds | None = None) -> None:
         self._lanes = lanes
-        self._next_id = 0
+        self._source = ids or EpisodeIds()
         self._ids = np.full(lanes, -1, np.int64)
         self._lengths = np.zeros(lanes, np.int64)
         # Lanes whose next row continues an episode of a loaded state, although the row is the first of its writer.
@@ -41,7 +44,11 @@ class EpisodeNumbering:
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the next number, and the number and length of the newest episode of each lane."""
-        return {"next_id": self._next_id, "ids": np.array(self._ids), "lengths": np.array(self._lengths)}
+        return {
+            "next_id": self._source.next_id,
+            "ids": np.array(self._ids),
+            "lengths": np.array(self._lengths),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any], is_open: NDArray[np.bool_]) -> None:
         """Goes on with the numbers of a state.
@@ -50,7 +57,7 @@ class EpisodeNumbering:
             state: of `state_dict`.
             is_open: bool[n], lanes whose newest episode goes on with their next row.
         """
-        self._next_id = int(state["next_id"])
+        self._source.next_id = int(state["next_id"])
         self._ids, self._lengths = np.array(state["ids"], np.int64), np.array(state["lengths"], np.int64)
         self._continues = np.array(is_open)
 
@@ -71,12 +78,10 @@ class EpisodeNumbering:
             starts = starts.copy()
             starts[0] &= ~self._continues
             self._continues = None
+        first = self._source.take(int(np.count_nonzero(starts)))
         shape = self._lanes, len(starts)
         ids, positions = np.empty(shape, np.int64), np.empty(shape, np.int64)
-        self._number(
-            starts.reshape(-1), masked.reshape(-1), self._next_id, ids.reshape(-1), positions.reshape(-1)
-        )
-        self._next_id += int(np.count_nonzero(starts))
+        self._number(starts.reshape(-1), masked.reshape(-1), first, ids.reshape(-1), positions.reshape(-1))
         return ids, positions
 
     def _number(

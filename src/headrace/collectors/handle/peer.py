@@ -7,14 +7,12 @@ import threading
 from collections.abc import Callable
 
 from headrace.collectors.failures import rebuilt
-from headrace.collectors.handle.finished import FinishedRollouts
+from headrace.collectors.handle.group_status import GroupStatus
 from headrace.collectors.handle.process import WorkerProcess
 from headrace.collectors.handle.rows import WorkerRows
 from headrace.collectors.handle.status import WorkerStatus
 from headrace.collectors.loop.columns import not_stored_text
-from headrace.collectors.loop.step_counts import StepCounts
 from headrace.collectors.messages import Answer, Failed, MoreColumns, NotStored, Paused, Progress, Ready
-from headrace.collectors.statistics import Tally
 from headrace.errors import Disconnected
 from headrace.leases.frames import Frame
 from headrace.leases.messages import Commit, Return, Unpin
@@ -28,19 +26,15 @@ class WorkerPeer:
     Args:
         process: of the worker.
         status: of the worker.
-        tally: of the collector.
-        rollouts: the complete rollouts that wait.
-        rollout_done: called after each rollout of free running.
-        answered: takes in answers, with `changed` of the status held.
+        group: the state of all workers.
+        progressed: called with each `Progress` of the worker, and its rows.
+        answered: takes in answers, with `changed` of the group held.
 
     Attributes:
         channel: to the worker.
         ready: n, T and the worker's policy; None before the worker is ready.
         not_stored: columns that the policy adds and the replay lacks, as far as is known.
         rows: the worker's rows; None before it is ready and after the end.
-        is_running: the worker collects freely into a replay.
-        is_iterating: the worker collects for iteration.
-        pause_wanted: number of the pause that was asked for; None: the worker goes on.
         paused_at: number of the pause for which the worker stands still; None: it steps.
         has_ended: set when the last message was processed.
     """
@@ -49,24 +43,19 @@ class WorkerPeer:
         self,
         process: WorkerProcess,
         status: WorkerStatus,
-        tally: Tally,
-        rollouts: FinishedRollouts,
-        rollout_done: Callable[[], None],
+        group: GroupStatus,
+        progressed: Callable[[Progress, WorkerRows], None],
         answered: Callable[[Answer, bytes], None],
     ) -> None:
         self._answered = answered
         self._process = process
         self._status = status
-        self._tally = tally
-        self._rollouts = rollouts
-        self._rollout_done = rollout_done
-        self._counts = StepCounts()
+        self._group = group
+        self._progressed = progressed
         self.channel = process.channel
         self.ready: Ready | None = None
         self.not_stored: list[str] = []
         self.rows: WorkerRows | None = None
-        self.is_running = self.is_iterating = False
-        self.pause_wanted: int | None = None
         self.paused_at: int | None = None
         self.has_ended = threading.Event()
 
@@ -77,13 +66,13 @@ class WorkerPeer:
             case Commit() | Return() | Unpin() if rows is not None:
                 rows.take(frame)
             case Progress() as progress if rows is not None:
-                self._note_progress(progress, rows)
+                self._progressed(progress, rows)
             case MoreColumns(signature=signature) if rows is not None:
                 rows.open(signature)
             case _:
-                with self._status.changed:
+                with self._group.changed:
                     self._take(frame)
-                    self._status.changed.notify_all()
+                    self._group.changed.notify_all()
 
     def _take(self, frame: Frame) -> None:
         match frame.message:
@@ -99,36 +88,15 @@ class WorkerPeer:
             case Failed() as failed:
                 self._status.cause = rebuilt(failed, frame.payload)
             case Paused(number=number) if (
-                number == self.pause_wanted
+                number == self._group.pause_wanted
             ):  # Else the pause was given up meanwhile.
                 self.paused_at = number
-
-    def _note_progress(self, progress: Progress, rows: WorkerRows) -> None:
-        self._tally.add_seconds(progress.seconds)
-        if not self.is_iterating:
-            rows.forget_batch()
-            self._count(progress)
-            return
-        self._counts.add(progress.counts)
-        if progress.closes_rollout:
-            counts, self._counts = self._counts, StepCounts()
-            self._rollouts.add(rows.take_batch(), counts)
-
-    def _count(self, progress: Progress) -> None:
-        """Counts steps of free running."""
-        closes = progress.closes_rollout
-        self._tally.add(progress.counts, int(closes))
-        if closes:
-            self._rollout_done()
-        with self._status.changed:
-            if closes and self._tally.is_complete():
-                self.is_running = False
-            self._status.changed.notify_all()
 
     @property
     def waits(self) -> bool:
         """See `Peer.waits`: whether a full store owes the worker pages."""
-        return self.is_running and self.paused_at is None and self.rows is not None and self.rows.owes_pages
+        is_running = self._group.is_running and self.paused_at is None
+        return is_running and self.rows is not None and self.rows.owes_pages
 
     def look(self) -> None:
         """See `Peer.look`."""
@@ -142,9 +110,9 @@ class WorkerPeer:
         """See `Peer.end`."""
         try:
             if not isinstance(error, Disconnected):
-                self._stop_running(lambda: self._status.note_failure(error))
+                self._fail(lambda: self._status.note_failure(error))
                 self.channel.shutdown()
-            elif not self._status.is_closed:
+            elif not self._group.is_closed:
                 # The process may take a moment to end; other peers do not wait for it.
                 threading.Thread(target=self._note_death, daemon=True, name="headrace-worker-end").start()
         finally:
@@ -153,15 +121,17 @@ class WorkerPeer:
     def _note_death(self) -> None:
         """Handles the end of the connection: in order, or because the worker is gone."""
         exitcode = self._process.wait(2.0)
-        self._stop_running(lambda: self._status.note_death(exitcode))
+        self._fail(lambda: self._status.note_death(exitcode))
 
-    def _stop_running(self, note: Callable[[], None]) -> None:
+    def _fail(self, note: Callable[[], None]) -> None:
         """Records a failure, and ends the waits of learners for rows that only this collector could write."""
         # Rules: collectors CF8
-        with self._status.changed:
-            note()
-            self.is_running = False
-            self._status.changed.notify_all()
+        group = self._group
+        with group.changed:
+            if not group.is_closed:
+                note()
+                group.is_running = group.is_running and len(group.failed) < len(group.workers)
+            group.changed.notify_all()
             failure = self._status.failure
         if failure is not None and self.rows is not None:
             self.rows.fail(failure)

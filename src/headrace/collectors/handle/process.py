@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 
 from headrace.collectors.messages import AnyMessage
@@ -81,19 +82,9 @@ class WorkerProcess:
             self._process.wait(max(0.0, timeout))
         return self.exitcode
 
-    def end(self, timeout: float) -> bool:
-        """Waits for the end of the process; terminates it after 80 % of the time, kills it after 95 %.
-
-        Returns:
-            Whether it ended by itself.
-        """
-        begin = time.monotonic()
-        if self.wait(0.8 * timeout) is not None:
-            return True
+    def terminate(self) -> None:
+        """Asks the system to end the process."""
         self._process.terminate()
-        if self.wait(begin + 0.95 * timeout - time.monotonic()) is None:
-            self.kill()
-        return False
 
     def kill(self) -> None:
         """Kills the process if it still runs."""
@@ -105,6 +96,25 @@ class WorkerProcess:
         """Closes, in a forked child, this process's copy of the connection."""
         self.channel.close()
         self._process.returncode = 0  # Else a warning says that a child is still running.
+
+
+def end_processes(processes: Sequence[WorkerProcess], timeout: float) -> list[WorkerProcess]:
+    """Waits for the end of processes; terminates them after 80 % of the time, kills them after 95 %.
+
+    Returns:
+        Those that did not end by themselves.
+    """
+    begin = time.monotonic()
+
+    def running(until: float) -> list[WorkerProcess]:
+        return [each for each in processes if each.wait(begin + until * timeout - time.monotonic()) is None]
+
+    late = running(0.8)
+    for process in late:
+        process.terminate()
+    for process in running(0.95):
+        process.kill()
+    return late
 
 
 def describe_exit(exitcode: int | None) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import cloudpickle
 
 from headrace.collectors.failures import rebuilt
-from headrace.collectors.handle.status import WorkerStatus
+from headrace.collectors.handle.group_status import GroupStatus
 from headrace.collectors.messages import Answer, Question
 
 ANSWER_SECONDS = 30.0
@@ -22,12 +22,14 @@ class Questions:
     """The questions to one worker that wait for their answers. Thread-safe.
 
     Args:
-        status: of the worker.
+        group: the state of all workers.
+        name: of the worker, in messages.
         send: sends a question with its payload.
     """
 
-    def __init__(self, status: WorkerStatus, send: Callable[[Question, bytes], None]) -> None:
-        self._status = status
+    def __init__(self, group: GroupStatus, name: str, send: Callable[[Question, bytes], None]) -> None:
+        self._group = group
+        self._name = name
         self._send = send
         self._numbers = itertools.count()
         # None: not answered yet.
@@ -44,7 +46,7 @@ class Questions:
             WorkerDied: the worker is gone.
             Closed: after `shutdown`.
         """
-        self._status.check()
+        self._group.check()
         payload = cloudpickle.dumps((path, tuple(args), dict(kwargs)))
         number = next(self._numbers)
         self._waiting[number] = None
@@ -69,10 +71,9 @@ class Questions:
             WorkerDied: the worker is gone.
             Closed: the collector was shut down meanwhile.
         """
-        status = self._status
-        event = f"the answer of {status} to {name}; a step of its environment or policy takes long"
+        event = f"the answer of {self._name} to {name}; a step of its environment or policy takes long"
         try:
-            status.wait(lambda: self._waiting[number] is not None, timeout, event)
+            self._group.wait(lambda: self._waiting[number] is not None, timeout, lambda: event)
             answered = self._waiting[number]
         finally:
             self.forget(number)
@@ -83,7 +84,7 @@ class Questions:
         return cloudpickle.loads(payload)
 
     def take(self, answer: Answer, payload: bytes) -> None:
-        """Takes in an answer; `changed` of the status is held, and notified afterwards."""
+        """Takes in an answer; `changed` of the group is held, and notified afterwards."""
         if answer.number in self._waiting:  # Else the question was given up.
             self._waiting[answer.number] = answer, payload
 

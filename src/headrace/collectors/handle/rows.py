@@ -6,11 +6,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from headrace.collectors.batches.batch import Batch
 from headrace.collectors.batches.block_reader import BlockReader
-from headrace.collectors.batches.episode_numbering import EpisodeNumbering
 from headrace.collectors.batches.rollout_store import rollout_store
-from headrace.collectors.batches.view_columns import ViewColumns
 from headrace.collectors.messages import Ready, RowsAt
 from headrace.errors import Closed
 from headrace.leases.connection import LeaseConnection
@@ -38,14 +35,11 @@ class WorkerRows:
 
     Args:
         ready: describes the worker.
-        numbering: of the episodes of its batches.
-        views: further columns of its batches.
         send: sends messages to it.
     """
 
-    def __init__(self, ready: Ready, numbering: EpisodeNumbering, views: ViewColumns, send: Send) -> None:
+    def __init__(self, ready: Ready, send: Send) -> None:
         self._ready = ready
-        self._numbering, self._views = numbering, views
         self._send = send
         self._writer = -1
         self._reader: BlockReader | None = None
@@ -77,9 +71,7 @@ class WorkerRows:
         num_envs, observed = self._ready.num_envs, self._ready.observed
         self._writer += 1
         self._store: Store = destination.store
-        self._reader = BlockReader(
-            self._store, num_envs, observed, self._numbering, self._views, worker_idx=0
-        )
+        self._reader = BlockReader(self._store, num_envs, observed)
         self._connection = LeaseConnection(self._store, self._send)
         self._grantor = LeaseGrantor(
             destination,
@@ -121,15 +113,11 @@ class WorkerRows:
         """See `LeaseGrantor.stop_leasing`."""
         self._grantor.stop_leasing()
 
-    def take_batch(self) -> Batch:
-        """Returns the steps committed since the last call as a batch."""
+    @property
+    def committed(self) -> BlockReader:
+        """Reads the steps committed since it was last read."""
         assert self._reader is not None
-        return self._reader.take()
-
-    def forget_batch(self) -> None:
-        """Forgets the steps committed since the last call: no batch is made of them."""
-        assert self._reader is not None
-        self._reader.forget()
+        return self._reader
 
     def describe_pending(self) -> str:
         """Names the items that wait for a rate limiter; empty where none do."""
@@ -162,7 +150,7 @@ class ReplayRows(WorkerRows):
     """Rows of a worker that go into a replay.
 
     Args:
-        ready, numbering, views, send: see `WorkerRows`.
+        ready, send: see `WorkerRows`.
         replay: of this process.
         rules: which items the rows become.
         all_applied: called under the replay's lock when no item waits for a rate limiter any more.
@@ -175,15 +163,13 @@ class ReplayRows(WorkerRows):
     def __init__(
         self,
         ready: Ready,
-        numbering: EpisodeNumbering,
-        views: ViewColumns,
         send: Send,
         replay: LocalReplay,
         rules: Sequence[ItemRule],
         all_applied: Callable[[], None],
         is_running: Callable[[], bool],
     ) -> None:
-        super().__init__(ready, numbering, views, send)
+        super().__init__(ready, send)
         num_envs, page_rows = ready.num_envs, replay.store.arrays.page_rows
         if num_envs > page_rows:
             raise ValueError(

@@ -6,10 +6,9 @@ from collections import deque
 from typing import Any
 
 from headrace.collectors.batches.batch import Batch
+from headrace.collectors.batches.batch_maker import BatchMaker
 from headrace.collectors.batches.block_reader import BlockReader
-from headrace.collectors.batches.episode_numbering import EpisodeNumbering
 from headrace.collectors.batches.rollout_store import rollout_store
-from headrace.collectors.batches.view_columns import ViewColumns
 from headrace.collectors.loop.collecting import CollectingLoop
 from headrace.leases.destination import Destination
 from headrace.leases.forwarding import Steps
@@ -24,16 +23,14 @@ class LocalRows:
 
     Args:
         loop: the loop.
-        numbering: of the episodes.
-        views: further columns of batches.
+        maker: of the batches.
         before: the rows so far, of fewer columns; episodes go on.
     """
 
     def __init__(
         self,
         loop: CollectingLoop,
-        numbering: EpisodeNumbering,
-        views: ViewColumns,
+        maker: BatchMaker,
         before: LocalRows | None = None,
     ) -> None:
         num_envs, observed = loop.stepper.num_envs, loop.observed
@@ -41,7 +38,8 @@ class LocalRows:
         self._store = store
         self._shape = (loop.steps, num_envs)
         self._pages: dict[Purpose, deque[int]] = {"rows": deque(), "finals": deque()}
-        self._reader = BlockReader(store, num_envs, observed, numbering, views)
+        self._reader = BlockReader(store, num_envs, observed)
+        self._maker = maker
         self._grantor = LeaseGrantor(Destination(store), num_envs, self._take, committed=self._reader.add)
         self._grantor.open(observed)
         self._grantor.lease_owed()
@@ -65,9 +63,10 @@ class LocalRows:
     def finish(self, commit: Commit) -> Batch:
         """Returns the rollout that fills the page, as a batch; `commit` reports it."""
         self._grantor.commit(commit)
-        batch = self._reader.take()
+        arrays = self._maker.begin(self._reader.signature, self._reader.observed, self._shape[0])
+        self._reader.copy_into(arrays, 0)
         self._writer.turn()
-        return batch
+        return self._maker.finish(arrays)
 
     def steps_of(self, commit: Commit) -> Steps:
         """Returns the steps of the newest rollout, which stay as they are until more is written."""

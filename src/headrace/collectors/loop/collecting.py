@@ -47,6 +47,7 @@ class CollectingLoop:
         observed: names of the columns of an observation.
         extras: specs of the columns that the policy adds; None before it acts for the first time.
         not_stored: names of those columns that the replay lacks.
+        frames_begun: of all rollouts that were begun, masked rows included.
         frames: real transitions since `begin`.
         profile: records rollouts for a trace; None: off.
 
@@ -90,7 +91,7 @@ class CollectingLoop:
         self._writer: PageWriter | None = None
         self.extras: dict[str, ArraySpec] | None = None
         self.not_stored: list[str] = []
-        self._begun = self.frames = 0
+        self.frames_begun = self.frames = 0
         self._at_random = True
         self._is_fresh = False
         self.profile: TraceRecorder | None = None
@@ -125,7 +126,7 @@ class CollectingLoop:
         return collected_signature(stepper.observation_signature, stepper.action_signature, self.extras or {})
 
     def learn_columns(self) -> bool:
-        """Asks the policy for the columns that it adds, once: when it is about to act for the first time.
+        """Asks the policy for the columns that it adds, unless they are known: it is about to act for the first time.
 
         Returns:
             Whether the columns of a step have become more.
@@ -133,8 +134,7 @@ class CollectingLoop:
         Raises:
             SpecError: columns that do not fit the replay; a view of an unknown column.
         """
-        # Rules: collectors CR4
-        if self.extras is not None or self._begun < self._task.random_frames:
+        if self.extras is not None:
             return False
         extras, replay = dict(self._recording.probe(self.row)), self._task.replay
         self.extras = extras
@@ -216,7 +216,7 @@ class CollectingLoop:
         is_open = np.zeros(num_envs, np.bool_) if self._writer is None else self._writer.is_open
         return {
             "num_envs": num_envs,
-            "begun": self._begun,
+            "begun": self.frames_begun,
             "has_acted": self.extras is not None,
             "is_fresh": self._is_fresh,
             "observations": {name: column.copy() for name, column in self.row.items()},
@@ -232,7 +232,7 @@ class CollectingLoop:
         Returns:
             Whether the episodes go on; if not, `restart` follows.
         """
-        self._begun = state["begun"]
+        self.frames_begun = state["begun"]
         if not state["has_acted"]:
             self.extras = None
         self._recording.load_random(state["recording"])
@@ -250,10 +250,14 @@ class CollectingLoop:
 
     # ---- steps -----------------------------------------------------------------------------------------------------
 
-    def begin(self) -> None:
-        """Begins a rollout."""
-        self._at_random = self._begun < self._task.random_frames
-        self._begun += self.steps * self.stepper.num_envs
+    def begin(self, *, at_random: bool) -> None:
+        """Begins a rollout.
+
+        Args:
+            at_random: whether its actions are random; the policy is not called.
+        """
+        self._at_random = at_random
+        self.frames_begun += self.steps * self.stepper.num_envs
         self.frames = 0
         self._is_fresh = False
         self._recording.begin(self.steps)
@@ -277,7 +281,7 @@ class CollectingLoop:
     @property
     def has_begun(self) -> bool:
         """Whether a rollout was begun since the loop was made."""
-        return self._begun > 0
+        return self.frames_begun > 0
 
     def begin_profile(self, config: ProfileConfig, worker_idx: int) -> None:
         """Records the rollouts of a profile, in place of an earlier one."""

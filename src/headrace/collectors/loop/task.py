@@ -25,7 +25,6 @@ class Task:
         init_random_frames, exploration_type, max_frames_per_traj: see `Collector`.
         reset_at_each_iter, reset_when_done, set_truncated: see `Collector`.
         policy_device, env_device: names of torch devices; None: not given.
-        seed: of the environments; None leaves them unseeded.
         replay: the signature of the replay that rows go into; None: no replay.
     """
 
@@ -45,7 +44,6 @@ class Task:
     reset_at_each_iter: bool = False
     reset_when_done: bool = True
     set_truncated: bool = False
-    seed: int | None = None
     replay: Signature | None = None
 
     def make_policy(self) -> Any:

@@ -43,7 +43,7 @@ class WorkerInbox:
 
     Attributes:
         interrupts: whether a message must be processed before the next step.
-        rollouts: the number of rollouts that may be begun.
+        rollouts: one message for each rollout that may be begun.
         rows: the next place to write rows, with the descriptor of its arena; None: the present one.
         acked: the sequence number of the newest commit that is part of the store.
         resets: to be done before the next step, the oldest first.
@@ -60,7 +60,8 @@ class WorkerInbox:
         self._arrived.register(channel.fileno(), select.POLLIN)
         self._pages: dict[Purpose, deque[int]] = {"rows": deque(), "finals": deque()}
         self.interrupts = False
-        self.rollouts = self.acked = 0
+        self.rollouts: deque[Proceed] = deque()
+        self.acked = 0
         self.rows: tuple[RowsAt, int] | None = None
         self.resets: deque[Seed | Reset] = deque()
         self.hooks: bytes | None = None
@@ -100,8 +101,8 @@ class WorkerInbox:
 
     def _take(self, frame: Frame) -> None:
         match frame.message:
-            case Proceed():
-                self.rollouts += 1
+            case Proceed() as proceed:
+                self.rollouts.append(proceed)
             case RowsAt() as rows:
                 self.rows = rows, frame.descriptors[0]
                 self.acked = 0

@@ -19,10 +19,9 @@ from headrace.collectors.failures import failed
 from headrace.collectors.loop.task import Task
 from headrace.collectors.messages import AnyMessage, Start
 from headrace.collectors.worker.inbox import Ending, WorkerInbox
-from headrace.collectors.worker.worker import Worker, seed_everything
+from headrace.collectors.worker.worker import Worker, seed_everything, seed_torch
 from headrace.errors import Disconnected
 from headrace.leases.channel import Channel
-from headrace.leases.frames import Frame
 
 
 def main(descriptor: int, parent: int) -> int:
@@ -33,10 +32,11 @@ def main(descriptor: int, parent: int) -> int:
     channel = Channel(connection, AnyMessage)
     inbox = WorkerInbox(channel)
     try:
-        start = channel.receive()
-        assert isinstance(start.message, Start)
+        frame = channel.receive()
+        start = frame.message
+        assert isinstance(start, Start)
         threading.Thread(target=inbox.watch, args=(parent,), daemon=True, name="headrace-watch").start()
-        _work(channel, inbox, start)
+        _work(channel, inbox, start, cloudpickle.loads(frame.payload))
     except (Disconnected, Ending):
         return 1
     except BaseException as error:
@@ -45,14 +45,13 @@ def main(descriptor: int, parent: int) -> int:
     return 0
 
 
-def _work(channel: Channel, inbox: WorkerInbox, start: Frame) -> None:
-    task: Task = cloudpickle.loads(start.payload)
-    if task.seed is not None:
-        seed_everything(task.seed)
+def _work(channel: Channel, inbox: WorkerInbox, start: Start, task: Task) -> None:
+    if start.seed is not None:
+        seed_everything(start.seed, start.worker_idx)
     had_torch = "torch" in sys.modules
-    worker = Worker(channel, inbox, task)
-    if task.seed is not None and not had_torch:
-        seed_everything(task.seed)  # It may have been loaded only now.
+    worker = Worker(channel, inbox, start, task)
+    if start.seed is not None and not had_torch:
+        seed_torch(start.seed, start.worker_idx)  # It may have been loaded only now.
     try:
         worker.run()
     except BaseException as error:

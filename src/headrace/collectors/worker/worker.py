@@ -13,7 +13,17 @@ import numpy as np
 from headrace.collectors.loop.collecting import CollectingLoop
 from headrace.collectors.loop.hooks import CollectHooks
 from headrace.collectors.loop.task import Task
-from headrace.collectors.messages import MoreColumns, NotStored, Paused, Progress, Ready, Reset, Seed
+from headrace.collectors.messages import (
+    MoreColumns,
+    NotStored,
+    Paused,
+    Proceed,
+    Progress,
+    Ready,
+    Reset,
+    Seed,
+    Start,
+)
 from headrace.collectors.weight_arguments import WeightCheck
 from headrace.collectors.worker.inbox import Ending, WorkerInbox
 from headrace.collectors.worker.own_collector import OwnCollector
@@ -33,28 +43,35 @@ class Worker:
     Args:
         channel: to the collector.
         inbox: its messages.
+        start: the collector's first message.
         task: the work.
 
     Attributes:
         loop: the collecting loop.
     """
 
-    def __init__(self, channel: Channel, inbox: WorkerInbox, task: Task) -> None:
+    def __init__(self, channel: Channel, inbox: WorkerInbox, start: Start, task: Task) -> None:
         self._channel = channel
         self._inbox = inbox
+        self._idx = start.worker_idx
         self._has_replay = task.replay is not None
         self._version = self._resets = 0
         self._hooks = CollectHooks()
         self.loop = CollectingLoop(task, self._refresh)
-        self._own = OwnCollector(self.loop, 0, lambda: self._version)
+        self._own = OwnCollector(self.loop, self._idx, lambda: self._version)
         try:
-            num_envs = self.loop.stepper.num_envs
-            self.loop.restart(None if task.seed is None else environment_seeds(task.seed, num_envs))
-            self._learn_columns()
+            self.loop.restart(self._first_seeds(start.seed))
+            if not task.random_frames:
+                self._learn_columns()
             self._say_ready()
         except BaseException:
             self.loop.abandon()
             raise
+
+    def _first_seeds(self, seed: int | None) -> list[int] | None:
+        # Rules: collectors CS1. All workers have as many environments.
+        num_envs = self.loop.stepper.num_envs
+        return None if seed is None else environment_seeds(seed, num_envs, first=self._idx * num_envs)
 
     def _learn_columns(self) -> bool:
         """See `CollectingLoop.learn_columns`; returns whether the rows need more columns."""
@@ -123,36 +140,36 @@ class Worker:
         """Collects until the collector says stop, or is gone."""
         with suppress(Ending):
             self._open_rows()
-            self._wait_for_turn()
+            turn = self._wait_for_turn()
             while True:
-                self._collect_rollout()
+                self._collect_rollout(turn)
                 begin = self.loop.times.clock()
-                self._wait_for_turn()
+                turn = self._wait_for_turn()
                 self.loop.times.note("wait", begin)
 
-    def _wait_for_turn(self) -> None:
+    def _wait_for_turn(self) -> Proceed:
         """Waits until the next rollout may be begun."""
         inbox = self._inbox
         while not self._can_begin() or inbox.pause is not None:
             self._pause_if_asked()
             self._wait_for(lambda: self._can_begin() or inbox.pause is not None)
-        inbox.rollouts -= 1
+        return inbox.rollouts.popleft()
 
     def _can_begin(self) -> bool:
         # Rules: collectors CR7. Where every environment waits, a rollout would have no transition.
         inbox = self._inbox
-        return inbox.rollouts > 0 and (bool(inbox.resets) or not self.loop.all_wait)
+        return bool(inbox.rollouts) and (bool(inbox.resets) or not self.loop.all_wait)
 
-    def _collect_rollout(self) -> None:
+    def _collect_rollout(self, turn: Proceed) -> None:
         loop, inbox = self.loop, self._inbox
         self._take_hooks()
         self._hooks.before()
         if loop.must_reset:
             self._begin_anew(None, None)
-        if self._learn_columns():
+        if not turn.at_random and self._learn_columns():
             self._channel.send(MoreColumns(signature=loop.signature.to_json()))
             self._open_rows()
-        loop.begin()
+        loop.begin(at_random=turn.at_random)
         writer = loop.writer
         for step in range(loop.steps):
             if inbox.look():
@@ -200,7 +217,7 @@ class Worker:
         if isinstance(asked, Reset):
             self._begin_anew(np.array(asked.envs, np.intp), None)
             return
-        seed_everything(asked.seed)
+        seed_everything(asked.seed, self._idx)
         self._begin_anew(None, asked.seeds)
 
     def _begin_anew(self, envs: Indices | None, seeds: list[int] | None) -> None:
@@ -260,12 +277,21 @@ class Worker:
             self._channel.send(Goodbye())
 
 
-def seed_everything(seed: int) -> None:
-    """Seeds the global generators of this process."""
+def seed_everything(seed: int, worker_idx: int) -> None:
+    """Seeds the global generators of this process, with a stream of the worker's own."""
     # Rules: collectors CS3
-    streams = np.random.SeedSequence([seed, 0]).generate_state(3)
-    random.seed(int(streams[0]))
-    np.random.seed(int(streams[1]))  # noqa: NPY002 - what environments use is the global generator
+    streams = _streams(seed, worker_idx)
+    random.seed(streams[0])
+    np.random.seed(streams[1])  # noqa: NPY002 - what environments use is the global generator
+    seed_torch(seed, worker_idx)
+
+
+def seed_torch(seed: int, worker_idx: int) -> None:
+    """Seeds torch's global generators, if torch is loaded; part of `seed_everything`."""
     torch = sys.modules.get("torch")
     if torch is not None:
-        torch.manual_seed(int(streams[2]))
+        torch.manual_seed(_streams(seed, worker_idx)[2])
+
+
+def _streams(seed: int, worker_idx: int) -> list[int]:
+    return [int(each) for each in np.random.SeedSequence([seed, worker_idx]).generate_state(3)]

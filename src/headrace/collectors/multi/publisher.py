@@ -1,4 +1,4 @@
-"""The learner's end of the weights of a worker."""
+"""The learner's end of the weights of all workers."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from headrace.weights import SharedMemory
 
 
 class Publisher:
-    """Publishes weights to one worker in shared memory. Thread-safe.
+    """Publishes weights to all workers in one block of shared memory. Thread-safe.
 
     Args:
-        ready: describes the worker's policy.
-        send: sends a message with descriptors to it.
+        ready: describes the policy of a worker.
+        send: sends a message with descriptors to all workers.
     """
 
     def __init__(self, ready: Ready, send: Callable[[WeightsAt, tuple[int, ...]], None]) -> None:
@@ -31,9 +31,8 @@ class Publisher:
         """Makes these weights the newest and returns their version.
 
         Raises:
-            TypeError: the worker's policy has no weights.
+            TypeError: the policy has no weights.
             SpecError: names, shapes or dtypes differ; nothing is published.
-            WorkerDied: the worker is gone.
         """
         self._check(weights)
         with self._lock:

@@ -1,0 +1,118 @@
+"""Makes batches `[N, T, ...]` of rollouts that are copied in, one block of lanes after another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.collectors.batches.batch import Batch, as_trees
+from headrace.collectors.batches.episode_numbering import EpisodeNumbering
+from headrace.collectors.batches.view_columns import ViewColumns
+from headrace.spec import Signature
+
+
+class BatchArrays:
+    """The arrays of a batch under construction. `BlockReader.copy_into` fills the rows of a block of lanes.
+
+    Args:
+        signature: of a step.
+        observed: names of the columns that an observation has.
+        lanes, steps: N and T.
+
+    Attributes:
+        columns: `[N, T, ...]` of each column.
+        following: `[N, T, ...]` of each observed column, the observations after each step.
+        versions: int64[N, T], of the policy that acted.
+        starts, masked: bool[T, N], where an episode begins, and where no transition was taken.
+    """
+
+    def __init__(self, signature: Signature, observed: Iterable[str], lanes: int, steps: int) -> None:
+        self.signature = signature
+        self.observed = frozenset(observed).intersection(signature.columns)
+        self.columns = {
+            name: np.empty((lanes, steps, *spec.shape), spec.dtype)
+            for name, spec in signature.columns.items()
+        }
+        self.following = {name: np.empty_like(self.columns[name]) for name in self.observed}
+        self.versions = np.zeros((lanes, steps), np.int64)
+        self.starts = np.zeros((steps, lanes), np.bool_)
+        self.masked = np.ones((steps, lanes), np.bool_)
+
+    def zero_masked(self, mask: NDArray[np.bool_]) -> None:
+        """Writes zeros into the rows where `mask`, bool[N, T], is False."""
+        if not mask.all():
+            for column in (*self.columns.values(), *self.following.values(), self.versions):
+                column[~mask] = 0
+
+
+class BatchMaker:
+    """Makes the batches of N lanes: numbers their episodes, and adds the columns of views.
+
+    Args:
+        lanes: N.
+        numbering: of the episodes of these lanes.
+        views: further columns.
+        worker_idx: the worker that collects all lanes; None for several, or none.
+    """
+
+    def __init__(
+        self, lanes: int, numbering: EpisodeNumbering, views: ViewColumns, worker_idx: int | None = None
+    ) -> None:
+        self._lanes = lanes
+        self._numbering = numbering
+        self._views = views
+        self._worker_idx = worker_idx
+        self._signature: Signature | None = None
+
+    def begin(self, signature: Signature, observed: Iterable[str], steps: int) -> BatchArrays:
+        """Returns the arrays of the next batch, with T = `steps`.
+
+        Args:
+            signature: of a step; it may have more columns than that of the last batch.
+            observed: names of the columns that an observation has.
+            steps: T.
+
+        Raises:
+            SpecError, TypeError, ValueError: a view that cannot be shown.
+        """
+        arrays = BatchArrays(signature, observed, self._lanes, steps)
+        if signature != self._signature:
+            self._views.use(signature, arrays.observed)
+            self._signature = signature
+        return arrays
+
+    def finish(self, arrays: BatchArrays) -> Batch:
+        """Returns the batch; rows that were not filled are masked."""
+        signature, mask = arrays.signature, ~arrays.masked.T.copy()
+        ids, positions = self._numbering.number(arrays.starts, arrays.masked)
+        arrays.zero_masked(mask)
+        counted = {"episode_id": ids, "t": positions, "policy_version": arrays.versions}
+        tree = signature.tree
+        observation = Signature({name: tree[name] for name in tree if _is_observed(name, arrays.observed)})
+        following = as_trees(observation, arrays.following)["observation"]
+        trees = as_trees(signature, arrays.columns)
+        ordered = _ordered(trees, following, counted | {"mask": mask})
+        shown = self._views.present(arrays.columns | counted, arrays.following, mask)
+        return Batch(ordered | shown, self._worker_idx, self._views.shown)
+
+
+def _ordered(trees: dict[str, Any], following: Any, counted: dict[str, Any]) -> dict[str, Any]:
+    """Returns trees of columns `[n, T, ...]` in the order of a batch, without copies.
+
+    Args:
+        trees: of the columns of the steps.
+        following: the observations that followed.
+        counted: ids, indices and versions of each step, and the mask.
+    """
+    ordered = {name: trees[name] for name in ("observation", "action", "reward", "terminated", "truncated")}
+    ordered["next_observation"] = following
+    ordered |= counted
+    ordered.update({name: tree for name, tree in trees.items() if name not in ordered})
+    return ordered
+
+
+def _is_observed(name: str, observed: Iterable[str]) -> bool:
+    return any(column == name or column.startswith(f"{name}/") for column in observed)

@@ -1,0 +1,145 @@
+"""The state of a collector's workers: whether they can still be used, and the waits of threads for them."""
+
+# Rules: collectors CX2, CX4
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from headrace.clock import SYSTEM_CLOCK
+from headrace.collectors.failures import collector_home
+from headrace.collectors.handle.status import WorkerStatus
+from headrace.errors import Closed
+from headrace.waits import Wait
+
+_log = logging.getLogger(__name__)
+
+
+class GroupStatus:
+    """The state of all workers that threads wait for. Change it with `changed` held, and notify.
+
+    Attributes:
+        home: the process whose collector this is.
+        changed: notified at every change, here and in what the workers have brought.
+        workers: the state of each worker.
+        is_closed: shut down.
+        is_running: the workers collect freely into a replay.
+        is_iterating: the workers collect for iteration.
+        pause_wanted: number of the pause that was asked for; None: the workers go on.
+    """
+
+    def __init__(self) -> None:
+        self.home = collector_home()
+        self.changed = threading.Condition()
+        self.workers: list[WorkerStatus] = []
+        self.is_closed = self.is_running = self.is_iterating = False
+        self.pause_wanted: int | None = None
+        self._unfinished: BaseException | None = None
+        self._was_raised = False
+
+    # ---- failures --------------------------------------------------------------------------------------------------
+
+    @property
+    def failure(self) -> BaseException | None:
+        """The error that calls raise from now on; None while all workers are well."""
+        failures = [failure for worker in self.workers if (failure := worker.failure) is not None]
+        return failures[0] if failures else self._unfinished
+
+    @property
+    def failed(self) -> set[int]:
+        """The workers that have failed."""
+        return {worker.worker_idx for worker in self.workers if worker.failure is not None}
+
+    def note_unfinished(self, error: BaseException) -> None:
+        """Records an error of a shutdown."""
+        self._unfinished = self._unfinished or error
+
+    def ignore_failure(self) -> None:
+        """Keeps `report` from raising: another error is being raised."""
+        self._was_raised = True
+
+    def report(self, killed: list[WorkerStatus], *, raise_on_error: bool) -> None:
+        """Raises or logs, at the end of a shutdown, a failure that no call has raised.
+
+        Args:
+            killed: the workers that did not end by themselves.
+            raise_on_error: False logs it.
+
+        Raises:
+            WorkerDied: one had failed, or was killed.
+        """
+        failure = self.failure
+        if failure is None and killed:
+            failure = killed[0].was_killed()
+        if failure is None or self._was_raised:
+            return
+        self._was_raised = True
+        if raise_on_error:
+            raise failure
+        _log.error("%s", str(failure))
+
+    # ---- checks and waits ------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raises if the collector cannot be used, or if a worker has failed.
+
+        Raises:
+            Closed: after `shutdown`.
+            RuntimeError: in a process that was forked from the collector's.
+            WorkerDied: a worker is gone.
+        """
+        self.check_open()
+        self.raise_failure()
+
+    def check_open(self) -> None:
+        """Raises if the collector cannot be used; see `check`."""
+        self.home.check()
+        if self.is_closed:
+            raise Closed("the collector is shut down")
+
+    def raise_failure(self) -> None:
+        """Raises the failure, if there is one."""
+        with self.changed:
+            failure = self.failure
+            if failure is not None:
+                self._was_raised = True
+                raise failure
+
+    def wait(self, there: Callable[[], bool], timeout: float | None, describe: Callable[[], str]) -> None:
+        """Waits until `there` returns True.
+
+        Args:
+            there: whether the event has come.
+            timeout: seconds; None for ever.
+            describe: names the event in messages.
+
+        Raises:
+            WorkerDied: it will never come. Before the worker is ready: the exception that ended it.
+            DeadlineExceeded: it did not come in time.
+            Closed: the collector was shut down meanwhile.
+        """
+        with self.changed:
+            self.wait_held(there, timeout, describe, lambda: True)
+
+    def wait_held(
+        self,
+        there: Callable[[], bool],
+        timeout: float | None,
+        describe: Callable[[], str],
+        fails: Callable[[], bool],
+    ) -> None:
+        """Waits as `wait` does, with `changed` held once, before and after.
+
+        Args:
+            there, timeout, describe: see `wait`.
+            fails: whether a failure of a worker may be raised now.
+        """
+        wait = Wait(SYSTEM_CLOCK, timeout, lambda seconds: f"waited {seconds:.3g} s for {describe()}")
+        while not there():
+            self.check_open()
+            if fails():
+                self.raise_failure()
+            if not wait.look(self.changed):
+                wait.turn_on(self.changed)

@@ -1,0 +1,116 @@
+"""Admission of rollouts: which worker may begin one, and when."""
+
+# Rules: collectors CV7, CR3, CR4
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from headrace.collectors.statistics import Tally
+
+
+class Grant(Protocol):
+    """Lets a worker begin a rollout."""
+
+    def __call__(self, worker_idx: int, *, at_random: bool) -> None:
+        """Tells it so."""
+        ...
+
+
+class Admission:
+    """Lets workers begin rollouts, as far as they are owed and allowed. Thread-safe.
+
+    A rollout is owed for each free slot of a worker: two at first, one more for each of its rollouts that was handed
+    out or written. A synchronous collector owes each worker one rollout for every batch that is asked for.
+
+    It is granted when no items of the worker's earlier rollouts wait for a rate limiter, and when the frames of all
+    rollouts under way cannot reach `total_frames` already. A synchronous batch is begun as a whole.
+
+    Args:
+        tally: frames so far.
+        frames: of a rollout of each worker without masked rows.
+        total_frames: -1 is no end.
+        random_frames: rollouts act at random while fewer frames were begun before their batch.
+        rollouts_make_a_batch: whether one rollout of each worker makes a batch; else each is a batch.
+        is_blocked: returns whether this worker may begin no rollout now.
+        grant: lets a worker begin a rollout.
+
+    >>> begun = []
+    >>> admission = Admission(
+    ...     Tally(), [10], 20, 0, False, lambda worker: False, lambda worker, at_random: begun.append(worker)
+    ... )
+    >>> admission.owe(0, 2); admission.owe(0)
+    >>> begun
+    [0, 0]
+    """
+
+    def __init__(
+        self,
+        tally: Tally,
+        frames: Sequence[int],
+        total_frames: int,
+        random_frames: int,
+        rollouts_make_a_batch: bool,
+        is_blocked: Callable[[int], bool],
+        grant: Grant,
+    ) -> None:
+        self._tally = tally
+        self._frames = frames
+        self._total = total_frames
+        self._random = random_frames
+        self._batch_frames = sum(frames) if rollouts_make_a_batch else 1
+        self._is_blocked = is_blocked
+        self._grant = grant
+        self._owed = [0] * len(frames)
+        self._under_way = [0] * len(frames)
+        self._begun = 0
+        # Asked for as whole batches, which are begun even where a part of one reaches the total.
+        self._by_batch = False
+        self._lock = threading.Lock()
+
+    def owe(self, worker_idx: int, count: int = 1) -> None:
+        """Adds `count` free slots to a worker, so that it may begin as many more rollouts."""
+        with self._lock:
+            self._owed[worker_idx] += count
+        self.settle()
+
+    def owe_batch(self) -> None:
+        """Adds a free slot to each worker: a synchronous batch is asked for."""
+        with self._lock:
+            self._by_batch = True
+            self._owed = [count + 1 for count in self._owed]
+        self.settle()
+
+    def done(self, worker_idx: int) -> None:
+        """Notes that a rollout of a worker was handed out or written, or is lost."""
+        with self._lock:
+            self._under_way[worker_idx] -= 1
+
+    def is_idle(self, worker_idx: int) -> bool:
+        """Returns whether all rollouts that a worker has begun were handed out or written."""
+        return self._under_way[worker_idx] == 0
+
+    def settle(self) -> None:
+        """Grants the rollouts that are owed and allowed. Any thread calls it when they may have become allowed."""
+        with self._lock:
+            for worker_idx in range(len(self._owed)):
+                while self._owed[worker_idx] and self._may_begin(worker_idx):
+                    self._begin(worker_idx)
+
+    def _begin(self, worker_idx: int) -> None:
+        before = self._begun // self._batch_frames * self._batch_frames
+        self._owed[worker_idx] -= 1
+        self._under_way[worker_idx] += 1
+        self._begun += self._frames[worker_idx]
+        self._grant(worker_idx, at_random=before < self._random)
+
+    def _may_begin(self, worker_idx: int) -> bool:
+        if self._is_blocked(worker_idx):
+            return False
+        if self._by_batch or self._total < 0:
+            return True
+        # Rows that will be masked are not known yet, so those under way count in full.
+        under_way = sum(map(int.__mul__, self._under_way, self._frames))
+        return self._tally.frames + under_way < self._total

@@ -1,0 +1,141 @@
+"""The collecting of several workers: which rollouts they begin, and what becomes of those that they complete."""
+
+# Rules: collectors CV7, CF5
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import cloudpickle
+
+from headrace.collectors.batches.batch import Batch
+from headrace.collectors.handle.group_status import GroupStatus
+from headrace.collectors.handle.handle import WorkerHandle
+from headrace.collectors.handle.rows import WorkerRows
+from headrace.collectors.loop.step_counts import StepCounts
+from headrace.collectors.messages import Proceed, Progress
+from headrace.collectors.multi.admission import Admission
+from headrace.collectors.multi.assembly import Assembly, RolloutAssembly, SynchronousAssembly
+from headrace.collectors.multi.finished import FinishedBatches
+from headrace.collectors.multi.options import MultiOptions
+from headrace.collectors.statistics import Tally
+
+# Rollouts that a worker may be ahead of the learner.
+_ROLLOUTS_AHEAD = 2
+
+
+class Collection:
+    """Lets ready workers collect, and takes in their rollouts: as batches, or counted where they fill a replay.
+
+    Args:
+        options: of the collector.
+        status: of the workers.
+        handles: of the workers, all ready.
+        tally: of the collector.
+
+    Attributes:
+        admission: lets workers begin rollouts.
+    """
+
+    def __init__(
+        self, options: MultiOptions, status: GroupStatus, handles: Sequence[WorkerHandle], tally: Tally
+    ) -> None:
+        self._is_synchronous = options.sync
+        self._status = status
+        self._handles = handles
+        self._tally = tally
+        self._counts = [StepCounts() for _ in handles]
+        self.admission = Admission(
+            tally,
+            [handle.frames for handle in handles],
+            options.total_frames,
+            options.random_frames,
+            options.sync,
+            lambda worker_idx: handles[worker_idx].has_pending,
+            lambda worker_idx, at_random: handles[worker_idx].send(Proceed(at_random=at_random)),
+        )
+        self._assembly = self._new_assembly()
+        self._batches = FinishedBatches(
+            status, tally, self._assembly, self._describe_batch, self.admission.owe_batch, self._handed_out
+        )
+
+    def _new_assembly(self) -> Assembly:
+        ready = [handle.ready for handle in self._handles]
+        views = [cloudpickle.loads(each.views) for each in ready]
+        if self._is_synchronous:
+            return SynchronousAssembly(views[0], ready[0].num_envs, [each.steps for each in ready])
+        return RolloutAssembly(views, ready[0].num_envs)
+
+    def begin(self, *, running: bool) -> None:
+        """Begins to collect, freely into a replay or for iteration, unless it has begun."""
+        with self._status.changed:
+            if self._status.is_running or self._status.is_iterating:
+                return
+            self._status.is_running, self._status.is_iterating = running, not running
+        if running or not self._is_synchronous:
+            for handle in self._handles:
+                self.admission.owe(handle.worker_idx, _ROLLOUTS_AHEAD)
+
+    def next(self, timeout: float | None) -> Batch | None:
+        """See `FinishedBatches.next`."""
+        return self._batches.next(timeout)
+
+    def _describe_batch(self) -> str:
+        """Describes a wait: its reason, and the event that can end it."""
+        names = ", ".join(str(handle) for handle in self._handles)
+        waiting = [text for handle in self._handles if (text := handle.describe_pending())]
+        if not waiting:
+            return f"a batch of {names}"
+        return (
+            f"a batch of {names}, which may begin no further rollout while items of earlier ones wait: "
+            f"{'; '.join(waiting)}. Sample from there in another thread, or raise the bound of the rate limiter"
+        )
+
+    # ---- the workers' reports --------------------------------------------------------------------------------------
+
+    def take_progress(self, handle: WorkerHandle, progress: Progress, rows: WorkerRows) -> None:
+        """Takes in steps that are committed. The thread that listens calls it."""
+        worker_idx = handle.worker_idx
+        self._tally.add_seconds(progress.seconds)
+        if not self._status.is_iterating:
+            rows.committed.forget()
+            self._count(worker_idx, progress)
+            return
+        self._counts[worker_idx].add(progress.counts)
+        if progress.closes_rollout:
+            counts, self._counts[worker_idx] = self._counts[worker_idx], StepCounts()
+            finished = self._assembly.add(worker_idx, rows.committed, counts)
+            if finished is not None:
+                self._batches.add(finished)
+
+    def _count(self, worker_idx: int, progress: Progress) -> None:
+        """Counts steps of free running."""
+        closes = int(progress.closes_rollout)
+        self._tally.add(progress.counts, closes)
+        self._tally.workers[worker_idx].add(progress.counts, closes)
+        if closes:
+            self._handed_out([worker_idx])
+        with self._status.changed:
+            if closes and self._tally.is_complete():
+                self._status.is_running = False
+            self._status.changed.notify_all()
+
+    def _handed_out(self, workers: list[int]) -> None:
+        """Handles rollouts of these workers that were handed out or, free-running, written."""
+        for worker_idx in workers:
+            self.admission.done(worker_idx)
+        if self._status.is_running or not self._is_synchronous:
+            for worker_idx in workers:
+                self.admission.owe(worker_idx)
+        if self._tally.is_complete():
+            for handle in self._handles:
+                if self.admission.is_idle(handle.worker_idx):
+                    handle.end_episodes()
+
+    def discard(self) -> None:
+        """Drops the complete rollouts, and counts their frames as discarded."""
+        self._batches.discard()
+
+    def forget(self) -> None:
+        """In a forked child: drops the batches, which are the parent's."""
+        self._batches.forget()

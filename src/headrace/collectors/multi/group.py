@@ -1,0 +1,318 @@
+"""The workers of a collector: their common start, their pauses, and their end."""
+
+# Rules: collectors CX4, CF6, CQ7
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import fields
+from typing import Any
+
+import cloudpickle
+
+from headrace.collectors.batches.batch import Batch
+from headrace.collectors.handle.group_status import GroupStatus
+from headrace.collectors.handle.handle import WorkerHandle
+from headrace.collectors.handle.process import WorkerProcess, end_processes
+from headrace.collectors.handle.questions import ANSWER_SECONDS
+from headrace.collectors.handle.rows import ReplayRows, WorkerRows
+from headrace.collectors.loop.task import Task
+from headrace.collectors.messages import Pause, Progress, Ready, Resume, Seed, Stop
+from headrace.collectors.multi.collection import Collection
+from headrace.collectors.multi.options import MultiOptions
+from headrace.collectors.statistics import CollectorStatistics, Tally, WorkerStatistics
+from headrace.collectors.surface.control import Call
+from headrace.envs import environment_seeds
+from headrace.errors import SpecError
+from headrace.forking import ForkFollowers
+from headrace.leases.messages import Message
+from headrace.replay.public import core_of
+
+_GROUPS = ForkFollowers()
+
+
+class WorkerGroup:
+    """Starts workers, asks them to collect, and ends them. It knows nothing of the collector, which can be forgotten.
+
+    Args:
+        options: of the collector.
+
+    Attributes:
+        status: whether the workers can be used, and how they ended.
+        tally: of the collector.
+        handles: one for each worker.
+    """
+
+    def __init__(self, options: MultiOptions) -> None:
+        self._options = options
+        self._replay = None if options.replay_buffer is None else core_of(options.replay_buffer)
+        self._pauses = itertools.count()
+        self._collection: Collection | None = None
+        self.status = GroupStatus()
+        self.tally = Tally(options.total_frames, options.workers)
+        self.handles: list[WorkerHandle] = []
+        _GROUPS.add(self)
+
+    # ---- starting --------------------------------------------------------------------------------------------------
+
+    def launch(self) -> None:
+        """Starts all workers at once, and waits until they are ready.
+
+        Raises:
+            Exception: raised by building an environment or the policy.
+            SpecError: workers have other columns, or another number of environments, than the first one.
+            DeadlineExceeded: a worker was not ready in time.
+        """
+        tasks = _pickled(self._options.worker_tasks())
+        for worker_idx in range(len(tasks)):
+            self.handles.append(WorkerHandle(worker_idx, self.status, self._take_progress))
+        for handle, task in zip(self.handles, tasks, strict=True):
+            handle.start(task, self._options.seed)
+        self.status.wait(lambda: not self._late(), self._options.start_timeout, self._describe_late)
+        first = self.handles[0].ready
+        for handle in self.handles[1:]:
+            _check_equal(first, handle.ready, str(handle))
+        self._collection = Collection(self._options, self.status, self.handles, self.tally)
+        for handle in self.handles:
+            handle.peer.rows = self._new_rows(handle)
+            handle.peer.rows.open(handle.ready.signature)
+
+    def _late(self) -> list[str]:
+        return [str(handle) for handle in self.handles if handle.peer.ready is None]
+
+    def _describe_late(self) -> str:
+        return f"{', '.join(self._late())} to be ready"
+
+    def _new_rows(self, handle: WorkerHandle) -> WorkerRows:
+        if self._replay is None:
+            return WorkerRows(handle.ready, handle.send)
+        return ReplayRows(
+            handle.ready,
+            handle.send,
+            self._replay,
+            self._options.rules(),
+            self.collection.admission.settle,
+            lambda: self.status.is_running,
+        )
+
+    @property
+    def collection(self) -> Collection:
+        """The rollouts of the workers, which are ready."""
+        assert self._collection is not None
+        return self._collection
+
+    @property
+    def ready(self) -> list[Ready]:
+        """Describes each worker."""
+        return [handle.ready for handle in self.handles]
+
+    # ---- collecting ------------------------------------------------------------------------------------------------
+
+    def _take_progress(self, handle: WorkerHandle, progress: Progress, rows: WorkerRows) -> None:
+        self.collection.take_progress(handle, progress, rows)
+
+    def begin(self, *, running: bool) -> None:
+        """See `Collection.begin`."""
+        self.collection.begin(running=running)
+
+    def next(self, timeout: float | None) -> Batch | None:
+        """See `FinishedBatches.next`."""
+        return self.collection.next(timeout)
+
+    def send_to_all(self, message: Message, descriptors: tuple[int, ...] = ()) -> None:
+        """Sends a message to every worker that is there."""
+        for handle in self.handles:
+            handle.send(message, descriptors=descriptors)
+
+    def set_seed(self, seed: int, *, static_seed: bool) -> int:
+        """Resets all environments at the next step of each worker; returns the seed of the last environment."""
+        # Rules: collectors CS1
+        num_envs = self.handles[0].ready.num_envs
+        seeds = environment_seeds(seed, num_envs * len(self.handles), static_seed=static_seed)
+        for handle, first in zip(self.handles, range(0, len(seeds), num_envs), strict=True):
+            handle.send(Seed(seeds=seeds[first : first + num_envs], seed=seed))
+        return seeds[-1]
+
+    # ---- questions -------------------------------------------------------------------------------------------------
+
+    def call_each(self, path: str, calls: Sequence[Call]) -> list[Any]:
+        """Calls a method of the own collectors of the first workers, each between two of its steps.
+
+        Args:
+            path: of the method.
+            calls: arguments and keyword arguments, one pair for each of these workers.
+
+        Raises:
+            Exception: raised by a call; DeadlineExceeded: no answer within 30 s; WorkerDied, Closed.
+        """
+        asked = [
+            (handle.questions, handle.questions.pose(path, *call))
+            for handle, call in zip(self.handles, calls, strict=False)
+        ]
+        end = time.monotonic() + ANSWER_SECONDS
+        try:
+            return [questions.answer(number, path, end - time.monotonic()) for questions, number in asked]
+        finally:
+            for questions, number in asked:
+                questions.forget(number)
+
+    # ---- pauses ----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether all workers stand still between two steps for a pause."""
+        number = self.status.pause_wanted
+        return number is not None and not self._stepping(number)
+
+    def _stepping(self, number: int) -> list[str]:
+        return [str(handle) for handle in self.handles if handle.peer.paused_at != number]
+
+    def pause(self, timeout: float) -> None:
+        """Asks the workers to pause. Waits until they stand still and all their steps are committed."""
+        number = next(self._pauses)
+        with self.status.changed:
+            self.status.pause_wanted = number
+        self.send_to_all(Pause(number=number))
+        self.status.wait(
+            lambda: not self._stepping(number),
+            timeout,
+            lambda: (
+                f"{', '.join(self._stepping(number))} to pause; a step of its environment or policy takes long"
+            ),
+        )
+
+    def resume(self) -> None:
+        """Lets the workers go on. In a forked child, which may leave `pause` too, it does nothing."""
+        if self.status.home.is_elsewhere:
+            return
+        with self.status.changed:
+            self.status.pause_wanted = None
+            for handle in self.handles:
+                handle.peer.paused_at = None
+        self.send_to_all(Resume())
+
+    def statistics(self) -> CollectorStatistics:
+        """Returns the present counters.
+
+        Raises:
+            RuntimeError: in a process that was forked from the collector's.
+        """
+        self.status.home.check()
+        workers = [self._worker_statistics(handle) for handle in self.handles]
+        return self.tally.record(running=self.status.is_running, paused=self.is_paused, workers=workers)
+
+    def _worker_statistics(self, handle: WorkerHandle) -> WorkerStatistics:
+        tally = self.tally.workers[handle.worker_idx]
+        return WorkerStatistics(
+            worker_idx=handle.worker_idx,
+            pid=handle.process.pid,
+            alive=handle.process.is_alive,
+            frames=tally.frames,
+            rollouts=tally.rollouts,
+            restarts=tally.restarts,
+            policy_version=tally.policy_version,
+            last_error=handle.status.last_error,
+        )
+
+    # ---- ending ----------------------------------------------------------------------------------------------------
+
+    def shutdown(self, timeout: float, *, close_env: bool, raise_on_error: bool) -> None:
+        """Ends the workers and releases everything. Further calls do nothing, as does a call in a forked child.
+
+        Raises:
+            WorkerDied: a worker was killed, or failed and no call raised that. Everything is released before.
+        """
+        if self.status.home.is_elsewhere:
+            return
+        is_first = False
+        killed: list[WorkerProcess] = []
+        try:
+            with self.status.changed:
+                if self.status.is_closed:
+                    return
+                is_first = True
+                self._close()
+            for handle in self.handles:
+                handle.stop_leasing()
+                handle.send(Stop(close_env=close_env))
+            killed = end_processes([handle.process for handle in self.handles], timeout)
+        finally:
+            if is_first:
+                self._release()
+        late = [handle.status for handle in self.handles if handle.process in killed]
+        self.status.report(late, raise_on_error=raise_on_error)
+
+    def _close(self) -> None:
+        self.status.is_closed = True
+        self.status.is_running = False
+        self.status.changed.notify_all()
+
+    def _release(self) -> None:
+        """Kills the workers that still run, and releases everything."""
+        # Each step runs also where Ctrl-C ends another one. The last one comes first.
+        with ExitStack() as steps:
+            for handle in self.handles:
+                steps.callback(handle.close_rows)
+            if self._collection is not None:
+                steps.callback(self._collection.discard)
+            for handle in self.handles:
+                steps.callback(handle.disconnect)
+                steps.callback(handle.take_last_messages)
+            for handle in self.handles:
+                steps.callback(handle.process.kill)
+            self.status.is_closed = True
+
+    def abandon(self) -> None:
+        """Shuts down at once, because another error is being raised."""
+        self.status.ignore_failure()
+        self.shutdown(1.0, close_env=True, raise_on_error=False)
+
+    # ---- forks -----------------------------------------------------------------------------------------------------
+
+    def before_fork(self) -> None:
+        """Does nothing: the child uses no worker."""
+
+    def after_fork_in_parent(self) -> None:
+        """Does nothing."""
+
+    def after_fork_in_child(self) -> None:
+        """Closes this process's copies of sockets and memory; those of the parent stay open."""
+        for handle in self.handles:
+            handle.disown()
+        if self._collection is not None:
+            self._collection.forget()
+
+
+def _pickled(tasks: Sequence[Task]) -> list[bytes]:
+    """Returns the pickles of tasks; equal ones, with a policy that may be large, are pickled once."""
+    known: list[tuple[Task, bytes]] = []
+
+    def pickled(task: Task) -> bytes:
+        for other, found in known:
+            if all(getattr(task, field.name) is getattr(other, field.name) for field in fields(Task)):
+                return found
+        known.append((task, cloudpickle.dumps(task)))
+        return known[-1][1]
+
+    return [pickled(task) for task in tasks]
+
+
+def _check_equal(first: Ready, other: Ready, name: str) -> None:
+    """Raises if workers cannot fill one batch.
+
+    Raises:
+        SpecError: they differ in their columns, or in the number of their environments.
+    """
+    if other.num_envs != first.num_envs:
+        raise SpecError(
+            f"create_env_fn: expected as many environments in every worker, got {first.num_envs} in worker 0 and "
+            f"{other.num_envs} in {name}"
+        )
+    if other.signature != first.signature:
+        raise SpecError(
+            f"create_env_fn: expected the same columns in every worker, got {first.signature} in worker 0 and "
+            f"{other.signature} in {name}"
+        )

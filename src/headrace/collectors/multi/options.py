@@ -1,0 +1,91 @@
+"""The arguments of a collector with workers, checked once."""
+
+# Rules: collectors CE1, CR2, CR3
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headrace.collectors.loop.task import Task
+from headrace.collectors.options import CollectorArguments, CollectorOptions, is_int
+from headrace.envs import worker_factories
+
+
+class WorkerArguments(CollectorArguments, total=False):
+    """The keyword arguments of every collector with workers; see `MultiCollector` for the meaning of each."""
+
+    start_timeout: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiOptions(CollectorOptions):
+    """The checked arguments of a collector with workers; see `MultiCollector`."""
+
+    # An int, or one for each worker.
+    frames_per_batch: Any = 1
+    sync: bool
+    num_workers: int | None = None
+    start_timeout: float = 60.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.sync, bool):
+            raise TypeError(f"sync: expected True or False, got {self.sync!r}")
+        self._factories()
+        super().__post_init__()
+        storing = {devices.storing for devices in self.devices()}
+        if self.sync and len(storing) > 1:
+            raise ValueError(
+                f"storing_device: expected one device for the batches of all workers, since sync is True, got "
+                f"{self.storing_device!r}"
+            )
+
+    def _factories(self) -> list[Any]:
+        return list(
+            worker_factories(
+                self.create_env_fn, num_workers=self.num_workers, create_env_kwargs=self.create_env_kwargs
+            )
+        )
+
+    @property
+    def workers(self) -> int:
+        """W, the number of workers."""
+        return len(self._factories())
+
+    def _check_frames(self) -> None:
+        frames = self.frames_per_batch
+        if not isinstance(frames, Sequence):
+            super()._check_frames()
+            return
+        if len(frames) != self.workers or not all(is_int(each) and each > 0 for each in frames):
+            raise ValueError(
+                f"frames_per_batch: expected a positive int, or {self.workers} of them, one for each worker, got "
+                f"{frames!r}"
+            )
+
+    @property
+    def asked_frames(self) -> int:
+        """See `CollectorOptions.asked_frames`; of a list it is the sum."""
+        frames = self.frames_per_batch
+        return sum(frames) if isinstance(frames, Sequence) else frames
+
+    def worker_frames(self) -> list[int]:
+        """Returns the frames of a rollout of each worker, before they are rounded up to whole steps."""
+        frames, workers = self.frames_per_batch, self.workers
+        if isinstance(frames, Sequence):
+            return list(frames)
+        return [-(-frames // workers) if self.sync else frames] * workers
+
+    def worker_tasks(self) -> list[Task]:
+        """Returns the work of each worker, which builds its own environments."""
+        frames = self.worker_frames()
+        return [
+            replace(
+                self.task(worker_idx),
+                create_env_fn=factory,
+                create_env_kwargs=None,
+                frames_per_batch=frames[worker_idx],
+            )
+            for worker_idx, factory in enumerate(self._factories())
+        ]

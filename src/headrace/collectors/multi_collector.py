@@ -1,0 +1,332 @@
+"""Collecting in worker processes."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Unpack
+
+from headrace.collectors.base import CollectorBase
+from headrace.collectors.batches.batch import Batch
+from headrace.collectors.devices import Storing
+from headrace.collectors.loop.columns import warn_not_stored
+from headrace.collectors.multi.group import WorkerGroup
+from headrace.collectors.multi.options import MultiOptions
+from headrace.collectors.multi.publisher import Publisher
+from headrace.collectors.options import CollectorArguments, check_arguments, warn_of_rounding
+from headrace.collectors.profiling.config import ProfileConfig, checked_workers
+from headrace.collectors.statistics import CollectorStatistics
+from headrace.collectors.surface.control import Call
+from headrace.collectors.weight_arguments import given_weights
+from headrace.system import need_linux
+
+_SHUTDOWN_SECONDS = 10.0
+_INTERRUPTED_SECONDS = 2.0
+_PAUSE_SECONDS = 30.0
+
+
+class MultiCollector(CollectorBase):
+    """Collects in worker processes, each with environments and a policy of its own.
+
+    With `sync=True` all workers collect together when a batch is asked for, and a batch has the rows of all of them:
+    `[W * n, T, ...]`, worker by worker. With `sync=False` each worker collects all the time, at most two rollouts ahead
+    of the learner. A batch is then one rollout `[n, T, ...]`, the one that has waited longest; `batch.worker_idx` tells
+    whose.
+
+    Workers write rollouts into shared memory, and each batch is copied out once: the arrays are the learner's own. With
+    `replay_buffer` the workers write their rows into leased pages of the replay's store: freely after `start()`, or
+    while the collector is iterated. Nothing is pickled per step or per batch. Weights are published in memory that all
+    workers share; a worker looks at one number per step.
+
+    `create_env_fn` and the policy travel by cloudpickle, so lambdas work, and a script needs no main guard.
+
+    Args:
+        create_env_fn: as for `Collector`, but no ready environment; or a list with one for each worker.
+        policy: as for `Collector`.
+        sync: whether a batch has a rollout of every worker.
+        num_workers: W; by default the length of the list, or 1.
+        start_timeout: seconds for all workers to be ready.
+        **options: the other arguments of `Collector`. `frames_per_batch` is divided among the workers of a synchronous
+            collector, and is the size of each rollout of an asynchronous one. A list has the size of each worker's
+            rollouts; where they differ, a synchronous batch has the longest T, and the rows of others are masked there.
+            Environment `i` of worker `w` is number `w * num_envs + i` for seeds.
+
+    Raises:
+        Unsupported: on another system than Linux.
+        ValueError, TypeError, KeyError: an argument that does not fit, before anything runs.
+        SpecError: workers whose environments differ in number, or whose columns differ.
+        Exception: what building an environment or the policy in a worker raised.
+        DeadlineExceeded: a worker was not ready in time.
+
+    >>> make = ["CartPole-v1", "CartPole-v1"]
+    >>> with MultiCollector(make, sync=True, frames_per_batch=40, num_envs=2, seed=0) as collector:
+    ...     next(collector).shape
+    (4, 10)
+    """
+
+    _options: MultiOptions
+
+    def __init__(
+        self,
+        create_env_fn: Any,
+        policy: Any = None,
+        *,
+        sync: bool,
+        num_workers: int | None = None,
+        start_timeout: float = 60.0,
+        **options: Unpack[CollectorArguments],
+    ) -> None:
+        name = type(self).__name__
+        check_arguments(name, options, CollectorArguments.__annotations__)
+        need_linux(
+            f"hr.{name}",
+            "memory that processes share by its descriptor",
+            "Use hr.Collector, which collects in this process",
+        )
+        self._options = MultiOptions(
+            create_env_fn=create_env_fn,
+            policy=policy,
+            sync=sync,
+            num_workers=num_workers,
+            start_timeout=start_timeout,
+            **options,
+        )
+        self._storing = Storing(self._options.devices())
+        self._group = WorkerGroup(self._options)
+        try:
+            self._group.launch()
+            self._warn(stacklevel=1 + self._constructors)
+        except BaseException:
+            self._group.abandon()
+            raise
+        self._publisher = Publisher(self._group.ready[0], self._group.send_to_all)
+        self._pausing = False
+        self._finalizer = weakref.finalize(self, _forgotten, name, self._group, self._publisher)
+
+    # Number of constructors on the way from the user's line, for the places of warnings.
+    _constructors = 1
+
+    def _warn(self, *, stacklevel: int) -> None:
+        asked = self._options.worker_frames()
+        frames, num_envs = [handle.frames for handle in self._group.handles], self._group.ready[0].num_envs
+        if self._options.sync:
+            asked, frames = [self._options.asked_frames], [sum(frames)]
+            num_envs *= len(self._group.handles)
+        for each in dict.fromkeys(zip(asked, frames, strict=True)):
+            warn_of_rounding(*each, num_envs, stacklevel=stacklevel + 1)
+        not_stored = self._group.handles[0].peer.not_stored
+        if not_stored:
+            warn_not_stored(not_stored, stacklevel=stacklevel + 1)
+
+    # ---- batches ---------------------------------------------------------------------------------------------------
+
+    def next(self, timeout: float | None = None) -> Batch | None:
+        """Returns the batch that waits longest; None when `total_frames` were handed out. Any thread may call it.
+
+        Args:
+            timeout: seconds to wait; None for ever.
+
+        Raises:
+            DeadlineExceeded: none came in time; the next call returns it.
+            WorkerDied: a worker is gone, and the batches with its complete rollouts were handed out.
+            RuntimeError: after `start()`.
+            Closed: after `shutdown`.
+        """
+        status = self._group.status
+        status.check_open()
+        if not status.is_iterating:
+            status.raise_failure()
+            if self._started:
+                raise RuntimeError(
+                    "next: expected a collector that was not started; start() fills the replay by itself"
+                )
+            self._group.begin(running=False)
+        batch = self._group.next(timeout)
+        return None if batch is None else self._storing(batch, batch.worker_idx or 0)
+
+    # ---- free running ----------------------------------------------------------------------------------------------
+
+    _started = False
+
+    def start(self) -> None:
+        """Begins to fill the replay freely, until `total_frames` or `shutdown`.
+
+        Raises:
+            RuntimeError: without `replay_buffer`, when started already, or after iteration has begun.
+            WorkerDied: a worker is gone.
+        """
+        self._group.status.check()
+        if self._options.replay_buffer is None:
+            raise RuntimeError("start: expected a collector with replay_buffer; iterate over this one")
+        if self._started or self._group.status.is_iterating:
+            raise RuntimeError("start: the collector was started already, or is being iterated")
+        self._started = True
+        self._group.begin(running=True)
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Stops all workers between two steps for the time of a `with` block.
+
+        Meanwhile all collected steps are in the replay.
+
+        Raises:
+            RuntimeError: not running, or paused already.
+            DeadlineExceeded: a worker did not stop within 30 s; all go on.
+            WorkerDied: a worker is gone.
+        """
+        group = self._group
+        group.status.check()
+        if not group.status.is_running or self._pausing:
+            raise RuntimeError("pause: expected a collector that runs freely and is not paused")
+        self._pausing = True
+        try:
+            group.pause(_PAUSE_SECONDS)
+            yield
+        finally:
+            self._pausing = False
+            group.resume()
+
+    def async_shutdown(self, timeout: float | None = None, close_env: bool = True) -> None:
+        """Stops between two steps, writes all collected steps into the replay, and shuts down as `shutdown` does."""
+        self.shutdown(timeout, close_env)
+
+    # ---- questions -------------------------------------------------------------------------------------------------
+
+    @property
+    def _num_workers(self) -> int:
+        return len(self._group.handles)
+
+    def _check_usable(self) -> None:
+        self._group.status.check_open()
+
+    def _call_each(self, path: str, calls: Sequence[Call]) -> list[Any]:
+        return self._group.call_each(path, calls)
+
+    # ---- weights and seeds -----------------------------------------------------------------------------------------
+
+    @property
+    def policy_version(self) -> int:
+        """The number of the newest set of weights: 0 at the start, one more with every update."""
+        self._group.status.home.check()
+        return self._group.tally.newest
+
+    def update_policy_weights_(
+        self, policy_or_weights: Any = None, *, weights: Any = None, policy: Any = None
+    ) -> None:
+        """Publishes new weights to all workers. Returning means published: the arrays may be changed at once.
+
+        A worker takes over whole sets, between two steps. A slow worker skips to the newest set.
+        Any thread may call it.
+
+        Args:
+            policy_or_weights: an object with `state_dict()`, or a tree of arrays. None: the policy that the collector
+                was made with.
+            weights, policy: the same, by name; only one of the three.
+
+        Raises:
+            ValueError: more than one source, or none and the collector was made without a policy object.
+            SpecError: names, shapes or dtypes differ; nothing is published.
+            TypeError: a policy without `state_dict` and `load_state_dict`.
+            WorkerDied: a worker is gone; the others have the weights.
+            Closed: after `shutdown`.
+        """
+        group = self._group
+        group.status.check_open()
+        if len(group.status.failed) == len(group.handles):
+            group.status.raise_failure()
+        values = given_weights(policy_or_weights, weights, policy, self._options.policy)
+        group.tally.newest = max(group.tally.newest, self._publisher.publish(values))
+        group.status.raise_failure()
+
+    def set_seed(self, seed: int, static_seed: bool = False) -> int:
+        """Resets all environments at their worker's next step: environment k with `seed + k`, or all with `seed`.
+
+        Returns:
+            The seed of the last environment.
+        """
+        self._group.status.check()
+        return self._group.set_seed(seed, static_seed=static_seed)
+
+    # ---- about -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _batch_size(self) -> tuple[int, str]:
+        frames = [handle.frames for handle in self._group.handles]
+        return (sum(frames) if self._options.sync else max(frames)), self._group.ready[0].autoreset
+
+    @property
+    def policy(self) -> Any:
+        """This process's policy object; the workers have their own."""
+        return self._options.policy
+
+    @property
+    def _has_begun(self) -> bool:
+        return self._group.status.is_running or self._group.status.is_iterating
+
+    def _profilable(self, workers: Sequence[int] | None) -> Sequence[int]:
+        return checked_workers(workers, self._num_workers)
+
+    def _is_recorded(self, config: ProfileConfig) -> bool:
+        rollouts = [worker.rollouts for worker in self._group.tally.workers]
+        return all(rollouts[worker] >= config.num_rollouts for worker in config.workers)
+
+    def statistics(self) -> CollectorStatistics:
+        """Returns a frozen record of the counters; costs no message."""
+        return self._group.statistics()
+
+    # ---- ending ----------------------------------------------------------------------------------------------------
+
+    def shutdown(
+        self, timeout: float | None = None, close_env: bool = True, raise_on_error: bool = True
+    ) -> None:
+        """Ends the workers and releases everything. Further calls do nothing, as does a call in a forked child.
+
+        Ctrl-C kills the workers at once. Leaving a `with` block by Ctrl-C waits 2 s for the workers.
+
+        Each open trajectory gets a final row with its newest observation in the replay, so its last transitions become
+        items too.
+
+        Args:
+            timeout: seconds in all, 10 by default. The workers are asked first, terminated after 80 % of them, and
+                killed after 95 %.
+            close_env: False leaves the environments open until their process ends.
+            raise_on_error: raise `WorkerDied` if a worker was killed, or failed and no call raised it; False logs.
+
+        Raises:
+            WorkerDied: after all is released.
+        """
+        group = self._group
+        if group.status.home.is_elsewhere:
+            return
+        try:
+            group.shutdown(
+                _SHUTDOWN_SECONDS if timeout is None else timeout,
+                close_env=close_env,
+                raise_on_error=raise_on_error,
+            )
+        finally:
+            if group.status.is_closed:
+                self._finalizer.detach()
+                self._publisher.close()
+
+    def _exit_seconds(self, kind: type[BaseException] | None) -> float | None:
+        return _INTERRUPTED_SECONDS if kind is not None and issubclass(kind, KeyboardInterrupt) else None
+
+    def __repr__(self) -> str:
+        pids = ", ".join(str(handle.process.pid) for handle in self._group.handles)
+        state = "shut down" if self._group.status.is_closed else f"workers {pids}"
+        return f"<{type(self).__name__}, {state}, {self._group.tally.frames} frames>"
+
+
+def _forgotten(name: str, group: WorkerGroup, publisher: Publisher) -> None:
+    """Shuts down a collector that became garbage, or that is still open at the end of the interpreter."""
+    # Rules: collectors CX9
+    if group.status.home.is_elsewhere:
+        return
+    try:
+        group.shutdown(2.0, close_env=True, raise_on_error=False)
+        publisher.close()
+    finally:
+        warnings.warn(f"{name}: was not shut down; use it in a with block", ResourceWarning, stacklevel=2)
