@@ -169,7 +169,7 @@ ATTRIBUTES = {
     hr.AsyncCollector: f"{COLLECTOR} async_shutdown pause start worker_pid",
     hr.Batch: "explain flatten frames get items jax keys minibatches numpy shape torch values with_columns",
     hr.BatchQueue: "batches close count_senders sample send statistics tail",
-    hr.Collector: f"{COLLECTOR} {OPTIONS} {WEIGHTS} env load_state_dict state_dict",
+    hr.Collector: f"{COLLECTOR} {OPTIONS} {WEIGHTS} async_shutdown env load_state_dict pause start state_dict",
     hr.Episode: "fragment return_ terminated truncated",
     hr.EpisodeWriter: STEP_WRITER,
     hr.FunctionalPolicy: "load_state_dict state_dict",

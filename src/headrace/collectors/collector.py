@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from headrace.collectors.batches.handing_out import HandOut
 from headrace.collectors.batches.view_columns import ViewColumns
 from headrace.collectors.devices import Storing
 from headrace.collectors.failures import collector_home
+from headrace.collectors.inline.free_running import FreeRunning
 from headrace.collectors.inline.replay_output import ReplayOutput
 from headrace.collectors.inline.rows import LocalRows
 from headrace.collectors.inline.stored_columns import StoredColumns
@@ -56,7 +59,15 @@ _log = logging.getLogger(__name__)
 
 
 class Collector(
-    Resets, Hooks, Postprocessing, LoopParts, StateSurface, WeightSurface, VersionSurface, CollectorBase
+    Resets,
+    Hooks,
+    Postprocessing,
+    LoopParts,
+    FreeRunning,
+    StateSurface,
+    WeightSurface,
+    VersionSurface,
+    CollectorBase,
 ):
     """Collects batches in this process, only when asked.
 
@@ -178,11 +189,12 @@ class Collector(
         self._turns, self._is_collecting = threading.RLock(), False
         self._tally = Tally(total_frames)
         self._versions = Versions(track_policy_version, self._tally)
-        self._loop = CollectingLoop(self._options.task(), self._take_weights)
+        # The parts do not refer to the collector, which is garbage as soon as its user forgets it.
+        self._loop = CollectingLoop(self._options.task(), _weakly(self._take_weights))
         try:
             self._weights = InlineWeights(self._loop.policy, self._options.model_ids, self._loop.times)
             self._updater = WeightUpdater(
-                self._weights, self._versions, self._options.schemes, self._own_model
+                self._weights, self._versions, self._options.schemes, partial(own_model, self._options.policy)
             )
             warn_of_rounding(frames_per_batch, self._batch_size[0], self._loop.stepper.num_envs, stacklevel=2)
             self._prepare()
@@ -231,12 +243,17 @@ class Collector(
                 handed out; with a replay as above.
         """
         with self._between_batches():
+            self._check_iterates()
             return self._next()
 
     @contextmanager
     def _between_batches(self) -> Iterator[None]:
         """Waits until no other thread collects, and keeps others from it meanwhile."""
-        with self._turns:
+        if self._run is not None and self._run.is_current_thread:
+            raise RuntimeError(
+                "the collector was called by its policy, an environment or a hook, in the middle of a step"
+            )
+        with self._turns, self._standing_still(at_rollout_end=True):
             self._check_usable()
             if self._is_collecting:
                 raise RuntimeError(
@@ -274,9 +291,13 @@ class Collector(
 
     def _collect(self, rows: LocalRows) -> tuple[Batch, StepCounts]:
         """Fills a rollout that was begun, and writes it into the replay; returns its batch and what it has."""
+        for _ in range(self._loop.steps):
+            self._loop.step()
+        return self._complete(rows)
+
+    def _complete(self, rows: LocalRows) -> tuple[Batch, StepCounts]:
+        """Writes the last steps of a rollout into the replay; returns its batch, and counts of these steps."""
         loop = self._loop
-        for _ in range(loop.steps):
-            loop.step()
         is_open = loop.writer.is_open
         commit, counts = loop.report()
         begin = loop.times.clock()
@@ -285,7 +306,7 @@ class Collector(
         self._hooks.after(batch)
         if self._output is not None:
             begin = loop.times.clock()
-            steps = rows.steps_of(commit)
+            steps = rows.steps_of(commit, loop.steps - commit.steps)
             following: Columns = {name: row.copy() for name, row in loop.row.items()}
             if self._stored is not None:
                 batch, steps, following = self._stored.of(batch, steps, following)
@@ -299,6 +320,7 @@ class Collector(
         self._home.check()
         if self._closed:
             raise Closed("the collector is shut down")
+        self._raise_failure()
 
     def _end_trajectories(self) -> None:
         """Stores the final rows of the open trajectories, as no step will follow."""
@@ -391,6 +413,8 @@ class Collector(
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:  # noqa: D102 - see the base
         with self._between_batches():
+            if self._run is not None:
+                raise RuntimeError("load_state_dict: expected a collector that was not started")
             check_parts(state, ("loop", "numbering", "views", "tally", "versions", "to_reset", "weights"))
             loop = state["loop"]
             check_num_envs(loop, self._loop.stepper.num_envs)
@@ -415,9 +439,6 @@ class Collector(
         if self._updater.receivers.have_news:
             self._updater.receive()
         return self._weights.take_over()
-
-    def _own_model(self, model_id: str) -> Any:
-        return own_model(self._options.policy, model_id)
 
     def _check_workers(self) -> None:
         """Does nothing: there are no workers."""
@@ -458,7 +479,8 @@ class Collector(
 
     def _call_each(self, path: str, calls: Sequence[Call]) -> list[Any]:
         self._check_usable()
-        return [follow_path(self, path)(*args, **kwargs) for args, kwargs in calls]
+        with self._standing_still():
+            return [follow_path(self, path)(*args, **kwargs) for args, kwargs in calls]
 
     @property
     def _has_begun(self) -> bool:
@@ -473,11 +495,13 @@ class Collector(
     def statistics(self) -> CollectorStatistics:
         """Returns a frozen record of the counters."""
         self._home.check()
-        return self._tally.record(running=False, paused=False)
+        run = self._run
+        running = run is not None and not run.has_ended
+        return self._tally.record(running=running, paused=running and run is not None and run.is_paused)
 
     def shutdown(
         self,
-        timeout: float | None = None,  # noqa: ARG002 - the interface of all collectors
+        timeout: float | None = None,
         close_env: bool = True,
         raise_on_error: bool = True,
     ) -> None:
@@ -487,15 +511,18 @@ class Collector(
         Items that wait for a rate limiter stay queued in their tables. Further calls do nothing.
 
         Args:
-            timeout: used by collectors with workers.
+            timeout: seconds for the end of a step of free running, 10 by default.
             close_env: False leaves the environments open.
-            raise_on_error: False logs a StoreFull.
+            raise_on_error: False logs a StoreFull, and the failure of free running.
 
         Raises:
+            DeadlineExceeded: a step of free running did not end in time; the collector is not shut down.
             StoreFull: no free page for the final rows; after all is released.
+            Exception: the failure of free running that no call has raised; after all is released.
         """
         if self._closed or self._home.is_elsewhere:
             return
+        self._end_run(timeout)
         self._closed = True
         self._loop.end_profile()
         try:
@@ -508,6 +535,21 @@ class Collector(
         finally:
             if close_env:
                 self._loop.stepper.close()
+        if raise_on_error:
+            self._raise_failure()
+        self._failure = None  # It was logged when it came.
 
     def __repr__(self) -> str:
         return f"<Collector of {self._loop.stepper.num_envs} environments, {self._tally.frames} frames>"
+
+
+def _weakly(method: Callable[[], int]) -> Callable[[], int]:
+    """Returns a function that calls a bound method, and does not keep its object alive."""
+    weak = weakref.WeakMethod(method)
+
+    def call() -> int:
+        bound = weak()
+        assert bound is not None
+        return bound()
+
+    return call

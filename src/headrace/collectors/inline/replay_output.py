@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -29,18 +29,40 @@ class ReplayOutput:
         num_envs: lanes.
         observed: names of the columns that an observation has.
         rules: which items the rows become.
+
+    Attributes:
+        is_running: whether the collector runs freely: then the learner may make room in a full replay meanwhile.
     """
 
     def __init__(
         self, replay: LocalReplay, num_envs: int, observed: Iterable[str], rules: Sequence[ItemRule]
     ) -> None:
+        self.is_running = False
         most = replay.store.arrays.page_rows
         self._is_open = np.zeros(num_envs, np.bool_)
         self._following: Columns | None = {}
         self._blocks = [
-            _Block(replay, slice(first, min(first + most, num_envs)), observed, rules)
+            _Block(replay, slice(first, min(first + most, num_envs)), observed, rules, self._may_wait)
             for first in range(0, num_envs, most)
         ]
+
+        self._replay = replay
+
+    def _may_wait(self) -> bool:
+        return self.is_running and self._replay.items_may_leave()
+
+    def room(self) -> int:
+        """Returns the number of vector steps that can be written now without waiting.
+
+        Raises:
+            StoreFull: none, and the learner cannot be expected to make room.
+        """
+        return min(block.room() for block in self._blocks)
+
+    def fail(self, failure: BaseException) -> None:
+        """Ends the waits of learners for rows that only this collector could write."""
+        for block in self._blocks:
+            block.fail(failure)
 
     def write(self, steps: Steps, is_open: NDArray[np.bool_], following: Columns) -> None:
         """Appends every step of a rollout.
@@ -106,8 +128,14 @@ class _Block:
     """Some lanes, at most as many as a page has rows: a writer beside its grantor."""
 
     def __init__(
-        self, replay: LocalReplay, lanes: slice, observed: Iterable[str], rules: Sequence[ItemRule]
+        self,
+        replay: LocalReplay,
+        lanes: slice,
+        observed: Iterable[str],
+        rules: Sequence[ItemRule],
+        may_wait: Callable[[], bool],
     ) -> None:
+        self._may_wait = may_wait
         self._replay = replay
         self.lanes = lanes
         self._observed = tuple(observed)
@@ -119,7 +147,9 @@ class _Block:
         items = ReplayItems(self._replay, self._rules)
         self._items = items
         self._forwarder = CommitForwarder(self._commit, self._replay.store.arrays.page_rows, lanes)
-        self._grantor = LeaseGrantor(items, lanes, self._forwarder.take, ahead=BY_COPY)
+        self._grantor = LeaseGrantor(
+            items, lanes, self._forwarder.take, ahead=BY_COPY, may_wait=self._may_wait
+        )
         self._grantor.open(self._observed)
 
     def _commit(self, *arguments: Any) -> None:
@@ -131,6 +161,18 @@ class _Block:
         if not self._forwarder.free:
             self._grantor.lease_owed()
         return self._forwarder.free
+
+    def room(self) -> int:
+        """Returns the number of vector steps that fit into the page now; 0 while too many items are pending."""
+        if self._items.pending.count >= _MOST_PENDING:
+            return 0
+        if not self._forwarder.free:
+            self._grantor.lease_owed()
+        return self._forwarder.free
+
+    def fail(self, failure: BaseException) -> None:
+        """See `ReplayItems.fail`."""
+        self._items.fail(failure)
 
     def write(self, steps: Steps, first: int, stop: int) -> None:
         """Appends these vector steps of the block's lanes."""

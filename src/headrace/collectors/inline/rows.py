@@ -36,7 +36,9 @@ class LocalRows:
         num_envs, observed = loop.stepper.num_envs, loop.observed
         store = rollout_store(loop.signature, loop.steps, num_envs, Arena.private_sparse)
         self._store = store
-        self._shape = (loop.steps, num_envs)
+        self._num_envs = num_envs
+        # Steps of the rollout under way that were taken in.
+        self._taken = 0
         self._pages: dict[Purpose, deque[int]] = {"rows": deque(), "finals": deque()}
         self._reader = BlockReader(store, num_envs, observed)
         self._maker = maker
@@ -60,22 +62,35 @@ class LocalRows:
         """Ends the episodes that `commit` cuts."""
         self._grantor.commit(commit)
 
-    def finish(self, commit: Commit) -> Batch:
-        """Returns the rollout that fills the page, as a batch; `commit` reports it."""
+    def add(self, commit: Commit) -> Steps:
+        """Takes in steps of a rollout under way; returns them as `steps_of` does."""
         self._grantor.commit(commit)
-        arrays = self._maker.begin(self._reader.signature, self._reader.observed, self._shape[0])
+        steps = self.steps_of(commit, self._taken)
+        self._taken += commit.steps
+        return steps
+
+    def finish(self, commit: Commit) -> Batch:
+        """Returns the rollout that fills the page, as a batch; `commit` reports its last steps."""
+        self._grantor.commit(commit)
+        arrays = self._maker.begin(self._reader.signature, self._reader.observed, self._reader.steps)
         self._reader.copy_into(arrays, 0)
         self._writer.turn()
+        self._taken = 0
         return self._maker.finish(arrays)
 
-    def steps_of(self, commit: Commit) -> Steps:
-        """Returns the steps of the newest rollout, which stay as they are until more is written."""
-        steps, num_envs = self._shape
-        first = commit.page * self._store.arrays.page_rows
+    def steps_of(self, commit: Commit, first: int = 0) -> Steps:
+        """Returns steps of the newest rollout, which stay as they are until more is written.
+
+        Args:
+            commit: of the steps.
+            first: the first of them in the rollout.
+        """
+        num_envs = self._num_envs
+        begin = commit.page * self._store.arrays.page_rows + first * num_envs
         columns: dict[str, Any] = {}
         for name, column in self._store.columns.items():
-            rows = column[first : first + steps * num_envs]
-            columns[name] = rows.reshape(steps, num_envs, *rows.shape[1:])
+            rows = column[begin : begin + commit.steps * num_envs]
+            columns[name] = rows.reshape(commit.steps, num_envs, *rows.shape[1:])
         final_rows = unpacked(commit.final_rows, "final_rows")
         return Steps(
             columns,
