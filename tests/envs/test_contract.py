@@ -6,6 +6,7 @@ import pytest
 from headrace.envs import make_stepper
 from headrace.spec import ArraySpec
 from headrace.testing import EnvContract
+from headrace.testing.agents import CounterAgents
 from headrace.testing.dm_envs import DmCounterEnv
 from headrace.testing.envpools import CounterEnvPool
 from headrace.testing.envs import CounterEnv, counter_env_fns, counter_vector_env, in_turn
@@ -73,6 +74,40 @@ class TestEnvPool(EnvContract):
 
     def times_closed(self, stepper):
         return [env.times_closed for env in stepper.environments]
+
+
+class TestParallel(EnvContract):
+    """One environment whose agents end at different steps."""
+
+    seeds_of_two = (5, 5)
+
+    def make(self, lengths, *, ending="terminated", info_columns=None):
+        return make_stepper(CounterAgents(lengths, ending=ending), info_columns=info_columns)
+
+    def make_wrong(self):
+        env = CounterAgents([3, 3])
+        for counter in env.counters.values():
+            counter.observation_space = CounterEnv(3, layout="image").observation_space
+        return make_stepper(env)
+
+    def seeds(self, stepper):
+        return [counter.seeds for env in stepper.environments for counter in env.counters.values()]
+
+    def times_closed(self, stepper):
+        return [env.closed for env in stepper.environments]
+
+
+class TestParallelCopies(TestParallel):
+    """Environments of one agent each."""
+
+    seeds_of_two = (5, 6)
+
+    def make(self, lengths, *, ending="terminated", info_columns=None):
+        fns = (
+            lambda copy=copy, length=length: CounterAgents([length], first_copy=copy, ending=ending)
+            for copy, length in enumerate(lengths)
+        )
+        return make_stepper(in_turn(fns), num_envs=len(lengths), info_columns=info_columns)
 
 
 class _Vector(EnvContract):

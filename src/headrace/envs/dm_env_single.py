@@ -46,7 +46,7 @@ class DmEnv(gymnasium.Env[Any, Any]):
                 f"reward_spec: expected one number, got {env.reward_spec()}; an environment of several agents or "
                 "copies is given as a PettingZoo parallel or gymnasium vector environment"
             )
-        self._env = env
+        self.env = env
         observation_spec, self._action_spec = env.observation_spec(), env.action_spec()
         self.observation_space = space_of(observation_spec, "observation_spec")
         self.action_space = space_of(self._action_spec, "action_spec")
@@ -57,7 +57,7 @@ class DmEnv(gymnasium.Env[Any, Any]):
     @property
     def unwrapped(self) -> Any:
         """The environment of dm_env."""
-        return self._env
+        return self.env
 
     def reset(
         self,
@@ -73,12 +73,12 @@ class DmEnv(gymnasium.Env[Any, Any]):
         if seed is not None and not self._has_warned:
             self._has_warned = True
             warnings.warn(
-                f"seed: {type(self._env).__name__} is a dm_env environment, which takes no seed at reset; give one to "
+                f"seed: {type(self.env).__name__} is a dm_env environment, which takes no seed at reset; give one to "
                 "the callable that builds it (create_env_fn). Random actions are seeded all the same",
                 UserWarning,
                 stacklevel=2,
             )
-        first = self._env.reset()
+        first = self.env.reset()
         if not isinstance(first, TimeStep) or first.step_type != StepType.FIRST:
             raise SpecError(f"reset: expected a TimeStep of type FIRST, got {_kind(first)}")
         return self._observation(first), {"discount": 1.0}
@@ -91,7 +91,7 @@ class DmEnv(gymnasium.Env[Any, Any]):
         """
         if self._action_has_lists:
             action = _as_spec(self._action_spec, action)
-        timestep = self._env.step(action)
+        timestep = self.env.step(action)
         discount, kind = timestep.discount, timestep.step_type
         info = {"discount": discount}
         if kind == StepType.MID:
@@ -103,14 +103,14 @@ class DmEnv(gymnasium.Env[Any, Any]):
 
     def get_wrapper_attr(self, name: str) -> Any:
         """Returns an attribute of the environment itself, else of this interface to it."""
-        return getattr(self._env, name) if hasattr(self._env, name) else super().get_wrapper_attr(name)
+        return getattr(self.env, name) if hasattr(self.env, name) else super().get_wrapper_attr(name)
 
     def close(self) -> None:
         """Closes the environment."""
-        self._env.close()
+        self.env.close()
 
     def __str__(self) -> str:
-        return f"<DmEnv of {self._env}>"
+        return f"<DmEnv of {self.env}>"
 
     def _observation(self, timestep: TimeStep) -> Any:
         return _with_tuples(timestep.observation) if self._observation_has_lists else timestep.observation

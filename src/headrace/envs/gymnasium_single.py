@@ -54,6 +54,7 @@ class SingleEnvStepper(EnvironmentStates):
 
     autoreset = Autoreset.DISABLED
     resets_by_mask = True
+    lanes_may_wait = False
 
     def __init__(
         self,
@@ -222,11 +223,16 @@ def close_all(environments: Iterable[Any]) -> None:
         raise failed
 
 
-def _check_envs(envs: Sequence[gymnasium.Env[Any, Any]]) -> None:
+def check_distinct(envs: Sequence[Any]) -> None:
+    """Raises ValueError if there is no environment, or the same one twice."""
     if not envs:
         raise ValueError("envs: expected at least one environment, got none")
     if len({id(env) for env in envs}) != len(envs):
         raise ValueError("expected a new environment at each call of create_env_fn, got the same one twice")
+
+
+def _check_envs(envs: Sequence[gymnasium.Env[Any, Any]]) -> None:
+    check_distinct(envs)
     for i, env in enumerate(envs):
         for name in ("observation_space", "action_space"):
             expected, got = getattr(envs[0], name), getattr(env, name)

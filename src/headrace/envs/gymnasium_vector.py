@@ -47,6 +47,8 @@ class VectorEnvStepper(EnvironmentStates):
     >>> stepper.close()
     """
 
+    lanes_may_wait = False
+
     def __init__(
         self,
         env: VectorEnv[Any, Any, Any],

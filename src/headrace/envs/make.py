@@ -16,6 +16,7 @@ from headrace.envs.recognition import (
     is_dm_environment,
     is_environment,
     is_envpool,
+    is_parallel_environment,
     is_vector_environment,
 )
 from headrace.spec import ArraySpec
@@ -140,6 +141,11 @@ def _stepper(
 ) -> VectorStepper:
     if is_vector_environment(envs[0]):
         return _vector_stepper(envs[0], num_envs, info_columns)
+    envs = [env.env if isinstance(env, AdaptedEnv) else env for env in envs]
+    if is_parallel_environment(envs[0]):
+        from headrace.envs.pettingzoo_parallel import ParallelStepper
+
+        return ParallelStepper(envs, info_columns)
     from headrace.envs.gymnasium_single import SingleEnvStepper
 
     return SingleEnvStepper([_single(env) for env in envs], info_columns)
@@ -170,8 +176,6 @@ def _check_own_number(env: Any, num_envs: int) -> None:
 
 def _single(env: Any) -> Any:
     """Returns an environment with the interface of a single gymnasium one."""
-    if isinstance(env, AdaptedEnv):
-        env = env.env
     if is_dm_environment(env):
         from headrace.envs.dm_env_single import DmEnv
 
@@ -195,8 +199,8 @@ def _build(factory: EnvFactory) -> Any:
     env = factory()
     if not is_environment(env):
         raise TypeError(
-            "create_env_fn: expected it to return an environment of gymnasium, dm_env or EnvPool, got "
-            f"{type(env).__name__}" + ("; is a `return` missing?" if env is None else "")
+            "create_env_fn: expected it to return an environment of gymnasium, dm_env, PettingZoo (parallel) or "
+            f"EnvPool, got {type(env).__name__}" + ("; is a `return` missing?" if env is None else "")
         )
     return env
 

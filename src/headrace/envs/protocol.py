@@ -20,7 +20,7 @@ handle a limit on the length of a trajectory: mark the rows truncated, keep `nex
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -50,6 +50,8 @@ class StepResult:
         reset_steps: indices of the environments for which this step was the reset (NEXT_STEP): the action was
             ignored, so the row that was given to the policy is the final row of the old episode (its observation, zeros
             elsewhere) and the output is the first observation of the next episode.
+        waiting: indices of the lanes that took no part in this step, ascending: agents that have ended before the
+            others of their environment, or have not come yet. Their output is not data until they take part.
     """
 
     reward: NDArray[np.float32]
@@ -58,6 +60,7 @@ class StepResult:
     ended: Indices
     last_observation: Columns
     reset_steps: Indices
+    waiting: Indices = field(default_factory=lambda: NO_ENVS)
 
     @classmethod
     def empty(cls, num_envs: int) -> StepResult:
@@ -79,6 +82,7 @@ class VectorStepper(Protocol):
         action_signature: `Signature({"action": ...})` of one environment: the columns that `step` reads.
         autoreset: the mode; with DISABLED the caller must call `reset` for the environments that ended.
         resets_by_mask: whether `reset` takes only some of the environments, as a limit on trajectories needs.
+        lanes_may_wait: whether a step may leave lanes out (`StepResult.waiting`).
         environments: the environments that are stepped: n single ones, or one vector environment.
     """
 
@@ -89,6 +93,7 @@ class VectorStepper(Protocol):
     action_signature: Signature
     autoreset: Autoreset
     resets_by_mask: bool
+    lanes_may_wait: bool
     environments: tuple[Any, ...]
 
     def reset(self, out: Columns, *, envs: Indices | None = None, seeds: Sequence[int] | None = None) -> None:

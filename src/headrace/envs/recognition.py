@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.ends import Autoreset
+from headrace.envs.agents import is_multi_agent
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,8 @@ def is_environment(value: Any) -> bool:
     """Whether this is a ready environment, and not a callable that makes one."""
     if isinstance(value, AdaptedEnv):
         return True
-    return _is_a(value, "gymnasium", "Env") or is_vector_environment(value) or is_dm_environment(value)
+    kinds = (is_vector_environment, is_dm_environment, is_parallel_environment)
+    return _is_a(value, "gymnasium", "Env") or any(is_kind(value) for is_kind in kinds)
 
 
 def is_vector_environment(value: Any) -> bool:
@@ -43,6 +45,15 @@ def is_vector_environment(value: Any) -> bool:
 def is_dm_environment(value: Any) -> bool:
     """Whether this is a ready environment of dm_env."""
     return _is_a(value, "dm_env", "Environment")
+
+
+def is_parallel_environment(value: Any) -> bool:
+    """Whether this is a ready environment with several agents, of PettingZoo or with its interface."""
+    if isinstance(value, type) or _is_a(value, "gymnasium", "Env") or is_vector_environment(value):
+        return False
+    if is_dm_environment(value) or not (callable(getattr(value, "reset", None)) and hasattr(value, "step")):
+        return False
+    return is_multi_agent(value)
 
 
 def is_envpool(value: Any) -> bool:

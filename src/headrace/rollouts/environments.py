@@ -1,6 +1,6 @@
 """The environments of a rollout worker: their creation, and their own limits on the length of an episode."""
 
-# Rules: views-rollouts R1, H1, M1
+# Rules: views-rollouts R1, H1
 
 from __future__ import annotations
 
@@ -70,20 +70,6 @@ def close_environments(envs: list[Any]) -> None:
         raise errors[0]
 
 
-def is_multi_agent(env: Any) -> bool:
-    """Whether an environment has several agents: it names them, or has a space for each.
-
-    >>> class Parallel:
-    ...     possible_agents = ["a", "b"]
-    >>> is_multi_agent(Parallel())
-    True
-    """
-    if any(env_attribute(env, name) is not None for name in ("possible_agents", "agents")):
-        return True
-    # Environments that make up their agents name none before a reset.
-    return callable(getattr(env, "observation_space", None))
-
-
 def raise_limit(env: Any, horizon: int) -> None:
     """Raises the limit of an environment on the length of an episode to `horizon`, where it is smaller."""
     layer = env
@@ -99,12 +85,6 @@ def raise_limit(env: Any, horizon: int) -> None:
             spec.max_episode_steps = horizon
         except AttributeError:
             return
-
-
-def env_attribute(env: Any, name: str) -> Any:
-    """Returns an attribute of an environment or of the one inside its wrappers; None if there is none."""
-    found = getattr(env, name, None)
-    return getattr(getattr(env, "unwrapped", None), name, None) if found is None else found
 
 
 def _takes_argument(call: Callable[..., Any]) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 from headrace.batches.multi_agent_batch import MultiAgentBatch
 from headrace.batches.sample_batch import SampleBatch
 from headrace.closing import Closing
+from headrace.envs.agents import is_multi_agent, possible_agents
 from headrace.envs.columns import EnvironmentColumns
 from headrace.errors import Closed
 from headrace.policies import check_policy
@@ -16,13 +17,11 @@ from headrace.rollouts.agents.game import Game
 from headrace.rollouts.agents.lanes import AgentLanes
 from headrace.rollouts.agents.loop import MultiAgentLoop
 from headrace.rollouts.agents.one_agent import OneAgent
-from headrace.rollouts.agents.spaces import possible_agents
 from headrace.rollouts.callbacks import Calls
 from headrace.rollouts.detection import Detection
 from headrace.rollouts.environments import (
     close_environments,
     create_environments,
-    is_multi_agent,
     raise_limit,
 )
 from headrace.rollouts.fragments import Fragments

@@ -69,6 +69,14 @@ class DmCounterEnv(dm_env.Environment):  # type: ignore[misc]  # dm_env has no t
         """Returns the spec of four actions."""
         return specs.DiscreteArray(NUM_ACTIONS)
 
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the state of the counter."""
+        return self.counter.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restores the counter."""
+        self.counter.load_state_dict(state)
+
     def close(self) -> None:
         """Closes the counter."""
         self.counter.close()

@@ -29,6 +29,7 @@ class EnvContract(ABC):
 
     Attributes:
         info: an entry of `info` that the environments give at each reset and step, with its spec.
+        seeds_of_two: the seeds that two lanes are to get of 5 and 6; (5, 5) where they share an environment.
 
     >>> from headrace.envs.gymnasium_single import SingleEnvStepper
     >>> from headrace.testing.envs import CounterEnv, counter_env_fns
@@ -46,6 +47,7 @@ class EnvContract(ABC):
     """
 
     info: Mapping[str, ArraySpec] = {"count": ArraySpec((), np.int64)}
+    seeds_of_two = (5, 6)
 
     @abstractmethod
     def make(
@@ -161,8 +163,7 @@ class EnvContract(ABC):
         else:
             stepper.reset(row, seeds=[5, 6])
             stepper.reset(row)
-            seen = self.seeds(stepper)
-            assert seen == [[5, None], [6, None]]
+            assert self.seeds(stepper) == [[seed, None] for seed in self.seeds_of_two]
         stepper.close()
 
     # ---- infos and checks ------------------------------------------------------------------------------------------
@@ -230,7 +231,7 @@ def _collect(stepper: VectorStepper, num_steps: int) -> list[list[dict[str, Any]
         next_row = new_columns(stepper.observation_signature, stepper.num_envs)
         actions = _actions(stepper, number)
         step = stepper.step(actions, next_row)
-        for lane in set(range(stepper.num_envs)) - set(step.reset_steps.tolist()):
+        for lane in set(range(stepper.num_envs)) - {*step.reset_steps.tolist(), *step.waiting.tolist()}:
             after = step.last_observation if lane in step.ended else next_row
             collected[lane].append(
                 {

@@ -36,7 +36,7 @@ class RecordingStepper:
         going_on: environments whose last transition is marked truncated although their episode goes on.
 
     Raises:
-        ValueError: a limit with an environment that cannot be reset by mask.
+        ValueError: a limit with an environment that cannot be reset by mask; `set_truncated` with several agents.
     """
 
     # Rules: collectors CR5, CR8, CW4
@@ -56,6 +56,11 @@ class RecordingStepper:
             raise ValueError(
                 "max_frames_per_traj: this vector environment resets itself and cannot be reset by mask; give single "
                 "environments, or one with autoreset disabled"
+            )
+        if set_truncated and stepper.lanes_may_wait:
+            raise ValueError(
+                "set_truncated: expected False for environments with several agents, got True: an agent that has ended "
+                "waits for the others, so its last transition of a rollout is not known when it is written"
             )
         self._set_truncated = set_truncated
         self._sees_every_step = bool(self._limit) or set_truncated
@@ -143,14 +148,18 @@ class RecordingStepper:
             "truncated": result.truncated,
         }
         writer.record(values, version, result.reset_steps, finals, result.last_observation)
+        waiting = result.waiting
+        if waiting.size:
+            writer.mark_idle(waiting)
         if self._remembers and self._actor is not None:
-            self._actor.follow(row, values, version, np.union1d(finals, result.reset_steps))
-        restarted = written = clock()
+            restarted = np.union1d(finals, result.reset_steps)
+            self._actor.follow(row, values, version, np.union1d(restarted, waiting))
+        begun = written = clock()
         if resets.size:
             stepper.reset(next_row, envs=resets)
-            restarted = clock()
-        times.note_step(begin, acted, stepped, written, restarted)
-        return self._num_envs - len(result.reset_steps)
+            begun = clock()
+        times.note_step(begin, acted, stepped, written, begun)
+        return self._num_envs - len(result.reset_steps) - len(waiting)
 
     def _act(self, row: Columns, at_random: bool) -> tuple[Columns, Columns, int]:
         if at_random or self._actor is None:

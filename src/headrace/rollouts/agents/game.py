@@ -10,23 +10,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace.envs.agents import (
+    Returned,
+    ends_for_all,
+    env_attribute,
+    possible_agents,
+    reset_agents,
+    step_agents,
+)
 from headrace.errors import SpecError
-from headrace.rollouts.agents.spaces import possible_agents
-from headrace.rollouts.environments import env_attribute
 from headrace.rollouts.episode import RolloutEpisode
 from headrace.rollouts.pieces import AgentRun
-
-ALL = "__all__"
-
-
-class Returned(NamedTuple):
-    """The five dicts that a step returns, by agent."""
-
-    observations: Mapping[Any, Any]
-    rewards: Mapping[Any, Any]
-    terminations: Mapping[Any, Any]
-    truncations: Mapping[Any, Any]
-    infos: Mapping[Any, Any]
 
 
 class AgentStep(NamedTuple):
@@ -118,23 +112,13 @@ class Game:
 
     def reset(self, seed: int | None) -> Mapping[Any, Any]:
         """Resets the environment and returns the first observations."""
-        returned = self.env.reset(seed=seed)
+        observations, _ = reset_agents(self.env, self.index, seed)
         self.was_reset = True
-        if not isinstance(returned, tuple) or len(returned) != 2 or not isinstance(returned[0], Mapping):
-            raise SpecError(
-                f"environment {self.index}: reset: expected (observations, infos), dicts by agent, got {returned!r:.80}"
-            )
-        return returned[0]
+        return observations
 
     def step(self, actions: Mapping[Any, Any]) -> Returned:
         """Steps the environment."""
-        returned = self.env.step(actions)
-        if not isinstance(returned, tuple) or len(returned) != 5:
-            raise SpecError(
-                f"environment {self.index}: step: expected (observations, rewards, terminations, truncations, infos), "
-                f"got {returned!r:.80}"
-            )
-        return Returned(*returned)
+        return step_agents(self.env, self.index, actions)
 
     def agent_index(self, agent_id: Any) -> int:
         """Returns the place of an agent in `possible_agents`; agents not listed there follow in order of appearance."""
@@ -190,10 +174,7 @@ class Game:
     def is_over(self, returned: Returned) -> bool:
         """Whether the environment ends the episode with this step."""
         # Rules: views-rollouts M1
-        if returned.terminations.get(ALL) or returned.truncations.get(ALL):
-            return True
-        agents = env_attribute(self.env, "agents")
-        if agents is not None and not len(agents):
+        if ends_for_all(self.env, returned):
             return True
         seen = {**self.runs, **returned.observations}
         return bool(seen) and all(self._ends(agent_id, returned) for agent_id in seen)

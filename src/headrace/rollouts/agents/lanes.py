@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from headrace.envs.agents import possible_agents, spaces_of
 from headrace.envs.columns import EnvironmentColumns
 from headrace.errors import SpecError
 from headrace.policies import Decision
 from headrace.rollouts.agents.game import ActingGroup, AgentStep, Game
-from headrace.rollouts.agents.spaces import possible_agents, spaces_of
 from headrace.rollouts.agents.waiting_steps import WaitingSteps
 from headrace.rollouts.columns import BOOKKEEPING, CLOCK, NUMBER, OUTCOME, agents_of, promised_by_others
 from headrace.rollouts.lanes.others import Others

@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headrace.batches.multi_agent_batch import MultiAgentBatch
-from headrace.rollouts.agents.game import AgentStep, Game, Returned
+from headrace.envs.agents import Returned
+from headrace.rollouts.agents.game import AgentStep, Game
 from headrace.rollouts.agents.lanes import AgentLanes
 from headrace.rollouts.callbacks import Calls
 from headrace.rollouts.fragments import Fragments
