@@ -14,6 +14,7 @@ from headrace.cli import main
 from headrace.cli.doctor.report import Report
 from headrace.cli.doctor.run import examine
 from headrace.testing import CounterEnv, counter_vector_env
+from headrace.testing.agents import CounterAgents
 from headrace.testing.dm_envs import DmCounterEnv
 from headrace.testing.envpools import CounterEnvPool
 
@@ -284,6 +285,58 @@ def test_a_vector_environment_that_reuses_its_arrays():
         return env
 
     assert found(build, steps=30)["aliasing"].level == "warning"
+
+
+# ---- several agents --------------------------------------------------------------------------------------------------
+
+
+class Agents(CounterAgents):
+    """Counters that begin anew with each seed, and whose step may be changed."""
+
+    def __init__(self, change=None):
+        super().__init__([3, 5])
+        self.change = change
+
+    def reset(self, seed=None, options=None):
+        for counter in self.counters.values():
+            counter.episode = counter.episode if seed is None else -1
+        return super().reset(seed=seed)
+
+    def step(self, actions):
+        returned = super().step(actions)
+        return returned if self.change is None else self.change(*returned)
+
+
+def test_sound_agents():
+    findings = found(Agents)
+    assert levels(findings) == {}
+    assert findings["agents"].text == "2 agents, all with the same spaces"
+
+
+def nan_for(name):
+    return lambda observations, rewards, *rest: (observations, {**rewards, name: float("nan")}, *rest)
+
+
+@pytest.mark.parametrize(
+    ("check", "level", "text", "build"),
+    [
+        ("reward", "error", "step 1, agent 'agent1': the reward is nan", lambda: Agents(nan_for("agent1"))),
+        ("step", "error", "agent 'agent0': expected an observation", lambda: Agents(lambda o, *r: ({}, *r))),
+        ("seeds", "warning", "gives? other numbers at the reset", lambda: CounterAgents([3, 5])),
+        ("info keys", "warning", "some infos lack count", lambda: Agents(lambda *r: (*r[:4], {}))),
+    ],
+)
+def test_faults_of_agents(check, level, text, build):
+    finding = found(build)[check]
+    assert finding.level == level
+    assert_text(finding, text)
+
+
+def test_agents_with_different_spaces():
+    env = Agents()
+    env.counters["agent1"].action_space = spaces.Discrete(9)
+    finding = found(lambda: env)["agents"]
+    assert_text(finding, "agent 'agent1': action_space: expected")
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------

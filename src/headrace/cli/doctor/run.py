@@ -13,12 +13,13 @@ import click
 import cloudpickle
 
 from headrace.cli import environments, tables
+from headrace.cli.doctor.agents import AgentsExamination
 from headrace.cli.doctor.report import Report
 from headrace.cli.doctor.single import SingleExamination, Stopped
 from headrace.cli.doctor.vector import VectorExamination
 from headrace.cli.user_modules import import_module
 from headrace.envs import AdaptedEnv, is_environment, is_vector_environment
-from headrace.envs.recognition import is_dm_environment
+from headrace.envs.recognition import is_dm_environment, is_parallel_environment
 
 _MARKS = {"ok": "ok", "note": "note", "warning": "WARNING", "error": "ERROR"}
 
@@ -70,7 +71,7 @@ def examine(build: Callable[[], Any], report: Report, *, steps: int, seed: int) 
     if not is_environment(env):
         report.error(
             "build",
-            f"expected an environment of gymnasium, dm_env or EnvPool, got {type(env).__name__}",
+            f"expected an environment of gymnasium, dm_env, PettingZoo (parallel) or EnvPool, got {type(env).__name__}",
             "Return the environment: def make(): return MyEnv()" if env is None else "Return an environment.",
         )
         return {}
@@ -78,17 +79,21 @@ def examine(build: Callable[[], Any], report: Report, *, steps: int, seed: int) 
     examination = None
     try:
         examination = _examination(env, report, steps=steps, seed=seed)
-        if isinstance(examination, VectorExamination):
-            examination.run()
-        else:
+        if isinstance(examination, SingleExamination):
             examination.run(lambda: _as_single(build()))
+        else:
+            examination.run()
     except Stopped:
         report.note("rest", "not examined, because of the error above")
     _close(env, report)
     return {} if examination is None else examination.microseconds
 
 
-def _examination(env: Any, report: Report, *, steps: int, seed: int) -> SingleExamination | VectorExamination:
+def _examination(
+    env: Any, report: Report, *, steps: int, seed: int
+) -> SingleExamination | VectorExamination | AgentsExamination:
+    if is_parallel_environment(env.env if isinstance(env, AdaptedEnv) else env):
+        return AgentsExamination(env, report, steps=steps, seed=seed)
     if is_vector_environment(env):
         return VectorExamination(env, report, steps=steps, seed=seed)
     takes_seeds = not is_dm_environment(env)
