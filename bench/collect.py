@@ -12,14 +12,14 @@ import gymnasium
 import numpy as np
 
 import headrace as hr
+from bench.bare_loops import ENVIRONMENTS, STEPS, bare_loop, make_network, make_network_policy
 from bench.case import Case, contest_case
 from bench.measure import Contest, Goal, Plan, Run
 from bench.noise import Frames, policy_on_stacks
 
-ENVIRONMENTS = 8
-STEPS = 128
 POOL_ENVIRONMENTS = 64
 _FRAME_STEPS = 50
+_LARGE_FRAME = (84, 84, 4)
 _FRAMES = ENVIRONMENTS * STEPS
 # Rollouts that a worker may have finished while others had their turn: they are taken before the clock starts.
 _AHEAD = 3
@@ -30,6 +30,8 @@ def cases() -> list[Case]:
     return [
         contest_case("collect/inline", _inline, Goal(ratio=0.85)),
         contest_case("collect/asynchronous, 1 worker", _asynchronous, Goal(ratio=0.85)),
+        contest_case("collect/asynchronous, 2x64", _network, Goal(ratio=0.9)),
+        contest_case("collect/asynchronous, 84x84x4", _large, Goal(ratio=0.7)),
         contest_case("collect/EnvPool", _pool, Goal(ratio=0.85)),
         contest_case("collect/4 frames", _frames, Goal(ratio=1 / 1.15)),
     ]
@@ -38,7 +40,7 @@ def cases() -> list[Case]:
 @contextmanager
 def _inline(_: Plan) -> Iterator[Contest]:
     with hr.Collector("CartPole-v1", num_envs=ENVIRONMENTS, frames_per_batch=_FRAMES, seed=0) as collector:
-        with _bare_loop() as limit:
+        with bare_loop() as limit:
             yield _contest(collector, limit, ahead=0)
 
 
@@ -47,8 +49,75 @@ def _asynchronous(_: Plan) -> Iterator[Contest]:
     with hr.AsyncCollector(
         "CartPole-v1", num_envs=ENVIRONMENTS, frames_per_batch=_FRAMES, seed=0
     ) as collector:
-        with _bare_loop() as limit:
+        with bare_loop() as limit:
             yield _contest(collector, limit, ahead=_AHEAD)
+
+
+@contextmanager
+def _network(_: Plan) -> Iterator[Contest]:
+    """A torch policy of 2x64 units, in the worker and in the bare loop."""
+    with (
+        hr.AsyncCollector(
+            "CartPole-v1",
+            policy_factory=make_network,
+            num_envs=ENVIRONMENTS,
+            frames_per_batch=_FRAMES,
+            seed=0,
+        ) as collector,
+        bare_loop(make_network_policy()) as limit,
+    ):
+        yield _contest(collector, limit, ahead=_AHEAD)
+
+
+@contextmanager
+def _large(_: Plan) -> Iterator[Contest]:
+    """Frames of 28 KB of an environment that costs nothing, against a copy of as many."""
+    size = ENVIRONMENTS * _FRAME_STEPS
+    frames = np.ones((_FRAME_STEPS, ENVIRONMENTS, *_LARGE_FRAME), np.uint8)
+    copies = np.zeros_like(frames)
+
+    def copy(count: int) -> None:
+        for _ in range(count):
+            np.copyto(copies, frames)
+
+    with hr.AsyncCollector(_LargeFrames, num_envs=ENVIRONMENTS, frames_per_batch=size, seed=0) as collector:
+        yield Contest(
+            ours=lambda count: _batches(collector, count),
+            limit=copy,
+            before=lambda: _batches(collector, _AHEAD),
+            limit_name="np.copyto of the frames",
+            verify=_check_large,
+            per_call=size,
+            unit="frames/s",
+        )
+
+
+class _LargeFrames(gymnasium.Env[Any, Any]):
+    """Shows one frame of noise after another; an episode has 1000 steps."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, _LARGE_FRAME, np.uint8)
+    action_space = gymnasium.spaces.Discrete(4)
+
+    def __init__(self) -> None:
+        self._noise = np.random.default_rng(0).integers(0, 256, (16, *_LARGE_FRAME), np.uint8)
+        self._noise[:, 0, 0, 0] = np.arange(16)
+        self._t = 0
+
+    def reset(self, **_: Any) -> Any:
+        self._t = 0
+        return self._noise[0], {}
+
+    def step(self, _: Any) -> Any:
+        self._t += 1
+        return self._noise[self._t % 16], 0.0, False, self._t == 1000, {}
+
+
+def _check_large(batch: Any) -> None:
+    """The frames are those of the steps, and the next ones follow them."""
+    found = batch["observation"][..., 0, 0, 0], batch["next_observation"][..., 0, 0, 0]
+    if not all(np.array_equal(each, (batch["t"] + k) % 16) for k, each in enumerate(found)):
+        raise AssertionError("frames are not those of their steps")
+    time.sleep(_REST)
 
 
 @contextmanager
@@ -123,24 +192,6 @@ def _contest(collector: Any, limit: Run, *, ahead: int) -> Contest:
         per_call=_FRAMES,
         unit="frames/s",
     )
-
-
-@contextmanager
-def _bare_loop() -> Iterator[Run]:
-    env = gymnasium.vector.SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * ENVIRONMENTS)
-    env.reset(seed=0)
-    env.action_space.seed(0)
-    actions = [env.action_space.sample() for _ in range(STEPS)]
-
-    def run(count: int) -> None:
-        for _ in range(count):
-            for action in actions:
-                env.step(action)
-
-    try:
-        yield run
-    finally:
-        env.close()
 
 
 def _check_and_let_rest(batch: Any) -> None:
