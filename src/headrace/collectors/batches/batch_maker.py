@@ -12,6 +12,7 @@ from headrace.collectors.batches.batch import Batch, as_trees
 from headrace.collectors.batches.episode_numbering import EpisodeNumbering
 from headrace.collectors.batches.view_columns import ViewColumns
 from headrace.spec import Signature
+from headrace.store.gather import Pool
 
 
 class BatchArrays:
@@ -21,6 +22,7 @@ class BatchArrays:
         signature: of a step.
         observed: names of the columns that an observation has.
         lanes, steps: N and T.
+        pool: gives the memory of large columns.
 
     Attributes:
         columns: `[N, T, ...]` of each column.
@@ -29,14 +31,18 @@ class BatchArrays:
         starts, masked: bool[T, N], where an episode begins, and where no transition was taken.
     """
 
-    def __init__(self, signature: Signature, observed: Iterable[str], lanes: int, steps: int) -> None:
+    def __init__(
+        self, signature: Signature, observed: Iterable[str], lanes: int, steps: int, pool: Pool
+    ) -> None:
         self.signature = signature
         self.observed = frozenset(observed).intersection(signature.columns)
         self.columns = {
-            name: np.empty((lanes, steps, *spec.shape), spec.dtype)
+            name: pool.empty((lanes, steps, *spec.shape), spec.dtype)
             for name, spec in signature.columns.items()
         }
-        self.following = {name: np.empty_like(self.columns[name]) for name in self.observed}
+        self.following = {
+            name: pool.empty(self.columns[name].shape, self.columns[name].dtype) for name in self.observed
+        }
         self.versions = np.zeros((lanes, steps), np.int64)
         self.starts = np.zeros((steps, lanes), np.bool_)
         self.masked = np.ones((steps, lanes), np.bool_)
@@ -66,6 +72,7 @@ class BatchMaker:
         self._views = views
         self._worker_idx = worker_idx
         self._signature: Signature | None = None
+        self._pool = Pool()
 
     def begin(self, signature: Signature, observed: Iterable[str], steps: int) -> BatchArrays:
         """Returns the arrays of the next batch, with T = `steps`.
@@ -78,7 +85,7 @@ class BatchMaker:
         Raises:
             SpecError, TypeError, ValueError: a view that cannot be shown.
         """
-        arrays = BatchArrays(signature, observed, self._lanes, steps)
+        arrays = BatchArrays(signature, observed, self._lanes, steps, self._pool)
         if signature != self._signature:
             self._views.use(signature, arrays.observed)
             self._signature = signature
