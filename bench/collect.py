@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 
 import headrace as hr
-from bench.bare_loops import ENVIRONMENTS, STEPS, bare_loop, make_network, make_network_policy
+from bench.bare_loops import ENVIRONMENTS, STEPS, bare_loop, make_network, make_network_policy, two_bare_loops
 from bench.case import Case, contest_case
 from bench.measure import Contest, Goal, Plan, Run
 from bench.noise import Frames, policy_on_stacks
@@ -31,6 +31,8 @@ def cases() -> list[Case]:
         contest_case("collect/inline", _inline, Goal(ratio=0.85)),
         contest_case("collect/asynchronous, 1 worker", _asynchronous, Goal(ratio=0.85)),
         contest_case("collect/asynchronous, 2x64", _network, Goal(ratio=0.9)),
+        contest_case("collect/asynchronous, 2 workers", _two_asynchronous, Goal(ratio=0.9)),
+        contest_case("collect/synchronous, 2 workers, 2x64", _two_synchronous, Goal(ratio=0.85)),
         contest_case("collect/asynchronous, 84x84x4", _large, Goal(ratio=0.7)),
         contest_case("collect/EnvPool", _pool, Goal(ratio=0.85)),
         contest_case("collect/4 frames", _frames, Goal(ratio=1 / 1.15)),
@@ -67,6 +69,50 @@ def _network(_: Plan) -> Iterator[Contest]:
         bare_loop(make_network_policy()) as limit,
     ):
         yield _contest(collector, limit, ahead=_AHEAD)
+
+
+@contextmanager
+def _two_asynchronous(_: Plan) -> Iterator[Contest]:
+    """Two workers, each against a bare loop of its own."""
+    with (
+        hr.MultiCollector(
+            "CartPole-v1",
+            sync=False,
+            num_workers=2,
+            num_envs=ENVIRONMENTS,
+            frames_per_batch=_FRAMES,
+            seed=0,
+        ) as collector,
+        two_bare_loops() as limit,
+    ):
+        contest = _contest(collector, limit, ahead=2 * _AHEAD)
+        contest.limit_name = "two bare loops at once"
+        yield contest
+
+
+@contextmanager
+def _two_synchronous(_: Plan) -> Iterator[Contest]:
+    """Two workers with a torch policy each; a batch has a rollout of both."""
+    with (
+        hr.MultiCollector(
+            "CartPole-v1",
+            sync=True,
+            num_workers=2,
+            policy_factory=make_network,
+            num_envs=ENVIRONMENTS,
+            frames_per_batch=2 * _FRAMES,
+            seed=0,
+        ) as collector,
+        two_bare_loops(make_network_policy) as limit,
+    ):
+        yield Contest(
+            ours=lambda count: _batches(collector, count),
+            limit=lambda count: limit(2 * count),
+            limit_name="two bare loops at once with the policy",
+            verify=lambda batch: _check(batch, 2 * ENVIRONMENTS),
+            per_call=2 * _FRAMES,
+            unit="frames/s",
+        )
 
 
 @contextmanager
@@ -207,9 +253,9 @@ def _check_pool(batch: Any) -> None:
         raise AssertionError(f"shape {batch.shape}, {batch.frames} frames, {ends.sum()} ends")
 
 
-def _check(batch: Any) -> None:
+def _check(batch: Any, environments: int = ENVIRONMENTS) -> None:
     """Whole batches whose next observations are the observations one step on (collectors CB4, CB7)."""
-    if batch.shape != (ENVIRONMENTS, STEPS) or batch.frames != _FRAMES:
+    if batch.shape != (environments, STEPS) or batch.frames != environments * STEPS:
         raise AssertionError(f"shape {batch.shape}, {batch.frames} frames")
     same = batch["episode_id"][:, 1:] == batch["episode_id"][:, :-1]
     if not np.array_equal(batch["next_observation"][:, :-1][same], batch["observation"][:, 1:][same]):
