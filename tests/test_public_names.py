@@ -161,7 +161,7 @@ WEIGHTS = "get_cached_weights get_model get_policy_version increment_version ini
 WEIGHTS += " register_scheme_receiver version_id"
 COLLECTOR += " cascade_execute get_distant_attr getattr_env getattr_policy getattr_rb map_fn worker_idx"
 COLLECTOR += " disable_profile enable_profile profile_config"
-OPTIONS = "post_collect_hook postproc postprocs pre_collect_hook reset set_post_collect_hook"
+COLLECTOR += " post_collect_hook postproc postprocs pre_collect_hook reset set_post_collect_hook"
 ATTRIBUTES = {
     hr.AddEpisodeObserver: "close flush open reset statistics update_priority",
     hr.AddTrajectoryObserver: "close flush open reset statistics",
@@ -169,7 +169,7 @@ ATTRIBUTES = {
     hr.AsyncCollector: f"{COLLECTOR} async_shutdown pause start worker_pid",
     hr.Batch: "explain flatten frames get items jax keys minibatches numpy shape torch values with_columns",
     hr.BatchQueue: "batches close count_senders sample send statistics tail",
-    hr.Collector: f"{COLLECTOR} {OPTIONS} {WEIGHTS} async_shutdown env load_state_dict pause start state_dict",
+    hr.Collector: f"{COLLECTOR} {WEIGHTS} async_shutdown env load_state_dict pause start state_dict",
     hr.Episode: "fragment return_ terminated truncated",
     hr.EpisodeWriter: STEP_WRITER,
     hr.FunctionalPolicy: "load_state_dict state_dict",

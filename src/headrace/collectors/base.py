@@ -10,11 +10,14 @@ from typing import Any, Self
 from headrace.collectors.batches.batch import Batch
 from headrace.collectors.options import CollectorOptions
 from headrace.collectors.surface.control import ControlSurface
+from headrace.collectors.surface.hooks import Hooks
+from headrace.collectors.surface.postprocessing import Postprocessing
 from headrace.collectors.surface.profiling import ProfilingSurface
+from headrace.collectors.surface.resets import Resets
 from headrace.ends import Autoreset
 
 
-class CollectorBase(ControlSurface, ProfilingSurface):
+class CollectorBase(Resets, Hooks, Postprocessing, ControlSurface, ProfilingSurface):
     """An iterator of batches that is used in a `with` block."""
 
     _options: CollectorOptions

@@ -30,15 +30,13 @@ from headrace.collectors.loop.hooks import CollectHooks
 from headrace.collectors.loop.parts import LoopParts
 from headrace.collectors.loop.recording import Columns
 from headrace.collectors.loop.step_counts import StepCounts
+from headrace.collectors.loop.waiting import ALL_WAIT
 from headrace.collectors.options import CollectorOptions, warn_of_rounding
 from headrace.collectors.paths import follow_path
 from headrace.collectors.profiling.config import ProfileConfig
 from headrace.collectors.states import check_num_envs, check_parts, check_weights, load_weights, saved_weights
 from headrace.collectors.statistics import CollectorStatistics, Tally
 from headrace.collectors.surface.control import Call
-from headrace.collectors.surface.hooks import Hooks
-from headrace.collectors.surface.postprocessing import Postprocessing
-from headrace.collectors.surface.resets import Resets
 from headrace.collectors.surface.state import StateSurface
 from headrace.collectors.surface.versions import VersionSurface
 from headrace.collectors.surface.weights import WeightSurface
@@ -58,17 +56,7 @@ from headrace.views import View
 _log = logging.getLogger(__name__)
 
 
-class Collector(
-    Resets,
-    Hooks,
-    Postprocessing,
-    LoopParts,
-    FreeRunning,
-    StateSurface,
-    WeightSurface,
-    VersionSurface,
-    CollectorBase,
-):
+class Collector(LoopParts, FreeRunning, StateSurface, WeightSurface, VersionSurface, CollectorBase):
     """Collects batches in this process, only when asked.
 
     Args:
@@ -358,10 +346,7 @@ class Collector(
         elif self._to_reset.any():
             self._begin_anew(np.flatnonzero(self._to_reset))
         elif loop.all_wait:
-            raise RuntimeError(
-                "every environment has ended and waits for a reset (reset_when_done=False): call reset(), or make the "
-                "collector with reset_at_each_iter=True"
-            )
+            raise RuntimeError(ALL_WAIT)
 
     def _restart(self) -> None:
         """Resets all environments: at the start, after a failure and after `set_seed`."""

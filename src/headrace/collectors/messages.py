@@ -34,6 +34,7 @@ class Ready(Message):
         policy: name of the policy's type.
         weights: cloudpickle of the layout of the policy's weights; empty if it has none.
         autoreset: the mode of the environments.
+        resets_by_mask: whether some of them can be reset without the others.
         views: cloudpickle of the views of collector and policy.
     """
 
@@ -44,6 +45,7 @@ class Ready(Message):
     policy: str
     weights: bytes
     autoreset: str
+    resets_by_mask: bool
     views: bytes
 
 
@@ -119,9 +121,11 @@ class Proceed(Message):
 
     Attributes:
         at_random: whether its actions are random.
+        is_needed: a batch needs it, even if every environment waits for a reset.
     """
 
     at_random: bool
+    is_needed: bool
 
 
 class WeightsAt(Message):

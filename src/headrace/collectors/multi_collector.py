@@ -10,6 +10,7 @@ from typing import Any, Unpack
 
 from headrace.collectors.base import CollectorBase
 from headrace.collectors.batches.batch import Batch
+from headrace.collectors.batches.handing_out import HandOut
 from headrace.collectors.devices import Storing
 from headrace.collectors.loop.columns import warn_not_stored
 from headrace.collectors.multi.group import WorkerGroup
@@ -20,6 +21,7 @@ from headrace.collectors.profiling.config import ProfileConfig, checked_workers
 from headrace.collectors.statistics import CollectorStatistics
 from headrace.collectors.surface.control import Call
 from headrace.collectors.weight_arguments import given_weights
+from headrace.envs.protocol import Indices
 from headrace.system import need_linux
 
 _SHUTDOWN_SECONDS = 10.0
@@ -93,7 +95,9 @@ class MultiCollector(CollectorBase):
             start_timeout=start_timeout,
             **options,
         )
-        self._storing = Storing(self._options.devices())
+        writes = self._options.replay_buffer is not None
+        postproc = None if writes else self._options.postproc
+        self._hand_out = HandOut(self._options.split_trajs, postproc, Storing(self._options.devices()))
         self._group = WorkerGroup(self._options)
         try:
             self._group.launch()
@@ -131,8 +135,9 @@ class MultiCollector(CollectorBase):
         Raises:
             DeadlineExceeded: none came in time; the next call returns it.
             WorkerDied: a worker is gone, and the batches with its complete rollouts were handed out.
-            RuntimeError: after `start()`.
+            RuntimeError: after `start()`; or with `reset_when_done=False` every environment waits for a reset.
             Closed: after `shutdown`.
+            Exception: raised by `postproc`; the batch is lost, and counts as handed out.
         """
         status = self._group.status
         status.check_open()
@@ -144,7 +149,10 @@ class MultiCollector(CollectorBase):
                 )
             self._group.begin(running=False)
         batch = self._group.next(timeout)
-        return None if batch is None else self._storing(batch, batch.worker_idx or 0)
+        if batch is None:
+            return None
+        handed_out: Batch = self._hand_out(batch)  # Of another type if `postproc` makes it one.
+        return handed_out
 
     # ---- free running ----------------------------------------------------------------------------------------------
 
@@ -248,6 +256,20 @@ class MultiCollector(CollectorBase):
         """
         self._group.status.check()
         return self._group.set_seed(seed, static_seed=static_seed)
+
+    @property
+    def _num_envs(self) -> int:
+        return sum(ready.num_envs for ready in self._group.ready)
+
+    @property
+    def _resets_by_mask(self) -> bool:
+        return all(ready.resets_by_mask for ready in self._group.ready)
+
+    def _reset_envs(self, envs: Indices | None) -> None:
+        self._group.reset(envs)
+
+    def _use_hooks(self) -> None:
+        self._group.use_hooks(self._pre_collect_hook, self._post_collect_hook)
 
     # ---- about -----------------------------------------------------------------------------------------------------
 

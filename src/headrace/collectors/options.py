@@ -41,6 +41,11 @@ class CollectorArguments(TypedDict, total=False):
     max_frames_per_traj: int | None
     init_random_frames: int | None
     exploration_type: ExplorationType | None
+    reset_at_each_iter: bool
+    reset_when_done: bool
+    set_truncated: bool
+    split_trajs: bool
+    postproc: Postproc | None
     replay_buffer: Any
     items: Sequence[ItemRule] | None
     num_envs: int

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.leases.final_rows import FinalRows
-from headrace.leases.messages import POLICY_VERSIONS, Commit, Lease, Message, packed
+from headrace.leases.messages import POLICY_VERSIONS, Commit, Lease, Message, packed, unpacked
 from headrace.leases.page_views import Columns
 
 Rows = NDArray[np.int64]
@@ -55,6 +55,31 @@ class Steps(NamedTuple):
             ended,
             {name: column[places] for name, column in self.finals.items()},
         )
+
+
+def steps_of(commit: Commit, columns: Columns, first: int, lanes: int) -> Steps:
+    """Returns the steps of a commit, in place.
+
+    Args:
+        commit: of a writer in place.
+        columns: each column's array over the whole arena.
+        first: row of the arena, the first of the steps.
+        lanes: of the writer.
+    """
+    steps: dict[str, NDArray[Any]] = {}
+    for name, column in columns.items():
+        rows = column[first : first + commit.steps * lanes]
+        steps[name] = rows.reshape(commit.steps, lanes, *rows.shape[1:])
+    ended = unpacked(commit.ended, "ended")
+    final_rows = unpacked(commit.final_rows, "final_rows")[: len(ended)]
+    return Steps(
+        steps,
+        unpacked(commit.versions, "versions", POLICY_VERSIONS),
+        unpacked(commit.final, "final"),
+        unpacked(commit.idle, "idle"),
+        ended,
+        {name: column[final_rows] for name, column in columns.items()},
+    )
 
 
 class CommitForwarder:

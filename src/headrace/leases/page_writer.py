@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.leases.final_rows import FinalRows
-from headrace.leases.messages import POLICY_VERSIONS, Commit, Return, packed
+from headrace.leases.forwarding import Steps, steps_of
+from headrace.leases.messages import POLICY_VERSIONS, Commit, Return, packed, unpacked
 from headrace.leases.page_views import Columns, PageViews
 
 Lanes: TypeAlias = NDArray[np.integer[Any]]
@@ -260,6 +261,23 @@ class PageWriter:
         )
         self._begin_report()
         return message
+
+    def steps_of(self, commit: Commit) -> Steps:
+        """Returns the steps of the report just made, in place, until `turn`."""
+        first = self.page * self._page_rows + (self._step - commit.steps) * self._lanes
+        return steps_of(commit, self._columns, first, self._lanes)
+
+    def cuts_of(self, commit: Commit) -> tuple[NDArray[np.int64], Columns]:
+        """Returns the lanes whose episodes the report just made cuts, and their final rows."""
+        lanes = unpacked(commit.cut, "cut")
+        rows = unpacked(commit.final_rows, "final_rows")
+        rows = rows[len(rows) - len(lanes) :]
+        return lanes, {name: self._columns[name][rows] for name in self._observed}
+
+    @property
+    def following(self) -> Columns:
+        """The observations after the last step, before and after `turn`."""
+        return self._views.of(self._ahead).rows[0] if self.page_is_full else self.row
 
     def continue_from(self, other: PageWriter) -> None:
         """Continues the episodes of another writer of these lanes, all of whose steps were reported."""

@@ -12,7 +12,7 @@ from headrace.collectors.handle.process import WorkerProcess
 from headrace.collectors.handle.questions import Questions
 from headrace.collectors.handle.rows import WorkerRows
 from headrace.collectors.handle.status import WorkerStatus
-from headrace.collectors.messages import Progress, Question, Ready, Start
+from headrace.collectors.messages import Progress, Question, Ready, Reset, Seed, SetHooks, Start
 from headrace.errors import Disconnected, StoreFull
 from headrace.leases.messages import Message
 from headrace.leases.selector import PEERS
@@ -51,6 +51,10 @@ class WorkerHandle:
             self.process, self.status, group, partial(progressed, self), self.questions.take
         )
 
+        # Resets that were asked for; and those before the report that every environment waits, None: some do not.
+        self._resets = 0
+        self._waits_after: int | None = None
+
     def __str__(self) -> str:
         return str(self.status)
 
@@ -81,6 +85,28 @@ class WorkerHandle:
         # The next call raises the worker's death, after the rollouts that it has completed.
         with suppress(Disconnected):
             PEERS.send(self.peer, *messages, descriptors=descriptors)
+
+    def send_reset(self, reset: Seed | Reset) -> None:
+        """Asks the worker to reset environments before its next step."""
+        with self._group.changed:
+            self._resets += 1
+            self.send(reset)
+
+    def send_hooks(self, pickled: bytes) -> None:
+        """Asks the worker to use these hooks from its next rollout on; does nothing if it is gone."""
+        with suppress(Disconnected):
+            PEERS.send(self.peer, SetHooks(), payload=pickled)
+
+    def note_progress(self, progress: Progress) -> None:
+        """Notes whether every environment of the worker waits."""
+        with self._group.changed:
+            self._waits_after = progress.resets if progress.all_wait else None
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether every environment of the worker waits, and no reset was asked for since."""
+        # Rules: collectors CR7
+        return self._waits_after == self._resets
 
     def _send_question(self, question: Question, payload: bytes) -> None:
         with suppress(Disconnected):  # The wait for the answer raises the worker's death.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
 
 from headrace.collectors.batches.batch import Batch
 from headrace.collectors.batches.batch_maker import BatchMaker
@@ -11,9 +10,9 @@ from headrace.collectors.batches.block_reader import BlockReader
 from headrace.collectors.batches.rollout_store import rollout_store
 from headrace.collectors.loop.collecting import CollectingLoop
 from headrace.leases.destination import Destination
-from headrace.leases.forwarding import Steps
+from headrace.leases.forwarding import Steps, steps_of
 from headrace.leases.grantor import LeaseGrantor
-from headrace.leases.messages import POLICY_VERSIONS, Commit, Lease, Message, unpacked
+from headrace.leases.messages import Commit, Lease, Message
 from headrace.leases.page_writer import PageWriter, Purpose
 from headrace.store.memory.arena import Arena
 
@@ -85,18 +84,5 @@ class LocalRows:
             commit: of the steps.
             first: the first of them in the rollout.
         """
-        num_envs = self._num_envs
-        begin = commit.page * self._store.arrays.page_rows + first * num_envs
-        columns: dict[str, Any] = {}
-        for name, column in self._store.columns.items():
-            rows = column[begin : begin + commit.steps * num_envs]
-            columns[name] = rows.reshape(commit.steps, num_envs, *rows.shape[1:])
-        final_rows = unpacked(commit.final_rows, "final_rows")
-        return Steps(
-            columns,
-            unpacked(commit.versions, "versions", POLICY_VERSIONS),
-            unpacked(commit.final, "final"),
-            unpacked(commit.idle, "idle"),
-            unpacked(commit.ended, "ended"),
-            {name: column[final_rows] for name, column in self._store.columns.items()},
-        )
+        begin = commit.page * self._store.arrays.page_rows + first * self._num_envs
+        return steps_of(commit, self._store.columns, begin, self._num_envs)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.collectors.batches.view_columns import check_shown, check_view_columns
 from headrace.collectors.loop.actor import Actor
@@ -180,6 +181,11 @@ class CollectingLoop:
         self._counter.reset()
         self._recording.reset(self._first, seeds)
         self._is_fresh = True
+
+    @property
+    def episode_lengths(self) -> NDArray[np.int64]:
+        """int64[n], transitions so far of the episodes under way, as far as they were reported."""
+        return self._counter.lengths
 
     @property
     def must_reset(self) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.collectors.loop.episode_totals import EpisodeTotals
 from headrace.envs.protocol import NO_ENVS, Indices
@@ -63,6 +64,12 @@ class StepCounter:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on with the episodes of a state."""
         self._totals.load_state_dict(state)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """int64[n], transitions so far of the episodes under way."""
+        lengths: NDArray[np.int64] = self._totals.state_dict()["lengths"]
+        return lengths
 
     def count(self, writer: PageWriter, going_on: Indices = NO_ENVS) -> StepCounts:
         """Counts the steps that the writer has not reported yet.

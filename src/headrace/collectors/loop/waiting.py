@@ -15,6 +15,11 @@ from headrace.envs import new_columns
 from headrace.envs.protocol import NO_ENVS, Indices, StepResult
 from headrace.leases.page_writer import PageWriter
 
+ALL_WAIT = (
+    "every environment has ended and waits for a reset (reset_when_done=False): call reset(), or make the collector "
+    "with reset_at_each_iter=True"
+)
+
 
 class WaitingStepper(RecordingStepper):
     """A `RecordingStepper` whose environments are not reset when they end.

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import cloudpickle
@@ -13,12 +14,15 @@ from headrace.collectors.handle.group_status import GroupStatus
 from headrace.collectors.handle.handle import WorkerHandle
 from headrace.collectors.handle.rows import WorkerRows
 from headrace.collectors.loop.step_counts import StepCounts
+from headrace.collectors.loop.waiting import ALL_WAIT
 from headrace.collectors.messages import Proceed, Progress
 from headrace.collectors.multi.admission import Admission
 from headrace.collectors.multi.assembly import Assembly, RolloutAssembly, SynchronousAssembly
 from headrace.collectors.multi.finished import FinishedBatches
 from headrace.collectors.multi.options import MultiOptions
 from headrace.collectors.statistics import Tally
+
+_log = logging.getLogger(__name__)
 
 # Rollouts that a worker may be ahead of the learner.
 _ROLLOUTS_AHEAD = 2
@@ -52,11 +56,17 @@ class Collection:
             options.random_frames,
             options.sync,
             lambda worker_idx: handles[worker_idx].has_pending,
-            lambda worker_idx, at_random: handles[worker_idx].send(Proceed(at_random=at_random)),
+            self._grant,
         )
         self._assembly = self._new_assembly()
         self._batches = FinishedBatches(
-            status, tally, self._assembly, self._describe_batch, self.admission.owe_batch, self._handed_out
+            status,
+            tally,
+            self._assembly,
+            self._describe_batch,
+            self._check_moves,
+            self.admission.owe_batch,
+            self._handed_out,
         )
 
     def _new_assembly(self) -> Assembly:
@@ -65,6 +75,16 @@ class Collection:
         if self._is_synchronous:
             return SynchronousAssembly(views[0], ready[0].num_envs, [each.steps for each in ready])
         return RolloutAssembly(views, ready[0].num_envs)
+
+    def _grant(self, worker_idx: int, *, at_random: bool) -> None:
+        is_needed = self._is_synchronous and self._status.is_iterating
+        self._handles[worker_idx].send(Proceed(at_random=at_random, is_needed=is_needed))
+
+    def _check_moves(self) -> None:
+        """Raises if no environment would take a step."""
+        # Rules: collectors CR7
+        if all(handle.stands_still for handle in self._handles):
+            raise RuntimeError(ALL_WAIT)
 
     def begin(self, *, running: bool) -> None:
         """Begins to collect, freely into a replay or for iteration, unless it has begun."""
@@ -100,13 +120,18 @@ class Collection:
         if not self._status.is_iterating:
             rows.committed.forget()
             self._count(worker_idx, progress)
+            handle.note_progress(progress)
+            if handle.stands_still:
+                _log.warning("%s: %s", str(handle), ALL_WAIT)
             return
         self._counts[worker_idx].add(progress.counts)
         if progress.closes_rollout:
             counts, self._counts[worker_idx] = self._counts[worker_idx], StepCounts()
             finished = self._assembly.add(worker_idx, rows.committed, counts)
-            if finished is not None:
-                self._batches.add(finished)
+            with self._status.changed:  # A batch is handed out before a call tells that none will follow.
+                handle.note_progress(progress)
+                if finished is not None:
+                    self._batches.add(finished)
 
     def _count(self, worker_idx: int, progress: Progress) -> None:
         """Counts steps of free running."""

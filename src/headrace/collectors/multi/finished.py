@@ -22,6 +22,7 @@ class FinishedBatches:
         tally: counts what is handed out.
         assembly: makes the batches.
         describe: names, in messages, what a wait for a batch waits for.
+        check: raises where no further batch can come.
         begin_batch: tells the workers to begin a batch.
         handed_out: called after each, with the workers that collected it.
     """
@@ -32,6 +33,7 @@ class FinishedBatches:
         tally: Tally,
         assembly: Assembly,
         describe: Callable[[], str],
+        check: Callable[[], None],
         begin_batch: Callable[[], None],
         handed_out: Callable[[list[int]], None],
     ) -> None:
@@ -39,6 +41,7 @@ class FinishedBatches:
         self._tally = tally
         self._assembly = assembly
         self._describe = describe
+        self._check = check
         self._begin_batch = begin_batch
         self._handed_out = handed_out
         self._waiting: deque[Finished] = deque()
@@ -60,7 +63,9 @@ class FinishedBatches:
     def next(self, timeout: float | None) -> Batch | None:
         """Returns the batch that waits longest; None when `total_frames` were handed out. Any thread may call it.
 
-        Raises: as `GroupStatus.wait`, when the failed worker's batches were handed out.
+        Raises:
+            RuntimeError: every environment waits for a reset.
+            Exception: as `GroupStatus.wait`, when the failed worker's batches were handed out.
         """
         status, finished = self._status, None
         try:
@@ -86,6 +91,8 @@ class FinishedBatches:
             return False
         if self._tally.is_complete() or self._place() is not None:
             return True
+        if not self._is_asked:
+            self._check()
         if not self._is_asked and not self._status.failed and self._assembly.begin():
             self._is_asked = True
             self._begin_batch()

@@ -12,6 +12,7 @@ from dataclasses import fields
 from typing import Any
 
 import cloudpickle
+import numpy as np
 
 from headrace.collectors.batches.batch import Batch
 from headrace.collectors.handle.group_status import GroupStatus
@@ -19,13 +20,15 @@ from headrace.collectors.handle.handle import WorkerHandle
 from headrace.collectors.handle.process import WorkerProcess, end_processes
 from headrace.collectors.handle.questions import ANSWER_SECONDS
 from headrace.collectors.handle.rows import ReplayRows, WorkerRows
+from headrace.collectors.loop.hooks import PostHook, PreHook
 from headrace.collectors.loop.task import Task
-from headrace.collectors.messages import Pause, Progress, Ready, Resume, Seed, Stop
+from headrace.collectors.messages import Pause, Progress, Ready, Reset, Resume, Seed, Stop
 from headrace.collectors.multi.collection import Collection
 from headrace.collectors.multi.options import MultiOptions
 from headrace.collectors.statistics import CollectorStatistics, Tally, WorkerStatistics
 from headrace.collectors.surface.control import Call
 from headrace.envs import environment_seeds
+from headrace.envs.protocol import Indices
 from headrace.errors import SpecError
 from headrace.forking import ForkFollowers
 from headrace.leases.messages import Message
@@ -133,8 +136,24 @@ class WorkerGroup:
         num_envs = self.handles[0].ready.num_envs
         seeds = environment_seeds(seed, num_envs * len(self.handles), static_seed=static_seed)
         for handle, first in zip(self.handles, range(0, len(seeds), num_envs), strict=True):
-            handle.send(Seed(seeds=seeds[first : first + num_envs], seed=seed))
+            handle.send_reset(Seed(seeds=seeds[first : first + num_envs], seed=seed))
         return seeds[-1]
+
+    def reset(self, envs: Indices | None) -> None:
+        """Resets environments (None: all), counted over the workers, before their next steps."""
+        first = 0
+        for handle in self.handles:
+            own = np.arange(first, first + handle.ready.num_envs)
+            chosen = own if envs is None else np.intersect1d(own, envs)
+            if chosen.size:
+                handle.send_reset(Reset(envs=(chosen - first).tolist()))
+            first += len(own)
+
+    def use_hooks(self, pre: PreHook | None, post: PostHook | None) -> None:
+        """Lets every worker use these hooks from its next rollout on."""
+        pickled = cloudpickle.dumps((pre, post))
+        for handle in self.handles:
+            handle.send_hooks(pickled)
 
     # ---- questions -------------------------------------------------------------------------------------------------
 

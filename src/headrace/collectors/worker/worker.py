@@ -27,10 +27,11 @@ from headrace.collectors.messages import (
 from headrace.collectors.weight_arguments import WeightCheck
 from headrace.collectors.worker.inbox import Ending, WorkerInbox
 from headrace.collectors.worker.own_collector import OwnCollector
+from headrace.collectors.worker.rollout_copy import RolloutCopy
 from headrace.envs import environment_seeds
 from headrace.envs.protocol import Indices
 from headrace.leases.channel import Channel
-from headrace.leases.messages import Goodbye
+from headrace.leases.messages import Commit, Goodbye
 from headrace.leases.page_writer import PageWriter, Purpose
 from headrace.leases.place import RowsPlace
 from headrace.spec import Signature
@@ -57,6 +58,7 @@ class Worker:
         self._has_replay = task.replay is not None
         self._version = self._resets = 0
         self._hooks = CollectHooks()
+        self._copy: RolloutCopy | None = None
         self.loop = CollectingLoop(task, self._refresh)
         self._own = OwnCollector(self.loop, self._idx, lambda: self._version)
         try:
@@ -93,6 +95,7 @@ class Worker:
                 policy=type(policy).__name__,
                 weights=b"" if layout is None else cloudpickle.dumps(layout),
                 autoreset=loop.stepper.autoreset,
+                resets_by_mask=loop.stepper.resets_by_mask,
                 views=cloudpickle.dumps(loop.views),
             )
         )
@@ -109,6 +112,7 @@ class Worker:
             num_pages=message.num_pages,
             page_rows=message.page_rows,
         )
+        self._signature = place.signature
         columns, num_envs = place.columns(descriptor), loop.stepper.num_envs
         loop.write_to(
             PageWriter(columns, place.page_rows, loop.observed, num_envs, self._need_page, message.writer)
@@ -158,7 +162,9 @@ class Worker:
     def _can_begin(self) -> bool:
         # Rules: collectors CR7. Where every environment waits, a rollout would have no transition.
         inbox = self._inbox
-        return bool(inbox.rollouts) and (bool(inbox.resets) or not self.loop.all_wait)
+        if not inbox.rollouts:
+            return False
+        return bool(inbox.resets) or inbox.rollouts[0].is_needed or not self.loop.all_wait
 
     def _collect_rollout(self, turn: Proceed) -> None:
         loop, inbox = self.loop, self._inbox
@@ -170,6 +176,8 @@ class Worker:
             self._channel.send(MoreColumns(signature=loop.signature.to_json()))
             self._open_rows()
         loop.begin(at_random=turn.at_random)
+        if self._copy is not None:
+            self._copy.begin(self._signature)
         writer = loop.writer
         for step in range(loop.steps):
             if inbox.look():
@@ -182,6 +190,8 @@ class Worker:
 
     def _report(self, *, closes_rollout: bool) -> None:
         commit, counts = self.loop.report()
+        if self._copy is not None:
+            self._copy_steps(self._copy, commit, closes_rollout=closes_rollout)
         if closes_rollout:
             self.loop.end()
         progress = Progress(
@@ -192,6 +202,15 @@ class Worker:
             seconds=self.loop.times.take(),
         )
         self._channel.send(commit, progress)
+
+    def _copy_steps(self, copy: RolloutCopy, commit: Commit, *, closes_rollout: bool) -> None:
+        writer = self.loop.writer
+        if commit.steps:
+            copy.add(writer.steps_of(commit))
+        if commit.cut:
+            copy.cut(*writer.cuts_of(commit))
+        if closes_rollout:
+            self._hooks.after(copy.take(writer.following))
 
     def _flush(self) -> None:
         if self.loop.has_writer and self.loop.writer.has_news:
@@ -215,7 +234,8 @@ class Worker:
     def _reset(self, asked: Seed | Reset) -> None:
         self._resets += 1
         if isinstance(asked, Reset):
-            self._begin_anew(np.array(asked.envs, np.intp), None)
+            is_all = len(asked.envs) == self.loop.stepper.num_envs
+            self._begin_anew(None if is_all else np.array(asked.envs, np.intp), None)
             return
         seed_everything(asked.seed, self._idx)
         self._begin_anew(None, asked.seeds)
@@ -235,8 +255,13 @@ class Worker:
     def _take_hooks(self) -> None:
         # Rules: collectors CH1
         pickled, self._inbox.hooks = self._inbox.hooks, None
-        if pickled is not None:
-            self._hooks.pre, self._hooks.post = cloudpickle.loads(pickled)
+        if pickled is None:
+            return
+        self._hooks.pre, self._hooks.post = cloudpickle.loads(pickled)
+        if self._hooks.post is None:
+            self._copy = None
+        elif self._copy is None:
+            self._copy = RolloutCopy(self.loop, self._idx)
 
     def _pause_if_asked(self) -> None:
         inbox = self._inbox

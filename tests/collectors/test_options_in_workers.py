@@ -1,0 +1,232 @@
+"""The options of collection in worker processes, against the model of `test_options` and the inline collector."""
+
+import sys
+
+import cloudpickle
+import numpy as np
+import pytest
+
+import headrace as hr
+from headrace.testing import CounterEnv, counter_env_fns, in_turn
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+LENGTHS = [3, 5]
+OPTIONS = [
+    {"reset_at_each_iter": True},
+    {"set_truncated": True, "max_frames_per_traj": 4},
+    {"reset_at_each_iter": True, "reset_when_done": False, "set_truncated": True},
+    {"reset_at_each_iter": True, "split_trajs": True, "init_random_frames": 20},
+]
+
+
+def act(observation):
+    return (observation[:, 2] + observation[:, 0]) % 4
+
+
+def same(one, other):
+    for name in one:
+        np.testing.assert_array_equal(one[name], other[name], name)
+
+
+def transitions(data):
+    """The transitions of a batch or a sample, as a set."""
+    columns = (
+        data["observation"],
+        data["next_observation"],
+        data["reward"][:, None],
+        data["truncated"][:, None],
+    )
+    return {tuple(row) for row in np.concatenate(columns, axis=1).tolist()}
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=["-".join(options) for options in OPTIONS])
+def test_cr4_to_cr9_a_worker_collects_the_same(options, take):
+    common = {"frames_per_batch": 14, "num_envs": 2, "seed": 3, **options}
+    with hr.Collector(in_turn(counter_env_fns(LENGTHS)), act, **common) as inline:
+        ours = take(inline, 4)
+    with hr.AsyncCollector(in_turn(counter_env_fns(LENGTHS)), act, **common) as worker:
+        theirs = take(worker, 4)
+    for one, other in zip(ours, theirs, strict=True):
+        assert list(one) == list(other)
+        same(one, other)
+
+
+@pytest.mark.parametrize("options", OPTIONS[:3], ids=["-".join(options) for options in OPTIONS[:3]])
+def test_cr6_to_cr8_two_workers_collect_what_one_collector_does(options, take):
+    # CS5: all columns but episode_id.
+    common = {"num_envs": 2, "seed": 3, **options}
+    fns = counter_env_fns([3, 5, 4, 2])
+    with hr.Collector(in_turn(fns), act, frames_per_batch=28, **(common | {"num_envs": 4})) as inline:
+        ours = take(inline, 3)
+    with hr.MultiCollector(
+        [in_turn(fns[:2]), in_turn(fns[2:])], act, sync=True, frames_per_batch=28, **common
+    ) as workers:
+        theirs = take(workers, 3)
+    for one, other in zip(ours, theirs, strict=True):
+        for name in one:
+            if name != "episode_id":
+                np.testing.assert_array_equal(one[name], other[name], name)
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_cr7_cq2_workers_whose_environments_all_wait(sync, take):
+    with hr.MultiCollector(
+        [in_turn(counter_env_fns([3, 5])), in_turn(counter_env_fns([4, 4]))],
+        act,
+        sync=sync,
+        frames_per_batch=24 if sync else 12,
+        num_envs=2,
+        reset_when_done=False,
+    ) as collector:
+        batches = take(collector, 1 if sync else 2)
+        assert sum(batch.frames for batch in batches) == 3 + 5 + 4 + 4
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="waits for a reset"):
+                collector.next(timeout=20)
+        collector.reset([False, True, False, False])
+        (batch,) = take(collector, 1)
+        assert batch["mask"].sum(axis=1).tolist() == ([0, 5, 0, 0] if sync else [0, 5])
+        assert batch["t"][1].tolist() == [0, 1, 2, 3, 4, 0]
+        with pytest.raises(RuntimeError, match="waits for a reset"):
+            collector.next(timeout=20)
+        collector.reset()
+        assert sum(batch.frames for batch in take(collector, 1 if sync else 2)) == 16
+        collector.set_seed(1)
+        take(collector, 1)
+        with pytest.raises(ValueError, match="expected 4 bools"):
+            collector.reset([True])
+
+
+def test_cq2_a_reset_while_a_worker_runs(take):
+    with hr.AsyncCollector(lambda: CounterEnv(1000), act, frames_per_batch=10, num_envs=2) as collector:
+        take(collector, 1)
+        collector.reset([False, True])
+        batches = take(collector, 4)
+    ids = np.concatenate([batch["episode_id"] for batch in batches], axis=1)
+    t = np.concatenate([batch["t"] for batch in batches], axis=1)
+    assert (ids[0] == 0).all()
+    assert sorted(set(ids[1].tolist())) in ([1, 2], [2])
+    np.testing.assert_array_equal(np.diff(t[0]), 1)
+    assert (np.concatenate([batch["truncated"] for batch in batches], axis=1) == 0).all()
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_cr9_cr10_the_result_is_handed_out(sync, take):
+    def postproc(batch):
+        return batch.shape, batch.worker_idx
+
+    with hr.MultiCollector(
+        [in_turn(counter_env_fns([3, 5]))] * 2,
+        act,
+        sync=sync,
+        frames_per_batch=24 if sync else 12,
+        num_envs=2,
+        split_trajs=True,
+        postproc=postproc,
+    ) as collector:
+        assert collector.postproc is postproc
+        ((shape, worker_idx),) = take(collector, 1)
+    assert shape == ((8, 5) if sync else (4, 5))
+    assert worker_idx is None if sync else worker_idx in (0, 1)
+
+
+@pytest.mark.parametrize("has_replay", [False, True])
+def test_ch1_hooks_in_a_worker(has_replay, make_replay, take, tmp_path):
+    # The worker's own batch has the rows that are handed out.
+    path = tmp_path / "seen.npz"
+    fns = counter_env_fns(LENGTHS)
+    replay = None
+    if has_replay:
+        # Rollouts span pages.
+        replay = make_replay(hr.collectors.signature(lambda: CounterEnv(3), act), capacity=320)
+
+    def before():
+        before.calls = getattr(before, "calls", 0) + 1
+
+    def after(batch):
+        assert not batch["reward"].flags.writeable
+        after.seen = [*getattr(after, "seen", []), batch]
+        np.savez(path, **{f"{i}/{name}": each[name] for i, each in enumerate(after.seen) for name in each})
+
+    with hr.AsyncCollector(
+        in_turn(fns), act, frames_per_batch=34, num_envs=2, replay_buffer=replay, set_truncated=True
+    ) as collector:
+        collector.pre_collect_hook = before
+        collector.post_collect_hook = after
+        batches = take(collector, 3)
+        assert collector.post_collect_hook is after
+        assert not hasattr(after, "seen")  # What a hook changes in a worker stays there.
+    with np.load(path) as seen:
+        for i, batch in enumerate(batches):
+            for name in batch:
+                np.testing.assert_array_equal(seen[f"{i}/{name}"], batch[name], name)
+
+
+def test_ch1_a_hook_that_is_set_later_sees_the_episodes_under_way(take, tmp_path):
+    path = tmp_path / "seen.npy"
+
+    def after(batch):
+        np.save(path, batch["t"])
+
+    with hr.AsyncCollector(lambda: CounterEnv(1000), act, frames_per_batch=10) as collector:
+        take(collector, 1)
+        collector.post_collect_hook = after
+        while not path.exists():
+            take(collector, 1)
+        collector.post_collect_hook = None
+        take(collector, 2)
+        (t,) = np.load(path)
+    assert t[0] >= 10
+    np.testing.assert_array_equal(np.diff(t), 1)
+    assert t[0] % 10 == 0
+
+
+def test_ch1_hooks_while_a_replay_is_filled(make_replay, tmp_path):
+    replay = make_replay(hr.collectors.signature(lambda: CounterEnv(3), act), capacity=1000)
+
+    def after(batch):
+        (tmp_path / f"{batch['t'][0, 0]}").touch()
+
+    with hr.AsyncCollector(
+        lambda: CounterEnv(1000), act, frames_per_batch=10, total_frames=50, replay_buffer=replay
+    ) as collector:
+        collector.set_post_collect_hook(after)
+        collector.start()
+        collector._group.status.wait(lambda: not collector.statistics().running, 20, lambda: "the end")
+    assert sorted(int(path.name) for path in tmp_path.iterdir()) == [0, 10, 20, 30, 40]
+
+
+@pytest.mark.parametrize("name", ["pre_collect_hook", "post_collect_hook"])
+def test_cx1_a_hook_that_fails_in_a_worker(name):
+    def fail(*_):
+        raise ZeroDivisionError("by intent")
+
+    with hr.AsyncCollector(lambda: CounterEnv(30), act, frames_per_batch=4) as collector:
+        setattr(collector, name, fail)
+        with pytest.raises(hr.WorkerDied) as died:
+            collector.next(timeout=20)
+        assert isinstance(died.value.__cause__, ZeroDivisionError)
+        assert any(name in note for note in died.value.__cause__.__notes__)
+        with pytest.raises(TypeError, match=name):
+            setattr(collector, name, 3)
+
+
+def test_cr6_to_cr8_items_of_a_replay_that_a_worker_fills(make_replay):
+    replay = make_replay(hr.collectors.signature(lambda: CounterEnv(3), act), capacity=2000)
+    with hr.AsyncCollector(
+        in_turn(counter_env_fns(LENGTHS)),
+        act,
+        frames_per_batch=16,
+        total_frames=160,
+        num_envs=2,
+        reset_at_each_iter=True,
+        reset_when_done=False,
+        set_truncated=True,
+        replay_buffer=replay,
+    ) as collector:
+        batches = [batch.flatten() for batch in collector]
+    known = set().union(*(transitions(batch) for batch in batches))
+    stored = replay.sample("t", 3000, views=hr.views.transition()).data
+    assert len(known) == sum(batch.frames for batch in batches) == len(replay.table("t")) == 160
+    assert transitions(stored) == known
