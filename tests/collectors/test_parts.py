@@ -10,7 +10,7 @@ from headrace.collectors.batches.episode_numbering import EpisodeNumbering
 from headrace.collectors.loop.episode_totals import EpisodeTotals
 from headrace.collectors.loop.step_counts import StepCounts
 from headrace.collectors.loop.times import LoopSeconds
-from headrace.collectors.messages import AnyMessage, Proceed, Progress, Stop
+from headrace.collectors.messages import AnyMessage, Proceed, Progress, Reset, Stop
 from headrace.collectors.multi.admission import Admission
 from headrace.collectors.statistics import Tally
 from headrace.leases.channel import Channel
@@ -197,13 +197,19 @@ def test_tally():
 def test_messages_travel_whole():
     one, other = Channel.pair(AnyMessage)
     counts = StepCounts(8, [(1.5, 3)], {-1: 4, 7: 4})
-    progress = Progress(counts=counts, closes_rollout=True, seconds=LoopSeconds(0.1, 0.2, 0.3, 0.4))
-    for message in (progress, Proceed(at_random=True), Stop(close_env=False)):
+    seconds = LoopSeconds(0.1, 0.2, 0.3, 0.4)
+    progress = Progress(counts=counts, closes_rollout=True, resets=3, all_wait=False, seconds=seconds)
+    for message in (
+        progress,
+        Proceed(at_random=True, is_needed=True),
+        Reset(envs=[0, 3]),
+        Stop(close_env=False),
+    ):
         one.send(message, payload=b"behind")
         assert other.receive() == Frame(message, b"behind", [])
     one.close()
     with pytest.raises(hr.Disconnected):
         other.receive()
     with pytest.raises(hr.Disconnected):
-        other.send(Proceed(at_random=False))
+        other.send(Proceed(at_random=False, is_needed=False))
     other.close()
