@@ -230,3 +230,11 @@ def test_cr6_to_cr8_items_of_a_replay_that_a_worker_fills(make_replay):
     stored = replay.sample("t", 3000, views=hr.views.transition()).data
     assert len(known) == sum(batch.frames for batch in batches) == len(replay.table("t")) == 160
     assert transitions(stored) == known
+
+
+def test_cr10_workers_refuse_a_postproc_of_rows_that_a_replay_stores(make_replay):
+    replay = make_replay(hr.collectors.signature(lambda: CounterEnv(3), act), capacity=1000)
+    with pytest.raises(ValueError, match="postproc: expected None with replay_buffer"):
+        hr.AsyncCollector(
+            lambda: CounterEnv(3), act, frames_per_batch=4, postproc=lambda batch: batch, replay_buffer=replay
+        )

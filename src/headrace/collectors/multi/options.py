@@ -34,6 +34,11 @@ class MultiOptions(CollectorOptions):
             raise TypeError(f"sync: expected True or False, got {self.sync!r}")
         self._factories()
         super().__post_init__()
+        if self.postproc is not None and self.replay_buffer is not None:
+            raise ValueError(
+                "postproc: expected None with replay_buffer, since workers write each step into the replay as it is "
+                "taken; use hr.Collector, or apply it to what is sampled"
+            )
         storing = {devices.storing for devices in self.devices()}
         if self.sync and len(storing) > 1:
             raise ValueError(
