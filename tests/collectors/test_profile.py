@@ -153,6 +153,26 @@ def test_steps_with_waiting_environments_are_events(tmp_path):
     assert [len(named(events, name)) for name in ("policy", "env_step", "rollout")] == [3, 3, 1]
 
 
+@pytest.mark.parametrize("sync", [True, False])
+def test_several_workers_have_a_trace_each(sync, tmp_path):
+    # CH2
+    with hr.MultiCollector(
+        partial(CounterEnv, 3), act, num_workers=3, sync=sync, frames_per_batch=12, num_envs=2
+    ) as collector:
+        collector.enable_profile(
+            workers=[0, 2], num_rollouts=3, save_path=tmp_path / "profile_{worker_idx}.json", **QUICK
+        )
+        while collector.profile_config is not None:
+            collector.next(timeout=20)
+        for worker_idx in (0, 2):
+            events = complete_events(tmp_path / f"profile_{worker_idx}.json")
+            assert {event["args"]["worker_idx"] for event in events} == {worker_idx}
+            assert {event["pid"] for event in events} == {collector.statistics().workers[worker_idx].pid}
+            assert [event["args"]["rollout"] for event in named(events, "rollout")] == [1, 2]
+            assert len(named(events, "policy")) == 2 * (2 if sync else 6)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 def test_new_weights_are_events(tmp_path):
     policy = hr.FunctionalPolicy(lambda params, observation: act(observation), {"w": np.zeros(3)})
     for kind in (hr.Collector, hr.AsyncCollector):

@@ -1,6 +1,9 @@
 """Seconds of the parts of collection, against a clock that only environments, policies and tests move."""
 
+import os
+import signal
 import sys
+import threading
 
 import cloudpickle
 import numpy as np
@@ -133,3 +136,37 @@ def test_sums_and_limits():
     assert record.lag_exceeded == 2
     assert (record.env_seconds, record.policy_seconds) == (4.0, 8.0)
     assert (record.write_seconds, record.wait_seconds) == (12.0, 16.0)
+
+
+def test_the_age_of_the_last_step():
+    # CT: read from shared memory, so it rises while a step hangs, without a message.
+    with hr.AsyncCollector(Hanging, frames_per_batch=4) as collector:
+        assert collector.statistics().workers[0].last_step_age is None
+        collector.next(timeout=20)
+        # Eight steps run ahead; the ninth hangs.
+        assert wait_until(lambda: collector.statistics().workers[0].last_step_age > 0.2)
+        os.kill(collector.statistics().workers[0].pid, signal.SIGUSR1)
+        for _ in range(3):
+            collector.next(timeout=20)
+        assert 0 <= collector.statistics().workers[0].last_step_age < 60
+    assert collector.statistics().workers[0].last_step_age is not None
+
+
+class Hanging(CounterEnv):
+    """Its ninth step waits for a signal."""
+
+    def __init__(self):
+        super().__init__(100)
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+
+    def step(self, action):
+        if self.step_count == 8:
+            signal.sigwait([signal.SIGUSR1])
+        return super().step(action)
+
+
+def wait_until(there):
+    """Looks until it is so; the limit of the test ends it."""
+    while not there():
+        threading.Event().wait(0.01)
+    return True

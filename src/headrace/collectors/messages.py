@@ -15,6 +15,8 @@ from headrace.leases.messages import LeaseMessage, Message
 class Start(Message):
     """Collector to worker: begin. The payload is cloudpickle of `loop.task.Task`.
 
+    The descriptor of a `LastStep` comes along.
+
     Attributes:
         worker_idx: the worker's number.
         seed: of the collector; None leaves environments and generators unseeded.

@@ -25,6 +25,7 @@ class WorkerStatistics:
         frames, rollouts: of its own that were handed out (free-running: written).
         restarts: how often its process was started again.
         policy_version: the newest stamp among its rows; -1 before the first.
+        last_step_age: seconds since it took a step; None before the first.
         last_error: the error that ended it, as text; None while it is well.
     """
 
@@ -35,6 +36,7 @@ class WorkerStatistics:
     rollouts: int
     restarts: int
     policy_version: int
+    last_step_age: float | None
     last_error: str | None
 
 

@@ -12,6 +12,7 @@ from headrace.collectors.handle.process import WorkerProcess
 from headrace.collectors.handle.questions import Questions
 from headrace.collectors.handle.rows import WorkerRows
 from headrace.collectors.handle.status import WorkerStatus
+from headrace.collectors.last_step import LastStep
 from headrace.collectors.messages import Progress, Question, Ready, Reset, Seed, SetHooks, Start
 from headrace.errors import Disconnected, StoreFull
 from headrace.leases.messages import Message
@@ -31,6 +32,7 @@ class WorkerHandle:
     Attributes:
         process: of the worker.
         status: whether the worker is well, and how it ended.
+        last_step: the time of its newest step.
         peer: takes in the worker's messages.
         questions: to the worker, which wait for their answers.
     """
@@ -46,6 +48,7 @@ class WorkerHandle:
         self.process = WorkerProcess()
         self.status = WorkerStatus(worker_idx, self.process)
         group.workers.append(self.status)
+        self.last_step = LastStep.new()
         self.questions = Questions(group, str(self.status), self._send_question)
         self.peer = WorkerPeer(
             self.process, self.status, group, partial(progressed, self), self.questions.take
@@ -66,7 +69,9 @@ class WorkerHandle:
             seed: of the collector.
         """
         with suppress(Disconnected):  # The worker's end is noted by the thread that listens.
-            self.peer.channel.send(Start(worker_idx=self.worker_idx, seed=seed), payload=task)
+            start = Start(worker_idx=self.worker_idx, seed=seed)
+            self.peer.channel.send(start, payload=task, descriptors=(self.last_step.descriptor,))
+        self.last_step.close()
         PEERS.add(self.peer)
 
     @property

@@ -233,6 +233,7 @@ class WorkerGroup:
             rollouts=tally.rollouts,
             restarts=tally.restarts,
             policy_version=tally.policy_version,
+            last_step_age=handle.last_step.age,
             last_error=handle.status.last_error,
         )
 

@@ -16,6 +16,7 @@ from contextlib import suppress
 import cloudpickle
 
 from headrace.collectors.failures import failed
+from headrace.collectors.last_step import LastStep
 from headrace.collectors.loop.task import Task
 from headrace.collectors.messages import AnyMessage, Start
 from headrace.collectors.worker.inbox import Ending, WorkerInbox
@@ -36,7 +37,8 @@ def main(descriptor: int, parent: int) -> int:
         start = frame.message
         assert isinstance(start, Start)
         threading.Thread(target=inbox.watch, args=(parent,), daemon=True, name="headrace-watch").start()
-        _work(channel, inbox, start, cloudpickle.loads(frame.payload))
+        last_step = LastStep.attach(frame.descriptors[0])
+        _work(channel, inbox, start, cloudpickle.loads(frame.payload), last_step)
     except (Disconnected, Ending):
         return 1
     except BaseException as error:
@@ -45,11 +47,11 @@ def main(descriptor: int, parent: int) -> int:
     return 0
 
 
-def _work(channel: Channel, inbox: WorkerInbox, start: Start, task: Task) -> None:
+def _work(channel: Channel, inbox: WorkerInbox, start: Start, task: Task, last_step: LastStep) -> None:
     if start.seed is not None:
         seed_everything(start.seed, start.worker_idx)
     had_torch = "torch" in sys.modules
-    worker = Worker(channel, inbox, start, task)
+    worker = Worker(channel, inbox, start, task, last_step)
     if start.seed is not None and not had_torch:
         seed_torch(start.seed, start.worker_idx)  # It may have been loaded only now.
     try:

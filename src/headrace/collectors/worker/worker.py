@@ -10,6 +10,7 @@ from contextlib import suppress
 import cloudpickle
 import numpy as np
 
+from headrace.collectors.last_step import LastStep
 from headrace.collectors.loop.collecting import CollectingLoop
 from headrace.collectors.loop.hooks import CollectHooks
 from headrace.collectors.loop.task import Task
@@ -46,15 +47,19 @@ class Worker:
         inbox: its messages.
         start: the collector's first message.
         task: the work.
+        last_step: takes the time of each step.
 
     Attributes:
         loop: the collecting loop.
     """
 
-    def __init__(self, channel: Channel, inbox: WorkerInbox, start: Start, task: Task) -> None:
+    def __init__(
+        self, channel: Channel, inbox: WorkerInbox, start: Start, task: Task, last_step: LastStep
+    ) -> None:
         self._channel = channel
         self._inbox = inbox
         self._idx = start.worker_idx
+        self._last_step = last_step
         self._has_replay = task.replay is not None
         self._version = self._resets = 0
         self._hooks = CollectHooks()
@@ -183,6 +188,7 @@ class Worker:
             if inbox.look():
                 self._process_messages()
             loop.step()
+            self._last_step.note()
             closes = step + 1 == loop.steps
             if closes or writer.must_report:
                 self._report(closes_rollout=closes)

@@ -1,0 +1,66 @@
+"""The time of a worker's newest step, in memory that it shares with its collector."""
+
+# Rules: collectors CT, CX5
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from headrace.store.memory.arena import Arena
+
+_NBYTES = 8
+
+
+class LastStep:
+    """One number in shared memory: the worker writes it, its collector reads it, and neither waits.
+
+    The clock (`time.monotonic`) is the same in all processes of a machine.
+
+    Args:
+        memory: eight bytes.
+
+    >>> from os import dup
+    >>> ours = LastStep.new()
+    >>> ours.age is None
+    True
+    >>> theirs = LastStep.attach(dup(ours.descriptor))
+    >>> theirs.note()
+    >>> 0 <= ours.age < 60
+    True
+    >>> ours.close(); theirs.close()
+    """
+
+    def __init__(self, memory: Arena) -> None:
+        self._memory = memory
+        self._at = memory.array(0, (1,), np.float64)
+
+    @classmethod
+    def new(cls) -> LastStep:
+        """Returns the collector's end; `descriptor` goes to the worker."""
+        return cls(Arena.shared(_NBYTES))
+
+    @classmethod
+    def attach(cls, descriptor: int) -> LastStep:
+        """Returns the worker's end; it owns the descriptor."""
+        return cls(Arena.attach(descriptor, _NBYTES))
+
+    @property
+    def descriptor(self) -> int:
+        """The file descriptor of the memory."""
+        return self._memory.descriptor
+
+    def note(self) -> None:
+        """Notes that a step was taken now."""
+        self._at[0] = time.monotonic()
+
+    @property
+    def age(self) -> float | None:
+        """Seconds since the newest step; None before the first."""
+        at = float(self._at[0])
+        return None if at == 0 else max(0.0, time.monotonic() - at)
+
+    def close(self) -> None:
+        """Closes the descriptor; the memory goes with the object."""
+        self._memory.close()
