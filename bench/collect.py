@@ -20,6 +20,7 @@ from bench.noise import Frames, policy_on_stacks
 POOL_ENVIRONMENTS = 64
 _FRAME_STEPS = 50
 _LARGE_FRAME = (84, 84, 4)
+_COPIES = 8
 _FRAMES = ENVIRONMENTS * STEPS
 # Rollouts that a worker may have finished while others had their turn: they are taken before the clock starts.
 _AHEAD = 3
@@ -120,11 +121,12 @@ def _large(_: Plan) -> Iterator[Contest]:
     """Frames of 28 KB of an environment that costs nothing, against a copy of as many."""
     size = ENVIRONMENTS * _FRAME_STEPS
     frames = np.ones((_FRAME_STEPS, ENVIRONMENTS, *_LARGE_FRAME), np.uint8)
-    copies = np.zeros_like(frames)
+    # More than the caches hold, as the batches that a learner takes one after another.
+    copies = np.zeros((_COPIES, *frames.shape), np.uint8)
 
     def copy(count: int) -> None:
-        for _ in range(count):
-            np.copyto(copies, frames)
+        for number in range(count):
+            np.copyto(copies[number % _COPIES], frames)
 
     with hr.AsyncCollector(_LargeFrames, num_envs=ENVIRONMENTS, frames_per_batch=size, seed=0) as collector:
         yield Contest(

@@ -56,6 +56,9 @@ class FinalRows:
         return rows
 
     def _rows(self, begin: int) -> NDArray[np.int64]:
+        if self._pages and self._taken <= self._page_rows:
+            first = self._pages[0] * self._page_rows
+            return np.arange(first + begin, first + self._taken)
         pages = np.fromiter(self._pages, np.int64)
         page, row = np.divmod(np.arange(begin, self._taken), self._page_rows)
         rows: NDArray[np.int64] = pages[page] * self._page_rows + row

@@ -261,6 +261,8 @@ class LeaseGrantor:
         """Returns the next `count` free final rows in order, or fewer if the leased pages have no more."""
         rows, found = self._arrays.page_rows, [np.empty(0, np.int64)]
         for page in self._finals:
+            if not count:
+                break
             used = int(self._arrays.pages[page, USED])
             here = min(count, rows - used)
             found.append(page * rows + np.arange(used, used + here))
