@@ -1,6 +1,7 @@
 """Trajectories as rows, postprocessed batches, n-step transitions, and hooks around rollouts."""
 
 import sys
+import threading
 
 import cloudpickle
 import numpy as np
@@ -289,3 +290,33 @@ def test_cx1_a_hook_that_fails(name, take):
         assert batch["t"].tolist() == [[0, 1]] * 2  # All are reset, under new ids.
         assert batch["episode_id"].min() >= 2
         assert collector.statistics().frames_discarded == (4 if name == "post_collect_hook" else 0)
+
+
+def test_ch1_cr10_hooks_and_postproc_while_a_replay_is_filled_freely(make_replay):
+    replay = make_replay(hr.collectors.signature(lambda: CounterEnv(3)), capacity=1000)
+    calls, fifth = [], threading.Event()
+
+    def after(batch):
+        calls.append(batch["t"].tolist())
+        if len(calls) == 10:
+            fifth.set()
+
+    with hr.Collector(
+        lambda: CounterEnv(30),
+        frames_per_batch=10,
+        total_frames=50,
+        reset_at_each_iter=True,
+        postproc=scaled,
+        replay_buffer=replay,
+    ) as collector:
+        collector.pre_collect_hook = lambda: calls.append("before")
+        collector.post_collect_hook = after
+        collector.start()
+        assert fifth.wait(20)
+    assert calls == ["before", [list(range(10))]] * 5
+    stored = replay.sample("t", 500, views=hr.views.transition()).data
+    assert len(replay.table("t")) == 50
+    assert {tuple(row) for row in stored["observation"].tolist()} == {
+        (0, 10 * episode, 10 * step) for episode in range(5) for step in range(10)
+    }
+    np.testing.assert_array_equal(stored["next_observation"] - stored["observation"], [[0, 0, 10]] * 500)

@@ -354,9 +354,9 @@ class Collector(LoopParts, FreeRunning, StateSurface, WeightSurface, VersionSurf
         self._rows = None
         if self._output is not None:
             self._output.cut()
+        self._to_reset[:] = False
         self._loop.restart(self._seeds)
         self._must_reset, self._seeds = False, None
-        self._to_reset[:] = False
 
     def _begin_anew(self, envs: Indices | None) -> None:
         """Ends the trajectories of environments (None: of all) after their last steps, and resets them."""
@@ -365,6 +365,7 @@ class Collector(LoopParts, FreeRunning, StateSurface, WeightSurface, VersionSurf
         if self._output is not None:
             self._output.cut(envs)
         self._must_reset = True  # Until all are reset.
+        self._to_reset[:] = False  # Another thread may ask for the next reset meanwhile.
         if rows is None:  # A state was loaded.
             self._numbering.end(envs)
         loop.cut(envs)
@@ -372,7 +373,6 @@ class Collector(LoopParts, FreeRunning, StateSurface, WeightSurface, VersionSurf
             rows.cut(loop.report()[0])
         loop.reset(None, envs)
         self._must_reset = False
-        self._to_reset[:] = False
 
     def _use_hooks(self) -> None:
         self._hooks.pre, self._hooks.post = self._pre_collect_hook, self._post_collect_hook
