@@ -4,6 +4,7 @@ import json
 import re
 import threading
 
+import envpool
 import gymnasium
 import numpy as np
 import pytest
@@ -216,6 +217,18 @@ def test_a_factory_that_cannot_be_sent():
     assert_text(found(build)["pickling"], "cannot send the factory to a worker: TypeError")
 
 
+def test_a_factory_that_builds_only_once():
+    env = Walk()
+    finding = found(lambda: env)["copies"]
+    assert finding.level == "error"
+    assert_text(finding, "the same environment at each call")
+    envs = [Walk()]
+    assert_text(
+        found(envs.pop)["copies"],
+        "the second call of the factory raises IndexError: pop from empty",
+    )
+
+
 def test_closing():
     class Once(Walk):
         is_closed = False
@@ -250,6 +263,14 @@ def test_modes_of_autoreset(mode, declared, text):
     finding = found(lambda: vector(mode, declared), steps=30)["autoreset"]
     assert finding.level == "error"
     assert_text(finding, text)
+
+
+@pytest.mark.filterwarnings("ignore:.*precision lowered by casting:UserWarning")
+def test_a_pool_that_is_refused():
+    finding = found(lambda: envpool.make("CartPole-v1", env_type="gymnasium", num_envs=4, batch_size=2))[
+        "spaces"
+    ]
+    assert_text(finding, "expected batch_size to be num_envs")
 
 
 def test_an_undeclared_reset_in_the_step_after():

@@ -165,9 +165,10 @@ class SingleExamination:
             self._report.note(
                 "seeds", "dm_env takes no seed at reset: give it to the callable that builds it"
             )
+            self._build_another(build).close()
             return
         first = self._replay(self._env)
-        other = build()
+        other = self._build_another(build)
         try:
             for what, env in (("the same environment", self._env), ("another one", other)):
                 for place, (one, two) in enumerate(zip(first, self._replay(env), strict=False)):
@@ -183,6 +184,26 @@ class SingleExamination:
         finally:
             other.close()
         self._report.ok("seeds", f"the same seed and actions give the same {len(first) - 1} steps")
+
+    def _build_another(self, build: Callable[[], Any]) -> Any:
+        try:
+            other = build()
+        except Exception as error:
+            self._report.error(
+                "copies",
+                f"the second call of the factory raises {type(error).__name__}: {error}",
+                "Collectors call the factory once for each copy: build everything inside it.",
+            )
+            raise Stopped from error
+        if other.unwrapped is self._env.unwrapped:
+            self._report.error(
+                "copies",
+                "the factory returns the same environment at each call",
+                "Build a new one inside the factory: lambda: MyEnv(), not lambda: env.",
+            )
+            raise Stopped
+        self._report.ok("copies", "each call of the factory builds a new one")
+        return other
 
     def _replay(self, env: Any) -> list[dict[str, NDArray[Any]]]:
         """Returns what the environment gives after a reset with the seed, until an end."""

@@ -52,7 +52,10 @@ class VectorExamination:
         try:
             self._stepper = make_stepper(self._given)
         except (SpecError, ValueError) as error:
-            report.error("autoreset", f"{error}", _DECLARE)
+            if "autoreset" in str(error):
+                report.error("autoreset", f"{error}", _DECLARE)
+            else:
+                report.error("spaces", f"{error}", "Make the environment as the message says.")
             raise Stopped from error
         env, stepper = self._env, self._stepper
         leading = (stepper.num_envs,)
