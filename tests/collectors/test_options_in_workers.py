@@ -238,3 +238,25 @@ def test_cr10_workers_refuse_a_postproc_of_rows_that_a_replay_stores(make_replay
         hr.AsyncCollector(
             lambda: CounterEnv(3), act, frames_per_batch=4, postproc=lambda batch: batch, replay_buffer=replay
         )
+
+
+@pytest.mark.parametrize("options", [{}, {"reset_at_each_iter": True}, {"reset_when_done": False}])
+def test_ch1_the_hook_sees_resets_as_the_batch_does(options, take, tmp_path):
+    def after(batch):
+        after.count = getattr(after, "count", -1) + 1
+        np.savez(tmp_path / f"{after.count}.npz", **batch)
+
+    with hr.AsyncCollector(
+        in_turn(counter_env_fns([7, 50])), act, frames_per_batch=20, num_envs=2, **options
+    ) as collector:
+        collector.post_collect_hook = after
+        collector.reset([True, False])
+        batches = take(collector, 1)
+        for chosen in ([True, False], [False, True], [True, True]) * 2:
+            collector.reset(chosen)
+            batches += take(collector, 2)
+    for i, batch in enumerate(batches):
+        with np.load(tmp_path / f"{i}.npz") as seen:
+            for name in batch:
+                np.testing.assert_array_equal(seen[name], batch[name], name)
+    assert max(batch["episode_id"].max() for batch in batches) > 6

@@ -54,6 +54,7 @@ class RolloutCopy:
         ids = np.cumsum(is_open) - 1
         state = {"next_id": int(is_open.sum()), "ids": ids, "lengths": lengths}
         self._numbering.load_state_dict(state, is_open)
+        self._is_open = loop.writer.is_open
         self._ends: list[_Ends] = []
         self._steps = 0
 
@@ -96,7 +97,7 @@ class RolloutCopy:
         """Notes that the episodes of these lanes end after the last step that was added, with these final rows."""
         if self._steps:
             self._ends.append(_Ends(lanes, np.full_like(lanes, self._steps - 1), finals))
-            self._is_open[lanes] = False
+        self._is_open[lanes] = False
 
     def take(self, following: Columns) -> Batch:
         """Returns the rollout as a batch `[n, T, ...]`.
