@@ -335,7 +335,7 @@ def test_access(take):
     with pytest.raises(TypeError):
         batch["reward"] = 3
     assert "[2, 5]" in repr(batch)
-    assert "policy version 0" in repr(batch)
+    assert "policy version -1" in repr(batch)
 
 
 def test_cb2_jax_maps_and_compiles_over_a_batch():

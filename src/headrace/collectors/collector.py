@@ -64,7 +64,8 @@ class Collector(LoopParts, FreeRunning, StateSurface, WeightSurface, VersionSurf
         policy: a callable on batched observations `[n, ...]` that returns actions `[n, ...]`, or the pair of actions
             and a dict of further columns; an object with `compute_actions(input_dict)`, which may have a memory; a
             torch module, which may return a distribution, or take a TensorDict; None for random actions.
-        policy_factory: makes the policy.
+        policy_factory: makes the policy, in the process that collects; with several workers also a list with one for
+            each.
         frames_per_batch: frames of one batch; rounded up to a whole number of steps.
         total_frames: where to stop, a multiple of `frames_per_batch`; -1 goes on for ever.
         create_env_kwargs: keyword arguments of `create_env_fn`.
@@ -119,7 +120,7 @@ class Collector(LoopParts, FreeRunning, StateSurface, WeightSurface, VersionSurf
         create_env_fn: Any,
         policy: Any = None,
         *,
-        policy_factory: Callable[[], Any] | None = None,
+        policy_factory: Callable[[], Any] | Sequence[Callable[[], Any]] | None = None,
         frames_per_batch: int,
         total_frames: int = -1,
         device: Any = None,

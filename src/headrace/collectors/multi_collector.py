@@ -50,6 +50,10 @@ class MultiCollector(CollectorBase):
         sync: whether a batch has a rollout of every worker.
         num_workers: W; by default the length of the list, or 1.
         start_timeout: seconds for all workers to be ready.
+        num_threads: threads of this process that copy rollouts into batches; by default W, at most the cores. A number
+            is also torch's thread count in this process until `shutdown`.
+        num_sub_threads: threads of NumPy, torch and other libraries in each worker. More than 1 only helps where a
+            worker starts threads or processes of its own.
         **options: the other arguments of `Collector`. `frames_per_batch` is divided among the workers of a synchronous
             collector, and is the size of each rollout of an asynchronous one. A list has the size of each worker's
             rollouts; where they differ, a synchronous batch has the longest T, and the rows of others are masked there.
@@ -78,6 +82,8 @@ class MultiCollector(CollectorBase):
         sync: bool,
         num_workers: int | None = None,
         start_timeout: float = 60.0,
+        num_threads: int | None = None,
+        num_sub_threads: int = 1,
         **options: Unpack[CollectorArguments],
     ) -> None:
         name = type(self).__name__
@@ -93,6 +99,8 @@ class MultiCollector(CollectorBase):
             sync=sync,
             num_workers=num_workers,
             start_timeout=start_timeout,
+            num_threads=num_threads,
+            num_sub_threads=num_sub_threads,
             **options,
         )
         writes = self._options.replay_buffer is not None

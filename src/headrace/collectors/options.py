@@ -30,7 +30,7 @@ from headrace.weights import WeightScheme
 class CollectorArguments(TypedDict, total=False):
     """The keyword arguments that every collector takes; see `Collector` for the meaning of each."""
 
-    policy_factory: Callable[[], Any] | None
+    policy_factory: Callable[[], Any] | Sequence[Callable[[], Any]] | None
     frames_per_batch: Required[int | Sequence[int]]
     total_frames: int
     device: Any
@@ -93,8 +93,7 @@ class CollectorOptions(Task):
             raise TypeError("policy, policy_factory: expected one of them, got both")
         if self.policy is not None:
             check_policy(self.policy)
-        if self.policy_factory is not None and not callable(self.policy_factory):
-            raise TypeError(f"policy_factory: expected a callable, got {type(self.policy_factory).__name__}")
+        self._policy_factories()
         self._check_frames()
         self._check_total()
         for name in ("max_frames_per_traj", "init_random_frames"):
@@ -118,6 +117,21 @@ class CollectorOptions(Task):
         self._check_items()
         self._check_models()
         tracked_version(self.track_policy_version)
+
+    def _policy_factories(self) -> list[Any]:
+        """Returns the factory of each worker's policy; None: it has none."""
+        # Rules: collectors CP2
+        given = self.policy_factory
+        factories = list(given) if isinstance(given, list | tuple) else [given] * self.workers
+        if len(factories) != self.workers:
+            raise ValueError(
+                f"policy_factory: expected one callable, or a list of {self.workers}, one for each worker, got "
+                f"{len(factories)}"
+            )
+        for factory in factories:
+            if not callable(factory) and (factory is not None or isinstance(given, list | tuple)):
+                raise TypeError(f"policy_factory: expected a callable, got {type(factory).__name__}")
+        return factories
 
     def _check_frames(self) -> None:
         frames = self.frames_per_batch
@@ -198,6 +212,7 @@ class CollectorOptions(Task):
         work = {field.name: getattr(self, field.name) for field in fields(Task)}
         devices = self.devices()[worker_idx]
         work |= {"policy_device": devices.policy, "env_device": devices.env}
+        work["policy_factory"] = self._policy_factories()[worker_idx]
         return Task(**work | {"replay": None if self.replay_buffer is None else self.replay_buffer.signature})
 
     def rules(self) -> list[ItemRule]:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.collectors.batches.batch_maker import BatchArrays
+from headrace.collectors.batches.copy_threads import ONE_THREAD, CopyThreads
 from headrace.leases.grantor import Segment
 from headrace.spec import Signature
 from headrace.store.layout import EMPTY, FINAL, LINKED, NEXT, STEP_MASK
@@ -51,10 +52,15 @@ class BlockReader:
             while self._segments:
                 self._store.release(self._segments.pop().page)
 
-    def copy_into(self, arrays: BatchArrays, first: int) -> None:
+    def copy_into(self, arrays: BatchArrays, first: int, threads: CopyThreads = ONE_THREAD) -> None:
         """Copies the steps added since the last call into the lanes of a batch from `first` on, and forgets them.
 
         Fewer steps than the batch has leave the later ones masked.
+
+        Args:
+            arrays: of the batch.
+            first: the first lane.
+            threads: share the copy.
         """
         store, segments = self._store, self._segments
         lanes = slice(first, first + self._lanes)
@@ -66,13 +72,13 @@ class BlockReader:
                 reader = store.begin_reading()
             steps = len(words)
             try:
-                for name, column in arrays.columns.items():
-                    self._copy(name, segments, column[lanes])
+                threads.share(
+                    self._lanes,
+                    store.signature.nbytes * steps * self._lanes,
+                    lambda begin, end: self._copy(arrays, first, slice(begin, end), segments, last),
+                )
                 for name, column in arrays.following.items():
-                    following = column[lanes]
-                    following[:, : steps - 1] = arrays.columns[name][lanes, 1:steps]
-                    following[:, steps - 1] = store.columns[name][last : last + self._lanes]
-                    following[lane, time] = store.columns[name][finals]
+                    column[lanes][lane, time] = store.columns[name][finals]
                 store.check_rows_were_ours()
             finally:
                 reader.end()
@@ -110,10 +116,24 @@ class BlockReader:
         finals: NDArray[np.int64] = links[(words & LINKED) != 0].astype(np.int64) - 1
         return finals
 
-    def _copy(self, name: str, segments: list[Segment], out: NDArray[Any]) -> None:
-        """Copies a column into `out`, `[n, T, ...]`."""
-        source, at = self._store.columns[name], 0
-        for segment in segments:
-            rows = self._rows(source, segment)
-            out[:, at : at + len(rows)] = rows.swapaxes(0, 1)
-            at += len(rows)
+    def _copy(self, arrays: BatchArrays, first: int, part: slice, segments: list[Segment], last: int) -> None:
+        """Copies the columns of some lanes, and the observations that followed but for those at an episode's end.
+
+        Args:
+            arrays: of the batch.
+            first: lane of the batch that the first lane is copied into.
+            part: of the lanes.
+            segments: the steps.
+            last: the row after the last step, of the first lane.
+        """
+        lanes = slice(first + part.start, first + part.stop)
+        for name, column in arrays.columns.items():
+            source, at = self._store.columns[name], 0
+            for segment in segments:
+                rows = self._rows(source, segment)[:, part]
+                column[lanes, at : at + len(rows)] = rows.swapaxes(0, 1)
+                at += len(rows)
+            if name in arrays.following:
+                following = arrays.following[name]
+                following[lanes, : at - 1] = column[lanes, 1:at]
+                following[lanes, at - 1] = source[last + part.start : last + part.stop]

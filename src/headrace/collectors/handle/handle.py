@@ -27,6 +27,7 @@ class WorkerHandle:
     Args:
         worker_idx: the worker's number.
         group: the state of all workers, to which the worker's own is added.
+        num_sub_threads: of the libraries in the worker's process.
         progressed: called with this handle and each `Progress` of the worker, in the thread that listens.
 
     Attributes:
@@ -42,10 +43,12 @@ class WorkerHandle:
         worker_idx: int,
         group: GroupStatus,
         progressed: Callable[[WorkerHandle, Progress, WorkerRows], None],
+        *,
+        num_sub_threads: int,
     ) -> None:
         self.worker_idx = worker_idx
         self._group = group
-        self.process = WorkerProcess()
+        self.process = WorkerProcess(num_sub_threads)
         self.status = WorkerStatus(worker_idx, self.process)
         group.workers.append(self.status)
         self.last_step = LastStep.new()

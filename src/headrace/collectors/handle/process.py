@@ -13,7 +13,8 @@ from contextlib import suppress
 from headrace.collectors.messages import AnyMessage
 from headrace.leases.channel import Channel
 
-# Set before NumPy or torch is imported in the worker: its own threads would fight for the cores of the environments.
+# Rules: collectors CD4. Set before NumPy or torch is imported in the worker: more threads of theirs would fight for the
+# cores of the environments. torch and SciPy take OMP and MKL.
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -39,13 +40,16 @@ _KILLED_SECONDS = 5.0
 class WorkerProcess:
     """A Python that runs `headrace.collectors.worker.main.main` at one end of a channel.
 
+    Args:
+        num_sub_threads: threads of NumPy, torch and other libraries in the process.
+
     Attributes:
         channel: this process's end.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, num_sub_threads: int) -> None:
         self.channel, theirs = Channel.pair(AnyMessage)
-        environment = os.environ | dict.fromkeys(_THREAD_VARIABLES, "1")
+        environment = os.environ | dict.fromkeys(_THREAD_VARIABLES, str(num_sub_threads))
         os.set_inheritable(theirs.fileno(), True)
         path = [entry or os.getcwd() for entry in sys.path]
         try:

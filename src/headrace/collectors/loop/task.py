@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +33,7 @@ class Task:
     num_envs: int = 1
     info_columns: Mapping[str, ArraySpec] | None = None
     policy: Any = None
-    policy_factory: Callable[[], Any] | None = None
+    policy_factory: Any = None
     views: Mapping[str, View] | None = None
     frames_per_batch: int = 1
     init_random_frames: int | None = None

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from headrace.collectors.batches.batch import Batch
 from headrace.collectors.batches.batch_maker import BatchArrays, BatchMaker
 from headrace.collectors.batches.block_reader import BlockReader
+from headrace.collectors.batches.copy_threads import ONE_THREAD, CopyThreads
 from headrace.collectors.batches.episode_ids import EpisodeIds
 from headrace.collectors.batches.episode_numbering import EpisodeNumbering
 from headrace.collectors.batches.view_columns import ViewColumns
@@ -68,9 +69,13 @@ class RolloutAssembly(Assembly):
     Args:
         views: further columns of the batches of each worker.
         num_envs: n, the environments of each worker.
+        threads: copy the rollouts.
     """
 
-    def __init__(self, views: Sequence[Mapping[str, View]], num_envs: int) -> None:
+    def __init__(
+        self, views: Sequence[Mapping[str, View]], num_envs: int, threads: CopyThreads = ONE_THREAD
+    ) -> None:
+        self._threads = threads
         ids = EpisodeIds()
         self._makers = [
             BatchMaker(num_envs, EpisodeNumbering(num_envs, ids), ViewColumns(each, num_envs), worker_idx)
@@ -81,7 +86,7 @@ class RolloutAssembly(Assembly):
         """See `Assembly.add`."""
         maker = self._makers[worker_idx]
         arrays = maker.begin(rollout.signature, rollout.observed, rollout.steps)
-        rollout.copy_into(arrays, 0)
+        rollout.copy_into(arrays, 0, self._threads)
         return Finished(maker.finish(arrays), {worker_idx: counts})
 
     def begin(self) -> bool:
@@ -107,9 +112,17 @@ class SynchronousAssembly(Assembly):
         views: further columns.
         num_envs: n, the environments of each worker.
         steps: T of each worker.
+        threads: copy the rollouts.
     """
 
-    def __init__(self, views: Mapping[str, View], num_envs: int, steps: Sequence[int]) -> None:
+    def __init__(
+        self,
+        views: Mapping[str, View],
+        num_envs: int,
+        steps: Sequence[int],
+        threads: CopyThreads = ONE_THREAD,
+    ) -> None:
+        self._threads = threads
         lanes = num_envs * len(steps)
         self._maker = BatchMaker(lanes, EpisodeNumbering(lanes), ViewColumns(views, lanes))
         self._num_envs = num_envs
@@ -122,7 +135,7 @@ class SynchronousAssembly(Assembly):
         """See `Assembly.add`."""
         if self._arrays is None:
             self._arrays = self._maker.begin(rollout.signature, rollout.observed, self._steps)
-        rollout.copy_into(self._arrays, worker_idx * self._num_envs)
+        rollout.copy_into(self._arrays, worker_idx * self._num_envs, self._threads)
         self._counts[worker_idx] = counts
         if len(self._counts) < self._workers:
             return None

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import cloudpickle
 
 from headrace.collectors.batches.batch import Batch
+from headrace.collectors.batches.copy_threads import CopyThreads
 from headrace.collectors.handle.group_status import GroupStatus
 from headrace.collectors.handle.handle import WorkerHandle
 from headrace.collectors.handle.rows import WorkerRows
@@ -58,6 +59,7 @@ class Collection:
             lambda worker_idx: handles[worker_idx].has_pending,
             self._grant,
         )
+        self._threads = CopyThreads(options.copy_threads)
         self._assembly = self._new_assembly()
         self._batches = FinishedBatches(
             status,
@@ -73,8 +75,10 @@ class Collection:
         ready = [handle.ready for handle in self._handles]
         views = [cloudpickle.loads(each.views) for each in ready]
         if self._is_synchronous:
-            return SynchronousAssembly(views[0], ready[0].num_envs, [each.steps for each in ready])
-        return RolloutAssembly(views, ready[0].num_envs)
+            return SynchronousAssembly(
+                views[0], ready[0].num_envs, [each.steps for each in ready], self._threads
+            )
+        return RolloutAssembly(views, ready[0].num_envs, self._threads)
 
     def _grant(self, worker_idx: int, *, at_random: bool) -> None:
         is_needed = self._is_synchronous and self._status.is_iterating
@@ -158,8 +162,9 @@ class Collection:
                     handle.end_episodes()
 
     def discard(self) -> None:
-        """Drops the complete rollouts, and counts their frames as discarded."""
+        """Drops the complete rollouts, and counts their frames as discarded. No worker may report any more."""
         self._batches.discard()
+        self._threads.close()
 
     def forget(self) -> None:
         """In a forked child: drops the batches, which are the parent's."""

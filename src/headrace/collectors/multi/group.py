@@ -25,6 +25,7 @@ from headrace.collectors.loop.task import Task
 from headrace.collectors.messages import Pause, Progress, Ready, Reset, Resume, Seed, Stop
 from headrace.collectors.multi.collection import Collection
 from headrace.collectors.multi.options import MultiOptions
+from headrace.collectors.multi.threads import TorchThreads
 from headrace.collectors.statistics import CollectorStatistics, Tally, WorkerStatistics
 from headrace.collectors.surface.control import Call
 from headrace.envs import environment_seeds
@@ -56,6 +57,7 @@ class WorkerGroup:
         self._collection: Collection | None = None
         self.status = GroupStatus()
         self.tally = Tally(options.total_frames, options.workers)
+        self._torch_threads = TorchThreads(options.num_threads)
         self.handles: list[WorkerHandle] = []
         _GROUPS.add(self)
 
@@ -71,7 +73,14 @@ class WorkerGroup:
         """
         tasks = _pickled(self._options.worker_tasks())
         for worker_idx in range(len(tasks)):
-            self.handles.append(WorkerHandle(worker_idx, self.status, self._take_progress))
+            self.handles.append(
+                WorkerHandle(
+                    worker_idx,
+                    self.status,
+                    self._take_progress,
+                    num_sub_threads=self._options.num_sub_threads,
+                )
+            )
         for handle, task in zip(self.handles, tasks, strict=True):
             handle.start(task, self._options.seed)
         self.status.wait(lambda: not self._late(), self._options.start_timeout, self._describe_late)
@@ -283,6 +292,7 @@ class WorkerGroup:
                 steps.callback(handle.take_last_messages)
             for handle in self.handles:
                 steps.callback(handle.process.kill)
+            steps.callback(self._torch_threads.close)
             self.status.is_closed = True
 
     def abandon(self) -> None:

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from headrace.checks import check_count
 from headrace.collectors.loop.task import Task
+from headrace.collectors.multi.threads import default_threads
 from headrace.collectors.options import CollectorArguments, CollectorOptions, is_int
 from headrace.envs import worker_factories
 
@@ -17,6 +19,8 @@ class WorkerArguments(CollectorArguments, total=False):
     """The keyword arguments of every collector with workers; see `MultiCollector` for the meaning of each."""
 
     start_timeout: float
+    num_threads: int | None
+    num_sub_threads: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +32,8 @@ class MultiOptions(CollectorOptions):
     sync: bool
     num_workers: int | None = None
     start_timeout: float = 60.0
+    num_threads: int | None = None
+    num_sub_threads: int = 1
 
     def __post_init__(self) -> None:
         if not isinstance(self.sync, bool):
@@ -39,12 +45,20 @@ class MultiOptions(CollectorOptions):
                 "postproc: expected None with replay_buffer, since workers write each step into the replay as it is "
                 "taken; use hr.Collector, or apply it to what is sampled"
             )
+        check_count("num_sub_threads", self.num_sub_threads, 1)
+        if self.num_threads is not None:
+            check_count("num_threads", self.num_threads, 1)
         storing = {devices.storing for devices in self.devices()}
         if self.sync and len(storing) > 1:
             raise ValueError(
                 f"storing_device: expected one device for the batches of all workers, since sync is True, got "
                 f"{self.storing_device!r}"
             )
+
+    @property
+    def copy_threads(self) -> int:
+        """The number of threads that copy batches."""
+        return default_threads(self.workers) if self.num_threads is None else self.num_threads
 
     def _factories(self) -> list[Any]:
         return list(
