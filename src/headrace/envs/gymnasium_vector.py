@@ -239,8 +239,11 @@ class VectorEnvStepper(EnvironmentStates):
         np.logical_or(self._result.terminated, self._result.truncated, out=self._flags)
         return self._flags.nonzero()[0]
 
-    def _are_outcomes(self, *values: Any) -> bool:
-        return all(getattr(value, "shape", None) == self._outcome_shape for value in values)
+    def _are_outcomes(self, reward: Any, terminated: Any, truncated: Any) -> bool:
+        try:
+            return bool(reward.shape == terminated.shape == truncated.shape == self._outcome_shape)
+        except AttributeError:
+            return False
 
     def _clear(self, envs: Indices) -> None:
         if envs.size:

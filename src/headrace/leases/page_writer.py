@@ -144,10 +144,13 @@ class PageWriter:
 
     def _note_resets(self, step: int, resets: Lanes, closed: Lanes) -> None:
         """Notes lanes that took no transition; without an episode under way, they hold nothing."""
+        numbers = self._numbers(step, resets)
         if closed.size:
-            self._idle += self._numbers(step, np.intersect1d(resets, closed, assume_unique=True))
-            resets = np.setdiff1d(resets, closed, assume_unique=True)
-        self._final += self._numbers(step, resets)
+            # Plain sets: a step seldom resets more than a few lanes, and NumPy's set functions take 20 us each.
+            idle = set(self._numbers(step, closed)).intersection(numbers)
+            self._idle += sorted(idle)
+            numbers = [number for number in numbers if number not in idle]
+        self._final += numbers
 
     def mark_idle(self, lanes: Lanes) -> None:
         """Marks lanes that hold nothing in the step that was recorded last.
