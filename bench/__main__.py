@@ -28,6 +28,7 @@ from bench import (
     threads,
     uniform,
     views,
+    weights,
     writers,
 )
 from bench.case import Case
@@ -52,6 +53,7 @@ _TOPICS = (
     threads,
     loaders,
     collect,
+    weights,
     leases,
     checkpoints,
     others,

@@ -48,9 +48,7 @@ class Own:
 
 def newest(collector):
     """The number of the newest weights."""
-    return (
-        collector.policy_version if isinstance(collector, hr.AsyncCollector) else collector._versions.newest
-    )
+    return collector._versions.newest
 
 
 def until_stamp(collector, version):
@@ -231,10 +229,9 @@ def test_a_worker_that_is_always_overtaken():
     with hr.AsyncCollector(lambda: CounterEnv(9), Own(), frames_per_batch=4) as collector:
         collector.update_policy_weights_({"number": np.array(1.0)})
         until_stamp(collector, 1)
-        board = collector._publisher._scheme._board
-        for slot in range(board.shape.slots):
-            board.words[board.shape.stamp(slot)] = 0  # As while both sets are written anew.
-        board.words[1] = 9
+        board = collector._weights._board
+        newest = board.newest()
+        board._announce(0, 9, newest.slot, newest.publication + 7)  # As if it were replaced already.
         for _ in range(4):
             batch = collector.next(timeout=20)
             assert (batch["policy_version"] == 1).all()

@@ -38,8 +38,6 @@ from headrace.collectors.states import check_num_envs, check_parts, check_weight
 from headrace.collectors.statistics import CollectorStatistics, Tally
 from headrace.collectors.surface.control import Call
 from headrace.collectors.surface.state import StateSurface
-from headrace.collectors.surface.versions import VersionSurface
-from headrace.collectors.surface.weights import WeightSurface
 from headrace.collectors.updates.inline import InlineWeights
 from headrace.collectors.updates.numbering import Versions
 from headrace.collectors.updates.sources import own_model
@@ -56,7 +54,7 @@ from headrace.views import View
 _log = logging.getLogger(__name__)
 
 
-class Collector(LoopParts, FreeRunning, StateSurface, WeightSurface, VersionSurface, CollectorBase):
+class Collector(LoopParts, FreeRunning, StateSurface, CollectorBase):
     """Collects batches in this process, only when asked.
 
     Args:
@@ -428,6 +426,12 @@ class Collector(LoopParts, FreeRunning, StateSurface, WeightSurface, VersionSurf
 
     def _check_workers(self) -> None:
         """Does nothing: there are no workers."""
+
+    def _follow_receivers(self) -> None:
+        """Does nothing: each step looks."""
+
+    def _check_home(self) -> None:
+        self._home.check()
 
     def _renumber(self, number: int) -> None:
         self._weights.renumber(number)

@@ -33,8 +33,7 @@ class Ready(Message):
         signature: of one step, as JSON.
         observed: names of the columns that an observation has.
         num_envs, steps: n and T.
-        policy: name of the policy's type.
-        weights: cloudpickle of the layout of the policy's weights; empty if it has none.
+        models: cloudpickle of the models whose weights can be replaced, `{id: ModelWeights}`.
         autoreset: the mode of the environments.
         resets_by_mask: whether some of them can be reset without the others.
         views: cloudpickle of the views of collector and policy.
@@ -44,8 +43,7 @@ class Ready(Message):
     observed: list[str]
     num_envs: int
     steps: int
-    policy: str
-    weights: bytes
+    models: bytes
     autoreset: str
     resets_by_mask: bool
     views: bytes
@@ -124,20 +122,25 @@ class Proceed(Message):
     Attributes:
         at_random: whether its actions are random.
         is_needed: a batch needs it, even if every environment waits for a reset.
+        updates_each_step: new weights are taken over at each of its steps; False: before its first step only.
     """
 
     at_random: bool
     is_needed: bool
+    updates_each_step: bool
 
 
 class WeightsAt(Message):
     """Collector to worker: weights are published in the memory whose descriptor comes along.
 
     Attributes:
-        layout: cloudpickle of their layout.
+        layout: cloudpickle of the layout of one set.
+        address, addresses: of this worker, and their number (`headrace.weights.board`).
     """
 
     layout: bytes
+    address: int
+    addresses: int
 
 
 class Seed(Message):

@@ -6,6 +6,7 @@ import warnings
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Unpack
 
 from headrace.collectors.base import CollectorBase
@@ -15,12 +16,15 @@ from headrace.collectors.devices import Storing
 from headrace.collectors.loop.columns import warn_not_stored
 from headrace.collectors.multi.group import WorkerGroup
 from headrace.collectors.multi.options import MultiOptions
-from headrace.collectors.multi.publisher import Publisher
 from headrace.collectors.options import CollectorArguments, check_arguments, warn_of_rounding
 from headrace.collectors.profiling.config import ProfileConfig, checked_workers
 from headrace.collectors.statistics import CollectorStatistics
 from headrace.collectors.surface.control import Call
-from headrace.collectors.weight_arguments import given_weights
+from headrace.collectors.updates.following import Following
+from headrace.collectors.updates.numbering import Versions
+from headrace.collectors.updates.shared import SharedWeights
+from headrace.collectors.updates.sources import own_model
+from headrace.collectors.updates.updater import WeightUpdater
 from headrace.envs.protocol import Indices
 from headrace.system import need_linux
 
@@ -54,6 +58,7 @@ class MultiCollector(CollectorBase):
             is also torch's thread count in this process until `shutdown`.
         num_sub_threads: threads of NumPy, torch and other libraries in each worker. More than 1 only helps where a
             worker starts threads or processes of its own.
+        update_at_each_batch: publish the weights of `policy` before each batch, if they have changed.
         **options: the other arguments of `Collector`. `frames_per_batch` is divided among the workers of a synchronous
             collector, and is the size of each rollout of an asynchronous one. A list has the size of each worker's
             rollouts; where they differ, a synchronous batch has the longest T, and the rows of others are masked there.
@@ -84,6 +89,7 @@ class MultiCollector(CollectorBase):
         start_timeout: float = 60.0,
         num_threads: int | None = None,
         num_sub_threads: int = 1,
+        update_at_each_batch: bool = False,
         **options: Unpack[CollectorArguments],
     ) -> None:
         name = type(self).__name__
@@ -101,6 +107,7 @@ class MultiCollector(CollectorBase):
             start_timeout=start_timeout,
             num_threads=num_threads,
             num_sub_threads=num_sub_threads,
+            update_at_each_batch=update_at_each_batch,
             **options,
         )
         writes = self._options.replay_buffer is not None
@@ -110,12 +117,25 @@ class MultiCollector(CollectorBase):
         try:
             self._group.launch()
             self._warn(stacklevel=1 + self._constructors)
+            self._prepare_weights()
         except BaseException:
             self._group.abandon()
             raise
-        self._publisher = Publisher(self._group.ready[0], self._group.send_to_all)
         self._pausing = False
-        self._finalizer = weakref.finalize(self, _forgotten, name, self._group, self._publisher)
+        self._finalizer = weakref.finalize(
+            self, _forgotten, name, self._group, self._weights, self._following
+        )
+
+    def _prepare_weights(self) -> None:
+        options, group = self._options, self._group
+        devices = [each.policy for each in options.devices()]
+        self._versions = Versions(options.track_policy_version, group.tally)
+        self._weights = group.share_weights(devices)
+        own = partial(own_model, options.policy)
+        self._updater = WeightUpdater(self._weights, self._versions, options.schemes, own)
+        self._following = Following(self._updater)
+        if options.update_at_each_batch:
+            self._updater.begin_mirroring()
 
     # Number of constructors on the way from the user's line, for the places of warnings.
     _constructors = 1
@@ -156,6 +176,10 @@ class MultiCollector(CollectorBase):
                     "next: expected a collector that was not started; start() fills the replay by itself"
                 )
             self._group.begin(running=False)
+        if self._updater.receivers.have_news:
+            self._updater.receive()
+        if self._options.update_at_each_batch:
+            self._updater.mirror()
         batch = self._group.next(timeout)
         if batch is None:
             return None
@@ -222,39 +246,17 @@ class MultiCollector(CollectorBase):
 
     # ---- weights and seeds -----------------------------------------------------------------------------------------
 
-    @property
-    def policy_version(self) -> int:
-        """The number of the newest set of weights: 0 at the start, one more with every update."""
+    def _check_workers(self) -> None:
+        self._group.status.raise_failure()
+
+    def _follow_receivers(self) -> None:
+        self._following.start()
+
+    def _check_home(self) -> None:
         self._group.status.home.check()
-        return self._group.tally.newest
 
-    def update_policy_weights_(
-        self, policy_or_weights: Any = None, *, weights: Any = None, policy: Any = None
-    ) -> None:
-        """Publishes new weights to all workers. Returning means published: the arrays may be changed at once.
-
-        A worker takes over whole sets, between two steps. A slow worker skips to the newest set.
-        Any thread may call it.
-
-        Args:
-            policy_or_weights: an object with `state_dict()`, or a tree of arrays. None: the policy that the collector
-                was made with.
-            weights, policy: the same, by name; only one of the three.
-
-        Raises:
-            ValueError: more than one source, or none and the collector was made without a policy object.
-            SpecError: names, shapes or dtypes differ; nothing is published.
-            TypeError: a policy without `state_dict` and `load_state_dict`.
-            WorkerDied: a worker is gone; the others have the weights.
-            Closed: after `shutdown`.
-        """
-        group = self._group
-        group.status.check_open()
-        if len(group.status.failed) == len(group.handles):
-            group.status.raise_failure()
-        values = given_weights(policy_or_weights, weights, policy, self._options.policy)
-        group.tally.newest = max(group.tally.newest, self._publisher.publish(values))
-        group.status.raise_failure()
+    def _renumber(self, number: int) -> None:
+        self._weights.renumber(number)
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
         """Resets all environments at their worker's next step: environment k with `seed + k`, or all with `seed`.
@@ -339,7 +341,8 @@ class MultiCollector(CollectorBase):
         finally:
             if group.status.is_closed:
                 self._finalizer.detach()
-                self._publisher.close()
+                self._following.close()
+                self._weights.close()
 
     def _exit_seconds(self, kind: type[BaseException] | None) -> float | None:
         return _INTERRUPTED_SECONDS if kind is not None and issubclass(kind, KeyboardInterrupt) else None
@@ -350,13 +353,14 @@ class MultiCollector(CollectorBase):
         return f"<{type(self).__name__}, {state}, {self._group.tally.frames} frames>"
 
 
-def _forgotten(name: str, group: WorkerGroup, publisher: Publisher) -> None:
+def _forgotten(name: str, group: WorkerGroup, weights: SharedWeights, following: Following) -> None:
     """Shuts down a collector that became garbage, or that is still open at the end of the interpreter."""
     # Rules: collectors CX9
     if group.status.home.is_elsewhere:
         return
     try:
         group.shutdown(2.0, close_env=True, raise_on_error=False)
-        publisher.close()
+        following.close()
+        weights.close()
     finally:
         warnings.warn(f"{name}: was not shut down; use it in a with block", ResourceWarning, stacklevel=2)

@@ -52,6 +52,8 @@ class CollectorArguments(TypedDict, total=False):
     views: Mapping[str, View] | None
     info_columns: Mapping[str, ArraySpec] | None
     seed: int | None
+    weight_sync_schemes: Mapping[str, WeightScheme | None] | None
+    track_policy_version: object
 
 
 def check_arguments(caller: str, arguments: Mapping[str, Any], known: Mapping[str, Any]) -> None:

@@ -91,6 +91,15 @@ class WeightLayout:
         return optree.tree_unflatten(self._treedef, leaves)
 
 
+def same_bytes(one: Iterable[NDArray[Any]], other: Iterable[NDArray[Any]]) -> bool:
+    """Whether arrays of the same shapes and dtypes are equal, bit by bit: NaN equals NaN."""
+    return all(np.array_equal(_bytes(mine), _bytes(theirs)) for mine, theirs in zip(one, other, strict=True))
+
+
+def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
 def path_name(path: tuple[Any, ...]) -> str:
     """The path as text: keys joined by "/"."""
     return "/".join(map(str, path)) or "weights"

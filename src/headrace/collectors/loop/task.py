@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.envs import make_stepper
@@ -11,6 +11,7 @@ from headrace.envs.protocol import VectorStepper
 from headrace.policies import ExplorationType, placed_policy
 from headrace.spec import ArraySpec, Signature
 from headrace.views import View
+from headrace.weights import WeightReceiver
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,8 @@ class Task:
         reset_at_each_iter, reset_when_done, set_truncated: see `Collector`.
         policy_device, env_device: names of torch devices; None: not given.
         replay: the signature of the replay that rows go into; None: no replay.
+        model_paths: dotted paths of parts of the policy whose weights can be replaced.
+        weight_ends: receiving ends of the models that have a publishing end of their own.
     """
 
     create_env_fn: Any
@@ -45,6 +48,8 @@ class Task:
     reset_when_done: bool = True
     set_truncated: bool = False
     replay: Signature | None = None
+    model_paths: Sequence[str] = ()
+    weight_ends: Mapping[str, WeightReceiver] = field(default_factory=dict)
 
     def make_policy(self) -> Any:
         """Returns the policy that acts, on its device; None: random actions."""

@@ -82,7 +82,11 @@ class Collection:
 
     def _grant(self, worker_idx: int, *, at_random: bool) -> None:
         is_needed = self._is_synchronous and self._status.is_iterating
-        self._handles[worker_idx].send(Proceed(at_random=at_random, is_needed=is_needed))
+        # Rules: collectors CW3. All rows of a synchronous batch come from the same weights.
+        each_step = not self._is_synchronous or self._status.is_running
+        self._handles[worker_idx].send(
+            Proceed(at_random=at_random, is_needed=is_needed, updates_each_step=each_step)
+        )
 
     def _check_moves(self) -> None:
         """Raises if no environment would take a step."""

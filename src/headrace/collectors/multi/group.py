@@ -22,12 +22,13 @@ from headrace.collectors.handle.questions import ANSWER_SECONDS
 from headrace.collectors.handle.rows import ReplayRows, WorkerRows
 from headrace.collectors.loop.hooks import PostHook, PreHook
 from headrace.collectors.loop.task import Task
-from headrace.collectors.messages import Pause, Progress, Ready, Reset, Resume, Seed, Stop
+from headrace.collectors.messages import Pause, Progress, Ready, Reset, Resume, Seed, Stop, WeightsAt
 from headrace.collectors.multi.collection import Collection
 from headrace.collectors.multi.options import MultiOptions
 from headrace.collectors.multi.threads import TorchThreads
 from headrace.collectors.statistics import CollectorStatistics, Tally, WorkerStatistics
 from headrace.collectors.surface.control import Call
+from headrace.collectors.updates.shared import SharedWeights
 from headrace.envs import environment_seeds
 from headrace.envs.protocol import Indices
 from headrace.errors import SpecError
@@ -138,6 +139,20 @@ class WorkerGroup:
         """Sends a message to every worker that is there."""
         for handle in self.handles:
             handle.send(message, descriptors=descriptors)
+
+    def share_weights(self, devices: Sequence[Any]) -> SharedWeights:
+        """Makes the memory for new weights, and tells the workers of it.
+
+        Args:
+            devices: the `policy_device` of each worker.
+        """
+        models = [cloudpickle.loads(ready.models) for ready in self.ready]
+        weights = SharedWeights(models, devices, self._options.schemes)
+        layout, addresses = cloudpickle.dumps(weights.layout), len(models)
+        for handle in self.handles:
+            message = WeightsAt(layout=layout, address=handle.worker_idx, addresses=addresses)
+            handle.send(message, descriptors=(weights.descriptor,))
+        return weights
 
     def set_seed(self, seed: int, *, static_seed: bool) -> int:
         """Resets all environments at the next step of each worker; returns the seed of the last environment."""

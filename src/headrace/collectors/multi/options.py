@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from headrace.checks import check_count
@@ -13,6 +14,7 @@ from headrace.collectors.loop.task import Task
 from headrace.collectors.multi.threads import default_threads
 from headrace.collectors.options import CollectorArguments, CollectorOptions, is_int
 from headrace.envs import worker_factories
+from headrace.weights import WeightReceiver
 
 
 class WorkerArguments(CollectorArguments, total=False):
@@ -21,6 +23,7 @@ class WorkerArguments(CollectorArguments, total=False):
     start_timeout: float
     num_threads: int | None
     num_sub_threads: int
+    update_at_each_batch: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +37,7 @@ class MultiOptions(CollectorOptions):
     start_timeout: float = 60.0
     num_threads: int | None = None
     num_sub_threads: int = 1
+    update_at_each_batch: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.sync, bool):
@@ -48,6 +52,10 @@ class MultiOptions(CollectorOptions):
         check_count("num_sub_threads", self.num_sub_threads, 1)
         if self.num_threads is not None:
             check_count("num_threads", self.num_threads, 1)
+        if self.update_at_each_batch and self.policy is None:
+            raise ValueError(
+                "update_at_each_batch: expected a policy object, whose weights are published, got none"
+            )
         storing = {devices.storing for devices in self.devices()}
         if self.sync and len(storing) > 1:
             raise ValueError(
@@ -96,6 +104,11 @@ class MultiOptions(CollectorOptions):
             return list(frames)
         return [-(-frames // workers) if self.sync else frames] * workers
 
+    # Kept as long as workers may be started: a worker opens the memory of an end through this process.
+    @cached_property
+    def _weight_ends(self) -> Mapping[str, WeightReceiver]:
+        return {model_id: scheme.receiver() for model_id, scheme in self.schemes.items()}
+
     def worker_tasks(self) -> list[Task]:
         """Returns the work of each worker, which builds its own environments."""
         frames = self.worker_frames()
@@ -105,6 +118,8 @@ class MultiOptions(CollectorOptions):
                 create_env_fn=factory,
                 create_env_kwargs=None,
                 frames_per_batch=frames[worker_idx],
+                model_paths=tuple(self.weight_sync_schemes or ()),
+                weight_ends=self._weight_ends,
             )
             for worker_idx, factory in enumerate(self._factories())
         ]

@@ -23,12 +23,17 @@ class VersionSurface:
         """Raises if the collector cannot be used: `Closed` after `shutdown`, RuntimeError in a forked process."""
 
     @abstractmethod
+    def _check_home(self) -> None:
+        """Raises RuntimeError in a forked process."""
+
+    @abstractmethod
     def _renumber(self, number: int) -> None:
         """Gives the present weights another number, from the next step on."""
 
     @property
     def policy_version(self) -> int | str | None:
         """The version of the newest weights; None without `track_policy_version`."""
+        self._check_home()
         return self._versions.version
 
     def get_policy_version(self) -> int | str | None:

@@ -31,6 +31,10 @@ class WeightSurface:
     def _check_workers(self) -> None:
         """Raises `WorkerDied` if a worker is gone for good."""
 
+    @abstractmethod
+    def _follow_receivers(self) -> None:
+        """Looks for received weights from now on."""
+
     @property
     @abstractmethod
     def policy(self) -> Any:
@@ -104,6 +108,7 @@ class WeightSurface:
         """
         self._check_usable()
         self._updater.register(schemes, synchronize=synchronize_weights)
+        self._follow_receivers()
 
     def receive_weights(
         self, policy_or_weights: Any = None, *, weights: Any = None, policy: Any = None

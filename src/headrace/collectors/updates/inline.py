@@ -64,6 +64,9 @@ class InlineWeights:
             else:
                 self._apply({model_id: new.tree for model_id, new in weights.items()}, number)
 
+    def check_workers(self, workers: Sequence[int] | None) -> None:
+        """See `WeightTarget.check_workers`: there is one policy."""
+
     def _apply(self, trees: Mapping[str, Any], number: int) -> None:
         begin = self._times.clock()
         for model_id, tree in trees.items():

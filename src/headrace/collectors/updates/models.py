@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -130,6 +130,31 @@ def _with_dots(weights: Any, layout: WeightLayout) -> Any:
 def models_of(policy: Any, model_ids: Iterable[str]) -> dict[str, ModelWeights]:
     """Describes the weights of these models of a policy; see `ModelWeights.of`."""
     return {model_id: ModelWeights.of(policy, model_id) for model_id in model_ids}
+
+
+def shared_ids(models: Mapping[str, ModelWeights], apart: Collection[str]) -> list[str]:
+    """Returns the ids of the models whose weights stand in one shared memory.
+
+    Args:
+        models: of a policy.
+        apart: ids of those with a publishing end of their own.
+    """
+    return [
+        model_id for model_id, model in models.items() if model.layout is not None and model_id not in apart
+    ]
+
+
+def joint_layout(models: Mapping[str, ModelWeights], model_ids: Iterable[str]) -> WeightLayout:
+    """Returns the layout of the weights of several models: for each of them int64[1], its stamp, and its weights."""
+    parts: list[Any] = []
+    for model_id in model_ids:
+        layout = models[model_id].layout
+        assert layout is not None
+        parts += [
+            np.zeros(1, np.int64),
+            layout.tree(np.zeros(place.shape, place.dtype) for place in layout.places),
+        ]
+    return WeightLayout(parts)
 
 
 def check_model_id(model_id: object, known: Mapping[str, Any]) -> None:

@@ -33,6 +33,14 @@ class WeightTarget(Protocol):
         """
         ...
 
+    def check_workers(self, workers: Sequence[int] | None) -> None:
+        """Raises if the policies of these workers have other weights than `models` says.
+
+        Raises:
+            SpecError: with the workers.
+        """
+        ...
+
     def renumber(self, number: int) -> None:
         """Gives the present weights another number, from the next step on."""
         ...

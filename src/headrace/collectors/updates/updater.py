@@ -8,12 +8,15 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from numpy.typing import NDArray
+
 from headrace.collectors.updates.models import POLICY, CheckedWeights, check_model_id
 from headrace.collectors.updates.numbering import Versions
 from headrace.collectors.updates.receivers import Receivers
 from headrace.collectors.updates.sources import Arguments, Publication
 from headrace.collectors.updates.target import WeightTarget
-from headrace.weights import NoSync, WeightReceiver, WeightScheme
+from headrace.weights import NoSync, WeightReceiver, WeightScheme, read_weights
+from headrace.weights.layout import same_bytes
 
 
 class WeightUpdater:
@@ -43,6 +46,9 @@ class WeightUpdater:
         self.receivers = Receivers()
         # One publication at a time, so that numbers rise in the order of the sets.
         self._lock = threading.Lock()
+        # Copies of the arrays that were published last, for `mirror`; None: unlike those of any one set.
+        self._mirrors = False
+        self._mirrored: list[NDArray[Any]] | None = None
         self._begin_with_schemes()
 
     def _begin_with_schemes(self) -> None:
@@ -64,6 +70,8 @@ class WeightUpdater:
         target = self._target
         self._check_scheme(arguments)
         publications = arguments.publications(target.models, target.devices, self._own)
+        for publication in publications:
+            target.check_workers(publication.workers)
         checked = [(self._checked(publication), publication.workers) for publication in publications]
         with self._lock:
             for weights, workers in checked:
@@ -96,6 +104,38 @@ class WeightUpdater:
             if model_id in self._schemes:
                 self._schemes[model_id].publish(new.tree, version=number)
         self._target.publish(weights, number, workers)
+        self._note_published(weights, workers)
+
+    # ---- mirroring -------------------------------------------------------------------------------------------------
+
+    def begin_mirroring(self) -> None:
+        """Remembers the present weights of the policy object, which version 0 names."""
+        # Rules: collectors CW5
+        if isinstance(self._schemes.get(POLICY), NoSync):
+            return
+        with self._lock:
+            self._mirrors = True
+            self._mirrored = [array.copy() for array in self._own_policy().arrays]
+
+    def mirror(self) -> None:
+        """Publishes the weights of the policy object, if they differ from those published last."""
+        # Rules: collectors CW5
+        with self._lock:
+            if not self._mirrors:
+                return
+            new = self._own_policy()
+            if self._mirrored is None or not same_bytes(new.arrays, self._mirrored):
+                self._publish({POLICY: new}, None)
+
+    def _own_policy(self) -> CheckedWeights:
+        return self._target.models[POLICY].checked(read_weights(self._own(POLICY)))
+
+    def _note_published(self, weights: Mapping[str, CheckedWeights], workers: Any) -> None:
+        """Keeps a copy of the newest weights of the whole policy; None: workers differ, or a part is newer."""
+        if not self._mirrors:
+            return
+        is_whole = workers is None and list(weights) == [POLICY]
+        self._mirrored = [array.copy() for array in weights[POLICY].arrays] if is_whole else None
 
     # ---- receiving -------------------------------------------------------------------------------------------------
 

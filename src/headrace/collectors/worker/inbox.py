@@ -8,8 +8,6 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-import cloudpickle
-
 from headrace.collectors.messages import (
     Pause,
     Proceed,
@@ -27,7 +25,6 @@ from headrace.leases.channel import Channel
 from headrace.leases.frames import Frame
 from headrace.leases.messages import Ack, Lease
 from headrace.leases.page_writer import Purpose
-from headrace.weights import SharedMemoryReceiver
 
 # An orphan is to be gone two seconds after the collector's process, also in the middle of a step.
 _GRACE_SECONDS = 1.0
@@ -51,7 +48,7 @@ class WorkerInbox:
         questions: with their payloads, the oldest first.
         pause: the number of the pause that is asked for; None: go on.
         stop: the collector's last message.
-        weights: receives new weights.
+        weights: the memory with new weights, and its descriptor; None: no other than before.
     """
 
     def __init__(self, channel: Channel) -> None:
@@ -68,7 +65,7 @@ class WorkerInbox:
         self.questions: deque[tuple[Question, bytes]] = deque()
         self.pause: int | None = None
         self.stop: Stop | None = None
-        self.weights: SharedMemoryReceiver | None = None
+        self.weights: tuple[WeightsAt, int] | None = None
         self._orphaned = False
 
     def look(self) -> bool:
@@ -112,8 +109,8 @@ class WorkerInbox:
                 self._pages[purpose].append(page)
             case Ack(sequence=sequence):
                 self.acked = sequence
-            case WeightsAt(layout=layout):
-                self.weights = SharedMemoryReceiver.from_fd(frame.descriptors[0], cloudpickle.loads(layout))
+            case WeightsAt() as weights:
+                self.weights = weights, frame.descriptors[0]
             case Seed() | Reset() as reset:
                 self.resets.append(reset)
                 self.interrupts = True

@@ -25,7 +25,8 @@ from headrace.collectors.messages import (
     Seed,
     Start,
 )
-from headrace.collectors.weight_arguments import WeightCheck
+from headrace.collectors.updates.models import POLICY, models_of
+from headrace.collectors.updates.reading import WeightReading
 from headrace.collectors.worker.inbox import Ending, WorkerInbox
 from headrace.collectors.worker.own_collector import OwnCollector
 from headrace.collectors.worker.rollout_copy import RolloutCopy
@@ -36,7 +37,6 @@ from headrace.leases.messages import Commit, Goodbye
 from headrace.leases.page_writer import PageWriter, Purpose
 from headrace.leases.place import RowsPlace
 from headrace.spec import Signature
-from headrace.weights import apply_weights
 
 
 class Worker:
@@ -61,12 +61,16 @@ class Worker:
         self._idx = start.worker_idx
         self._last_step = last_step
         self._has_replay = task.replay is not None
-        self._version = self._resets = 0
+        self._resets = 0
+        self._updates_each_step = True
         self._hooks = CollectHooks()
         self._copy: RolloutCopy | None = None
         self.loop = CollectingLoop(task, self._refresh)
-        self._own = OwnCollector(self.loop, self._idx, lambda: self._version)
+        self._own = OwnCollector(self.loop, self._idx, lambda: self._weights.number)
         try:
+            policy = self.loop.policy
+            self._models = models_of(policy, dict.fromkeys((POLICY, *task.model_paths)))
+            self._weights = WeightReading(policy, self._models, task.weight_ends, self.loop.times)
             self.loop.restart(self._first_seeds(start.seed))
             if not task.random_frames:
                 self._learn_columns()
@@ -89,16 +93,14 @@ class Worker:
         return not self._has_replay
 
     def _say_ready(self) -> None:
-        loop, policy = self.loop, self.loop.policy
-        layout = WeightCheck.of(policy).layout
+        loop = self.loop
         self._channel.send(
             Ready(
                 signature=loop.signature.to_json(),
                 observed=sorted(loop.observed),
                 num_envs=loop.stepper.num_envs,
                 steps=loop.steps,
-                policy=type(policy).__name__,
-                weights=b"" if layout is None else cloudpickle.dumps(layout),
+                models=cloudpickle.dumps(self._models),
                 autoreset=loop.stepper.autoreset,
                 resets_by_mask=loop.stepper.resets_by_mask,
                 views=cloudpickle.dumps(loop.views),
@@ -133,15 +135,19 @@ class Worker:
         return page
 
     def _refresh(self) -> int:
-        weights = self._inbox.weights
-        if weights is not None and weights.version != self._version:
-            newest = weights.try_read()
-            if newest is not None:  # Else it is overtaken: the next step looks again.
-                self._version, values = newest
-                begin = self.loop.times.clock()
-                apply_weights(self.loop.policy, values)
-                self.loop.times.trace("weights", begin)
-        return self._version
+        """Takes over new weights before a step, unless they are for the next rollout; returns the acting number."""
+        return self._weights.take_over() if self._updates_each_step else self._weights.number
+
+    def _begin_weights(self, turn: Proceed) -> None:
+        """Takes over new weights before the first step of a rollout."""
+        # Rules: collectors CW3
+        shared, self._inbox.weights = self._inbox.weights, None
+        if shared is not None:
+            message, descriptor = shared
+            layout = cloudpickle.loads(message.layout)
+            self._weights.receive(descriptor, layout, message.address, message.addresses)
+        self._updates_each_step = turn.updates_each_step
+        self._weights.take_over()
 
     # ---- collecting ------------------------------------------------------------------------------------------------
 
@@ -173,6 +179,7 @@ class Worker:
 
     def _collect_rollout(self, turn: Proceed) -> None:
         loop, inbox = self.loop, self._inbox
+        self._begin_weights(turn)
         self._take_hooks()
         self._hooks.before()
         if loop.must_reset:

@@ -1,0 +1,121 @@
+"""New weights of policies in worker processes."""
+
+# Rules: collectors CW2, CW3, CW6, CX3
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.collectors.updates.models import (
+    CheckedWeights,
+    ModelWeights,
+    joint_layout,
+    read_only,
+    shared_ids,
+)
+from headrace.errors import Closed, SpecError
+from headrace.weights.board import WeightBoard
+
+
+class SharedWeights:
+    """Publishes weights to all workers of a machine through one shared memory. Thread-safe.
+
+    Each model has a stamp in the memory: the publication that its weights come from. So a worker that skips sets
+    applies the models that have changed, in the order of their publications.
+
+    Args:
+        models: of each worker, as it describes them.
+        devices: the `policy_device` of each worker.
+        apart: ids of the models that have a publishing end of their own, which the workers read.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[Mapping[str, ModelWeights]],
+        devices: Sequence[Any],
+        apart: Collection[str] = (),
+    ) -> None:
+        self.models = models[0]
+        self.devices = devices
+        self._differing = [worker for worker, own in enumerate(models) if not _are_alike(own, models[0])]
+        self._ids = shared_ids(self.models, apart)
+        self.layout = joint_layout(self.models, self._ids)
+        self._board = WeightBoard(self.layout, addresses=len(models))
+        self._publications = 0
+        # The address that has the newest weights of a model.
+        self._newest: dict[str, int] = {}
+        self._cached: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def descriptor(self) -> int:
+        """Of the memory, for the workers."""
+        return self._board.descriptor
+
+    @contextmanager
+    def _open(self) -> Iterator[WeightBoard]:
+        with self._lock:
+            if self._board.is_closed:
+                raise Closed("the collector is shut down")
+            yield self._board
+
+    def publish(
+        self, weights: Mapping[str, CheckedWeights], number: int, workers: Sequence[int] | None
+    ) -> None:
+        """See `WeightTarget.publish`."""
+        with self._open() as board:
+            stamp = np.full(1, self._publications + 1)
+            arrays: list[NDArray[Any] | None] = []
+            for model_id in self._ids:
+                if model_id in weights:
+                    arrays += [stamp, *weights[model_id].arrays]
+                    self._newest[model_id] = 0 if workers is None else workers[0]
+                else:
+                    layout = self.models[model_id].layout
+                    assert layout is not None
+                    arrays += [None] * (1 + len(layout.places))
+            board.publish(arrays, number, workers)
+            self._publications += 1
+            for model_id in weights.keys() - set(self._ids):
+                self._cached[model_id] = read_only(weights[model_id].copy())
+
+    def check_workers(self, workers: Sequence[int] | None) -> None:
+        """See `WeightTarget.check_workers`."""
+        refused = [worker for worker in self._differing if workers is None or worker in workers]
+        if refused:
+            raise SpecError(
+                f"update_policy_weights_: expected workers whose policies have the weights of worker 0's, but those of "
+                f"{', '.join(map(str, refused))} have other names, shapes or dtypes"
+            )
+
+    def renumber(self, number: int) -> None:
+        """See `WeightTarget.renumber`."""
+        with self._open() as board:
+            board.renumber(number)
+
+    def cached(self, model_id: str) -> Any:
+        """See `WeightTarget.cached`."""
+        with self._lock:
+            if model_id not in self._newest or self._board.is_closed:
+                return self._cached.get(model_id)
+            arrays = self._board.copy(self._newest[model_id])
+        assert arrays is not None
+        return read_only(self.layout.tree(arrays)[2 * self._ids.index(model_id) + 1])
+
+    def close(self) -> None:
+        """Releases the memory. Workers can still read the last sets."""
+        with self._lock:
+            self._board.close()
+
+
+def _are_alike(one: Mapping[str, ModelWeights], other: Mapping[str, ModelWeights]) -> bool:
+    def places(models: Mapping[str, ModelWeights]) -> dict[str, Any]:
+        return {name: model.layout and model.layout.places for name, model in models.items()}
+
+    return places(one) == places(other)

@@ -1,0 +1,243 @@
+"""New weights of several workers: some of them, each its own, cascades (collectors CW1 to CW8, CV1, CV2)."""
+
+import os
+import signal
+import sys
+import threading
+
+import cloudpickle
+import numpy as np
+import pytest
+
+import headrace as hr
+from headrace.testing import CounterEnv
+from headrace.weights import SharedMemory
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+WORKERS = 3
+
+
+def apply(params, observation):
+    """The action encodes the weights, as do the extras."""
+    value = np.repeat(params["w"][:1], len(observation))
+    return value.astype(int) % 4, {"w": value}
+
+
+def weights(value):
+    return {"w": np.full(2, float(value))}
+
+
+def make(sync=True, policy=None, **options):
+    policy = policy or hr.FunctionalPolicy(apply, weights(0))
+    options = {
+        "track_policy_version": True,
+        "num_workers": WORKERS,
+        "frames_per_batch": 4 * WORKERS,
+        **options,
+    }
+    return hr.MultiCollector(lambda: CounterEnv(9), policy, sync=sync, **options)
+
+
+def shown(collector):
+    """Number and value of each worker's rows in the next batch of a synchronous collector."""
+    batch = collector.next(timeout=20)
+    assert (batch["action"] == batch["w"].astype(int) % 4).all()
+    for name in ("policy_version", "w"):
+        assert (batch[name] == batch[name][:, :1]).all()
+    return list(zip(batch["policy_version"][:, 0].tolist(), batch["w"][:, 0].tolist(), strict=True))
+
+
+def test_some_workers():
+    # CW2, CV1: only those change and get the number; the next full update makes all equal again.
+    with make() as collector:
+        collector.update_policy_weights_(weights(1), worker_ids=1)
+        assert collector.policy_version == 1
+        assert shown(collector) == [(0, 0), (1, 1), (0, 0)]
+        collector.update_policy_weights_(weights(2), worker_ids=[0, 2])
+        assert shown(collector) == [(2, 2), (1, 1), (2, 2)]
+        collector.update_policy_weights_(weights(3))
+        assert shown(collector) == [(3, 3)] * 3
+        collector.increment_version()
+        assert shown(collector) == [(4, 3)] * 3
+        with pytest.raises(ValueError, match="expected workers 0 to 2, got 3"):
+            collector.update_policy_weights_(weights(5), worker_ids=[0, 3])
+        with pytest.raises(ValueError, match="expected workers 0 to 2, got 7"):
+            collector.update_policy_weights_({0: weights(5), 7: weights(5)})
+        assert shown(collector) == [(4, 3)] * 3
+
+
+def test_weights_by_worker():
+    # CW1, CV2: each worker its own; two sets never have one number.
+    with make() as collector:
+        collector.update_policy_weights_({0: weights(5), 2: weights(7)})
+        assert collector.policy_version == 2
+        assert shown(collector) == [(1, 5), (0, 0), (2, 7)]
+        assert collector.get_cached_weights("policy")["w"].tolist() == [7, 7]
+
+
+def test_workers_by_their_device():
+    # CW2: a device, or a list of devices.
+    pytest.importorskip("torch")
+    with make(policy_device=["cpu", "cpu", None]) as collector:
+        collector.update_policy_weights_(weights(1), worker_ids="cpu")
+        assert shown(collector) == [(1, 1), (1, 1), (0, 0)]
+        with pytest.raises(ValueError, match="'cuda:3'; the devices are cpu, cpu, None"):
+            collector.update_policy_weights_(weights(1), worker_ids=["cuda:3"])
+
+
+class Gated(CounterEnv):
+    """Stops in the middle of a rollout until it may go on."""
+
+    path = None
+
+    def step(self, action):
+        if self.step_count == 1 and self.episode == 0:
+            with open(self.path + ".in", "w"):
+                pass
+            with open(self.path) as gate:
+                gate.read()
+        return super().step(action)
+
+
+def gated(path):
+    env = Gated(9)
+    env.path = path
+    return env
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_when_it_takes_effect(sync, tmp_path):
+    # CW3: synchronous from the first row of the next batch, asynchronous from the worker's next step.
+    path = str(tmp_path / "gate")
+    os.mkfifo(path)
+    os.mkfifo(path + ".in")
+    policy = hr.FunctionalPolicy(apply, weights(0))
+    with hr.MultiCollector([lambda: gated(path)], policy, sync=sync, frames_per_batch=4) as collector:
+        batches = []
+        thread = threading.Thread(target=lambda: batches.append(collector.next(timeout=20)))
+        thread.start()
+        with open(path + ".in"):
+            pass  # The worker is in its second step.
+        collector.update_policy_weights_(weights(1))
+        with open(path, "w"):
+            pass
+        thread.join()
+        assert batches[0]["policy_version"].tolist() == [[0, 0, 0, 0] if sync else [0, 0, 1, 1]]
+        assert batches[0]["w"].tolist() == [[0, 0, 0, 0] if sync else [0, 0, 1, 1]]
+        if sync:
+            assert collector.next(timeout=20)["policy_version"].tolist() == [[1, 1, 1, 1]]
+
+
+def test_mirroring_at_each_batch():
+    # CW5: before each batch is asked for; a version is used only if the arrays differ from those published last.
+    policy = hr.FunctionalPolicy(apply, {"w": np.array([0.0, np.nan])})
+    with make(policy=policy, update_at_each_batch=True) as collector:
+        assert [shown(collector) for _ in range(2)] == [[(0, 0)] * 3] * 2
+        policy.params["w"][0] = 5
+        assert [shown(collector) for _ in range(2)] == [[(1, 5)] * 3] * 2
+        collector.update_policy_weights_(weights(6))
+        assert [shown(collector) for _ in range(2)] == [[(3, 5)] * 3] * 2
+        collector.update_policy_weights_(worker_ids=0)
+        assert shown(collector) == [(5, 5)] * 3
+        assert collector.policy_version == 5
+    with pytest.raises(ValueError, match="update_at_each_batch"):
+        hr.AsyncCollector(
+            lambda: CounterEnv(9),
+            policy_factory=lambda: policy,
+            frames_per_batch=4,
+            update_at_each_batch=True,
+        )
+
+
+def test_a_cascade():
+    # CW8: what a collector receives goes on to its workers, with the publisher's numbers.
+    with SharedMemory(weights(0)) as scheme, make(track_policy_version="int") as collector:
+        scheme.publish(weights(2), version=40)
+        collector.register_scheme_receiver({"policy": scheme.receiver()})
+        assert collector.policy_version == 40
+        assert shown(collector) == [(40, 2)] * 3
+        scheme.publish(weights(3))
+        assert shown(collector) == [(41, 3)] * 3  # Each request looks.
+
+
+def test_a_cascade_while_the_workers_run():
+    # CW8: nobody has to ask for a batch; a thread passes the weights on.
+    with SharedMemory(weights(0)) as scheme, make(sync=False) as collector:
+        collector.register_scheme_receiver({"policy": scheme.receiver()})
+        scheme.publish(weights(3), version=7)
+        received = threading.Event()
+        follow = collector._weights.publish
+
+        def publish(*args):
+            follow(*args)
+            received.set()
+
+        collector._weights.publish = publish
+        scheme.publish(weights(4), version=9)
+        assert received.wait(20)
+        while (batch := collector.next(timeout=20))["policy_version"].min() < 9:
+            assert set(batch["policy_version"].ravel().tolist()) <= {0, 7, 9}
+        assert (batch["w"] == 4).all()
+    assert "headrace-weights" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_models_with_a_publishing_end_of_their_own():
+    # CW7: the workers read it; the versions go on from its own.
+    with SharedMemory(weights(0)) as scheme:
+        scheme.publish(weights(2), version=5)
+        with make(weight_sync_schemes={"policy": scheme}) as collector:
+            assert shown(collector) == [(5, 2)] * 3
+            collector.update_policy_weights_(weights(3))
+            assert scheme.version == 6
+            assert shown(collector) == [(6, 3)] * 3
+            with pytest.raises(TypeError, match="worker_ids"):
+                collector.update_policy_weights_(weights(3), worker_ids=1)
+            assert collector.get_cached_weights("policy")["w"].tolist() == [3, 3]
+
+
+def test_a_policy_that_is_not_updated():
+    with make(weight_sync_schemes={"policy": hr.weights.NoSync()}) as collector:
+        collector.update_policy_weights_(weights(3))
+        assert collector.policy_version == 0
+        assert shown(collector) == [(0, 0)] * 3
+
+
+def test_objects_of_this_process():
+    # CW6: a collector with workers has the policy that it was made with.
+    policy = hr.FunctionalPolicy(apply, weights(0))
+    with make(policy=policy) as collector:
+        assert collector.get_model("policy") is policy
+        with pytest.raises(ValueError, match="'actor'"):
+            collector.get_model("actor")
+    with hr.AsyncCollector(
+        lambda: CounterEnv(9), policy_factory=lambda: policy, frames_per_batch=4
+    ) as collector:
+        with pytest.raises(ValueError, match="map_fn"):
+            collector.get_model("policy")
+
+
+def test_a_part_that_a_factory_does_not_make():
+    # CW6: only the worker can tell.
+    with pytest.raises(ValueError, match="weight_sync_schemes.*'critic'"):
+        hr.AsyncCollector(
+            lambda: CounterEnv(9),
+            policy_factory=lambda: hr.FunctionalPolicy(apply, weights(0)),
+            frames_per_batch=4,
+            weight_sync_schemes={"critic": None},
+        )
+
+
+def test_a_worker_that_is_dead():
+    # CW1: the others have the weights; the call does not wait, and raises the death.
+    with make(sync=False) as collector:
+        collector.next(timeout=20)
+        os.kill(collector.statistics().workers[1].pid, signal.SIGKILL)
+        with pytest.raises(hr.WorkerDied):  # noqa: PT012 - any batch after the death
+            while True:
+                collector.next(timeout=20)
+        with pytest.raises(hr.WorkerDied, match="worker 1"):
+            collector.update_policy_weights_(weights(4))
+        assert collector.policy_version == 1
+        assert collector.get_cached_weights("policy")["w"].tolist() == [4, 4]
+        assert [collector._weights._board.newest(worker).number for worker in (0, 2)] == [1, 1]
