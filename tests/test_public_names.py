@@ -160,6 +160,7 @@ COLLECTOR = "next policy policy_version replay_buffer set_seed shutdown statisti
 COLLECTOR += " get_cached_weights get_model get_policy_version increment_version init_updater receive_weights"
 COLLECTOR += " register_scheme_receiver version_id"
 COLLECTOR += " cascade_execute get_distant_attr getattr_env getattr_policy getattr_rb map_fn worker_idx"
+COLLECTOR += " load_state_dict state_dict"
 COLLECTOR += " disable_profile enable_profile profile_config"
 COLLECTOR += " post_collect_hook postproc postprocs pre_collect_hook reset set_post_collect_hook"
 ATTRIBUTES = {
@@ -169,7 +170,7 @@ ATTRIBUTES = {
     hr.AsyncCollector: f"{COLLECTOR} async_shutdown pause start worker_pid",
     hr.Batch: "explain flatten frames get items jax keys minibatches numpy shape torch values with_columns",
     hr.BatchQueue: "batches close count_senders sample send statistics tail",
-    hr.Collector: f"{COLLECTOR} async_shutdown env load_state_dict pause start state_dict",
+    hr.Collector: f"{COLLECTOR} async_shutdown env pause start",
     hr.Episode: "fragment return_ terminated truncated",
     hr.EpisodeWriter: STEP_WRITER,
     hr.FunctionalPolicy: "load_state_dict state_dict",

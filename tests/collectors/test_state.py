@@ -250,3 +250,95 @@ def test_options_of_collection(options, asked, take):
     with hr.Collector(RandomWalk, Recurrent(), **options) as other:
         other.load_state_dict(state)
         assert_equal(expected, collect(other, 4))
+
+
+WORKERS = {
+    "asynchronous": (hr.AsyncCollector, {}),
+    "synchronous": (hr.MultiCollector, {"sync": True, "num_workers": 2}),
+}
+
+
+@pytest.mark.parametrize("before", [0, 3])
+@pytest.mark.parametrize("kind", WORKERS)
+def test_workers(kind, before, take):
+    # CQ3: rollouts that are complete and not handed out are part of the state.
+    make, options = WORKERS[kind]
+    options = {"frames_per_batch": 24, "num_envs": 2, "init_random_frames": 24, **options}
+    with make(RandomWalk, Recurrent(), seed=3, **options) as collector:
+        take(collector, before)
+        state = copied(collector.state_dict())
+        assert sorted(state) == sorted(
+            ["collector", *(f"worker{i}" for i in range(options.get("num_workers", 1)))]
+        )
+        expected = take(collector, 5)
+        frames = collector.statistics().frames
+    with make(RandomWalk, Recurrent(), seed=77, **options) as other:
+        take(other, 2)
+        for _ in range(2):
+            other.load_state_dict(state)
+            assert_equal(expected, take(other, 5))
+            assert other.statistics().frames == frames
+        wrong = {**state["worker0"], "loop": {**state["worker0"]["loop"], "num_envs": 3}}
+        with pytest.raises(ValueError, match="environments, got 3"):
+            other.load_state_dict({**state, "worker0": wrong})
+        with pytest.raises(ValueError, match="expected"):
+            other.load_state_dict({**state, "worker2": state["worker0"]})
+        assert take(other, 1)
+
+
+def test_several_asynchronous_workers(take):
+    # CQ3: what each worker hands out goes on as it would have, in whatever order the workers are.
+    options = {"sync": False, "num_workers": 2, "frames_per_batch": 12, "num_envs": 2}
+
+    def by_worker(collector):
+        batches = take(collector, 14)
+        own = [[batch for batch in batches if batch.worker_idx == worker] for worker in range(2)]
+        assert min(map(len, own)) >= 4
+        return own
+
+    with hr.MultiCollector(RandomWalk, Recurrent(), seed=3, **options) as collector:
+        take(collector, 5)
+        state = copied(collector.state_dict())
+        expected = by_worker(collector)
+    with hr.MultiCollector(RandomWalk, Recurrent(), **options) as other:
+        other.load_state_dict(state)
+        for mine, known in zip(by_worker(other), expected, strict=True):
+            for batch, right in zip(mine, known, strict=False):
+                for name in batch:
+                    if name != "episode_id":  # Numbered in the order in which the workers complete rollouts.
+                        np.testing.assert_array_equal(batch[name], right[name], err_msg=name)
+
+
+def test_versions_of_workers_go_on(take):
+    # CV5: the next publication after loading version v is v + 1.
+    options = {"frames_per_batch": 12, "num_envs": 2, "seed": 1}
+    with hr.AsyncCollector(RandomWalk, Recurrent(), **options) as collector:
+        for gain in (2.0, 3.0):
+            collector.update_policy_weights_(weights={"gain": np.full(2, gain)})
+        take(collector, 3)
+        state = copied(collector.state_dict())
+    with hr.AsyncCollector(RandomWalk, Recurrent(), **options) as other:
+        other.load_state_dict(state)
+        assert other.getattr_policy("gain").tolist() == [3.0, 3.0]
+        other.update_policy_weights_(weights={"gain": np.full(2, 5.0)})
+        batches = take(other, 5)
+        assert [set(np.unique(batch["policy_version"])) <= {2, 3} for batch in batches] == [True] * 5
+        assert (batches[-1]["policy_version"] == 3).all()
+        assert other.getattr_policy("gain").tolist() == [5.0, 5.0]
+
+
+@pytest.mark.parametrize("kind", WORKERS)
+def test_workers_without_the_state_of_the_environments(kind, take):
+    # CQ3, CB5
+    make, options = WORKERS[kind]
+    options = {"frames_per_batch": 24, "num_envs": 2, **options}
+    with make("CartPole-v1", seed=5, **options) as collector:
+        before = take(collector, 3)
+        state = copied(collector.state_dict())
+        waiting = len(state["collector"]["waiting"])
+    with make("CartPole-v1", seed=6, **options) as other:
+        other.load_state_dict(state)
+        after = take(other, waiting + 2)
+    assert (after[waiting]["t"][:, 0] == 0).all()
+    known = np.concatenate([batch["episode_id"].ravel() for batch in [*before, *after[:waiting]]])
+    assert after[waiting]["episode_id"].min() > known.max()

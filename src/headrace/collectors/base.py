@@ -14,13 +14,21 @@ from headrace.collectors.surface.hooks import Hooks
 from headrace.collectors.surface.postprocessing import Postprocessing
 from headrace.collectors.surface.profiling import ProfilingSurface
 from headrace.collectors.surface.resets import Resets
+from headrace.collectors.surface.state import StateSurface
 from headrace.collectors.surface.versions import VersionSurface
 from headrace.collectors.surface.weights import WeightSurface
 from headrace.ends import Autoreset
 
 
 class CollectorBase(
-    Resets, Hooks, Postprocessing, ControlSurface, ProfilingSurface, WeightSurface, VersionSurface
+    Resets,
+    Hooks,
+    Postprocessing,
+    ControlSurface,
+    StateSurface,
+    ProfilingSurface,
+    WeightSurface,
+    VersionSurface,
 ):
     """An iterator of batches that is used in a `with` block."""
 

@@ -37,7 +37,6 @@ from headrace.collectors.profiling.config import ProfileConfig
 from headrace.collectors.states import check_num_envs, check_parts, check_weights, load_weights, saved_weights
 from headrace.collectors.statistics import CollectorStatistics, Tally
 from headrace.collectors.surface.control import Call
-from headrace.collectors.surface.state import StateSurface
 from headrace.collectors.updates.inline import InlineWeights
 from headrace.collectors.updates.numbering import Versions
 from headrace.collectors.updates.sources import own_model
@@ -54,7 +53,7 @@ from headrace.views import View
 _log = logging.getLogger(__name__)
 
 
-class Collector(LoopParts, FreeRunning, StateSurface, CollectorBase):
+class Collector(LoopParts, FreeRunning, CollectorBase):
     """Collects batches in this process, only when asked.
 
     Args:

@@ -54,9 +54,11 @@ class MoreColumns(Message):
 
     Attributes:
         signature: of one step with them, as JSON.
+        is_loaded: the worker has loaded a state instead: its episodes go on from that, or begin anew.
     """
 
     signature: dict[str, Any]
+    is_loaded: bool = False
 
 
 class RowsAt(Message):

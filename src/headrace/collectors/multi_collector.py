@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Unpack
@@ -18,6 +18,7 @@ from headrace.collectors.multi.group import WorkerGroup
 from headrace.collectors.multi.options import MultiOptions
 from headrace.collectors.options import CollectorArguments, check_arguments, warn_of_rounding
 from headrace.collectors.profiling.config import ProfileConfig, checked_workers
+from headrace.collectors.states import check_num_envs, check_parts
 from headrace.collectors.statistics import CollectorStatistics
 from headrace.collectors.surface.control import Call
 from headrace.collectors.updates.following import Following
@@ -31,6 +32,7 @@ from headrace.system import need_linux
 _SHUTDOWN_SECONDS = 10.0
 _INTERRUPTED_SECONDS = 2.0
 _PAUSE_SECONDS = 30.0
+_STATE_SECONDS = 30.0
 
 
 class MultiCollector(CollectorBase):
@@ -243,6 +245,62 @@ class MultiCollector(CollectorBase):
 
     def _call_each(self, path: str, calls: Sequence[Call]) -> list[Any]:
         return self._group.call_each(path, calls)
+
+    # ---- state -----------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """See `StateSurface.state_dict`: "worker0", "worker1", ..., and "collector" for all of them.
+
+        The workers finish the rollouts that they have begun; these are part of the state. So it takes at most 30 s.
+
+        Raises:
+            DeadlineExceeded: a worker did not finish its rollout in time, for example because a replay is full.
+            WorkerDied: a worker is gone.
+            Closed: after `shutdown`.
+        """
+        self._group.status.check()
+        collection = self._group.collection
+        with collection.between_rollouts(_STATE_SECONDS):
+            workers = self._group.call_each("state_dict", [((), {})] * self._num_workers)
+            shared = collection.state_dict() | {"versions": self._updater.state()}
+        return {f"worker{i}": worker for i, worker in enumerate(workers)} | {"collector": shared}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See `StateSurface.load_state_dict`."""
+        self._group.status.check()
+        if self._started:
+            raise RuntimeError("load_state_dict: expected a collector that was not started")
+        workers = self._workers_of(state)
+        shared, collection = state["collector"], self._group.collection
+        with collection.between_rollouts(_STATE_SECONDS):
+            self._group.call_each("check_state", [((worker,), {}) for worker in workers])
+            continues = self._group.call_each("load_state_dict", [((worker,), {}) for worker in workers])
+            is_open = [
+                worker["loop"]["is_open"] & goes_on
+                for worker, goes_on in zip(workers, continues, strict=True)
+            ]
+            collection.load_state_dict(shared, is_open)
+            self._updater.load_state(shared["versions"])
+
+    def _workers_of(self, state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """Returns the states of the workers.
+
+        Raises:
+            ValueError: a state of another number of workers, or of environments.
+        """
+        names = [f"worker{i}" for i in range(self._num_workers)]
+        check_parts(state, ("collector", *names))
+        if len(state) != 1 + len(names):
+            raise ValueError(
+                f"load_state_dict: expected the state of a collector of {len(names)} workers, got {len(state) - 1}"
+            )
+        check_parts(state["collector"], ("tally", "versions", "begun", "waiting", "lanes"))
+        for name in names:
+            check_parts(state[name], ("loop", "generators", "weights", "policy_version"))
+            check_num_envs(state[name]["loop"], self._group.ready[0].num_envs)
+        if len(state["collector"]["lanes"]) != len(self._group.collection.makers):
+            raise ValueError("load_state_dict: expected the state of a collector with the same argument sync")
+        return [state[name] for name in names]
 
     # ---- weights and seeds -----------------------------------------------------------------------------------------
 

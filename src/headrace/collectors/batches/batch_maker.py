@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -73,6 +73,20 @@ class BatchMaker:
         self._worker_idx = worker_idx
         self._signature: Signature | None = None
         self._pool = Pool()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the numbers of the episodes, and the rows that views look back on."""
+        return {"numbering": self._numbering.state_dict(), "views": self._views.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any], is_open: NDArray[np.bool_]) -> None:
+        """Goes on from a state; `is_open`: bool[N], lanes whose episode goes on."""
+        self._numbering.load_state_dict(state["numbering"], is_open)
+        self._views.load_state_dict(state["views"])
+
+    def restored(self, columns: Mapping[str, Any]) -> Batch:
+        """Returns a batch of a state again."""
+        shown = {name: view for name, view in self._views.views.items() if name in columns}
+        return Batch(dict(columns), self._worker_idx, shown)
 
     def begin(self, signature: Signature, observed: Iterable[str], steps: int) -> BatchArrays:
         """Returns the arrays of the next batch, with T = `steps`.

@@ -93,6 +93,7 @@ class ViewColumns:
         lanes: n.
 
     Attributes:
+        views: those that are columns of batches.
         shown: the views that the present columns can show.
 
     >>> columns = ViewColumns({"last": View("action", shift=-1, fill=9)}, 1)
@@ -106,8 +107,8 @@ class ViewColumns:
     """
 
     def __init__(self, views: Mapping[str, View], lanes: int) -> None:
-        self._views = {name: view for name, view in views.items() if view.used_for_training}
-        self._depth = look_back(self._views.values())
+        self.views = {name: view for name, view in views.items() if view.used_for_training}
+        self._depth = look_back(self.views.values())
         self._counts = np.zeros(lanes, np.int64)
         # The episode of the rows kept in each lane, and the index of the next row in it.
         self._ids, self._next_t = np.full(lanes, -1), np.zeros(lanes, np.int64)
@@ -138,8 +139,8 @@ class ViewColumns:
             SpecError, TypeError, ValueError: a view that cannot be shown.
         """
         columns = _columns(signature, observed)
-        unknown = unknown_views(self._views, columns.signature.tree)
-        self.shown = {name: view for name, view in self._views.items() if name not in unknown}
+        unknown = unknown_views(self.views, columns.signature.tree)
+        self.shown = {name: view for name, view in self.views.items() if name not in unknown}
         self._plan = ArrayPlan(columns, self.shown)
         self._specs = {name: columns.signature.columns[name] for name in self._read()}
 

@@ -67,6 +67,8 @@ class WorkerPeer:
                 rows.take(frame)
             case Progress() as progress if rows is not None:
                 self._progressed(progress, rows)
+            case MoreColumns(signature=signature, is_loaded=True) if rows is not None:
+                rows.reopen(signature)
             case MoreColumns(signature=signature) if rows is not None:
                 rows.open(signature)
             case _:

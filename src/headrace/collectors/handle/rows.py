@@ -64,6 +64,12 @@ class WorkerRows:
             old_store.close()
         self._begin()
 
+    def reopen(self, signature: dict[str, Any]) -> None:
+        """Does as `open` for a worker that goes on from a loaded state: its episodes so far end here."""
+        self.close()
+        self._reader = None
+        self.open(signature)
+
     def _connect(self, destination: Destination, may_wait: Callable[[], bool] = lambda: False) -> None:
         """Makes the grantor of the next writer."""
         if self._reader is not None:

@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 from headrace.collectors.statistics import Tally
@@ -68,6 +69,7 @@ class Admission:
         self._begun = 0
         # Asked for as whole batches, which are begun even where a part of one reaches the total.
         self._by_batch = False
+        self._is_suspended = False
         self._lock = threading.Lock()
 
     def owe(self, worker_idx: int, count: int = 1) -> None:
@@ -106,8 +108,41 @@ class Admission:
         self._begun += self._frames[worker_idx]
         self._grant(worker_idx, at_random=before < self._random)
 
+    @property
+    def begun(self) -> int:
+        """Frames of all rollouts that were begun."""
+        return self._begun
+
+    def under_way(self, worker_idx: int) -> int:
+        """Returns the number of rollouts of a worker that were begun and not handed out."""
+        return self._under_way[worker_idx]
+
+    @contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Lets no worker begin a rollout for the time of a `with` block."""
+        with self._lock:
+            self._is_suspended = True
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._is_suspended = False
+            self.settle()
+
+    def load(self, begun: int, under_way: Sequence[int], owed: Sequence[int]) -> None:
+        """Goes on from a state.
+
+        Args:
+            begun: see `begun`.
+            under_way: see `under_way`; of each worker.
+            owed: number of free slots of each worker.
+        """
+        with self._lock:
+            self._begun, self._under_way, self._owed = begun, list(under_way), list(owed)
+            self._by_batch = False
+
     def _may_begin(self, worker_idx: int) -> bool:
-        if self._is_blocked(worker_idx):
+        if self._is_suspended or self._is_blocked(worker_idx):
             return False
         if self._by_batch or self._total < 0:
             return True

@@ -53,6 +53,11 @@ class Assembly(ABC):
     def begin(self) -> bool:
         """Notes that a batch is asked for, and none is complete or asked for; returns whether workers wait for that."""
 
+    @property
+    @abstractmethod
+    def makers(self) -> Sequence[BatchMaker]:
+        """Makers of batches, with the lanes of the workers in their order."""
+
     @abstractmethod
     def has_rollouts_of(self, workers: Collection[int]) -> bool:
         """Returns whether the batch that was asked for needs nothing more of these workers."""
@@ -92,6 +97,11 @@ class RolloutAssembly(Assembly):
     def begin(self) -> bool:
         """See `Assembly.begin`: the workers collect unasked."""
         return False
+
+    @property
+    def makers(self) -> Sequence[BatchMaker]:
+        """See `Assembly.makers`: one for each worker."""
+        return self._makers
 
     def has_rollouts_of(self, workers: Collection[int]) -> bool:
         """See `Assembly.has_rollouts_of`."""
@@ -145,6 +155,11 @@ class SynchronousAssembly(Assembly):
         """See `Assembly.begin`."""
         self._arrays, self._counts = None, {}
         return True
+
+    @property
+    def makers(self) -> Sequence[BatchMaker]:
+        """See `Assembly.makers`: one for all workers."""
+        return [self._maker]
 
     def has_rollouts_of(self, workers: Collection[int]) -> bool:
         """See `Assembly.has_rollouts_of`."""

@@ -5,11 +5,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import cloudpickle
+import numpy as np
+from numpy.typing import NDArray
 
 from headrace.collectors.batches.batch import Batch
+from headrace.collectors.batches.batch_maker import BatchMaker
 from headrace.collectors.batches.copy_threads import CopyThreads
 from headrace.collectors.handle.group_status import GroupStatus
 from headrace.collectors.handle.handle import WorkerHandle
@@ -102,7 +107,9 @@ class Collection:
             self._status.is_running, self._status.is_iterating = running, not running
         if running or not self._is_synchronous:
             for handle in self._handles:
-                self.admission.owe(handle.worker_idx, _ROLLOUTS_AHEAD)
+                # A loaded state may have brought rollouts already.
+                ahead = _ROLLOUTS_AHEAD - self.admission.under_way(handle.worker_idx)
+                self.admission.owe(handle.worker_idx, max(0, ahead))
 
     def next(self, timeout: float | None) -> Batch | None:
         """See `FinishedBatches.next`."""
@@ -164,6 +171,73 @@ class Collection:
             for handle in self._handles:
                 if self.admission.is_idle(handle.worker_idx):
                     handle.end_episodes()
+
+    # ---- state -----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def between_rollouts(self, timeout: float) -> Iterator[None]:
+        """Lets all workers finish the rollouts that they have begun, and begin none within a `with` block.
+
+        Raises:
+            DeadlineExceeded: a rollout did not end in time.
+            WorkerDied: a worker is gone.
+        """
+        # Rules: collectors CQ3
+        with self.admission.suspended():
+            self._status.wait(lambda: not self._busy(), timeout, self._describe_busy)
+            yield
+
+    def _busy(self) -> list[str]:
+        return [
+            str(handle)
+            for handle in self._handles
+            if not handle.stands_still
+            and self.admission.under_way(handle.worker_idx) != self._complete(handle)
+        ]
+
+    def _complete(self, handle: WorkerHandle) -> int:
+        """Returns the number of complete rollouts of a worker that were not handed out."""
+        return self._batches.count_of(handle.worker_idx)
+
+    def _describe_busy(self) -> str:
+        return f"{', '.join(self._busy())} to finish a rollout"
+
+    @property
+    def makers(self) -> Sequence[BatchMaker]:
+        """See `Assembly.makers`."""
+        return self._assembly.makers
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the batches that wait, and everything that later ones depend on in this process."""
+        with self._status.changed:
+            # A batch that is being handed out is counted before the state is taken.
+            self._status.wait_held(lambda: not self._batches.hands_out, None, lambda: "a batch", lambda: True)
+            return {
+                "tally": self._tally.state_dict(),
+                "begun": self.admission.begun,
+                "waiting": self._batches.state_dict(),
+                "lanes": [maker.state_dict() for maker in self._assembly.makers],
+            }
+
+    def load_state_dict(self, state: Mapping[str, Any], is_open: Sequence[NDArray[np.bool_]]) -> None:
+        """Goes on from a state, between two rollouts.
+
+        Args:
+            state: of `state_dict`.
+            is_open: bool[n] of each worker, environments whose episode goes on.
+        """
+        makers = self._assembly.makers
+        lanes = is_open if len(makers) > 1 else [np.concatenate(is_open)]
+        with self._status.changed:
+            for maker, own, opened in zip(makers, state["lanes"], lanes, strict=True):
+                maker.load_state_dict(own, opened)
+            self._batches.load_state_dict(state["waiting"], makers)
+            self._tally.load_state_dict(state["tally"])
+            self._counts = [StepCounts() for _ in self._handles]
+            under_way = [self._complete(handle) for handle in self._handles]
+            ahead = _ROLLOUTS_AHEAD if self._status.is_iterating and not self._is_synchronous else 0
+            self.admission.load(state["begun"], under_way, [max(0, ahead - count) for count in under_way])
+            self._status.changed.notify_all()
 
     def discard(self) -> None:
         """Drops the complete rollouts, and counts their frames as discarded. No worker may report any more."""

@@ -5,9 +5,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 
 from headrace.collectors.batches.batch import Batch
+from headrace.collectors.batches.batch_maker import BatchMaker
 from headrace.collectors.handle.group_status import GroupStatus
 from headrace.collectors.loop.step_counts import StepCounts
 from headrace.collectors.multi.assembly import Assembly, Finished
@@ -49,6 +52,11 @@ class FinishedBatches:
         self._hands_out = False
         # Whether the workers have begun a batch because it was asked for.
         self._is_asked = False
+
+    @property
+    def hands_out(self) -> bool:
+        """Whether a thread is about to hand out a batch."""
+        return self._hands_out
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -125,6 +133,29 @@ class FinishedBatches:
             self._tally.workers[worker_idx].add(each, 1)
         self._handed_out(list(finished.counts))
         return finished.batch
+
+    def count_of(self, worker_idx: int) -> int:
+        """Returns the number of waiting batches with a rollout of a worker."""
+        return sum(worker_idx in finished.counts for finished in self._waiting)
+
+    def state_dict(self) -> list[dict[str, Any]]:
+        """Returns the batches, oldest first; `changed` of the status is held."""
+        return [
+            {
+                "columns": {name: finished.batch[name] for name in finished.batch},
+                "counts": {str(worker): asdict(counts) for worker, counts in finished.counts.items()},
+            }
+            for finished in self._waiting
+        ]
+
+    def load_state_dict(self, batches: Sequence[Mapping[str, Any]], makers: Sequence[BatchMaker]) -> None:
+        """Replaces the batches by those of a state; `changed` of the status is held."""
+        self._waiting.clear()
+        self._is_asked = False
+        for state in batches:
+            counts = {int(worker): StepCounts(**each) for worker, each in state["counts"].items()}
+            maker = makers[min(counts)] if len(makers) > 1 else makers[0]
+            self._waiting.append(Finished(maker.restored(state["columns"]), counts))
 
     def discard(self) -> None:
         """Drops the batches, and counts their frames as discarded."""

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import cloudpickle
@@ -14,6 +14,8 @@ from headrace.collectors.loop.collecting import CollectingLoop
 from headrace.collectors.loop.parts import LoopParts
 from headrace.collectors.messages import Answer, Question
 from headrace.collectors.paths import follow_path
+from headrace.collectors.states import check_num_envs, check_weights, load_weights, saved_weights
+from headrace.collectors.worker.generators import generators_state, load_generators_state
 
 
 class OwnCollector(LoopParts):
@@ -23,10 +25,22 @@ class OwnCollector(LoopParts):
         loop: of the worker.
         worker_idx: the number of the worker.
         version: returns the version of the weights that act.
+        renumber: sets that version.
+
+    Attributes:
+        has_loaded: whether a state was loaded, so that the rows must be opened anew.
     """
 
-    def __init__(self, loop: CollectingLoop, worker_idx: int, version: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        loop: CollectingLoop,
+        worker_idx: int,
+        version: Callable[[], int],
+        renumber: Callable[[int], None],
+    ) -> None:
         self._loop = loop
+        self._renumber = renumber
+        self.has_loaded = False
         self._version = version
         self.worker_idx = worker_idx
 
@@ -47,6 +61,31 @@ class OwnCollector(LoopParts):
     def getattr_policy(self, name: str) -> Any:
         """See `ControlSurface.getattr_policy`."""
         return self._policy_attribute(name)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns everything that the next rollout depends on."""
+        return {
+            "loop": self._loop.state_dict(),
+            "generators": generators_state(),
+            "weights": saved_weights(self.policy),
+            "policy_version": self.policy_version,
+        }
+
+    def check_state(self, state: Mapping[str, Any]) -> None:
+        """Raises if `load_state_dict` would refuse a state."""
+        check_num_envs(state["loop"], self._loop.stepper.num_envs)
+        check_weights(self.policy, state["weights"])
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> bool:
+        """Goes on from a state between two rollouts; returns whether its episodes go on."""
+        self._renumber(state["policy_version"])
+        load_weights(self.policy, state["weights"])
+        continues = self._loop.load_state_dict(state["loop"])
+        if not continues:
+            self._loop.restart(None)
+        load_generators_state(state["generators"])
+        self.has_loaded = True
+        return continues
 
     def answer(self, question: Question, payload: bytes) -> tuple[Answer, bytes]:
         """Answers a question; an exception of the call is the answer, too.

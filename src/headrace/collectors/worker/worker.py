@@ -66,7 +66,7 @@ class Worker:
         self._hooks = CollectHooks()
         self._copy: RolloutCopy | None = None
         self.loop = CollectingLoop(task, self._refresh)
-        self._own = OwnCollector(self.loop, self._idx, lambda: self._weights.number)
+        self._own = OwnCollector(self.loop, self._idx, lambda: self._weights.number, self._renumber)
         try:
             policy = self.loop.policy
             self._models = models_of(policy, dict.fromkeys((POLICY, *task.model_paths)))
@@ -83,6 +83,12 @@ class Worker:
         # Rules: collectors CS1. All workers have as many environments.
         num_envs = self.loop.stepper.num_envs
         return None if seed is None else environment_seeds(seed, num_envs, first=self._idx * num_envs)
+
+    def _renumber(self, version: int) -> None:
+        # What the learner published before belongs to another state.
+        self._receive_weights()
+        self._weights.take_over()
+        self._weights.number = version
 
     def _learn_columns(self) -> bool:
         """See `CollectingLoop.learn_columns`; returns whether the rows need more columns."""
@@ -141,13 +147,17 @@ class Worker:
     def _begin_weights(self, turn: Proceed) -> None:
         """Takes over new weights before the first step of a rollout."""
         # Rules: collectors CW3
+        self._receive_weights()
+        self._updates_each_step = turn.updates_each_step
+        self._weights.take_over()
+
+    def _receive_weights(self) -> None:
+        """Reads new weights from the memory that the learner has shared, if that is new."""
         shared, self._inbox.weights = self._inbox.weights, None
         if shared is not None:
             message, descriptor = shared
             layout = cloudpickle.loads(message.layout)
             self._weights.receive(descriptor, layout, message.address, message.addresses)
-        self._updates_each_step = turn.updates_each_step
-        self._weights.take_over()
 
     # ---- collecting ------------------------------------------------------------------------------------------------
 
@@ -302,6 +312,11 @@ class Worker:
         while questions:
             answer, payload = self._own.answer(*questions.popleft())
             self._channel.send(answer, payload=payload)
+            if self._own.has_loaded:
+                self._own.has_loaded = False
+                self._inbox.rollouts.clear()
+                self._channel.send(MoreColumns(signature=self.loop.signature.to_json(), is_loaded=True))
+                self._open_rows()
 
     def finish(self) -> None:
         """Reports the last steps, and closes the environments unless the collector keeps them open."""
