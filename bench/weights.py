@@ -17,7 +17,7 @@ import gymnasium
 import numpy as np
 
 import headrace as hr
-from bench.case import contest_case
+from bench.case import Case, contest_case
 from bench.measure import Contest, Goal, Plan
 from headrace.weights.board import BoardReader, WeightBoard
 from headrace.weights.layout import WeightLayout
@@ -110,10 +110,12 @@ def _look(_: Plan) -> Iterator[Contest]:
         shared.close()
 
 
-CASES = [
-    contest_case("weights/publish 10 MB to 2 collecting workers", _publish, Goal(ratio=0.8)),
-    contest_case("weights/look at a step", _look, Goal(least=1e6)),
-]
+def cases() -> list[Case]:
+    """The cases of this topic."""
+    return [
+        contest_case("weights/publish 10 MB to 2 collecting workers", _publish, Goal(ratio=0.8)),
+        contest_case("weights/look at a step", _look, Goal(least=1e6)),
+    ]
 
 
 def _read_and_check(descriptor: Any, layout: WeightLayout, address: int, end: Connection) -> None:

@@ -108,7 +108,9 @@ def main(updates: int = 600, actors: int = 2, seed: int = 0) -> tuple[list[float
             "items": [rule],
         }
         collectors = [
-            stack.enter_context(hr.AsyncCollector(ENV, network, seed=seed + 1000 * k, **options))
+            stack.enter_context(
+                hr.AsyncCollector(ENV, network, seed=seed + 1000 * k, track_policy_version=True, **options)
+            )
             for k in range(actors)
         ]
         for collector in collectors:
