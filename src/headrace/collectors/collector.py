@@ -263,11 +263,11 @@ class Collector(LoopParts, FreeRunning, CollectorBase):
             self._must_reset = True  # Until the batch is complete: Ctrl-C may come anywhere.
             try:
                 batch, counts = self._collect(rows)
+                self._tally.add(counts, 1)
             except BaseException:
                 self._tally.frames_discarded += self._loop.frames
                 raise
         self._must_reset = self._seeds is not None  # The policy may have called `set_seed` meanwhile.
-        self._tally.add(counts, 1)
         if self._tally.is_complete():
             with suppress(StoreFull):  # The batch is complete; the next call tries again, and raises.
                 self._end_trajectories()

@@ -29,11 +29,11 @@ class LastStep:
     >>> theirs.note()
     >>> 0 <= ours.age < 60
     True
-    >>> ours.close(); theirs.close()
+    >>> ours.release(); theirs.release()
     """
 
     def __init__(self, memory: Arena) -> None:
-        self._memory = memory
+        self._memory: Arena | None = memory
         self._at = memory.array(0, (1,), np.float64)
 
     @classmethod
@@ -48,7 +48,8 @@ class LastStep:
 
     @property
     def descriptor(self) -> int:
-        """The file descriptor of the memory."""
+        """The file descriptor of the memory, until `close`."""
+        assert self._memory is not None
         return self._memory.descriptor
 
     def note(self) -> None:
@@ -62,5 +63,11 @@ class LastStep:
         return None if at == 0 else max(0.0, time.monotonic() - at)
 
     def close(self) -> None:
-        """Closes the descriptor; the memory goes with the object."""
-        self._memory.close()
+        """Closes the descriptor; the memory stays, with a descriptor of its own, until `release`."""
+        if self._memory is not None:
+            self._memory.close()
+
+    def release(self) -> None:
+        """Releases the memory; `age` counts from the newest step that it has shown."""
+        self.close()
+        self._at, self._memory = self._at.copy(), None

@@ -154,11 +154,12 @@ class WorkerHandle:
             self.peer.has_ended.wait(_LAST_MESSAGES_SECONDS)
 
     def disconnect(self) -> None:
-        """Closes the connection."""
+        """Closes the connection, and releases the memory of the newest step."""
         try:
             PEERS.remove(self.peer)
         finally:
             self.peer.channel.close()
+            self.last_step.release()
 
     def close_rows(self) -> None:
         """Releases the worker's rows."""
