@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from headrace.checks import check_count
 from headrace.replay.replay import ReplayCore
+from headrace.replay.sampling.replay_sample import ReplaySample
 from headrace.statistics import TableDistribution, TableStatistics
 from headrace.tables.description.rate_limiters import RateLimiter
 from headrace.tables.live_table import LiveTable
@@ -51,6 +55,38 @@ class TableView:
         with replay.lock:
             replay.check_open()
             return self._live.distribution(replay.keys.next, replay.keys.skipped)
+
+    def peek(self, *, max_rows: int | None = None, random: np.random.Generator | None = None) -> ReplaySample:
+        """Returns a random item without sampling it: nothing is counted, removed or waited for.
+
+        Every item has the same chance, whatever the sampler. The replay's own random numbers are not used, so its
+        next batches stay the same.
+
+        Args:
+            max_rows: copies at most this many of the item's first rows; None copies all.
+            random: chooses the item; None takes a new generator.
+
+        Returns:
+            A batch of one item, as `Replay.sample` returns it, the table's padding included. Its `probabilities` are
+            those of this choice, and its `times_sampled` are the samples so far.
+
+        Raises:
+            ItemNotFound: the table has no items.
+            ValueError: max_rows < 1.
+            Closed: the replay is closed.
+
+        >>> import headrace as hr
+        >>> with hr.Replay(hr.Signature.like({"x": 0}), [hr.Table.queue("q", 9)]) as replay:
+        ...     with replay.writer(items=[hr.ItemRule("q", length=1)]) as writer:
+        ...         writer.append({"x": 7})
+        ...     item = replay.table("q").peek()
+        ...     item["x"], item.info.times_sampled, len(replay.table("q"))
+        (array([7]), array([0]), 1)
+        """
+        if max_rows is not None:
+            max_rows = check_count("max_rows", max_rows, 1)
+        generator = np.random.default_rng() if random is None else random
+        return self._replay.sampling.peek(self._live, max_rows, generator)
 
     def configure(self, *, max_size: int | None = None, rate_limiter: RateLimiter | None = None) -> None:
         """Changes a live table: waiting calls are checked again, and a smaller `max_size` removes items at once.

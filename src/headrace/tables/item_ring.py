@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from headrace.errors import StoreFull
+from headrace.errors import ItemNotFound, StoreFull
 from headrace.store.block import EpisodeBoundary, LaneBlock
 from headrace.store.memory.out_of_space import stored_without_items
 from headrace.tables.draw import Draw
@@ -21,9 +21,11 @@ from headrace.tables.items.layout import (
     FLAGS,
     HAS_KEY_INDEX,
     LIVE,
+    ROW,
     SIZE,
     SLOT,
     SPAN,
+    TIMES,
     UNIQUE,
     WINDOW_WORDS,
 )
@@ -170,7 +172,7 @@ class ItemRing(GrowingItems):
     def draw_distinct(self, draw: Draw, max_times: int) -> None:
         """Draws like `draw`, uniformly, each item at most once."""
         # Rules: replay S7
-        draw.integers[SLOT] = self._distinct_slots(len(draw))
+        draw.integers[SLOT] = self._distinct_slots(len(draw), self._random)
         draw.probabilities[:] = 1.0 / len(self)
         drawing.take(self.items, 0, len(draw), draw.keys, draw.integers, draw.priorities)
         self._fill_windows(draw)
@@ -182,6 +184,28 @@ class ItemRing(GrowingItems):
         draw.probabilities[:] = 1.0 / draw.integers[SIZE]
         changing.remove(self.items, draw.integers[SLOT][spent])
         self._close_holes()
+
+    def peek(self, random: np.random.Generator) -> Draw:
+        """Returns a draw of one item that counts and changes nothing; every item has the same chance.
+
+        Args:
+            random: not the replay's generator, whose next draws stay the same.
+
+        Raises:
+            ItemNotFound: there is no item.
+        """
+        if not len(self):
+            raise ItemNotFound("the table has no items")
+        slots, draw = self._distinct_slots(1, random), Draw(1, self.has_sequences)
+        draw.keys[:] = self.arrays.keys[slots]
+        draw.integers[SLOT] = slots
+        draw.integers[TIMES] = self.arrays.times[slots]
+        draw.integers[SIZE] = len(self)
+        draw.integers[ROW] = self.arrays.rows[slots]
+        draw.probabilities[:] = 1.0 / len(self)
+        draw.priorities[:] = self.items.priority_of(int(slots[0]))
+        self._fill_windows(draw)
+        return draw
 
     def _draw_and_remove(self, draw: Draw, max_times: int) -> None:
         windows = self._new_windows(draw)
@@ -205,7 +229,7 @@ class ItemRing(GrowingItems):
         draw.windows = windows if len(windows) else self.window
         return windows
 
-    def _distinct_slots(self, count: int) -> NDArray[np.int64]:
+    def _distinct_slots(self, count: int, random: np.random.Generator) -> NDArray[np.int64]:
         """Draws slots of different items, every sequence of them with the same chance.
 
         Slots are drawn in random order, and those of removed items are skipped: no list of the items is needed.
@@ -214,7 +238,7 @@ class ItemRing(GrowingItems):
         span, live = int(ring[SPAN]), int(ring[LIVE])
         wanted = count
         while True:
-            offsets = self._random.choice(span, wanted, replace=False)
+            offsets = random.choice(span, wanted, replace=False)
             slots: NDArray[np.int64] = (ring[FIRST] + offsets) % len(rows)
             if span > live:
                 slots = slots[rows[slots] != DEAD]

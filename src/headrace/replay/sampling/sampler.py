@@ -132,6 +132,28 @@ class Sampling:
         batch._origin = plan.origins.get(live) or self._new_origin(plan, live)
         return batch
 
+    def peek(self, live: LiveTable, max_rows: int | None, random: np.random.Generator) -> ReplaySample:
+        """See `TableView.peek`."""
+        with self._store.lock:
+            if self._store.is_closed:
+                raise Closed("the replay is closed")
+            plan, draw = self.plan(None), live.ring.peek(random)
+            if max_rows is not None and draw.has_sequences:
+                draw.windows = _shortened(draw.windows, max_rows)
+            reader = self._store.begin_reading()
+            try:
+                found = self._locate(plan, draw)
+            except BaseException:
+                reader.end()
+                raise
+        try:
+            batch = self._present(plan, live, None, found)
+            self._store.check_rows_were_ours()
+        finally:
+            reader.end()
+        batch._origin = plan.origins.get(live) or self._new_origin(plan, live)
+        return batch
+
     def _new_origin(self, plan: SamplingPlan, live: LiveTable) -> Origin:
         found = plan.origins[live] = Origin(self._store, live, plan)
         return found
@@ -258,6 +280,14 @@ class Sampling:
             plan = self._plans[key] = SamplingPlan(self._store, views, given)
         self._latest_plan = (views, None if views is None else dict(views), plan)
         return plan
+
+
+def _shortened(windows: NDArray[np.uint32], max_rows: int) -> NDArray[np.uint32]:
+    """Returns windows of at most this many rows, padded rows included."""
+    short = windows.copy()
+    short[..., REAL] = np.minimum(short[..., REAL], max_rows)
+    short[..., PADDED] = np.minimum(short[..., PADDED], max_rows - short[..., REAL])
+    return short
 
 
 def _warn_of_newest(live: LiveTable, plan: SamplingPlan, newest: int, rows: int) -> None:
