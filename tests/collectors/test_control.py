@@ -219,7 +219,7 @@ def test_a_dead_worker_does_not_answer():
 
             os._exit(3)
 
-    with hr.AsyncCollector(Ending, frames_per_batch=8) as collector:
+    with hr.AsyncCollector(Ending, frames_per_batch=8, restart_workers=False) as collector:
         with pytest.raises(hr.WorkerDied) as caught:
             collector.map_fn("env.unwrapped.end")
         assert caught.value.exitcode == 3

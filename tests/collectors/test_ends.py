@@ -232,6 +232,7 @@ def test_a_dead_worker_invents_nothing(replay, how):
         frames_per_batch=10,
         replay_buffer=replay,
         items=[hr.ItemRule("t", 1, lookahead=3)],
+        restart_workers=False,
     ) as collector:
         collector.start()
         with pytest.raises(hr.WorkerDied):

@@ -202,7 +202,7 @@ def test_a_worker_that_dies_while_it_builds():
 @pytest.mark.parametrize(("how", "exitcode"), [("raise", 1), ("own", 1), ("exit", 7)])
 def test_complete_rollouts_come_first(how, exitcode, caplog):
     # CX2.
-    collector = hr.AsyncCollector(lambda: Failing(13, how), frames_per_batch=5)
+    collector = hr.AsyncCollector(lambda: Failing(13, how), frames_per_batch=5, restart_workers=False)
     batches = []
     with pytest.raises(hr.WorkerDied) as raised:  # noqa: PT012 - the last call raises
         while True:
@@ -237,7 +237,8 @@ def test_complete_rollouts_come_first(how, exitcode, caplog):
 def test_a_failure_that_nobody_heard_of_is_told_by_shutdown():
     # CQ7.
     for raises in (True, False):
-        collector = hr.AsyncCollector(lambda: Failing(8), frames_per_batch=5)
+        collector = hr.AsyncCollector(lambda: Failing(8), frames_per_batch=5, restart_workers=False)
+        collector._group.begin(running=False)
         status = collector._group.status
         with status.changed:
             assert status.changed.wait_for(lambda status=status: status.workers[0].has_died, 20)
@@ -257,7 +258,7 @@ def test_kill_at_any_moment(make_replay, mode, delay):
     table = hr.Table("t", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=400)
     replay = make_replay(SIGNATURE, table, capacity=4000)
     rules = [hr.ItemRule("t", 1, lookahead=1)]
-    options = {"frames_per_batch": 30, "num_envs": 3}
+    options = {"frames_per_batch": 30, "num_envs": 3, "restart_workers": False}
     if mode != "iterated":
         options |= {"replay_buffer": replay, "items": rules}
     collector = hr.AsyncCollector(lambda: CounterEnv(5), **options)

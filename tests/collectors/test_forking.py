@@ -147,7 +147,7 @@ def test_a_worker_that_stops_though_nobody_asked_is_dead():
     # CX2: whatever told it to stop, `next` does not wait for it.
     from headrace.collectors.messages import Stop
 
-    with hr.AsyncCollector(lambda: CounterEnv(3), frames_per_batch=5) as collector:
+    with hr.AsyncCollector(lambda: CounterEnv(3), frames_per_batch=5, restart_workers=False) as collector:
         collector.next(timeout=20)
         collector._group.handles[0].process.channel.send(Stop(close_env=True))
         with pytest.raises(hr.WorkerDied, match="exit code 0"):  # noqa: PT012 - the last call raises

@@ -519,7 +519,7 @@ def test_workers_that_differ_are_refused():
 def test_the_worker_that_died_is_named(sync):
     # CX2: the others are still there, and shutdown works.
     with hr.MultiCollector(
-        lambda: CounterEnv(3), act, sync=sync, num_workers=3, frames_per_batch=9
+        lambda: CounterEnv(3), act, sync=sync, num_workers=3, frames_per_batch=9, restart_workers=False
     ) as collector:
         collector.next(timeout=20)
         victim = collector.statistics().workers[1]

@@ -20,10 +20,12 @@ class Start(Message):
     Attributes:
         worker_idx: the worker's number.
         seed: of the collector; None leaves environments and generators unseeded.
+        restarts: how often the worker was started before; each time the seeds are of another stream.
     """
 
     worker_idx: int
     seed: int | None
+    restarts: int = 0
 
 
 class Ready(Message):

@@ -55,6 +55,11 @@ class MultiCollector(CollectorBase):
         policy: as for `Collector`.
         sync: whether a batch has a rollout of every worker.
         num_workers: W; by default the length of the list, or 1.
+        restart_workers: a worker that dies, or raises while it collects, is started again: with the newest weights,
+            new ids of episodes, and, where the collector has a seed, seeds of a stream of its own. Its unfinished
+            rollouts are lost. False: `WorkerDied` at the first death.
+        max_restarts: restarts of one worker without a complete rollout in between; then `WorkerDied`. They come after
+            pauses of 0.1, 0.2, 0.4 s and so on.
         start_timeout: seconds for all workers to be ready.
         num_threads: threads of this process that copy rollouts into batches; by default W, at most the cores. A number
             is also torch's thread count in this process until `shutdown`.
@@ -88,6 +93,8 @@ class MultiCollector(CollectorBase):
         *,
         sync: bool,
         num_workers: int | None = None,
+        restart_workers: bool = True,
+        max_restarts: int = 3,
         start_timeout: float = 60.0,
         num_threads: int | None = None,
         num_sub_threads: int = 1,
@@ -106,6 +113,8 @@ class MultiCollector(CollectorBase):
             policy=policy,
             sync=sync,
             num_workers=num_workers,
+            restart_workers=restart_workers,
+            max_restarts=max_restarts,
             start_timeout=start_timeout,
             num_threads=num_threads,
             num_sub_threads=num_sub_threads,

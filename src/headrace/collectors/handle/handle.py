@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -18,6 +19,8 @@ from headrace.errors import Disconnected, StoreFull
 from headrace.leases.messages import Message
 from headrace.leases.selector import PEERS
 
+_log = logging.getLogger(__name__)
+
 _LAST_MESSAGES_SECONDS = 5.0
 
 
@@ -29,6 +32,7 @@ class WorkerHandle:
         group: the state of all workers, to which the worker's own is added.
         num_sub_threads: of the libraries in the worker's process.
         progressed: called with this handle and each `Progress` of the worker, in the thread that listens.
+        ended: called there with this handle and the reason, when the connection to its process has ended.
 
     Attributes:
         process: of the worker.
@@ -43,39 +47,59 @@ class WorkerHandle:
         worker_idx: int,
         group: GroupStatus,
         progressed: Callable[[WorkerHandle, Progress, WorkerRows], None],
+        ended: Callable[[WorkerHandle, BaseException], None],
         *,
         num_sub_threads: int,
     ) -> None:
         self.worker_idx = worker_idx
         self._group = group
+        self._progressed, self._ended = progressed, ended
+        self._num_sub_threads = num_sub_threads
         self.process = WorkerProcess(num_sub_threads)
         self.status = WorkerStatus(worker_idx, self.process)
         group.workers.append(self.status)
         self.last_step = LastStep.new()
-        self.questions = Questions(group, str(self.status), self._send_question)
-        self.peer = WorkerPeer(
-            self.process, self.status, group, partial(progressed, self), self.questions.take
-        )
-
+        self.questions = Questions(group, f"worker {worker_idx}", self._send_question)
+        self.peer = self._new_peer()
         # Resets that were asked for; and those before the report that every environment waits, None: some do not.
         self._resets = 0
         self._waits_after: int | None = None
 
+    def _new_peer(self) -> WorkerPeer:
+        return WorkerPeer(
+            self.process,
+            self.status,
+            self._group,
+            partial(self._progressed, self),
+            self.questions.take,
+            partial(self._ended, self),
+        )
+
     def __str__(self) -> str:
         return str(self.status)
 
-    def start(self, task: bytes, seed: int | None) -> None:
+    def start(self, task: bytes, seed: int | None, restarts: int = 0) -> None:
         """Sends the task, and listens to the worker from here on.
 
         Args:
             task: cloudpickle of the `Task`.
             seed: of the collector.
+            restarts: how often the worker was started before.
         """
+        start = Start(worker_idx=self.worker_idx, seed=seed, restarts=restarts)
         with suppress(Disconnected):  # The worker's end is noted by the thread that listens.
-            start = Start(worker_idx=self.worker_idx, seed=seed)
             self.peer.channel.send(start, payload=task, descriptors=(self.last_step.descriptor,))
         self.last_step.close()
         PEERS.add(self.peer)
+
+    def renew(self) -> None:
+        """Starts another process in place of one that is gone; `start` follows."""
+        self.peer.channel.close()
+        self.process = WorkerProcess(self._num_sub_threads)
+        self.last_step = LastStep.new()
+        self.status.begin(self.process)
+        self.peer = self._new_peer()
+        self._resets, self._waits_after = 0, None
 
     @property
     def ready(self) -> Ready:
@@ -121,10 +145,10 @@ class WorkerHandle:
             PEERS.send(self.peer, question, payload=payload)
 
     @property
-    def has_pending(self) -> bool:
-        """Whether items of its rows wait for a rate limiter."""
+    def may_begin(self) -> bool:
+        """Whether the worker is there, and no items of its rows wait for a rate limiter."""
         rows = self.peer.rows
-        return rows is not None and rows.has_pending
+        return not self.status.is_restarting and rows is not None and not rows.has_pending
 
     def describe_pending(self) -> str:
         """Names the items of its rows that wait for a rate limiter; empty where none do."""
@@ -170,6 +194,15 @@ class WorkerHandle:
                 rows.close()
         except StoreFull as error:
             self._group.note_unfinished(error)
+
+    def lose_rows(self) -> None:
+        """Releases the rows of a process that is gone; another one will have its own."""
+        rows, self.peer.rows = self.peer.rows, None
+        try:
+            if rows is not None:
+                rows.close()
+        except StoreFull as error:
+            _log.warning("%s: the final rows of its open trajectories are missing: %s", self, error)
 
     def disown(self) -> None:
         """Closes, in a forked child, this process's copies of socket and memory; those of the parent stay open."""

@@ -13,7 +13,6 @@ from headrace.collectors.handle.rows import WorkerRows
 from headrace.collectors.handle.status import WorkerStatus
 from headrace.collectors.loop.columns import not_stored_text
 from headrace.collectors.messages import Answer, Failed, MoreColumns, NotStored, Paused, Progress, Ready
-from headrace.errors import Disconnected
 from headrace.leases.frames import Frame
 from headrace.leases.messages import Commit, Return, Unpin
 
@@ -29,6 +28,7 @@ class WorkerPeer:
         group: the state of all workers.
         progressed: called with each `Progress` of the worker, and its rows.
         answered: takes in answers, with `changed` of the group held.
+        ended: called once, after the last message, with the reason.
 
     Attributes:
         channel: to the worker.
@@ -46,8 +46,10 @@ class WorkerPeer:
         group: GroupStatus,
         progressed: Callable[[Progress, WorkerRows], None],
         answered: Callable[[Answer, bytes], None],
+        ended: Callable[[BaseException], None],
     ) -> None:
         self._answered = answered
+        self._ended = ended
         self._process = process
         self._status = status
         self._group = group
@@ -111,29 +113,6 @@ class WorkerPeer:
     def end(self, error: BaseException) -> None:
         """See `Peer.end`."""
         try:
-            if not isinstance(error, Disconnected):
-                self._fail(lambda: self._status.note_failure(error))
-                self.channel.shutdown()
-            elif not self._group.is_closed:
-                # The process may take a moment to end; other peers do not wait for it.
-                threading.Thread(target=self._note_death, daemon=True, name="headrace-worker-end").start()
+            self._ended(error)
         finally:
             self.has_ended.set()
-
-    def _note_death(self) -> None:
-        """Handles the end of the connection: in order, or because the worker is gone."""
-        exitcode = self._process.wait(2.0)
-        self._fail(lambda: self._status.note_death(exitcode))
-
-    def _fail(self, note: Callable[[], None]) -> None:
-        """Records a failure, and ends the waits of learners for rows that only this collector could write."""
-        # Rules: collectors CF8
-        group = self._group
-        with group.changed:
-            if not group.is_closed:
-                note()
-                group.is_running = group.is_running and len(group.failed) < len(group.workers)
-            group.changed.notify_all()
-            failure = self._status.failure
-        if failure is not None and self.rows is not None:
-            self.rows.fail(failure)

@@ -13,6 +13,7 @@ import cloudpickle
 from headrace.collectors.failures import rebuilt
 from headrace.collectors.handle.group_status import GroupStatus
 from headrace.collectors.messages import Answer, Question
+from headrace.errors import WorkerDied
 
 ANSWER_SECONDS = 30.0
 """The time limit of an answer, in seconds."""
@@ -33,7 +34,7 @@ class Questions:
         self._send = send
         self._numbers = itertools.count()
         # None: not answered yet.
-        self._waiting: dict[int, tuple[Answer, bytes] | None] = {}
+        self._waiting: dict[int, tuple[Answer, bytes] | WorkerDied | None] = {}
 
     def pose(self, path: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
         """Sends a question and returns its number, which `answer` takes.
@@ -77,6 +78,8 @@ class Questions:
             answered = self._waiting[number]
         finally:
             self.forget(number)
+        if isinstance(answered, WorkerDied):
+            raise answered
         assert answered is not None
         answer, payload = answered
         if answer.failure is not None:
@@ -87,6 +90,11 @@ class Questions:
         """Takes in an answer; `changed` of the group is held, and notified afterwards."""
         if answer.number in self._waiting:  # Else the question was given up.
             self._waiting[answer.number] = answer, payload
+
+    def lose(self, died: WorkerDied) -> None:
+        """Ends the waits for answers of a process that is gone; `changed` of the group is held."""
+        for number in self._waiting:
+            self._waiting[number] = died
 
     def forget(self, number: int) -> None:
         """Gives up a question."""

@@ -29,31 +29,45 @@ class WorkerStatus:
 
     Attributes:
         is_ready: it has built its environments and policy.
-        cause: the exception that it reported as its end.
-        has_died: its connection has ended.
+        is_restarting: its process is gone, and another one does not collect yet.
+        cause: the exception that its process reported as its end.
     """
 
     def __init__(self, worker_idx: int, process: WorkerProcess) -> None:
         self.worker_idx = worker_idx
-        self.is_ready = False
+        self.is_ready = self.is_restarting = False
         self.cause: BaseException | None = None
         self._process = process
         self._death: _Death | None = None
         self._failure: BaseException | None = None
+        self._last_error: str | None = None
 
     def __str__(self) -> str:
         return f"worker {self.worker_idx} (pid {self._process.pid})"
 
     @property
     def has_died(self) -> bool:
-        """Whether the connection has ended, unless the collector was shut down before."""
+        """Whether the process is gone and none takes its place."""
         return self._death is not None
 
     def note_death(self, exitcode: int | None) -> None:
-        """Records that the connection has ended."""
+        """Records that the process is gone and none takes its place."""
+        self.is_restarting = False
         self._death = _Death(exitcode, time.monotonic())
         if self.is_ready:
             self._log_end(self._died(self._death))
+
+    def note_restart(self, exitcode: int | None) -> WorkerDied:
+        """Records that the process is gone and another one will take its place; returns the error of its end."""
+        died = self._died(_Death(exitcode, time.monotonic()))
+        self.is_restarting = True
+        self._last_error = _text(self.cause or died)
+        return died
+
+    def begin(self, process: WorkerProcess) -> None:
+        """Records the process that takes the place of one that is gone."""
+        self._process = process
+        self.cause = None
 
     def note_failure(self, error: BaseException) -> None:
         """Records that a report of the worker could not be processed."""
@@ -77,9 +91,9 @@ class WorkerStatus:
 
     @property
     def last_error(self) -> str | None:
-        """The failure, or its cause while the worker ends, as text."""
+        """The failure, or its cause while the worker ends, as text; after a restart that of the process before."""
         failure = self._failure or self.cause or self.failure
-        return None if failure is None else f"{type(failure).__name__}: {failure}"
+        return self._last_error if failure is None else _text(failure)
 
     def _died(self, death: _Death) -> WorkerDied:
         cause, exitcode = self.cause, death.exitcode
@@ -98,3 +112,7 @@ class WorkerStatus:
             worker_idx=self.worker_idx,
             exitcode=self._process.exitcode,
         )
+
+
+def _text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -66,6 +66,8 @@ class Admission:
         self._grant = grant
         self._owed = [0] * len(frames)
         self._under_way = [0] * len(frames)
+        # Of these, the rollouts that are complete.
+        self._complete = [0] * len(frames)
         self._begun = 0
         # Asked for as whole batches, which are begun even where a part of one reaches the total.
         self._by_batch = False
@@ -85,10 +87,24 @@ class Admission:
             self._owed = [count + 1 for count in self._owed]
         self.settle()
 
+    def completed(self, worker_idx: int) -> None:
+        """Notes that a worker has completed a rollout."""
+        with self._lock:
+            self._complete[worker_idx] += 1
+
     def done(self, worker_idx: int) -> None:
-        """Notes that a rollout of a worker was handed out or written, or is lost."""
+        """Notes that a complete rollout of a worker was handed out or written."""
         with self._lock:
             self._under_way[worker_idx] -= 1
+            self._complete[worker_idx] -= 1
+
+    def lost(self, worker_idx: int) -> None:
+        """Notes that the rollouts that a worker had begun and not completed are lost: they are owed again."""
+        with self._lock:
+            lost = self._under_way[worker_idx] - self._complete[worker_idx]
+            self._under_way[worker_idx] -= lost
+            self._owed[worker_idx] += lost
+            self._begun -= lost * self._frames[worker_idx]
 
     def is_idle(self, worker_idx: int) -> bool:
         """Returns whether all rollouts that a worker has begun were handed out or written."""
@@ -134,11 +150,12 @@ class Admission:
 
         Args:
             begun: see `begun`.
-            under_way: see `under_way`; of each worker.
+            under_way: see `under_way`; of each worker. All are complete.
             owed: number of free slots of each worker.
         """
         with self._lock:
             self._begun, self._under_way, self._owed = begun, list(under_way), list(owed)
+            self._complete = list(under_way)
             self._by_batch = False
 
     def _may_begin(self, worker_idx: int) -> bool:

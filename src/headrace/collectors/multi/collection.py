@@ -61,7 +61,7 @@ class Collection:
             options.total_frames,
             options.random_frames,
             options.sync,
-            lambda worker_idx: handles[worker_idx].has_pending,
+            lambda worker_idx: not handles[worker_idx].may_begin,
             self._grant,
         )
         self._threads = CopyThreads(options.copy_threads)
@@ -142,6 +142,7 @@ class Collection:
         self._counts[worker_idx].add(progress.counts)
         if progress.closes_rollout:
             counts, self._counts[worker_idx] = self._counts[worker_idx], StepCounts()
+            self.admission.completed(worker_idx)
             finished = self._assembly.add(worker_idx, rows.committed, counts)
             with self._status.changed:  # A batch is handed out before a call tells that none will follow.
                 handle.note_progress(progress)
@@ -154,6 +155,7 @@ class Collection:
         self._tally.add(progress.counts, closes)
         self._tally.workers[worker_idx].add(progress.counts, closes)
         if closes:
+            self.admission.completed(worker_idx)
             self._handed_out([worker_idx])
         with self._status.changed:
             if closes and self._tally.is_complete():
@@ -171,6 +173,12 @@ class Collection:
             for handle in self._handles:
                 if self.admission.is_idle(handle.worker_idx):
                     handle.end_episodes()
+
+    def lose(self, worker_idx: int) -> None:
+        """Drops what a worker, whose process is gone, has collected of rollouts that it did not complete."""
+        counts, self._counts[worker_idx] = self._counts[worker_idx], StepCounts()
+        self._tally.frames_discarded += counts.frames
+        self.admission.lost(worker_idx)
 
     # ---- state -----------------------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from headrace.collectors.loop.task import Task
 from headrace.collectors.messages import Pause, Progress, Ready, Reset, Resume, Seed, Stop, WeightsAt
 from headrace.collectors.multi.collection import Collection
 from headrace.collectors.multi.options import MultiOptions
+from headrace.collectors.multi.restarts import Restarts
 from headrace.collectors.multi.threads import TorchThreads
 from headrace.collectors.statistics import CollectorStatistics, Tally, WorkerStatistics
 from headrace.collectors.surface.control import Call
@@ -56,10 +57,21 @@ class WorkerGroup:
         self._replay = None if options.replay_buffer is None else core_of(options.replay_buffer)
         self._pauses = itertools.count()
         self._collection: Collection | None = None
+        self._weights: SharedWeights | None = None
+        self._tasks: list[bytes] = []
+        self._seed, self._hooks = options.seed, b""
         self.status = GroupStatus()
         self.tally = Tally(options.total_frames, options.workers)
         self._torch_threads = TorchThreads(options.num_threads)
         self.handles: list[WorkerHandle] = []
+        self._restarts = Restarts(
+            self.status,
+            options.max_restarts if options.restart_workers else 0,
+            options.start_timeout,
+            lose=self._lose,
+            start=self._start,
+            resume=self._open,
+        )
         _GROUPS.add(self)
 
     # ---- starting --------------------------------------------------------------------------------------------------
@@ -72,26 +84,48 @@ class WorkerGroup:
             SpecError: workers have other columns, or another number of environments, than the first one.
             DeadlineExceeded: a worker was not ready in time.
         """
-        tasks = _pickled(self._options.worker_tasks())
-        for worker_idx in range(len(tasks)):
-            self.handles.append(
-                WorkerHandle(
-                    worker_idx,
-                    self.status,
-                    self._take_progress,
-                    num_sub_threads=self._options.num_sub_threads,
-                )
+        self._tasks = _pickled(self._options.worker_tasks())
+        for worker_idx in range(len(self._tasks)):
+            handle = WorkerHandle(
+                worker_idx,
+                self.status,
+                self._take_progress,
+                self._restarts.worker_ended,
+                num_sub_threads=self._options.num_sub_threads,
             )
-        for handle, task in zip(self.handles, tasks, strict=True):
-            handle.start(task, self._options.seed)
+            self.handles.append(handle)
+        for handle in self.handles:
+            self._start(handle)
         self.status.wait(lambda: not self._late(), self._options.start_timeout, self._describe_late)
-        first = self.handles[0].ready
-        for handle in self.handles[1:]:
-            _check_equal(first, handle.ready, str(handle))
+        self._first = self.handles[0].ready
         self._collection = Collection(self._options, self.status, self.handles, self.tally)
         for handle in self.handles:
-            handle.peer.rows = self._new_rows(handle)
-            handle.peer.rows.open(handle.ready.signature)
+            self._open(handle)
+
+    def _start(self, handle: WorkerHandle) -> None:
+        """Sends a worker its task."""
+        worker_idx = handle.worker_idx
+        handle.start(self._tasks[worker_idx], self._seed, self.tally.workers[worker_idx].restarts)
+
+    def _open(self, handle: WorkerHandle) -> None:
+        """Lets a worker that is ready write, and begin the rollouts that it is owed."""
+        _check_equal(self._first, handle.ready, str(handle))
+        if self._weights is not None:
+            self._show_weights(self._weights, handle)
+        if self._hooks:
+            handle.send_hooks(self._hooks)
+        handle.peer.rows = self._new_rows(handle)
+        handle.peer.rows.open(handle.ready.signature)
+        with self.status.changed:
+            handle.status.is_restarting = False
+            self.status.changed.notify_all()
+        self.collection.admission.settle()
+
+    def _lose(self, handle: WorkerHandle) -> None:
+        """Drops what a worker, whose process is gone, has not completed. What it wrote into a replay stays there."""
+        self.tally.workers[handle.worker_idx].restarts += 1
+        handle.lose_rows()
+        self.collection.lose(handle.worker_idx)
 
     def _late(self) -> list[str]:
         return [str(handle) for handle in self.handles if handle.peer.ready is None]
@@ -125,6 +159,8 @@ class WorkerGroup:
     # ---- collecting ------------------------------------------------------------------------------------------------
 
     def _take_progress(self, handle: WorkerHandle, progress: Progress, rows: WorkerRows) -> None:
+        if progress.closes_rollout:
+            self._restarts.delivered(handle.worker_idx)
         self.collection.take_progress(handle, progress, rows)
 
     def begin(self, *, running: bool) -> None:
@@ -147,18 +183,23 @@ class WorkerGroup:
             devices: the `policy_device` of each worker.
         """
         models = [cloudpickle.loads(ready.models) for ready in self.ready]
-        weights = SharedWeights(models, devices, self._options.schemes)
-        layout, addresses = cloudpickle.dumps(weights.layout), len(models)
+        self._weights = SharedWeights(models, devices, self._options.schemes)
         for handle in self.handles:
-            message = WeightsAt(layout=layout, address=handle.worker_idx, addresses=addresses)
-            handle.send(message, descriptors=(weights.descriptor,))
-        return weights
+            self._show_weights(self._weights, handle)
+        return self._weights
+
+    def _show_weights(self, weights: SharedWeights, handle: WorkerHandle) -> None:
+        message = WeightsAt(
+            layout=cloudpickle.dumps(weights.layout), address=handle.worker_idx, addresses=len(self.handles)
+        )
+        handle.send(message, descriptors=(weights.descriptor,))
 
     def set_seed(self, seed: int, *, static_seed: bool) -> int:
         """Resets all environments at the next step of each worker; returns the seed of the last environment."""
         # Rules: collectors CS1
         num_envs = self.handles[0].ready.num_envs
         seeds = environment_seeds(seed, num_envs * len(self.handles), static_seed=static_seed)
+        self._seed = seed
         for handle, first in zip(self.handles, range(0, len(seeds), num_envs), strict=True):
             handle.send_reset(Seed(seeds=seeds[first : first + num_envs], seed=seed))
         return seeds[-1]
@@ -175,9 +216,9 @@ class WorkerGroup:
 
     def use_hooks(self, pre: PreHook | None, post: PostHook | None) -> None:
         """Lets every worker use these hooks from its next rollout on."""
-        pickled = cloudpickle.dumps((pre, post))
+        self._hooks = cloudpickle.dumps((pre, post))
         for handle in self.handles:
-            handle.send_hooks(pickled)
+            handle.send_hooks(self._hooks)
 
     # ---- questions -------------------------------------------------------------------------------------------------
 
@@ -211,7 +252,11 @@ class WorkerGroup:
         return number is not None and not self._stepping(number)
 
     def _stepping(self, number: int) -> list[str]:
-        return [str(handle) for handle in self.handles if handle.peer.paused_at != number]
+        return [
+            str(handle)
+            for handle in self.handles
+            if handle.peer.paused_at != number and not handle.status.is_restarting
+        ]
 
     def pause(self, timeout: float) -> None:
         """Asks the workers to pause. Waits until they stand still and all their steps are committed."""
@@ -305,6 +350,7 @@ class WorkerGroup:
             for handle in self.handles:
                 steps.callback(handle.disconnect)
                 steps.callback(handle.take_last_messages)
+            steps.callback(self._restarts.join)
             for handle in self.handles:
                 steps.callback(handle.process.kill)
             steps.callback(self._torch_threads.close)

@@ -20,6 +20,8 @@ from headrace.weights import WeightReceiver
 class WorkerArguments(CollectorArguments, total=False):
     """The keyword arguments of every collector with workers; see `MultiCollector` for the meaning of each."""
 
+    restart_workers: bool
+    max_restarts: int
     start_timeout: float
     num_threads: int | None
     num_sub_threads: int
@@ -34,6 +36,8 @@ class MultiOptions(CollectorOptions):
     frames_per_batch: Any = 1
     sync: bool
     num_workers: int | None = None
+    restart_workers: bool = True
+    max_restarts: int = 3
     start_timeout: float = 60.0
     num_threads: int | None = None
     num_sub_threads: int = 1
@@ -42,6 +46,10 @@ class MultiOptions(CollectorOptions):
     def __post_init__(self) -> None:
         if not isinstance(self.sync, bool):
             raise TypeError(f"sync: expected True or False, got {self.sync!r}")
+        if not isinstance(self.restart_workers, bool):
+            raise TypeError(f"restart_workers: expected True or False, got {self.restart_workers!r}")
+        if not is_int(self.max_restarts) or self.max_restarts < 0:
+            raise ValueError(f"max_restarts: expected an int of 0 or more, got {self.max_restarts!r}")
         self._factories()
         super().__post_init__()
         if self.postproc is not None and self.replay_buffer is not None:

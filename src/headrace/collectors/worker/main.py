@@ -20,7 +20,8 @@ from headrace.collectors.last_step import LastStep
 from headrace.collectors.loop.task import Task
 from headrace.collectors.messages import AnyMessage, Start
 from headrace.collectors.worker.inbox import Ending, WorkerInbox
-from headrace.collectors.worker.worker import Worker, seed_everything, seed_torch
+from headrace.collectors.worker.seeds import WorkerSeeds
+from headrace.collectors.worker.worker import Worker
 from headrace.errors import Disconnected
 from headrace.leases.channel import Channel
 
@@ -48,12 +49,12 @@ def main(descriptor: int, parent: int) -> int:
 
 
 def _work(channel: Channel, inbox: WorkerInbox, start: Start, task: Task, last_step: LastStep) -> None:
-    if start.seed is not None:
-        seed_everything(start.seed, start.worker_idx)
+    seeds = WorkerSeeds(start)
+    seeds.seed_generators()
     had_torch = "torch" in sys.modules
-    worker = Worker(channel, inbox, start, task, last_step)
-    if start.seed is not None and not had_torch:
-        seed_torch(start.seed, start.worker_idx)  # It may have been loaded only now.
+    worker = Worker(channel, inbox, start.worker_idx, seeds, task, last_step)
+    if not had_torch:
+        seeds.seed_torch()  # It may have been loaded only now.
     try:
         worker.run()
     except BaseException as error:

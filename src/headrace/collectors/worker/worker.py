@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -23,14 +21,13 @@ from headrace.collectors.messages import (
     Ready,
     Reset,
     Seed,
-    Start,
 )
 from headrace.collectors.updates.models import POLICY, models_of
 from headrace.collectors.updates.reading import WeightReading
 from headrace.collectors.worker.inbox import Ending, WorkerInbox
 from headrace.collectors.worker.own_collector import OwnCollector
 from headrace.collectors.worker.rollout_copy import RolloutCopy
-from headrace.envs import environment_seeds
+from headrace.collectors.worker.seeds import WorkerSeeds
 from headrace.envs.protocol import Indices
 from headrace.leases.channel import Channel
 from headrace.leases.messages import Commit, Goodbye
@@ -45,7 +42,8 @@ class Worker:
     Args:
         channel: to the collector.
         inbox: its messages.
-        start: the collector's first message.
+        worker_idx: the worker's number.
+        seeds: of its environments and generators.
         task: the work.
         last_step: takes the time of each step.
 
@@ -54,11 +52,17 @@ class Worker:
     """
 
     def __init__(
-        self, channel: Channel, inbox: WorkerInbox, start: Start, task: Task, last_step: LastStep
+        self,
+        channel: Channel,
+        inbox: WorkerInbox,
+        worker_idx: int,
+        seeds: WorkerSeeds,
+        task: Task,
+        last_step: LastStep,
     ) -> None:
         self._channel = channel
         self._inbox = inbox
-        self._idx = start.worker_idx
+        self._idx, self._seeds = worker_idx, seeds
         self._last_step = last_step
         self._has_replay = task.replay is not None
         self._resets = 0
@@ -66,23 +70,18 @@ class Worker:
         self._hooks = CollectHooks()
         self._copy: RolloutCopy | None = None
         self.loop = CollectingLoop(task, self._refresh)
-        self._own = OwnCollector(self.loop, self._idx, lambda: self._weights.number, self._renumber)
+        self._own = OwnCollector(self.loop, worker_idx, lambda: self._weights.number, self._renumber)
         try:
             policy = self.loop.policy
             self._models = models_of(policy, dict.fromkeys((POLICY, *task.model_paths)))
             self._weights = WeightReading(policy, self._models, task.weight_ends, self.loop.times)
-            self.loop.restart(self._first_seeds(start.seed))
+            self.loop.restart(seeds.of_environments(self.loop.stepper.num_envs))
             if not task.random_frames:
                 self._learn_columns()
             self._say_ready()
         except BaseException:
             self.loop.abandon()
             raise
-
-    def _first_seeds(self, seed: int | None) -> list[int] | None:
-        # Rules: collectors CS1. All workers have as many environments.
-        num_envs = self.loop.stepper.num_envs
-        return None if seed is None else environment_seeds(seed, num_envs, first=self._idx * num_envs)
 
     def _renumber(self, version: int) -> None:
         # What the learner published before belongs to another state.
@@ -260,7 +259,7 @@ class Worker:
             is_all = len(asked.envs) == self.loop.stepper.num_envs
             self._begin_anew(None if is_all else np.array(asked.envs, np.intp), None)
             return
-        seed_everything(asked.seed, self._idx)
+        self._seeds.use(asked.seed)
         self._begin_anew(None, asked.seeds)
 
     def _begin_anew(self, envs: Indices | None, seeds: list[int] | None) -> None:
@@ -328,23 +327,3 @@ class Worker:
             self.loop.stepper.close()
         if stop is not None:
             self._channel.send(Goodbye())
-
-
-def seed_everything(seed: int, worker_idx: int) -> None:
-    """Seeds the global generators of this process, with a stream of the worker's own."""
-    # Rules: collectors CS3
-    streams = _streams(seed, worker_idx)
-    random.seed(streams[0])
-    np.random.seed(streams[1])  # noqa: NPY002 - what environments use is the global generator
-    seed_torch(seed, worker_idx)
-
-
-def seed_torch(seed: int, worker_idx: int) -> None:
-    """Seeds torch's global generators, if torch is loaded; part of `seed_everything`."""
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        torch.manual_seed(_streams(seed, worker_idx)[2])
-
-
-def _streams(seed: int, worker_idx: int) -> list[int]:
-    return [int(each) for each in np.random.SeedSequence([seed, worker_idx]).generate_state(3)]

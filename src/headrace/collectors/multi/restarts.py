@@ -1,0 +1,159 @@
+"""Starts workers again that have died."""
+
+# Rules: collectors CX2, CX3, CF8
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from functools import partial
+
+from headrace.clock import SYSTEM_CLOCK
+from headrace.collectors.handle.group_status import GroupStatus
+from headrace.collectors.handle.handle import WorkerHandle
+from headrace.errors import Disconnected
+
+_log = logging.getLogger(__name__)
+
+# Seconds before the first restart; each further one waits twice as long.
+_FIRST_PAUSE = 0.1
+_EXIT_SECONDS = 2.0
+_JOIN_SECONDS = 5.0
+
+
+class Restarts:
+    """Handles the ends of worker processes: another process takes their place, or the collector has failed.
+
+    Args:
+        status: of the workers.
+        limit: restarts of one worker without a complete rollout in between.
+        start_timeout: seconds for a process to be ready.
+        lose: called when the process of a worker is gone, to drop what it has not completed.
+        start: sends a new process its task.
+        resume: lets a new process, which is ready, collect.
+    """
+
+    def __init__(
+        self,
+        status: GroupStatus,
+        limit: int,
+        start_timeout: float,
+        *,
+        lose: Callable[[WorkerHandle], None],
+        start: Callable[[WorkerHandle], None],
+        resume: Callable[[WorkerHandle], None],
+    ) -> None:
+        self._status = status
+        self._limit = limit
+        self._start_timeout = start_timeout
+        self._lose, self._start, self._resume = lose, start, resume
+        # Restarts of each worker since its last complete rollout.
+        self._attempts: dict[int, int] = {}
+        self._threads: set[threading.Thread] = set()
+
+    def delivered(self, worker_idx: int) -> None:
+        """Notes that a worker has completed a rollout."""
+        self._attempts.pop(worker_idx, None)
+
+    def worker_ended(self, handle: WorkerHandle, error: BaseException) -> None:
+        """Handles the end of a connection, for the thread that listens: it does not wait.
+
+        Args:
+            handle: of the worker.
+            error: `Disconnected`, or the error of a report that could not be processed.
+        """
+        if self._status.is_closed:
+            return
+        if not isinstance(error, Disconnected):
+            self._fail(handle, partial(handle.status.note_failure, error))
+            handle.peer.channel.shutdown()
+            return
+        # The process may take a moment to end; other peers do not wait for it.
+        thread = threading.Thread(
+            target=self._follow_end, args=(handle,), daemon=True, name="headrace-worker-end"
+        )
+        self._threads.add(thread)
+        thread.start()
+
+    def join(self) -> None:
+        """Waits for the threads of restarts, which end soon after the collector is closed."""
+        for thread in tuple(self._threads):
+            if thread is not threading.current_thread():  # A finalizer may run anywhere.
+                thread.join(_JOIN_SECONDS)
+
+    # ---- in a thread of its own --------------------------------------------------------------------------------------
+
+    def _follow_end(self, handle: WorkerHandle) -> None:
+        try:
+            exitcode = handle.process.wait(_EXIT_SECONDS)
+            handle.process.kill()
+            attempt = self._note_end(handle, exitcode)
+            if attempt is not None:
+                self._restart(handle, _FIRST_PAUSE * 2**attempt)
+        except Exception as error:  # No memory for a process or for its rows, for example.
+            self._fail(handle, partial(handle.status.note_failure, error))
+        finally:
+            self._threads.discard(threading.current_thread())
+
+    def _note_end(self, handle: WorkerHandle, exitcode: int | None) -> int | None:
+        """Returns how often the worker was started again since its last rollout; None: it is not started again."""
+        worker_idx, status = handle.worker_idx, self._status
+        with status.changed:
+            if status.is_closed:
+                return None
+            attempt = self._attempts.get(worker_idx, 0)
+            died = None
+            if handle.status.is_ready and attempt < self._limit:
+                self._attempts[worker_idx] = attempt + 1
+                died = handle.status.note_restart(exitcode)
+                handle.questions.lose(died)
+                status.changed.notify_all()
+        if died is None:
+            self._fail(handle, partial(handle.status.note_death, exitcode))
+            return None
+        # As text: a stored log record must not keep the error alive, and with it what its frames hold.
+        _log.warning("%s; it is started again", str(died), exc_info=died.__cause__)
+        return attempt
+
+    def _restart(self, handle: WorkerHandle, pause: float) -> None:
+        status = self._status
+        self._wait(lambda: False, pause)
+        # In a pause nothing is written, and the end of the rows before writes final rows.
+        self._wait(lambda: status.pause_wanted is None, None)
+        self._lose(handle)
+        with status.changed:
+            if status.is_closed:
+                return
+            handle.renew()
+        self._start(handle)
+        peer = handle.peer
+        self._wait(lambda: peer.ready is not None or peer.has_ended.is_set(), self._start_timeout)
+        if peer.ready is None:
+            handle.process.kill()  # Its end is handled as that of the process before.
+            return
+        self._wait(lambda: status.pause_wanted is None, None)
+        if not (peer.has_ended.is_set() or self._status.is_closed):
+            self._resume(handle)
+
+    def _wait(self, there: Callable[[], bool], seconds: float | None) -> None:
+        """Waits until `there` returns True or the collector is closed, at most so many seconds."""
+        status, begin = self._status, SYSTEM_CLOCK.monotonic()
+        with status.changed:
+            while not (status.is_closed or there()):
+                left = None if seconds is None else begin + seconds - SYSTEM_CLOCK.monotonic()
+                if left is not None and left <= 0:
+                    return
+                SYSTEM_CLOCK.wait(status.changed, left)
+
+    def _fail(self, handle: WorkerHandle, note: Callable[[], None]) -> None:
+        """Records a failure, and ends the waits of learners for rows that only this collector could write."""
+        status = self._status
+        with status.changed:
+            if not status.is_closed:
+                note()
+                status.is_running = status.is_running and len(status.failed) < len(status.workers)
+            status.changed.notify_all()
+            failure = handle.status.failure
+        if failure is not None and handle.peer.rows is not None:
+            handle.peer.rows.fail(failure)
