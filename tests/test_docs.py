@@ -113,7 +113,7 @@ def test_arguments_exist(page):
 OBJECTS = {
     "accumulator": [hr.TrajectoryAccumulator],
     "batch": [headrace.replay.ReplaySample, hr.Batch, hr.SampleBatch],
-    "collector": [hr.Collector, hr.AsyncCollector],
+    "collector": [hr.Collector, hr.AsyncCollector, hr.MultiCollector],
     "loader": [hr.loaders.Loader],
     "memory": [hr.memories.RandomMemory],
     "observer": [hr.AddTrajectoryObserver, hr.AddEpisodeObserver],

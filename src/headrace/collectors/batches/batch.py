@@ -45,6 +45,8 @@ class Batch(Mapping[str, Any]):
 
     # Rules: collectors CB1 to CB4
 
+    worker_idx: int | None
+
     def __init__(
         self,
         trees: Mapping[str, Any],
