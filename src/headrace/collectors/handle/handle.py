@@ -96,6 +96,7 @@ class WorkerHandle:
         """Starts another process in place of one that is gone; `start` follows."""
         self.peer.channel.close()
         self.process = WorkerProcess(self._num_sub_threads)
+        self.last_step.release()
         self.last_step = LastStep.new()
         self.status.begin(self.process)
         self.peer = self._new_peer()
