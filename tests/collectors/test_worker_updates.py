@@ -230,7 +230,7 @@ def test_a_part_that_a_factory_does_not_make():
 
 def test_a_worker_that_is_dead():
     # CW1: the others have the weights; the call does not wait, and raises the death.
-    with make(sync=False) as collector:
+    with make(sync=False, restart_workers=False) as collector:
         collector.next(timeout=20)
         os.kill(collector.statistics().workers[1].pid, signal.SIGKILL)
         with pytest.raises(hr.WorkerDied):  # noqa: PT012 - any batch after the death

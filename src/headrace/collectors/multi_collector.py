@@ -250,7 +250,10 @@ class MultiCollector(CollectorBase):
         return len(self._group.handles)
 
     def _check_usable(self) -> None:
-        self._group.status.check_open()
+        status = self._group.status
+        status.check_open()
+        if len(status.failed) == len(status.workers):
+            status.raise_failure()
 
     def _call_each(self, path: str, calls: Sequence[Call]) -> list[Any]:
         return self._group.call_each(path, calls)
