@@ -103,7 +103,9 @@ def main(batches: int = 1200, workers: int = WORKERS, seed: int = 0) -> hr.colle
                 print(f"{number:5} batches: return {told.episode_return_mean:6.1f}, lag {told.lag_mean:.1f}")
         told = collector.statistics()
     seconds = time.perf_counter() - began
-    print(f"{told.frames:,} frames in {seconds:.0f} s; rows were {told.lag_max} updates old at most")
+    print(
+        f"{told.frames:,} frames in {seconds:.0f} s; rows were {max(told.lag_histogram)} updates old at most"
+    )
     return told
 
 

@@ -112,7 +112,7 @@ def main(batches: int = 40, workers: int = WORKERS, seed: int = 0) -> hr.collect
                 print(f"{told.frames:7,} frames: return {told.episode_return_mean:6.1f}")
         told = collector.statistics()
     seconds = time.perf_counter() - began
-    print(f"{told.frames:,} frames in {seconds:.0f} s; weights {told.lag_max} updates old at most")
+    print(f"{told.frames:,} frames in {seconds:.0f} s; weights {max(told.lag_histogram)} updates old at most")
     return told
 
 
