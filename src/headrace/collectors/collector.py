@@ -325,7 +325,7 @@ class Collector(LoopParts, FreeRunning, CollectorBase):
             at_random = loop.frames_begun < self._options.random_frames
             has_learned = not at_random and loop.learn_columns()
             if has_learned and loop.not_stored:
-                warn_not_stored(loop.not_stored, stacklevel=3)
+                warn_not_stored(loop.not_stored, stacklevel=4)
             if has_learned or self._rows is None:
                 self._rows = LocalRows(loop, self._maker, self._rows)
         except BaseException:
