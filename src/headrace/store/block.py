@@ -147,6 +147,17 @@ class LaneBlock:
         self.kernel.stop = self.kernel.row
         return pages
 
+    @property
+    def steps_ahead(self) -> int:
+        """Number of steps for which there are pages."""
+        return self._rows_ahead() // self.lanes
+
+    @property
+    def finals_ahead(self) -> int:
+        """Number of final rows beside the lanes for which there is a page."""
+        arrays = self._store.arrays
+        return 0 if self._final_page < 0 else arrays.page_rows - int(arrays.pages[self._final_page, USED])
+
     # ---- steps -----------------------------------------------------------------------------------------------------
 
     @property
@@ -234,9 +245,7 @@ class LaneBlock:
         """Returns the lanes of each page that the final rows of `count` lanes take, after `ahead` further steps."""
         if count == self.lanes:
             return [self.lanes] * (self._rows_ahead() <= ahead * self.lanes)
-        arrays = self._store.arrays
-        free = 0 if self._final_page < 0 else arrays.page_rows - int(arrays.pages[self._final_page, USED])
-        return [1] * -(-max(0, count - free) // arrays.page_rows)
+        return [1] * -(-max(0, count - self.finals_ahead) // self._store.arrays.page_rows)
 
     def make_room_for_finals(self) -> tuple[int, int]:
         """Returns the first free row for final rows beside the lanes, and the number of rows that fit."""

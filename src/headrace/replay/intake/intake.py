@@ -23,6 +23,7 @@ from headrace.tables.pending import Pending
 from headrace.tables.windows.buffer import Windows
 
 _NOTHING_SELECTED = Selection({}, {})
+_NO_KEYS = np.zeros(0, np.uint64)
 
 
 class Intake:
@@ -331,17 +332,25 @@ class Intake:
 
     # ---- items -----------------------------------------------------------------------------------------------------
 
-    def create_item(self, table: str, length: int, priority: float, lane: int) -> int:
-        """Makes an item of the last `length` rows of a lane; returns its key, or -1 if these are not one window."""
+    def create_item(
+        self, table: str, length: int, priority: float, lane: int, given_key: int | None = None
+    ) -> int:
+        """Makes an item of the last `length` rows of a lane; returns its key, or -1 if these are not one window.
+
+        Args:
+            table, length, priority, lane: see `WriterLike.create_item`.
+            given_key: a key that `ItemKeys` gave out ahead, for this item; None: the next key.
+        """
         block, inner = self.lanes.find(lane)
         live, tail = self._replay.live_table(table), block.tail(inner)
         start = -1 if tail < 0 else self._store.window.follow(tail, 1 - length)
         if start < 0:
             return -1
         self._store.pins.pin_window(start, length, 1)
-        key = self._keys.take(1)
+        key = self._keys.take(1) if given_key is None else given_key
+        keys = _NO_KEYS if given_key is None else np.array([given_key], np.uint64)
         shape = np.array([[length, 0, 0]], np.uint32)
-        live.offer(NewItems(key, np.array([start]), shape, np.array([float(priority)])), self._pending)
+        live.offer(NewItems(key, np.array([start]), shape, np.array([float(priority)]), keys), self._pending)
         return key
 
     def _make_of_step(self, block: LaneBlock, windows: Sequence[RuleWindows]) -> None:

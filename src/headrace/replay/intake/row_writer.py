@@ -222,6 +222,9 @@ class RowWriter:
 
     def create_item(self, table: str, length: int, priority: float = 1.0, lane: int = 0) -> int:
         """See `WriterLike.create_item`."""
+        return self._create_item(table, length, priority, lane, None)
+
+    def _create_item(self, table: str, length: int, priority: float, lane: int, given_key: int | None) -> int:
         self._check_open()
         self._replay.live_table(table)
         check_priority(priority)
@@ -233,7 +236,7 @@ class RowWriter:
         if length <= self._history:
             with self._lock:
                 self._lifetime.check_open()
-                key = self._intake.create_item(table, length, priority, lane)
+                key = self._intake.create_item(table, length, priority, lane, given_key)
         if key < 0:
             raise ValueError(
                 f"length: the last {length} rows of lane {lane} are not one window: a window lies in one episode "

@@ -1,0 +1,387 @@
+"""The ordered stream of a writer's operations, from a client to the server.
+
+Operations are numbered, sent without waiting, and kept until the server confirms them. Steps are collected while
+earlier ones are in flight, so small steps travel in large messages when the connection is busy and at once when it is
+idle. The server reports for how many further steps it holds pages: an operation within that number needs no answer. Any
+other one is sent alone and waits for its answer, so an error is raised by the call that causes it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from headrace.clock import SYSTEM_CLOCK
+from headrace.errors import Closed, Disconnected
+from headrace.leases.frames import Payload
+from headrace.leases.messages import Message
+from headrace.server.client.operation_log import NO_USE, OperationLog, Use
+from headrace.server.client.step_buffer import StepBuffer
+from headrace.server.messages.writing import (
+    AppendSteps,
+    Given,
+    Keys,
+    OpenWriter,
+    Operation,
+    Refused,
+    Report,
+    StopWaiting,
+    Waited,
+    WantKeys,
+    WriterAnswer,
+    WriterOpened,
+    WriterState,
+)
+from headrace.spec import Signature
+from headrace.waits import Wait
+
+# In flight at most; beyond it calls wait for the server.
+_MOST_FLYING_NBYTES = 1 << 23
+_MOST_FLYING = 512
+
+
+class Link(Protocol):
+    """A connection to the server, as writers use it."""
+
+    def send(self, *messages: Message, payload: Payload = b"") -> None:
+        """Sends messages, the last one with the payload, without waiting for the server.
+
+        Raises:
+            Disconnected: the connection has ended.
+        """
+
+
+class OperationStream:
+    """Sends the operations of one writer. One thread calls it; `take` and `lose` come from the one that receives.
+
+    Args:
+        signature: of a step.
+        opening: opens the writer at the server.
+        timeout: in seconds, of waits for the server itself.
+
+    Attributes:
+        state: the last report of the server.
+        is_recording: whether to note the items that are made.
+        made: number of the rule, first key and count of items, in order.
+        history: rows of a lane that stay in reach of later items.
+        failure: an error of an operation that was not waited for; None: there is none.
+    """
+
+    def __init__(self, signature: Signature, opening: OpenWriter, timeout: float) -> None:
+        self._opening = opening
+        self._timeout = timeout
+        self._changed = threading.Condition(threading.RLock())
+        self._buffer = StepBuffer(signature, opening.lanes)
+        self._buffer_use = NO_USE
+        self._version = 0
+        self._log = OperationLog()
+        self._link: Link | None = None
+        self._is_open = False
+        self._sequence = 0
+        self._tickets = 0
+        self._refusals: dict[int, Exception] = {}
+        self._answers: dict[int, Exception | None] = {}
+        self._keys = range(0)
+        self._key_requests = 0
+        self._end: Exception | None = None
+        self.state = WriterState(
+            writer=opening.writer, sequence=0, pending=0, room=0, finals=0, completes=False
+        )
+        self.made: list[tuple[int, int, int]] = []
+        self.is_recording = False
+        self.history = 0
+        self.failure: Exception | None = None
+
+    # ---- the connection --------------------------------------------------------------------------------------------
+
+    def attach(self, link: Link) -> None:
+        """Opens the writer over a connection; see `wait_until_open`.
+
+        Raises:
+            Disconnected: it has ended.
+        """
+        with self._changed:
+            self._link, self._is_open = link, False
+            link.send(self._opening)
+
+    def wait_until_open(self) -> None:
+        """Returns when the server has opened the writer.
+
+        Raises:
+            Exception: the server's refusal.
+        """
+        with self._changed:
+            self._wait(lambda: self._is_open or 0 in self._refusals)
+            if 0 in self._refusals:
+                raise self._refusals[0]
+
+    def lose(self, error: Exception) -> None:
+        """Notes that the connection has ended."""
+        with self._changed:
+            self._link, self._is_open = None, False
+            self._end = error
+            self._changed.notify_all()
+
+    def take(self, message: WriterAnswer) -> None:
+        """Processes a message of the server."""
+        with self._changed:
+            match message:
+                case WriterState():
+                    self._take_state(message)
+                case WriterOpened(history=history):
+                    self.history = history
+                    self._is_open = True
+                case Refused(sequence=sequence, failure=failure):
+                    self._take_refusal(sequence, failure.error)
+                case Waited(ticket=ticket, failure=failed):
+                    self._answers[ticket] = None if failed is None else failed.error
+                case Keys(first=first, count=count):
+                    self._keys = range(first, first + count)
+                    self._key_requests -= 1
+            self._changed.notify_all()
+
+    def _take_state(self, state: WriterState) -> None:
+        if state.sequence >= self.state.sequence:
+            self.state = state
+        if self.is_recording:
+            self.made += state.made
+        if state.refused is not None:
+            self.failure = self.failure or state.refused.error
+        self._log.confirm(state.sequence)
+        if self._buffer.count and not self._log.flying:
+            self._send_buffer()
+
+    def _take_refusal(self, sequence: int, error: Exception) -> None:
+        flying = self._log.flying
+        waited_for = not sequence or any(
+            each.operation.sequence == sequence and each.operation.must for each in flying
+        )
+        if waited_for:
+            self._refusals[sequence] = error
+        else:
+            self.failure = self.failure or error
+
+    # ---- operations ------------------------------------------------------------------------------------------------
+
+    def append(self, step: Mapping[str, Any], version: int, use: Use) -> None:
+        """Sends a step of every lane.
+
+        Args:
+            step: columns `[N, ...]`, or without that axis for one lane; copied.
+            version: of the policy that acted.
+            use: see `Use`.
+
+        Raises:
+            StoreFull: no page for it at the server; nothing is stored.
+        """
+        with self._changed:
+            if version != self._version:
+                self._send_buffer()
+                self._version = version
+            if not self._fits(use):
+                self._drain()
+                if not self._fits(use):
+                    self._buffer.add(step)
+                    self._send_buffer(must=True)
+                    return
+            self._buffer.add(step)
+            self._buffer_use = Use(*map(sum, zip(self._buffer_use, use, strict=True)))
+            if self._buffer.is_full or not self._log.flying:
+                self._send_buffer()
+
+    def _send_buffer(self, must: bool = False) -> None:
+        count = self._buffer.count
+        if not count:
+            return
+        use, self._buffer_use = self._buffer_use, NO_USE
+        self._sequence += count
+        operation = AppendSteps(
+            writer=self._opening.writer,
+            sequence=self._sequence,
+            must=must,
+            steps=count,
+            version=self._version,
+        )
+        self._send(operation, self._buffer.take(), use)
+
+    def put(
+        self,
+        make: Callable[..., Operation],
+        payload: Payload = b"",
+        use: Use = NO_USE,
+        is_answered: bool = False,
+        **fields: Any,
+    ) -> None:
+        """Sends an operation behind the steps before it.
+
+        Args:
+            make: its class.
+            payload: of it.
+            use: see `Use`.
+            is_answered: wait for its answer in any case.
+            fields: of the operation, beside its number.
+
+        Raises:
+            Exception: it was waited for, and the server refused it; nothing changed.
+        """
+        with self._changed:
+            self._send_buffer()
+            must = is_answered
+            if not must and not self._fits(use):
+                self._drain()
+                must = not self._fits(use)
+            self._sequence += 1
+            self._send(
+                make(writer=self._opening.writer, sequence=self._sequence, must=must, **fields), payload, use
+            )
+
+    def append_given(self, payload: Payload, version: int, given: Given, use: Use) -> None:
+        """Sends a step with given priorities and windows; see `put`."""
+        self.put(AppendSteps, payload, use, steps=1, version=version, given=given)
+
+    def _fits(self, use: Use) -> bool:
+        """Whether an operation can be sent without waiting for an answer: the server has pages for it."""
+        log, state, more = self._log, self.state, self._buffer_use
+        if len(log.flying) >= _MOST_FLYING or log.nbytes >= _MOST_FLYING_NBYTES:
+            return False
+        if not (use.steps or use.finals):
+            return True
+        return (
+            use.steps + log.steps + more.steps <= state.room
+            and use.finals + log.finals + more.finals <= state.finals
+        )
+
+    def _send(self, operation: Operation, payload: Payload, use: Use) -> None:
+        self._log.add(operation, payload, use)
+        self._check_link().send(operation, payload=payload)
+        if operation.must:
+            self._wait(lambda: self.state.sequence >= operation.sequence)
+            error = self._refusals.pop(operation.sequence, None)
+            if error is not None:
+                raise error
+
+    # ---- waiting ---------------------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Returns when all operations are applied, so that `state` and `made` are those after them."""
+        with self._changed:
+            self._drain()
+
+    def push(self) -> None:
+        """Sends the steps that are collected. Any thread may call it."""
+        with self._changed:
+            if self._link is not None:
+                self._send_buffer()
+
+    def report(self) -> None:
+        """Gets the state of now."""
+        self.put(Report, is_answered=True)
+
+    def _drain(self) -> None:
+        self._send_buffer()
+        self._wait(lambda: not self._log.flying)
+
+    @property
+    def number(self) -> int:
+        """The number of the writer in its client."""
+        return self._opening.writer
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether operations are not confirmed."""
+        return bool(self._log.flying or self._buffer.count)
+
+    def has_room(self, steps: int) -> bool:
+        """Whether the server holds pages for so many steps after those in flight."""
+        return self._fits(Use(steps=steps))
+
+    @property
+    def items_flying(self) -> int:
+        """Upper bound of the number of items that the operations in flight make."""
+        return self._log.items + self._buffer_use.items
+
+    def ask(
+        self,
+        make: Callable[..., Message],
+        timeout: float | None,
+        message: Callable[[float], str],
+        pending: Callable[[], int],
+        **fields: Any,
+    ) -> None:
+        """Sends a request and waits for its answer.
+
+        Args:
+            make: the class of the request.
+            timeout: in seconds; None waits without limit.
+            message, pending: see `Wait`.
+            fields: of the request.
+
+        Raises:
+            DeadlineExceeded: not within `timeout`.
+            Exception: the server's refusal.
+        """
+        with self._changed:
+            self._send_buffer()
+            self._tickets += 1
+            ticket = self._tickets
+            self._check_link().send(make(writer=self._opening.writer, ticket=ticket, **fields))
+            try:
+                self._wait(lambda: ticket in self._answers, timeout, message, pending)
+            except BaseException:
+                if self._link is not None:
+                    self._link.send(StopWaiting(writer=self._opening.writer, ticket=ticket))
+                raise
+            error = self._answers.pop(ticket)
+            if error is not None:
+                raise error
+
+    def key(self) -> int:
+        """Returns a key that the server gave this writer; waits for more only when all are used."""
+        with self._changed:
+            if not self._keys:
+                self._check_link().send(WantKeys(writer=self._opening.writer))
+                self._wait(lambda: bool(self._keys))
+            key, self._keys = self._keys[0], self._keys[1:]
+            return key
+
+    def _wait(
+        self,
+        is_over: Callable[[], bool],
+        timeout: float | None = -1,
+        message: Callable[[float], str] | None = None,
+        pending: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """Waits for the server; without a timeout of the call, for the client's."""
+        wait: Wait | None = None
+        while not is_over():
+            self._check_link()
+            if wait is None:
+                timeout = self._timeout if timeout == -1 else timeout
+                wait = Wait(SYSTEM_CLOCK, timeout, message or self._waiting_message, pending)
+            if not wait.look(self._changed):
+                wait.turn_on(self._changed)
+
+    def _waiting_message(self, seconds: float) -> str:
+        return f"the server did not answer a writer of {self._opening.replay!r} within {seconds:.3g} s"
+
+    def _check_link(self) -> Link:
+        if self._link is None:
+            error = self._end
+            if isinstance(error, Closed):
+                raise Closed(str(error))
+            raise Disconnected(f"the server is gone: {error}", pending=self.state.pending + self.items_flying)
+        return self._link
+
+    def check(self) -> None:
+        """Raises an error of an operation that was not waited for, once."""
+        error, self.failure = self.failure, None
+        if error is not None:
+            raise error
+
+    def send_now(self, message: Message) -> None:
+        """Sends a message behind the operations, if there is a connection."""
+        with self._changed:
+            if self._link is not None:
+                self._send_buffer()
+                self._link.send(message)

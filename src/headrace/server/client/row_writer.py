@@ -1,0 +1,452 @@
+"""The writer of rows of a replay on a server."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.checks import check_count
+from headrace.ends import EndOfEpisode
+from headrace.errors import Closed, DeadlineExceeded
+from headrace.leases.messages import packed
+from headrace.replay.intake.final_columns import FinalColumns
+from headrace.replay.intake.selection import Selection
+from headrace.replay.intake.writer_like import Made
+from headrace.replay.padding import read_padding
+from headrace.server.client.lane_lengths import LaneLengths
+from headrace.server.client.operation_log import Use
+from headrace.server.client.operation_stream import Link, OperationStream
+from headrace.server.messages.columns import packed_arrays
+from headrace.server.messages.rules import described_rule
+from headrace.server.messages.writing import (
+    AppendEnds,
+    CloseWriter,
+    CreateItem,
+    CutLanes,
+    DeclareFinals,
+    DeclarePadding,
+    DropLanes,
+    EndLanes,
+    EndStreams,
+    Given,
+    MakeRoom,
+    OpenWriter,
+    Sync,
+    WaitPending,
+    WriterAnswer,
+)
+from headrace.spec import Signature, check_array
+from headrace.tables.description.rules import Rule, check_priority, checked_rules
+
+Values = Mapping[str, NDArray[Any]]
+
+_NOTHING_SELECTED = Selection({}, {})
+
+
+class RemoteRowWriter:
+    """Sends steps to the writer of a replay on a server: see `WriterLike`. One thread uses it.
+
+    Steps are checked here, sent without waiting, and made items of at the server. `take_made` and `pending` wait for
+    the server where operations are in flight; other calls do not, unless the server is short of pages.
+
+    Args:
+        signature: of a step.
+        table_names: of the replay.
+        replay: its name at the server.
+        number: of the writer in the client.
+        timeout_of_server: in seconds: how long to wait for the server itself.
+        lanes, items, history, max_pending, timeout: as `Replay.writer`.
+    """
+
+    def __init__(
+        self,
+        signature: Signature,
+        table_names: Sequence[str],
+        replay: str,
+        number: int,
+        timeout_of_server: float,
+        lanes: int,
+        items: Sequence[Rule],
+        history: int | None,
+        max_pending: int,
+        timeout: float | None,
+    ) -> None:
+        lanes = check_count("lanes", lanes, 1)
+        self._max_pending = check_count("max_pending", max_pending, 1)
+        history = None if history is None else check_count("history", history, 1)
+        self._rules = checked_rules(items)
+        self._signature = signature
+        self._table_names = tuple(table_names)
+        for rule in self._rules:
+            self._check_table(rule.table)
+        self._finals = FinalColumns(signature)
+        self._timeout = timeout
+        self.lanes = lanes
+        self.policy_version = 0
+        self._lengths = LaneLengths(lanes)
+        self._declared: frozenset[str] | None = None
+        self._given: Mapping[int, NDArray[np.float64]] = {}
+        self._selected = _NOTHING_SELECTED
+        self._is_recording = self._closed = False
+        # Upper bounds of the items that a step, and the end of one lane, complete.
+        self._items_of_step = 2 * len(self._rules) * lanes
+        self._items_of_end = sum(rule.reach + 2 for rule in self._rules)
+        self._of_step = Use(steps=1, items=self._items_of_step)
+        self._stream = OperationStream(
+            signature,
+            OpenWriter(
+                writer=number,
+                replay=replay,
+                lanes=lanes,
+                rules=[described_rule(rule) for rule in self._rules],
+                history=history,
+            ),
+            timeout_of_server,
+        )
+
+    # ---- the connection --------------------------------------------------------------------------------------------
+
+    def open(self, link: Link) -> None:
+        """Opens the writer at the server.
+
+        Raises:
+            ValueError, TypeError, KeyError, StoreFull, Closed: as `Replay.writer`.
+            Disconnected: the connection has ended.
+        """
+        self._stream.attach(link)
+        self._stream.wait_until_open()
+
+    def take(self, message: WriterAnswer) -> None:
+        """Processes a message of the server."""
+        self._stream.take(message)
+
+    def lose(self, error: Exception) -> None:
+        """Notes that the connection has ended."""
+        self._stream.lose(error)
+
+    def push(self) -> None:
+        """Sends the steps that are collected, so that a later request of this client comes behind them."""
+        self._stream.push()
+
+    # ---- declarations ----------------------------------------------------------------------------------------------
+
+    def declare_final_columns(self, columns: Iterable[str]) -> None:
+        """See `WriterLike.declare_final_columns`."""
+        columns = frozenset(columns)
+        if columns != self._declared:
+            self._check_open()
+            self._stream.put(DeclareFinals, is_answered=True, columns=sorted(columns))
+            self._declared = columns
+
+    def declare_padding(self, table: str, values: Mapping[str, Any]) -> None:
+        """See `WriterLike.declare_padding`."""
+        self._check_open()
+        self._check_table(table)
+        checked = read_padding(self._signature, values)
+        payload = packed_arrays(checked.values())
+        self._stream.put(DeclarePadding, payload, is_answered=True, table=table, columns=list(checked))
+
+    # ---- steps -----------------------------------------------------------------------------------------------------
+
+    def append(self, step: Any) -> None:
+        """See `WriterLike.append`."""
+        self._check_open()
+        checked = self._checked(step)
+        if self._may_exceed_pending():
+            self._wait_to_append()
+        self._append(checked)
+
+    def _checked(self, step: Any) -> Values:
+        leading = (self.lanes,) if self.lanes > 1 else ()
+        specs = self._signature.columns
+        if type(step) is dict and step.keys() == specs.keys():
+            return {name: check_array(step[name], spec, name, leading) for name, spec in specs.items()}
+        return self._signature.validate(step, leading)
+
+    def append_checked(self, step: Mapping[str, Any]) -> None:
+        """See `WriterLike.append_checked`."""
+        self._check_open()
+        self._append(step)
+
+    def _append(self, step: Mapping[str, Any]) -> None:
+        given = self._take_given()
+        if given is None:
+            self._stream.append(step, self.policy_version, self._of_step)
+        else:
+            payload = packed_arrays(np.asarray(step[name]) for name in self._signature.columns)
+            self._stream.append_given(payload, self.policy_version, given, self._of_step)
+        self._lengths.append()
+
+    @property
+    def staged(self) -> Values:
+        """See `WriterLike.staged`."""
+        return {}
+
+    def make_room(self, steps: int = 1) -> None:
+        """See `WriterLike.make_room`."""
+        self._check_open()
+        if not self._stream.has_room(steps):
+            self._stream.put(MakeRoom, is_answered=True, steps=steps)
+
+    def append_ends(
+        self, step: Values, idle: NDArray[np.bool_], ended: NDArray[np.int64], finals: Values
+    ) -> None:
+        """See `WriterLike.append_ends`."""
+        self._check_open()
+        if finals:
+            self.declare_final_columns(finals)
+        payload = packed_arrays([*(step[name] for name in self._signature.columns), *finals.values()])
+        self._stream.put(
+            AppendEnds,
+            payload,
+            self._use_of_ends(1, len(ended)),
+            version=self.policy_version,
+            idle=packed(idle, np.dtype(np.bool_)),
+            ended=packed(ended),
+            columns=list(finals),
+            given=self._take_given(),
+        )
+        self._lengths.append(idle)
+        self._lengths.end(ended, 1)
+
+    def _use_of_ends(self, steps: int, ends: int) -> Use:
+        """Returns what final rows take: those of all lanes are a step, others stand beside the lanes."""
+        items = self._items_of_step * steps + self._items_of_end * ends
+        is_step = ends == self.lanes
+        return Use(steps=steps + is_step, finals=0 if is_step else ends, items=items)
+
+    def end_episode(self, final: Any = None, lane: int | None = None) -> None:
+        """See `WriterLike.end_episode`."""
+        self._check_open()
+        lanes = np.arange(self.lanes) if lane is None else np.array([self._checked_lane(lane)])
+        empty = lanes[self._lengths.open[lanes] == 0].tolist()
+        if empty:
+            raise ValueError(
+                f"end_episode: lanes {empty} have no step since their last episode ended; append one first"
+            )
+        self.end_lanes(lanes, None if final is None else self._checked_finals(final, len(lanes)))
+
+    def _checked_finals(self, final: Any, count: int) -> Values:
+        if count > 1:
+            return self._finals.read(final, (count,))
+        return {name: value[None] for name, value in self._finals.read(final, ()).items()}
+
+    def _checked_lane(self, lane: int) -> int:
+        lane = check_count("lane", lane, 0)
+        if lane >= self.lanes:
+            raise ValueError(f"lane: expected 0 to {self.lanes - 1}, got {lane}")
+        return lane
+
+    def end_lanes(self, lanes: NDArray[np.int64], values: Values | None) -> None:
+        """See `WriterLike.end_lanes`."""
+        self._check_open()
+        if values is not None:
+            self.declare_final_columns(values)
+        self._stream.put(
+            EndLanes,
+            packed_arrays(values.values()) if values else b"",
+            self._use_of_ends(0, len(lanes))
+            if values is not None
+            else Use(items=self._items_of_end * len(lanes)),
+            lanes=packed(lanes),
+            columns=None if values is None else list(values),
+            given=self._take_given(),
+        )
+        self._lengths.end(lanes, int(values is not None))
+
+    def cut_open_lanes(self, end: EndOfEpisode | None = None) -> None:
+        """See `WriterLike.cut_open_lanes`."""
+        self._check_open()
+        is_open = np.flatnonzero(self._lengths.open)
+        use = Use(items=self._items_of_end * len(is_open))
+        self._stream.put(CutLanes, use=use, end=None if end is None else end.name, given=self._take_given())
+        self._lengths.end(is_open, 0)
+
+    def drop_open_lanes(self, lanes: NDArray[np.int64] | None = None) -> None:
+        """See `WriterLike.drop_open_lanes`."""
+        self._check_open()
+        self._stream.put(DropLanes, lanes=None if lanes is None else packed(lanes))
+        self._lengths.drop(np.arange(self.lanes) if lanes is None else lanes)
+
+    def end_streams(self, lanes: NDArray[np.int64] | None = None) -> None:
+        """See `WriterLike.end_streams`."""
+        self._check_open()
+        self._stream.put(EndStreams, lanes=None if lanes is None else packed(lanes))
+
+    # ---- items -----------------------------------------------------------------------------------------------------
+
+    def create_item(self, table: str, length: int, priority: float = 1.0, lane: int = 0) -> int:
+        """See `WriterLike.create_item`."""
+        self._check_open()
+        self._check_table(table)
+        check_priority(priority)
+        length, lane = check_count("length", length, 1), self._checked_lane(lane)
+        if self._may_exceed_pending():
+            self._wait_for_room()
+        if length > min(self._stream.history, int(self._lengths.last[lane])):
+            raise ValueError(
+                f"length: the last {length} rows of lane {lane} are not one window: a window lies in one episode "
+                f"and among the newest {self._stream.history} rows of its writer (history)"
+            )
+        key = self._stream.key()
+        self._stream.put(
+            CreateItem,
+            use=Use(items=1),
+            table=table,
+            length=length,
+            priority=float(priority),
+            lane=lane,
+            key=key,
+        )
+        return key
+
+    def _check_table(self, table: str) -> None:
+        if table not in self._table_names:
+            known = ", ".join(map(repr, self._table_names))
+            raise KeyError(f"no table {table!r}; there are {known}")
+
+    def give_priorities(self, priorities: Mapping[int, NDArray[np.float64]]) -> None:
+        """See `WriterLike.give_priorities`."""
+        self._given = priorities
+
+    def select_windows(self, selection: Selection) -> None:
+        """See `WriterLike.select_windows`."""
+        self._selected = selection
+
+    def _take_given(self) -> Given | None:
+        """Returns what was given for this call, and forgets it."""
+        if not self._given and self._selected is _NOTHING_SELECTED:
+            return None
+        flags = np.dtype(np.bool_)
+        given = Given(
+            priorities={rule: packed(values, np.dtype("<f8")) for rule, values in self._given.items()},
+            rows={rule: packed(mask, flags) for rule, mask in self._selected.rows.items()},
+            finals={rule: packed(mask, flags) for rule, mask in self._selected.finals.items()},
+        )
+        self._given, self._selected = {}, _NOTHING_SELECTED
+        return given
+
+    def record_items(self) -> None:
+        """See `WriterLike.record_items`."""
+        self._stream.drain()
+        self._stream.made, self._is_recording = [], True
+        self._stream.is_recording = True
+
+    def take_made(self) -> list[Made]:
+        """See `WriterLike.take_made`."""
+        if not self._is_recording:
+            return []
+        self._stream.drain()
+        made, self._stream.made = self._stream.made, []
+        return [(rule, range(first, first + count)) for rule, first, count in made]
+
+    def raise_refused(self) -> None:
+        """See `WriterLike.raise_refused`."""
+        self._stream.check()
+
+    # ---- waiting and closing ---------------------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> int:
+        """See `WriterLike.pending`."""
+        stream = self._stream
+        if not self._closed and (stream.state.pending or stream.is_busy):
+            stream.report()
+        return stream.state.pending
+
+    def _may_exceed_pending(self) -> bool:
+        """Whether the operations in flight may have filled the table's queue."""
+        stream = self._stream
+        if stream.state.pending + stream.items_flying < self._max_pending:
+            return False
+        stream.report()
+        return stream.state.pending >= self._max_pending
+
+    def _wait_to_append(self) -> None:
+        if self._stream.state.completes or any(mask.any() for mask in self._selected.rows.values()):
+            self._wait_for_room()
+
+    def _wait_for_room(self) -> None:
+        self._wait_for_pending(self._max_pending - 1, self._timeout)
+
+    def wait_pending(self, most: int, timeout: float | None) -> None:
+        """See `WriterLike.wait_pending`."""
+        self._check_open()
+        stream = self._stream
+        if stream.state.pending + stream.items_flying > most:
+            self._wait_for_pending(most, timeout)
+
+    def _wait_for_pending(self, most: int, timeout: float | None) -> None:
+        stream = self._stream
+        stream.drain()
+        try:
+            stream.ask(WaitPending, timeout, self._pending_message, lambda: stream.state.pending, most=most)
+        except DeadlineExceeded as error:
+            stream.report()
+            if stream.state.pending > most:
+                raise DeadlineExceeded(
+                    self._pending_message(timeout or 0.0), pending=stream.state.pending
+                ) from error
+
+    def _pending_message(self, seconds: float) -> str:
+        state = self._stream.state
+        waiting = ", ".join(f"{count} for table {name!r}" for name, count in state.tables.items())
+        return (
+            f"{state.pending} items of this writer are still pending after {seconds:.3g} s: {waiting}. They stay "
+            "queued; sample from the table, raise its rate limiter's bound, or wait longer"
+        )
+
+    def flush(self, timeout: float | None = None, durable: bool = False) -> None:
+        """See `WriterLike.flush`."""
+        self._wait_for_pending(0, timeout)
+        self._stream.check()
+        if durable:
+            self._stream.ask(
+                Sync,
+                timeout,
+                lambda seconds: f"the server's disk took longer than {seconds:.3g} s",
+                lambda: 0,
+            )
+
+    def close(self, timeout: float | None = None) -> None:
+        """See `WriterLike.close`."""
+        if self._closed:
+            return
+        try:
+            self.flush(timeout)
+        except Closed:
+            self._release()
+            raise
+        self._release()
+
+    def _release(self) -> None:
+        self._closed = True
+        self._stream.send_now(CloseWriter(writer=self._stream.number))
+
+    def abandon(self) -> None:
+        """See `WriterLike.abandon`."""
+        if self._closed:
+            return
+        pending = self.pending
+        self._release()
+        if pending:
+            warnings.warn(
+                f"a writer was left with {pending} items pending; they go in when their tables open",
+                ResourceWarning,
+                stacklevel=3,
+            )
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed("the writer is closed")
+        if self._stream.failure is not None and not self._is_recording:
+            self._stream.check()
+
+    def __repr__(self) -> str:
+        rules = ", ".join(map(repr, self._rules))
+        state = "closed" if self._closed else "open"
+        return f"<Writer of {self.lanes} lanes on a server, {state}, items: [{rules}]>"

@@ -1,0 +1,1 @@
+"""The parts of a server that work for one client each."""

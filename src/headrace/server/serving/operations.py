@@ -1,0 +1,175 @@
+"""Operations of a client's writer, checked and applied to a writer of the replay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.ends import EndOfEpisode
+from headrace.leases.frames import Payload
+from headrace.leases.messages import ROWS
+from headrace.replay.intake.selection import Selection
+from headrace.server.messages.columns import Form, unpacked_arrays
+from headrace.server.messages.writing import (
+    AppendEnds,
+    AppendSteps,
+    CreateItem,
+    CutLanes,
+    DeclareFinals,
+    DeclarePadding,
+    DropLanes,
+    EndLanes,
+    EndStreams,
+    Given,
+    MakeRoom,
+    Operation,
+)
+from headrace.server.serving.row_writer import ServedRowWriter
+from headrace.spec import Signature
+
+# The name of a column, and the axes before those of the signature.
+_Wanted: TypeAlias = tuple[str, tuple[int, ...]]
+_PRIORITIES = np.dtype("<f8")
+
+
+class Operations:
+    """Applies operations to a writer. Everything that a client sent is checked before the writer sees it.
+
+    Args:
+        writer: of the replay.
+        signature: of a step.
+    """
+
+    def __init__(self, writer: ServedRowWriter, signature: Signature) -> None:
+        self._writer = writer
+        self._specs = signature.columns
+        self._lanes = writer.lanes
+
+    def columns(self, operation: AppendSteps, payload: Payload) -> dict[str, NDArray[Any]]:
+        """Returns the columns of steps, `[steps, lanes, ...]`.
+
+        Raises:
+            ValueError: the payload does not have their length.
+        """
+        if operation.steps < 1 or (operation.given is not None and operation.steps != 1):
+            raise ValueError(
+                f"steps: expected at least 1, and 1 with given priorities, got {operation.steps}"
+            )
+        return self._unpacked(payload, [(name, (operation.steps, self._lanes)) for name in self._specs])
+
+    def apply(self, operation: Operation, payload: Payload) -> None:
+        """Applies an operation other than `AppendSteps`.
+
+        Raises:
+            ValueError: it is not one of a writer in this state; nothing changed.
+            StoreFull, SpecError, KeyError: see `WriterLike`.
+        """
+        writer = self._writer
+        match operation:
+            case AppendEnds():
+                self._append_ends(operation, payload)
+            case EndLanes():
+                self._end_lanes(operation, payload)
+            case CutLanes(end=end, given=given):
+                if end is not None and end not in EndOfEpisode.__members__:
+                    raise ValueError(f"end: expected a member of EndOfEpisode, got {end!r}")
+                self.give(given)
+                writer.cut_open_lanes(None if end is None else EndOfEpisode[end])
+            case DropLanes(lanes=lanes):
+                writer.drop_open_lanes(self._rising(lanes))
+            case EndStreams(lanes=lanes):
+                writer.end_streams(self._rising(lanes))
+            case CreateItem(key=key, table=table, length=length, priority=priority, lane=lane):
+                writer.create_item_as(key, table, length, priority, lane)
+            case MakeRoom(steps=steps):
+                writer.make_room(steps)
+            case DeclareFinals(columns=columns):
+                self._check_names(columns)
+                writer.declare_final_columns(columns)
+            case DeclarePadding(table=table, columns=columns):
+                writer.declare_padding(table, self._unpacked(payload, [(name, ()) for name in columns]))
+
+    def _append_ends(self, operation: AppendEnds, payload: Payload) -> None:
+        ended = self._rising(operation.ended)
+        assert ended is not None
+        idle = np.frombuffer(operation.idle, np.bool_).copy()
+        if len(idle) != self._lanes or idle[ended].any():
+            raise ValueError(f"idle: expected {self._lanes} lanes, of which none ends, got {len(idle)}")
+        if (self._writer.open_lanes & idle).any():
+            raise ValueError("idle: expected lanes without an episode under way")
+        forms: list[_Wanted] = [(name, (self._lanes,)) for name in self._specs]
+        finals: list[_Wanted] = [(name, (len(ended),)) for name in self._check_names(operation.columns)]
+        arrays = self._arrays(payload, forms + finals)
+        self.give(operation.given)
+        self._writer.policy_version = operation.version
+        self._writer.append_ends(
+            dict(zip(self._specs, arrays, strict=False)),
+            idle,
+            ended,
+            dict(zip(operation.columns, arrays[len(forms) :], strict=True)),
+        )
+
+    def _end_lanes(self, operation: EndLanes, payload: Payload) -> None:
+        lanes = self._rising(operation.lanes)
+        assert lanes is not None
+        if not self._writer.open_lanes[lanes].all():
+            raise ValueError("lanes: expected lanes with an episode under way")
+        finals = None
+        if operation.columns is not None:
+            names = self._check_names(operation.columns)
+            finals = self._unpacked(payload, [(name, (len(lanes),)) for name in names])
+        self.give(operation.given)
+        self._writer.end_lanes(lanes, finals)
+
+    def give(self, given: Given | None) -> None:
+        """Passes on the priorities and windows of the next call.
+
+        Raises:
+            ValueError: they are not those of a rule.
+        """
+        if given is None:
+            return
+        priorities = {
+            rule: np.frombuffer(data, _PRIORITIES).copy() for rule, data in given.priorities.items()
+        }
+        for values in priorities.values():
+            if not (np.isfinite(values) & (values >= 0)).all():
+                raise ValueError("priorities: expected finite numbers >= 0")
+        if priorities:
+            self._writer.give_priorities(priorities)
+        if given.rows or given.finals:
+            self._writer.select_windows(Selection(self._masks(given.rows), self._masks(given.finals)))
+
+    def _masks(self, given: Mapping[int, bytes]) -> dict[int, NDArray[np.bool_]]:
+        masks = {rule: np.frombuffer(data, np.bool_).copy() for rule, data in given.items()}
+        for mask in masks.values():
+            if len(mask) != self._lanes:
+                raise ValueError(f"windows: expected masks of {self._lanes} lanes, got {len(mask)}")
+        return masks
+
+    def _rising(self, data: bytes | None) -> NDArray[np.int64] | None:
+        if data is None:
+            return None
+        lanes: NDArray[np.int64] = np.frombuffer(data, ROWS).copy()
+        if len(lanes) and (lanes[0] < 0 or lanes[-1] >= self._lanes or not (lanes[1:] > lanes[:-1]).all()):
+            raise ValueError(f"lanes: expected rising numbers from 0 to {self._lanes - 1}")
+        return lanes
+
+    def _check_names(self, names: list[str]) -> list[str]:
+        unknown = [name for name in names if name not in self._specs]
+        if unknown or len({*names}) < len(names):
+            raise ValueError(f"columns: expected some of {', '.join(self._specs)}, each once, got {names}")
+        return names
+
+    def _unpacked(self, payload: Payload, wanted: list[_Wanted]) -> dict[str, NDArray[Any]]:
+        names = self._check_names([name for name, _ in wanted])
+        return dict(zip(names, self._arrays(payload, wanted), strict=True))
+
+    def _arrays(self, payload: Payload, wanted: Sequence[_Wanted]) -> list[NDArray[Any]]:
+        return unpacked_arrays(
+            payload,
+            [Form((*leading, *self._specs[name].shape), self._specs[name].dtype) for name, leading in wanted],
+        )

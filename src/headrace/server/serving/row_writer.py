@@ -1,0 +1,136 @@
+"""The writer of a replay whose calls come from a client."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.errors import StoreFull
+from headrace.replay.intake.row_writer import RowWriter
+from headrace.replay.intake.step_rows import Values
+from headrace.replay.replay import ReplayCore
+from headrace.store.block import WrittenSteps
+from headrace.tables.description.rules import Rule
+from headrace.tables.pending import Pending
+
+_NO_ROWS: NDArray[np.int64] = np.empty(0, np.int64)
+# A page of steps and one of final rows beside the lanes.
+_PAGES_AHEAD = 2
+
+
+class ServedRowWriter(RowWriter):
+    """Writes the steps of a client: many at once, with pages ahead, and never waiting for items.
+
+    The client counts its pending items; here none is too many.
+
+    Args:
+        replay, lanes, items, history: as `Replay.writer`.
+    """
+
+    def __init__(self, replay: ReplayCore, lanes: int, items: Sequence[Rule], history: int | None) -> None:
+        super().__init__(replay, lanes, items, history, sys.maxsize, 0)
+        tables = [rule.table for rule in items]
+        # Items of one call are made rule by rule: two rules of one table need one step after the other.
+        self._takes_many = self._only is not None and len(set(tables)) == len(tables)
+        self._steps_in_page = max(1, self._store.arrays.page_rows // lanes)
+        self._extra_pages = _PAGES_AHEAD
+        self._store.allow(_PAGES_AHEAD)
+        self.record_items()
+
+    @property
+    def history(self) -> int:
+        """Rows of a lane that stay in reach of later items."""
+        return self._history
+
+    @property
+    def pending_items(self) -> Pending:
+        """The items that wait for rate limiters."""
+        return self._pending
+
+    @property
+    def completes_items(self) -> bool:
+        """Whether the next step makes an item."""
+        return self._intake.makes_items_of_the_next_step()
+
+    @property
+    def open_lanes(self) -> NDArray[np.bool_]:
+        """bool[N], whether an episode is under way in the lane."""
+        return self._lanes.steps > 0
+
+    # ---- pages -----------------------------------------------------------------------------------------------------
+
+    def room(self) -> tuple[int, int]:
+        """Takes pages ahead as far as they are free.
+
+        Returns:
+            The number of further vector steps, and of final rows beside the lanes, for which there are pages.
+        """
+        blocks = self._lanes.blocks
+        with self._lock:
+            try:
+                for block in blocks:
+                    block.make_room(self._steps_in_page)
+            except StoreFull:
+                pass  # The client is told, and asks again when it needs a page.
+            return min(block.steps_ahead for block in blocks), blocks[0].finals_ahead if len(
+                blocks
+            ) == 1 else 0
+
+    def release(self) -> None:
+        """Gives back the pages; pending items are applied when their tables open. A second call does nothing."""
+        if not self._closed:
+            self._release()
+
+    def _release(self) -> None:
+        super()._release()
+        self._store.allow(-self._extra_pages)
+        self._extra_pages = 0
+
+    # ---- steps -----------------------------------------------------------------------------------------------------
+
+    def append_many(self, steps: Values, first: int) -> int:
+        """Appends vector steps, at least one, as many as the page has rows for.
+
+        Args:
+            steps: maps every column to an array `[steps, N, ...]`, checked.
+            first: index of the first step to append.
+
+        Returns:
+            The number of steps that were appended.
+
+        Raises:
+            StoreFull: no free page; nothing is stored.
+        """
+        left = len(next(iter(steps.values()))) - first
+        if left == 1 or self._only is None or not self._takes_many:
+            if self.lanes == 1:
+                self.append_checked({name: column[first, 0] for name, column in steps.items()})
+            else:
+                self.append_checked({name: column[first] for name, column in steps.items()})
+            return 1
+        self._check_open()
+        block = self._only
+        block.make_room()
+        count = min(left, (block.kernel.stop - block.row) // block.lanes)
+        rows = slice(block.row, block.row + count * block.lanes)
+        page = rows.start // self._store.arrays.page_rows
+        versions = np.full(count, self.policy_version, np.int32)
+        written = WrittenSteps(page, count, _NO_ROWS, _NO_ROWS, _NO_ROWS, _NO_ROWS, versions)
+        with self._lock:
+            self._lifetime.check_open()
+            for name, column in self._store.columns.items():
+                column[rows] = steps[name][first : first + count].reshape(-1, *column.shape[1:])
+            self._intake.commit_written(written)
+        self._intake.finish_call()
+        return count
+
+    def create_item_as(self, key: int, table: str, length: int, priority: float, lane: int) -> None:
+        """Makes an item with a key that the client was given ahead; see `WriterLike.create_item`.
+
+        Raises:
+            ValueError: these rows are not one window; nothing is made.
+        """
+        self._create_item(table, length, priority, lane, key)
