@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 import headrace as hr
 from headrace.leases.checking import LeaseError
 from headrace.leases.connection import LeaseConnection
-from headrace.leases.destination import ReplayItems
+from headrace.leases.destination import Destination, ReplayItems
 from headrace.leases.forwarding import CommitForwarder, Steps
 from headrace.leases.frames import Frame
-from headrace.leases.grantor import BY_COPY, LeaseGrantor
+from headrace.leases.grantor import BY_COPY, Ahead, LeaseGrantor
 from headrace.leases.messages import Commit
 from headrace.leases.payload import packed_columns
 from headrace.replay.public import core_of
+from headrace.store.store import Store
 
 SIGNATURE = hr.Signature.like(
     {"observation": np.zeros(3, np.float32), "action": np.int16(0), "flag": np.bool_(0)}
@@ -106,3 +107,53 @@ def test_a_payload_of_another_length_is_refused(change):
             remote.connection.take(Frame(commit, bytes(2 * SIGNATURE.nbytes + change), []))
         assert len(replay.table("t")) == 0
         remote.connection.close()
+
+
+class Written:
+    """A writer of rollouts on another machine: two lanes, pages of six steps, two pages of rows ahead."""
+
+    def __init__(self, pages=2):
+        self.store = Store(SIGNATURE, page_rows=12, num_pages=8)
+        self.grantor = LeaseGrantor(
+            Destination(self.store), 2, lambda *messages: None, ahead=Ahead(rows=pages, finals=2)
+        )
+        self.connection = LeaseConnection(self.store, lambda *messages: None)
+        self.connection.grantors[0] = self.grantor
+        self.grantor.open(["observation"])
+        self.grantor.lease_owed()
+
+    def take(self, steps, following):
+        values = {name: np.ones((steps, 2, *spec.shape)) for name, spec in SIGNATURE.columns.items()}
+        finals = {name: np.ones((0, *spec.shape)) for name, spec in SIGNATURE.columns.items()}
+        columns, finals = cast(values), cast(finals)
+        payload = packed_columns(SIGNATURE, columns, finals, {"observation": np.float32(following)})
+        versions = np.ones(steps, np.int32).tobytes()
+        commit = Commit(writer=0, sequence=1, page=0, steps=steps, versions=versions, shows_next=True)
+        self.connection.take(Frame(commit, payload, []))
+
+    def close(self):
+        self.connection.close()
+        self.store.close()
+
+
+def cast(columns):
+    return {name: values.astype(SIGNATURE.columns[name].dtype) for name, values in columns.items()}
+
+
+@pytest.mark.parametrize("steps", [2, 5, 6])
+def test_the_observations_after_the_last_step_end_its_episodes(steps):
+    # They are final rows of a writer that dies, in the next page too.
+    written, following = Written(), np.arange(6).reshape(2, 3)
+    written.take(steps, following)
+    written.grantor.end_episodes()
+    links = written.store.arrays.links[(steps - 1) * 2 : steps * 2].astype(int) - 1
+    np.testing.assert_array_equal(written.store.columns["observation"][links], following)
+    written.close()
+
+
+def test_observations_beyond_the_leased_pages_are_refused():
+    written = Written(pages=1)
+    with pytest.raises(LeaseError, match="shows_next"):
+        written.take(6, np.zeros((2, 3)))
+    written.take(5, np.zeros((2, 3)))
+    written.close()

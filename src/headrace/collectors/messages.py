@@ -147,6 +147,16 @@ class WeightsAt(Message):
     addresses: int
 
 
+class WeightsSent(Message):
+    """Collector to worker without shared memory: weights are on their way beside this connection.
+
+    Attributes:
+        sequence: counts such sets, from 1.
+    """
+
+    sequence: int
+
+
 class Seed(Message):
     """Collector to worker: at the next step reset every environment with these seeds.
 
@@ -233,6 +243,7 @@ AnyMessage: TypeAlias = (
     | Progress
     | Proceed
     | WeightsAt
+    | WeightsSent
     | Seed
     | Reset
     | SetHooks

@@ -15,7 +15,7 @@ from headrace.collectors.batches.handing_out import HandOut
 from headrace.collectors.devices import Storing
 from headrace.collectors.loop.columns import warn_not_stored
 from headrace.collectors.multi.group import WorkerGroup
-from headrace.collectors.multi.options import MultiOptions
+from headrace.collectors.multi.options import Backend, MultiOptions
 from headrace.collectors.options import CollectorArguments, check_arguments, warn_of_rounding
 from headrace.collectors.profiling.config import ProfileConfig, checked_workers
 from headrace.collectors.states import check_num_envs, check_parts
@@ -66,6 +66,10 @@ class MultiCollector(CollectorBase):
         num_sub_threads: threads of NumPy, torch and other libraries in each worker. More than 1 only helps where a
             worker starts threads or processes of its own.
         update_at_each_batch: publish the weights of `policy` before each batch, if they have changed.
+        backend: "process" runs workers on this machine. "ray" runs each as an actor of a Ray cluster (extra `ray`).
+        backend_options: of Ray, a dict. `num_cpus` (1), `num_gpus` (0) and `resources` of each actor; `scheduling`,
+            "spread" over the nodes or "pack"; `runtime_env`; `address` of the cluster. Without `address` it is the
+            cluster that this process is connected to or that runs here, else a local one that ends with the collector.
         **options: the other arguments of `Collector`. `frames_per_batch` is divided among the workers of a synchronous
             collector, and is the size of each rollout of an asynchronous one. A list has the size of each worker's
             rollouts; where they differ, a synchronous batch has the longest T, and the rows of others are masked there.
@@ -99,6 +103,8 @@ class MultiCollector(CollectorBase):
         num_threads: int | None = None,
         num_sub_threads: int = 1,
         update_at_each_batch: bool = False,
+        backend: Backend = "process",
+        backend_options: Mapping[str, Any] | None = None,
         **options: Unpack[CollectorArguments],
     ) -> None:
         name = type(self).__name__
@@ -119,6 +125,8 @@ class MultiCollector(CollectorBase):
             num_threads=num_threads,
             num_sub_threads=num_sub_threads,
             update_at_each_batch=update_at_each_batch,
+            backend=backend,
+            backend_options=backend_options,
             **options,
         )
         writes = self._options.replay_buffer is not None

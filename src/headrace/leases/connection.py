@@ -42,8 +42,10 @@ class LeaseConnection:
             case Commit() as commit:
                 grantor = self._grantor(commit.writer)
                 if frame.payload:
+                    signature = self._store.signature
                     grantor.commit(
-                        commit, *unpacked_columns(frame.payload, commit, self._store.signature, grantor.lanes)
+                        commit,
+                        *unpacked_columns(frame.payload, commit, signature, grantor.lanes, grantor.observed),
                     )
                 else:
                     grantor.commit(commit)

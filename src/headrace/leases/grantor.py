@@ -56,6 +56,9 @@ class LeaseGrantor:
         may_wait: whether to wait for a page that is not free; False raises `StoreFull`.
         committed: called under the lock with the steps of each commit.
 
+    Attributes:
+        observed: names of the columns that final rows have; empty before `open`.
+
     Raises:
         ValueError: more lanes than a page has rows.
     """
@@ -91,7 +94,7 @@ class LeaseGrantor:
         self._outbox: deque[Message] = deque()
         # Leases that wait for a free page, the oldest first.
         self._owed: deque[Purpose] = deque()
-        self._observed: list[str] = []
+        self.observed: list[str] = []
         self._ahead = ahead
         self._store.allow(sum(ahead))
         self._is_closed = self._is_stopping = False
@@ -100,9 +103,9 @@ class LeaseGrantor:
 
     def open(self, observed: Iterable[str]) -> None:
         """Begins to owe pages (`lease_owed`); final rows will hold the columns `observed`."""
-        self._observed = [name for name in observed if name in self._store.signature.columns]
+        self.observed = [name for name in observed if name in self._store.signature.columns]
         with self._store.lock:
-            self._destination.open(self._observed)
+            self._destination.open(self.observed)
             self._owe("rows", self._ahead.rows)
             self._owe("finals", self._ahead.finals)
 
@@ -163,7 +166,13 @@ class LeaseGrantor:
 
     # ---- messages of the writer --------------------------------------------------------------------------------------
 
-    def commit(self, commit: Commit, columns: Columns | None = None, finals: Columns | None = None) -> None:
+    def commit(
+        self,
+        commit: Commit,
+        columns: Columns | None = None,
+        finals: Columns | None = None,
+        following: Columns | None = None,
+    ) -> None:
         """Makes the rows that a writer wrote part of the store.
 
         A commit that was taken in already is acknowledged again: the writer had not received the acknowledgement.
@@ -172,6 +181,7 @@ class LeaseGrantor:
             commit: as it was received.
             columns: of a writer that cannot map the arena: each column of the steps, `[steps, lanes, ...]`.
             finals: of the same: the columns of its final rows, `[m, ...]`.
+            following: of the same: the observed columns after its last step, `[lanes, ...]`; None: not known yet.
 
         Raises:
             LeaseError: the message does not continue the commits before it; nothing changed.
@@ -185,11 +195,13 @@ class LeaseGrantor:
         try:
             with self._store.lock:
                 self._check_open()
-                self._commit(commit, columns, finals)
+                self._commit(commit, columns, finals, following)
         finally:
             self._send_outbox()
 
-    def _commit(self, commit: Commit, columns: Columns | None, finals: Columns | None) -> None:
+    def _commit(
+        self, commit: Commit, columns: Columns | None, finals: Columns | None, following: Columns | None
+    ) -> None:
         if commit.sequence != self._sequence + 1:
             raise LeaseError(f"sequence: expected {self._sequence + 1}, got {commit.sequence}")
         if not self._rows or commit.page != self._rows[0]:
@@ -202,6 +214,8 @@ class LeaseGrantor:
         written, cut, final_rows = checked.written, checked.cut, checked.final_rows
         if columns is not None and finals is not None:
             self._copy(page, start, commit.steps, columns, final_rows, finals)
+        if following is not None and written.steps:
+            self._copy_following(page, start + written.steps, following)
         self._sequence = commit.sequence
         try:
             if written.steps:
@@ -234,6 +248,22 @@ class LeaseGrantor:
             rows = column[first : first + steps * self.lanes]
             rows.reshape(steps, self.lanes, *rows.shape[1:])[...] = columns.get(name, 0)
             column[final_rows] = finals.get(name, 0)
+
+    def _copy_following(self, page: int, step: int, following: Columns) -> None:
+        """Writes the observations before a step of a page that is not committed yet.
+
+        Raises:
+            LeaseError: it is beyond the page, and the writer has no further one.
+        """
+        if step == self._steps_in_page:
+            if len(self._rows) < 2:
+                raise LeaseError(
+                    "shows_next: expected a page for the observations after the last step, got none leased"
+                )
+            page, step = self._rows[1], 0
+        first = page * self._arrays.page_rows + step * self.lanes
+        for name, values in following.items():
+            self._store.columns[name][first : first + self.lanes] = values
 
     def take_back(self, message: Return) -> None:
         """Takes a page back that the writer leaves before it is full.
@@ -301,7 +331,7 @@ class LeaseGrantor:
                 self._finals.append(self._store.acquire(1))
             following = self._row_after_last() + lanes
             for name, column in self._store.columns.items():
-                column[final_rows] = column[following] if name in self._observed else 0
+                column[final_rows] = column[following] if name in self.observed else 0
             self._destination.end(lanes, final_rows)
 
     def _row_after_last(self) -> int:

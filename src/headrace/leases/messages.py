@@ -79,6 +79,7 @@ class Commit(Message):
         cut: int64[c], lanes whose open episodes end after these steps, with a final row in a page of its own.
         final_rows: int64[m + c], the final rows of `ended`, then those of `cut`, as rows of the store: the next ones of
             the pages that are leased for final rows.
+        shows_next: whether the payload has the observations after the last step, too.
     """
 
     writer: int
@@ -91,6 +92,7 @@ class Commit(Message):
     ended: bytes = b""
     cut: bytes = b""
     final_rows: bytes = b""
+    shows_next: bool = False
 
 
 class Ack(Message):

@@ -98,6 +98,10 @@ class BoardShape(NamedTuple):
         start = self._start(slot)
         return tuple(place.view(memory, start) for place in self.layout.places)
 
+    def raw(self, memory: mmap.mmap, slot: int) -> NDArray[np.uint8]:
+        """Returns the bytes of a slot."""
+        return np.frombuffer(memory, np.uint8, self.layout.nbytes, self._start(slot))
+
     def _start(self, slot: int) -> int:
         return _in_pages(8 * self.stamp(self.slots)) + slot * _in_pages(self.layout.nbytes)
 
@@ -169,6 +173,10 @@ class WeightBoard(_Memory):
         """Returns a copy of the newest set of an address; None before the first."""
         slot = self._announced[address].slot
         return None if slot == NO_SLOT else [array.copy() for array in self.slot(slot)]
+
+    def raw(self, slot: int) -> NDArray[np.uint8]:
+        """Returns the bytes of a slot, laid out as `layout` says, in place."""
+        return self.shape.raw(self._mapping, slot)
 
     def publish(self, arrays: Arrays, number: int, addresses: Iterable[int] | None = None) -> None:
         """Makes a set the newest, without waiting for readers.

@@ -9,7 +9,7 @@ from functools import partial
 
 from headrace.collectors.handle.group_status import GroupStatus
 from headrace.collectors.handle.peer import WorkerPeer
-from headrace.collectors.handle.process import WorkerProcess
+from headrace.collectors.handle.place import WorkerPlace
 from headrace.collectors.handle.questions import Questions
 from headrace.collectors.handle.rows import WorkerRows
 from headrace.collectors.handle.status import WorkerStatus
@@ -30,7 +30,7 @@ class WorkerHandle:
     Args:
         worker_idx: the worker's number.
         group: the state of all workers, to which the worker's own is added.
-        num_sub_threads: of the libraries in the worker's process.
+        new_place: starts a process for the worker.
         progressed: called with this handle and each `Progress` of the worker, in the thread that listens.
         ended: called there with this handle and the reason, when the connection to its process has ended.
 
@@ -48,14 +48,13 @@ class WorkerHandle:
         group: GroupStatus,
         progressed: Callable[[WorkerHandle, Progress, WorkerRows], None],
         ended: Callable[[WorkerHandle, BaseException], None],
-        *,
-        num_sub_threads: int,
+        new_place: Callable[[], WorkerPlace],
     ) -> None:
         self.worker_idx = worker_idx
         self._group = group
         self._progressed, self._ended = progressed, ended
-        self._num_sub_threads = num_sub_threads
-        self.process = WorkerProcess(num_sub_threads)
+        self._new_place = new_place
+        self.process = new_place()
         self.status = WorkerStatus(worker_idx, self.process)
         group.workers.append(self.status)
         self.last_step = LastStep.new()
@@ -87,15 +86,20 @@ class WorkerHandle:
             restarts: how often the worker was started before.
         """
         start = Start(worker_idx=self.worker_idx, seed=seed, restarts=restarts)
-        with suppress(Disconnected):  # The worker's end is noted by the thread that listens.
-            self.peer.channel.send(start, payload=task, descriptors=(self.last_step.descriptor,))
-        self.last_step.close()
-        PEERS.add(self.peer)
+        peer, last_step = self.peer, self.last_step
+
+        def send_task() -> None:
+            with suppress(Disconnected):  # The worker's end is noted by the thread that listens.
+                peer.channel.send(start, payload=task, descriptors=(last_step.descriptor,))
+            last_step.close()
+            PEERS.add(peer)
+
+        self.process.begin(send_task)
 
     def renew(self) -> None:
         """Starts another process in place of one that is gone; `start` follows."""
         self.peer.channel.close()
-        self.process = WorkerProcess(self._num_sub_threads)
+        self.process = self._new_place()
         self.last_step.release()
         self.last_step = LastStep.new()
         self.status.begin(self.process)

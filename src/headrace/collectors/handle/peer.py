@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from headrace.collectors.failures import rebuilt
 from headrace.collectors.handle.group_status import GroupStatus
-from headrace.collectors.handle.process import WorkerProcess
+from headrace.collectors.handle.place import WorkerPlace
 from headrace.collectors.handle.rows import WorkerRows
 from headrace.collectors.handle.status import WorkerStatus
 from headrace.collectors.loop.columns import not_stored_text
@@ -41,7 +41,7 @@ class WorkerPeer:
 
     def __init__(
         self,
-        process: WorkerProcess,
+        process: WorkerPlace,
         status: WorkerStatus,
         group: GroupStatus,
         progressed: Callable[[Progress, WorkerRows], None],

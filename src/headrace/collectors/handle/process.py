@@ -7,9 +7,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
+from headrace.collectors.handle.place import WorkerPlace
 from headrace.collectors.messages import AnyMessage
 from headrace.leases.channel import Channel
 
@@ -37,6 +38,11 @@ sys.exit(main(int(sys.argv[1]), int(sys.argv[2])))
 _KILLED_SECONDS = 5.0
 
 
+def thread_variables(num_sub_threads: int) -> dict[str, str]:
+    """Returns the variables of the environment that set the threads of NumPy, torch and other libraries."""
+    return dict.fromkeys(_THREAD_VARIABLES, str(num_sub_threads))
+
+
 class WorkerProcess:
     """A Python that runs `headrace.collectors.worker.main.main` at one end of a channel.
 
@@ -49,7 +55,7 @@ class WorkerProcess:
 
     def __init__(self, num_sub_threads: int) -> None:
         self.channel, theirs = Channel.pair(AnyMessage)
-        environment = os.environ | dict.fromkeys(_THREAD_VARIABLES, str(num_sub_threads))
+        environment = os.environ | thread_variables(num_sub_threads)
         os.set_inheritable(theirs.fileno(), True)
         path = [entry or os.getcwd() for entry in sys.path]
         try:
@@ -64,6 +70,13 @@ class WorkerProcess:
             raise
         finally:
             theirs.close()
+
+    def begin(self, send_task: Callable[[], None]) -> None:
+        """See `WorkerPlace.begin`."""
+        send_task()
+
+    def __str__(self) -> str:
+        return f"pid {self.pid}"
 
     @property
     def pid(self) -> int:
@@ -96,13 +109,21 @@ class WorkerProcess:
             self._process.kill()
             self.wait(_KILLED_SECONDS)
 
+    def describe_exit(self, exitcode: int | None) -> str:
+        """See `WorkerPlace.describe_exit`."""
+        if exitcode is None:
+            return "it closed its connection and still runs"
+        if exitcode < 0:
+            return f"killed by {signal.Signals(-exitcode).name}"
+        return f"exit code {exitcode}"
+
     def disown(self) -> None:
         """Closes, in a forked child, this process's copy of the connection."""
         self.channel.close()
         self._process.returncode = 0  # Else a warning says that a child is still running.
 
 
-def end_processes(processes: Sequence[WorkerProcess], timeout: float) -> list[WorkerProcess]:
+def end_processes(processes: Sequence[WorkerPlace], timeout: float) -> list[WorkerPlace]:
     """Waits for the end of processes; terminates them after 80 % of the time, kills them after 95 %.
 
     Returns:
@@ -110,7 +131,7 @@ def end_processes(processes: Sequence[WorkerProcess], timeout: float) -> list[Wo
     """
     begin = time.monotonic()
 
-    def running(until: float) -> list[WorkerProcess]:
+    def running(until: float) -> list[WorkerPlace]:
         return [each for each in processes if each.wait(begin + until * timeout - time.monotonic()) is None]
 
     late = running(0.8)
@@ -119,12 +140,3 @@ def end_processes(processes: Sequence[WorkerProcess], timeout: float) -> list[Wo
     for process in running(0.95):
         process.kill()
     return late
-
-
-def describe_exit(exitcode: int | None) -> str:
-    """Describes an exit code in words."""
-    if exitcode is None:
-        return "it closed its connection and still runs"
-    if exitcode < 0:
-        return f"killed by {signal.Signals(-exitcode).name}"
-    return f"exit code {exitcode}"

@@ -8,7 +8,7 @@ import logging
 import time
 from dataclasses import dataclass
 
-from headrace.collectors.handle.process import WorkerProcess, describe_exit
+from headrace.collectors.handle.place import WorkerPlace
 from headrace.errors import WorkerDied
 
 _log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class WorkerStatus:
         cause: the exception that its process reported as its end.
     """
 
-    def __init__(self, worker_idx: int, process: WorkerProcess) -> None:
+    def __init__(self, worker_idx: int, process: WorkerPlace) -> None:
         self.worker_idx = worker_idx
         self.is_ready = self.is_restarting = False
         self.cause: BaseException | None = None
@@ -43,7 +43,7 @@ class WorkerStatus:
         self._last_error: str | None = None
 
     def __str__(self) -> str:
-        return f"worker {self.worker_idx} (pid {self._process.pid})"
+        return f"worker {self.worker_idx} ({self._process})"
 
     @property
     def has_died(self) -> bool:
@@ -64,7 +64,7 @@ class WorkerStatus:
         self._last_error = _text(self.cause or died)
         return died
 
-    def begin(self, process: WorkerProcess) -> None:
+    def begin(self, process: WorkerPlace) -> None:
         """Records the process that takes the place of one that is gone."""
         self._process = process
         self.cause = None
@@ -97,7 +97,7 @@ class WorkerStatus:
 
     def _died(self, death: _Death) -> WorkerDied:
         cause, exitcode = self.cause, death.exitcode
-        why = describe_exit(exitcode) if cause is None else f"{type(cause).__name__}: {cause}"
+        why = self._process.describe_exit(exitcode) if cause is None else f"{type(cause).__name__}: {cause}"
         ago = time.monotonic() - death.at
         died = WorkerDied(
             f"{self} died {ago:.1f} s ago: {why}", worker_idx=self.worker_idx, exitcode=exitcode

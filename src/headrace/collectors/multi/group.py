@@ -17,7 +17,8 @@ import numpy as np
 from headrace.collectors.batches.batch import Batch
 from headrace.collectors.handle.group_status import GroupStatus
 from headrace.collectors.handle.handle import WorkerHandle
-from headrace.collectors.handle.process import WorkerProcess, end_processes
+from headrace.collectors.handle.place import WorkerPlace
+from headrace.collectors.handle.process import WorkerProcess, end_processes, thread_variables
 from headrace.collectors.handle.questions import ANSWER_SECONDS
 from headrace.collectors.handle.rows import ReplayRows, WorkerRows
 from headrace.collectors.loop.hooks import PostHook, PreHook
@@ -27,6 +28,9 @@ from headrace.collectors.multi.collection import Collection
 from headrace.collectors.multi.options import MultiOptions
 from headrace.collectors.multi.restarts import Restarts
 from headrace.collectors.multi.threads import TorchThreads
+from headrace.collectors.ray.actors import RayActors
+from headrace.collectors.ray.options import RayOptions
+from headrace.collectors.ray.weights import WeightSender
 from headrace.collectors.statistics import CollectorStatistics, Tally, WorkerStatistics
 from headrace.collectors.surface.control import Call
 from headrace.collectors.updates.shared import SharedWeights
@@ -62,6 +66,7 @@ class WorkerGroup:
         self._seed, self._hooks = options.seed, b""
         self.status = GroupStatus()
         self.tally = Tally(options.total_frames, options.workers)
+        self._actors: RayActors | None = None
         self._torch_threads = TorchThreads(options.num_threads)
         self.handles: list[WorkerHandle] = []
         self._restarts = Restarts(
@@ -85,13 +90,19 @@ class WorkerGroup:
             DeadlineExceeded: a worker was not ready in time.
         """
         self._tasks = _pickled(self._options.worker_tasks())
+        if self._options.backend == "ray":
+            self._actors = RayActors(
+                RayOptions.of(self._options.backend_options),
+                thread_variables(self._options.num_sub_threads),
+                self._options.start_timeout,
+            )
         for worker_idx in range(len(self._tasks)):
             handle = WorkerHandle(
                 worker_idx,
                 self.status,
                 self._take_progress,
                 self._restarts.worker_ended,
-                num_sub_threads=self._options.num_sub_threads,
+                self._new_place,
             )
             self.handles.append(handle)
         for handle in self.handles:
@@ -101,6 +112,13 @@ class WorkerGroup:
         self._collection = Collection(self._options, self.status, self.handles, self.tally)
         for handle in self.handles:
             self._open(handle)
+
+    def _new_place(self) -> WorkerPlace:
+        return (
+            WorkerProcess(self._options.num_sub_threads)
+            if self._actors is None
+            else self._actors.new_worker()
+        )
 
     def _start(self, handle: WorkerHandle) -> None:
         """Sends a worker its task."""
@@ -183,7 +201,12 @@ class WorkerGroup:
             devices: the `policy_device` of each worker.
         """
         models = [cloudpickle.loads(ready.models) for ready in self.ready]
-        self._weights = SharedWeights(models, devices, self._options.schemes)
+        self._weights = SharedWeights(
+            models,
+            devices,
+            self._options.schemes,
+            published=(lambda _: None) if self._actors is None else WeightSender(self.handles),
+        )
         for handle in self.handles:
             self._show_weights(self._weights, handle)
         return self._weights
@@ -193,6 +216,7 @@ class WorkerGroup:
             layout=cloudpickle.dumps(weights.layout), address=handle.worker_idx, addresses=len(self.handles)
         )
         handle.send(message, descriptors=(weights.descriptor,))
+        weights.show_again()
 
     def set_seed(self, seed: int, *, static_seed: bool) -> int:
         """Resets all environments at the next step of each worker; returns the seed of the last environment."""
@@ -317,7 +341,7 @@ class WorkerGroup:
         if self.status.home.is_elsewhere:
             return
         is_first = False
-        killed: list[WorkerProcess] = []
+        killed: list[WorkerPlace] = []
         try:
             with self.status.changed:
                 if self.status.is_closed:
@@ -343,6 +367,8 @@ class WorkerGroup:
         """Kills the workers that still run, and releases everything."""
         # Each step runs also where Ctrl-C ends another one. The last one comes first.
         with ExitStack() as steps:
+            if self._actors is not None:
+                steps.callback(self._actors.close)
             for handle in self.handles:
                 steps.callback(handle.close_rows)
             if self._collection is not None:

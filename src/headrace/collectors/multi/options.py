@@ -7,14 +7,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from headrace.checks import check_count
 from headrace.collectors.loop.task import Task
 from headrace.collectors.multi.threads import default_threads
 from headrace.collectors.options import CollectorArguments, CollectorOptions, is_int
+from headrace.collectors.ray.options import RayOptions
 from headrace.envs import worker_factories
 from headrace.weights import WeightReceiver
+
+Backend = Literal["process", "ray"]
 
 
 class WorkerArguments(CollectorArguments, total=False):
@@ -26,6 +29,8 @@ class WorkerArguments(CollectorArguments, total=False):
     num_threads: int | None
     num_sub_threads: int
     update_at_each_batch: bool
+    backend: Backend
+    backend_options: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +47,8 @@ class MultiOptions(CollectorOptions):
     num_threads: int | None = None
     num_sub_threads: int = 1
     update_at_each_batch: bool = False
+    backend: Backend = "process"
+    backend_options: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.sync, bool):
@@ -50,6 +57,14 @@ class MultiOptions(CollectorOptions):
             raise TypeError(f"restart_workers: expected True or False, got {self.restart_workers!r}")
         if not is_int(self.max_restarts) or self.max_restarts < 0:
             raise ValueError(f"max_restarts: expected an int of 0 or more, got {self.max_restarts!r}")
+        if self.backend not in ("process", "ray"):
+            raise ValueError(f"backend: expected 'process' or 'ray', got {self.backend!r}")
+        if self.backend == "ray":
+            RayOptions.of(self.backend_options)
+        elif self.backend_options is not None:
+            raise ValueError(
+                f"backend_options: expected None with backend='process', got {self.backend_options!r}"
+            )
         self._factories()
         super().__post_init__()
         if self.postproc is not None and self.replay_buffer is not None:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -33,6 +33,7 @@ class SharedWeights:
         models: of each worker, as it describes them.
         devices: the `policy_device` of each worker.
         apart: ids of the models that have a publishing end of their own, which the workers read.
+        published: called after each publication, one at a time; for workers that do not share the memory.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class SharedWeights:
         models: Sequence[Mapping[str, ModelWeights]],
         devices: Sequence[Any],
         apart: Collection[str] = (),
+        published: Callable[[WeightBoard], None] = lambda _: None,
     ) -> None:
         self.models = models[0]
         self.devices = devices
@@ -47,6 +49,7 @@ class SharedWeights:
         self._ids = shared_ids(self.models, apart)
         self.layout = joint_layout(self.models, self._ids)
         self._board = WeightBoard(self.layout, addresses=len(models))
+        self._published = published
         self._publications = 0
         # The address that has the newest weights of a model.
         self._newest: dict[str, int] = {}
@@ -84,6 +87,7 @@ class SharedWeights:
             self._publications += 1
             for model_id in weights.keys() - set(self._ids):
                 self._cached[model_id] = read_only(weights[model_id].copy())
+            self._published(board)
 
     def check_workers(self, workers: Sequence[int] | None) -> None:
         """See `WeightTarget.check_workers`."""
@@ -98,6 +102,12 @@ class SharedWeights:
         """See `WeightTarget.renumber`."""
         with self._open() as board:
             board.renumber(number)
+            self._published(board)
+
+    def show_again(self) -> None:
+        """Calls `published` for the newest sets."""
+        with self._open() as board:
+            self._published(board)
 
     def cached(self, model_id: str) -> Any:
         """See `WeightTarget.cached`."""

@@ -80,13 +80,21 @@ class WorkerInbox:
 
         The main thread stops before its next step; a step that hangs must not keep an orphan alive.
         """
-        ended = select.poll()
-        ended.register(self._channel.fileno(), 0)  # The end of a connection is always told.
-        while os.getppid() == parent and not ended.poll(_LOOK_SECONDS * 1000):
-            pass
-        self._channel.shutdown()
+        self.wait_until_orphaned(lambda: os.getppid() == parent)
         time.sleep(_GRACE_SECONDS)
         os._exit(1)
+
+    def wait_until_orphaned(self, has_parent: Callable[[], bool] = lambda: True) -> None:
+        """Waits until the collector is gone, and lets the main thread stop before its next step.
+
+        Args:
+            has_parent: whether the collector's process is there, as far as the system tells.
+        """
+        ended = select.poll()
+        ended.register(self._channel.fileno(), select.POLLRDHUP)
+        while has_parent() and not ended.poll(_LOOK_SECONDS * 1000):
+            pass
+        self._channel.shutdown()
 
     def _receive(self) -> None:
         """Takes in the messages that have arrived."""

@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 
 import cloudpickle
@@ -31,13 +32,22 @@ def main(descriptor: int, parent: int) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection = socket.socket(fileno=descriptor)
     connection.set_inheritable(False)
-    channel = Channel(connection, AnyMessage)
+    return serve(Channel(connection, AnyMessage), lambda inbox: inbox.watch(parent))
+
+
+def serve(channel: Channel, watch: Callable[[WorkerInbox], None]) -> int:
+    """Serves the collector at the other end of a channel; returns the exit code.
+
+    Args:
+        channel: to the collector.
+        watch: runs in a thread, and ends the process when the collector is gone.
+    """
     inbox = WorkerInbox(channel)
     try:
         frame = channel.receive()
         start = frame.message
         assert isinstance(start, Start)
-        threading.Thread(target=inbox.watch, args=(parent,), daemon=True, name="headrace-watch").start()
+        threading.Thread(target=watch, args=(inbox,), daemon=True, name="headrace-watch").start()
         last_step = LastStep.attach(frame.descriptors[0])
         _work(channel, inbox, start, cloudpickle.loads(frame.payload), last_step)
     except (Disconnected, Ending):

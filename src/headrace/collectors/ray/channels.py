@@ -1,0 +1,177 @@
+"""The ends of the connection between a collector and an actor. No memory is shared, so rows and weights travel.
+
+The worker at the actor's end is that of a process: it writes rows in place, and reads weights in place. So the actor's
+end gives it memory of its own, sends the rows behind their commits, and puts arriving weights into that memory.
+"""
+
+# Rules: collectors CY1, CY2
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import deque
+from collections.abc import Iterator
+
+from headrace.collectors.last_step import LastStep
+from headrace.collectors.messages import AnyMessage, Proceed, Ready, RowsAt, Start, WeightsAt, WeightsSent
+from headrace.collectors.ray.arriving_weights import ArrivingWeights
+from headrace.leases.channel import Channel
+from headrace.leases.forwarding import steps_of
+from headrace.leases.frames import LARGEST_PAYLOAD, Frame, Payload
+from headrace.leases.messages import Commit, Lease, Message, Return, unpacked
+from headrace.leases.page_views import Columns
+from headrace.leases.payload import packed_columns
+from headrace.leases.place import RowsPlace
+from headrace.spec import Signature
+from headrace.store.memory.arena import Arena
+
+
+class CollectorEnd(Channel):
+    """The collector's end: descriptors mean nothing on another machine, and stay here."""
+
+    def send(self, *messages: Message, payload: Payload = b"", descriptors: tuple[int, ...] = ()) -> None:  # noqa: ARG002
+        """See `Channel.send`."""
+        super().send(*messages, payload=payload)
+
+    def send_soon(
+        self,
+        *messages: Message,
+        payload: Payload = b"",
+        descriptors: tuple[int, ...] = (),  # noqa: ARG002
+        most: int = LARGEST_PAYLOAD,
+    ) -> bool:
+        """See `Channel.send_soon`."""
+        return super().send_soon(*messages, payload=payload, most=most)
+
+
+class ActorEnd(Channel):
+    """The actor's end, as the worker uses it.
+
+    Args:
+        connection: see `Channel`.
+        weights: those that arrive beside the connection.
+    """
+
+    def __init__(self, connection: socket.socket, weights: ArrivingWeights) -> None:
+        super().__init__(connection, AnyMessage)
+        self._weights = weights
+        self._sent_weights = 0
+        self._observed: frozenset[str] = frozenset()
+        self._lanes = 0
+        self._rows: _LocalRows | None = None
+
+    # ---- receiving -------------------------------------------------------------------------------------------------
+
+    def receive(self) -> Frame:
+        """See `Channel.receive`."""
+        return self._with_memory(super().receive())
+
+    def receive_ready(self) -> Iterator[Frame]:
+        """See `Channel.receive_ready`."""
+        for frame in super().receive_ready():
+            yield self._with_memory(frame)
+
+    def _with_memory(self, frame: Frame) -> Frame:
+        """Returns a frame with the descriptors that a process would have been sent."""
+        match frame.message:
+            case Start():
+                memory = LastStep.new()
+                frame.descriptors.append(os.dup(memory.descriptor))
+                memory.close()
+            case RowsAt() as rows:
+                if self._rows is not None:
+                    self._rows.close()
+                self._rows = _LocalRows(rows, self._observed, self._lanes)
+                frame.descriptors.append(os.dup(self._rows.descriptor))
+            case WeightsAt() as weights:
+                message, descriptor = self._weights.open(weights)
+                frame.descriptors.append(descriptor)
+                return frame._replace(message=message)
+            case WeightsSent(sequence=sequence):
+                self._sent_weights = sequence
+            case Proceed() if self._sent_weights:
+                # The rollout begins with the weights that were published before it was asked for.
+                self._weights.wait_for(self._sent_weights)
+            case Lease(page=page, purpose="rows") if self._rows is not None:
+                self._rows.pages.append(page)
+        return frame
+
+    # ---- sending ---------------------------------------------------------------------------------------------------
+
+    def send(self, *messages: Message, payload: Payload = b"", descriptors: tuple[int, ...] = ()) -> None:
+        """Sends frames as `Channel.send` does, each commit with its rows."""
+        *others, last = messages
+        for message in others:
+            self._send(message, b"", ())
+        self._send(last, payload, descriptors)
+
+    def _send(self, message: Message, payload: Payload, descriptors: tuple[int, ...]) -> None:
+        match message:
+            case Ready() as ready:
+                self._observed, self._lanes = frozenset(ready.observed), ready.num_envs
+            case Commit() as commit if self._rows is not None:
+                message, payload = commit, self._rows.payload(commit)
+            case Return() if self._rows is not None:
+                self._rows.leave_page()
+        super().send(message, payload=payload, descriptors=descriptors)
+
+
+class _LocalRows:
+    """Memory of the actor in which the worker writes rows, as large as the collector's store.
+
+    Args:
+        place: of the collector's rows.
+        observed: names of the columns that an observation has.
+        lanes: of the worker.
+
+    Attributes:
+        pages: leased for rows and not left, the one being filled first.
+    """
+
+    def __init__(self, place: RowsAt, observed: frozenset[str], lanes: int) -> None:
+        self._arena = Arena.shared(place.nbytes)
+        self._signature = Signature.from_json(place.signature)
+        self._columns = RowsPlace(
+            signature=self._signature,
+            nbytes=place.nbytes,
+            num_pages=place.num_pages,
+            page_rows=place.page_rows,
+        ).columns(os.dup(self._arena.descriptor))
+        self._observed = [name for name in self._columns if name in observed]
+        self._lanes = lanes
+        self._page_rows = place.page_rows
+        self.pages: deque[int] = deque()
+        # Vector steps of the first page that were committed.
+        self._steps = 0
+
+    @property
+    def descriptor(self) -> int:
+        """Of the memory."""
+        return self._arena.descriptor
+
+    def close(self) -> None:
+        """Closes the descriptor; the memory goes with the last array over it."""
+        self._arena.close()
+
+    def leave_page(self) -> None:
+        """Goes on in the next page."""
+        self.pages.popleft()
+        self._steps = 0
+
+    def payload(self, commit: Commit) -> bytes:
+        """Returns the rows of a commit, and notes in it whether the observations after its last step are among them."""
+        begin = commit.page * self._page_rows
+        steps = steps_of(commit, self._columns, begin + self._steps * self._lanes, self._lanes)
+        self._steps += commit.steps
+        following: Columns | None = None
+        if commit.steps:
+            first = begin + self._steps * self._lanes
+            if self._steps == self._page_rows // self._lanes:
+                self.leave_page()
+                first = self.pages[0] * self._page_rows
+            following = {name: self._columns[name][first : first + self._lanes] for name in self._observed}
+        commit.shows_next = following is not None
+        final_rows = unpacked(commit.final_rows, "final_rows")
+        finals = {name: column[final_rows] for name, column in self._columns.items()}
+        return packed_columns(self._signature, steps.columns, finals, following)

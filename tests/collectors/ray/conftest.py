@@ -1,0 +1,26 @@
+"""One cluster for the tests of a session, of a head and of nodes for the workers."""
+
+import sys
+
+import cloudpickle
+import pytest
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+ray = pytest.importorskip("ray")
+
+STORE = 100 * 2**20
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """A head without room for workers, and one node for two of them."""
+    from ray.cluster_utils import Cluster
+
+    options = {"object_store_memory": STORE, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **options})
+    cluster.add_node(num_cpus=2, **options)
+    ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()

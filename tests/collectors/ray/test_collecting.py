@@ -1,0 +1,131 @@
+"""Collectors whose workers are Ray actors: rows, weights, questions, ends."""
+
+import os
+import signal
+import sys
+
+import cloudpickle
+import numpy as np
+import pytest
+
+import headrace as hr
+from headrace.testing import CounterEnv, counter_env_fns, in_turn
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+pytestmark = [pytest.mark.usefixtures("cluster"), pytest.mark.timeout(60)]
+
+LENGTHS = [3, 5, 4, 7]
+RAY = {"backend": "ray", "backend_options": {"num_cpus": 1}}
+
+
+def by_worker(lengths, workers):
+    fns = counter_env_fns(lengths)
+    n = len(fns) // workers
+    return [in_turn(fns[w * n : (w + 1) * n]) for w in range(workers)]
+
+
+def act(observation):
+    return (observation[:, 2] + observation[:, 0]) % 4
+
+
+def test_a_synchronous_batch_has_the_rows_of_all_actors(counters, take):
+    # CY1, CB1, CB4, CB5: as for processes. Pages end inside of episodes, at their ends, and after resets.
+    options = {"frames_per_batch": 40, "num_envs": 2, **RAY}
+    with hr.MultiCollector(by_worker(LENGTHS, 2), act, sync=True, **options) as collector:
+        batches = take(collector, 3)
+        collector.reset()
+        cut = take(collector, 1)[0]
+        pids = {worker.pid for worker in collector.statistics().workers}
+        asked = collector.get_distant_attr("worker_idx")
+    assert [batch.shape for batch in batches] == [(4, 10)] * 3
+    counters(batches, LENGTHS, action=lambda seen: (seen[:, 2] + seen[:, 0]) % 4)
+    assert cut["t"][:, 0].tolist() == [0] * 4
+    assert len(pids) == 2
+    assert 0 not in pids
+    assert asked == [0, 1]
+
+
+class Bias:
+    """A policy with weights: it acts with their sum."""
+
+    def __init__(self):
+        self.weights = {"bias": np.zeros(3, np.float32)}
+
+    def __call__(self, observation):
+        return np.full(len(observation), int(self.weights["bias"].sum()) % 4)
+
+    def state_dict(self):
+        return self.weights
+
+    def load_state_dict(self, weights):
+        self.weights = weights
+
+
+def test_an_actor_that_is_killed_is_started_again_with_the_newest_weights(take):
+    # CY2, CY3, CX3, CW3, CV2, CB5: one set at a time, from the first row of the next batch; ids are new.
+    with hr.MultiCollector(
+        [lambda: CounterEnv(4)] * 2, Bias(), sync=True, frames_per_batch=8, seed=1, **RAY
+    ) as collector:
+        first = take(collector, 1)[0]
+        for version in range(1, 4):
+            collector.update_policy_weights_(weights={"bias": np.full(3, version, np.float32)})
+            batch = take(collector, 1)[0]
+            assert (batch["policy_version"] == version).all()
+            assert (batch["action"] == 3 * version % 4).all()
+        collector.update_policy_weights_(weights={"bias": np.ones(3, np.float32)}, worker_ids=[1])
+        batch = take(collector, 1)[0]
+        assert batch["action"][:, 0].tolist() == [1, 3]
+        os.kill(collector.statistics().workers[0].pid, signal.SIGKILL)
+        after = take(collector, 2)
+        statistics = collector.statistics()
+    assert (first["policy_version"] == 0).all()
+    assert statistics.restarts == 1
+    assert "actor" in statistics.workers[0].last_error
+    assert (after[-1]["policy_version"] == [[3], [4]]).all()
+    assert (after[-1]["action"] == [[1], [3]]).all()
+    ids = [batch["episode_id"] for batch in (first, batch, *after)]
+    assert after[-1]["episode_id"][0].min() > max(ids[0].max(), ids[1].max())
+
+
+def test_actors_fill_a_replay(make_replay):
+    # CY2, CF4, CF6: rows go behind their commits, with the observations that follow them.
+    replay = make_replay(hr.collectors.signature(lambda: CounterEnv(3)))
+    options = {"frames_per_batch": 20, "num_envs": 2, "replay_buffer": replay, "total_frames": 200, **RAY}
+    with hr.MultiCollector(by_worker(LENGTHS, 2), act, sync=False, **options) as collector:
+        collector.start()
+        sample = replay.sample("t", 100, timeout=20, views=hr.views.transition())
+        with collector.pause():
+            size = len(replay.table("t"))
+            assert len(replay.table("t")) == size
+    data = sample.data
+    step = data["observation"][:, 2]
+    np.testing.assert_array_equal(data["next_observation"][:, 2], step + 1)
+    np.testing.assert_array_equal(data["reward"], 4 * step + data["action"])
+    lengths = np.array(LENGTHS)[data["observation"][:, 0]]
+    np.testing.assert_array_equal(data["discount"] == 0, step + 1 == lengths)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"backend": "threads"}, ValueError, "'process' or 'ray'"),
+        ({"backend_options": {}}, ValueError, "backend_options"),
+        ({"backend": "ray", "backend_options": {"cpus": 1}}, TypeError, "num_cpus"),
+        ({"backend": "ray", "backend_options": {"num_cpus": -1}}, ValueError, "num_cpus"),
+        ({"backend": "ray", "backend_options": {"scheduling": "even"}}, ValueError, "spread"),
+        ({"backend": "ray", "backend_options": {"address": "10.1.1.1:1"}}, ValueError, "10.1.1.1"),
+    ],
+)
+def test_wrong_options_are_refused(options, error, text):
+    # CY1, CR13
+    with pytest.raises(error, match=text):
+        hr.MultiCollector(lambda: CounterEnv(3), sync=True, frames_per_batch=4, **options)
+
+
+def test_an_exception_while_an_actor_builds_its_environment_is_raised():
+    # CX4
+    def broken():
+        raise OverflowError("no such level")
+
+    with pytest.raises(OverflowError, match="no such level"):
+        hr.MultiCollector(broken, sync=True, frames_per_batch=4, **RAY)
