@@ -94,6 +94,7 @@ FOREIGN_ARGUMENTS = {
     "durability.md": {"sparse"},
     "loaders.md": {"multiprocessing_context"},
     "memories.md": {"memory", "models", "target", "weights_only"},
+    "monitor.md": {"after"},
     "replay.md": {"make_arena", "p"},
     "returns.md": {"axis"},
     "sequences.md": {"axis"},

@@ -197,7 +197,7 @@ ATTRIBUTES = {
     headrace.replay.PackedBatch: "data info layout lengths mask offsets pad",
     headrace.replay.SampleInfo: "keys priorities probabilities table_size times_sampled",
     headrace.replay.ReplaySample: "data explain info layout mask pack",
-    headrace.replay.TableView: "configure distribution name statistics",
+    headrace.replay.TableView: "configure distribution name peek statistics",
     headrace.replay.Writer: "append close create_item end_episode flush lanes pending policy_version",
 }
 

@@ -69,6 +69,7 @@ _LAZY_MODULES = {
     "envs": "headrace.envs",
     "loaders": "headrace.loaders",
     "memories": "headrace.memories",
+    "monitor": "headrace.monitor",
     "rate_limiters": "headrace.tables.description.rate_limiters",
     "rollouts": "headrace.rollouts",
     "selectors": "headrace.tables.description.selectors",
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
     from headrace import envs as envs
     from headrace import loaders as loaders
     from headrace import memories as memories
+    from headrace import monitor as monitor
     from headrace import rollouts as rollouts
     from headrace import testing as testing
     from headrace import trajectories as trajectories

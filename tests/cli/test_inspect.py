@@ -11,6 +11,7 @@ from headrace.cli import main
 from headrace.cli.inspect import contact_sheet
 from headrace.datasets import save_minari, save_npz, save_parquet
 from headrace.datasets.exporting.structure import Column
+from headrace.monitor import pictures
 
 PNG = b"\x89PNG\r\n"
 
@@ -109,9 +110,9 @@ def test_what_counts_as_an_image(shape, dtype, found):
 
 def test_of_a_stack_the_newest_frame_is_shown():
     stack = np.arange(4, dtype=np.uint8)[:, None, None] * np.ones((4, 20, 30), np.uint8)
-    assert contact_sheet.as_picture(stack).tolist() == np.full((20, 30), 3).tolist()
+    assert pictures.as_picture(stack).tolist() == np.full((20, 30), 3).tolist()
     colour = np.zeros((20, 30, 3), np.uint8)
-    assert contact_sheet.as_picture(colour) is colour
+    assert pictures.as_picture(colour) is colour
 
 
 def test_a_sheet_has_the_ends_of_the_first_episodes():

@@ -1,0 +1,150 @@
+"""Serves the live page from a thread of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import threading
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+from headrace.checks import shown
+from headrace.closing import Closing
+from headrace.errors import HeadraceError
+from headrace.monitor.recorder import HasCollectorStatistics, HasReplayStatistics, Recorder
+from headrace.spec import Signature
+
+_LOGGER = logging.getLogger(__name__)
+_SECONDS_TO_CLOSE = 5.0
+
+
+class Monitor(Closing):
+    """A live page that is being served; made by `serve`. Also a context manager.
+
+    Attributes:
+        url: address of the page, without the token.
+
+    >>> import headrace as hr
+    >>> with hr.Replay(hr.Signature.like({"x": 0}), [hr.Table.queue("q", 9)]) as replay:
+    ...     with hr.monitor.serve(replay) as monitor:
+    ...         monitor.url.startswith("http://127.0.0.1:")
+    True
+    """
+
+    def __init__(self, server: Any, listener: socket.socket, url: str, recorder: Recorder) -> None:
+        self.url = url
+        self._server, self._listener, self._recorder = server, listener, recorder
+        self._thread = threading.Thread(target=self._run, name="headrace-monitor-page", daemon=True)
+        recorder.start()
+        self._thread.start()
+
+    def _run(self) -> None:
+        with self._listener:
+            asyncio.run(self._server.serve(sockets=[self._listener]))
+
+    def close(self) -> None:
+        """Ends the page and its threads. The replay stays open. A second call does nothing."""
+        self._recorder.stop()
+        self._server.should_exit = True
+        self._thread.join(timeout=_SECONDS_TO_CLOSE)
+
+    def __repr__(self) -> str:
+        return f"<Monitor at {self.url}{'' if self._thread.is_alive() else ': closed'}>"
+
+
+def serve(
+    replay: HasReplayStatistics | Mapping[str, HasReplayStatistics],
+    *,
+    collector: HasCollectorStatistics | None = None,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    token: str | None = None,
+) -> Monitor:
+    """Serves a live page of a replay: its tables, rates, waits and a look at random items. Returns at once.
+
+    The page only reads: nothing that it shows counts as a sample. A thread of this process takes the statistics once a
+    second, and keeps those of the last ten minutes. The page stays until `close` is called or the process ends.
+
+    Args:
+        replay: a replay, or several by name.
+        collector: also shows this collector.
+        host: the address to listen at. Other machines reach it only if it is not a loopback address.
+        port: 0 takes a free one.
+        token: what visitors must show; required where other machines can reach the page. Open it once as
+            `URL?token=TOKEN`; programs send the header `Authorization: Bearer TOKEN`.
+
+    Raises:
+        ImportError: the extra `server` is not installed.
+        OSError: the port is in use.
+        TypeError: the replay or the collector has no `statistics`.
+        ValueError: no replay, or `host` is not a loopback address and there is no token.
+    """
+    replays = _checked_replays(replay)
+    if collector is not None and not hasattr(collector, "statistics"):
+        raise TypeError(
+            f"collector: expected a collector, got {type(collector).__name__}: {shown(collector)}"
+        )
+    if token == "":
+        raise ValueError("token: expected a text of at least one character; None is no token")
+    uvicorn, app_module, access = _libraries()
+    if token is None and not access.is_loopback(host):
+        raise ValueError(
+            f"host: {host!r} can be reached from other machines; expected a token as well, got none"
+        )
+    recorder = Recorder(replays, collector)
+    app = app_module.App(recorder, replays, {name: _signature(each) for name, each in replays.items()})
+    listener = _listen(host, port)
+    bound = listener.getsockname()[1]
+    config = uvicorn.Config(
+        access.Access(app.starlette(), token, bound),
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=1,
+    )
+    url = f"http://{f'[{host}]' if ':' in host else host}:{bound}/"
+    _LOGGER.info("live page at %s", url)
+    return Monitor(uvicorn.Server(config), listener, url, recorder)
+
+
+def _checked_replays(replay: Any) -> dict[str, Any]:
+    replays = dict(replay) if isinstance(replay, Mapping) else {"replay": replay}
+    if not replays:
+        raise ValueError("replay: expected at least one, got none")
+    for name, each in replays.items():
+        if isinstance(each, type) or not hasattr(each, "statistics") or not hasattr(each, "table"):
+            raise TypeError(
+                f"replay: expected a Replay, or an object with its interface, got {type(each).__name__} as "
+                f"{name!r}: {shown(each)}"
+            )
+    return replays
+
+
+def _signature(replay: Any) -> Signature | None:
+    try:
+        found = replay.signature
+    except (HeadraceError, OSError, AttributeError):
+        return None
+    return found if isinstance(found, Signature) else None
+
+
+def _libraries() -> tuple[ModuleType, ModuleType, ModuleType]:
+    """Imports the optional libraries and the modules that need them."""
+    try:
+        import uvicorn
+
+        from headrace.monitor import access, app
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.partition(".")[0] == "headrace":
+            raise
+        raise ImportError(f'hr.monitor.serve needs {error.name}: pip install "headrace[server]"') from error
+    return uvicorn, app, access
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=64)

@@ -1,0 +1,148 @@
+"""The last ten minutes of statistics, one sample a second."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from headrace.errors import Closed, HeadraceError
+from headrace.statistics import ReplayStatistics
+
+if TYPE_CHECKING:
+    from headrace.collectors import CollectorStatistics
+
+_LOGGER = logging.getLogger(__name__)
+SECONDS_BETWEEN_SAMPLES = 1.0
+KEPT_SAMPLES = 601
+"""Ten minutes of samples, and the one before them, from which the first rate is computed."""
+
+
+class HasReplayStatistics(Protocol):
+    """The part of a replay that is recorded."""
+
+    def statistics(self) -> ReplayStatistics:
+        """Returns one frozen record."""
+
+
+class HasCollectorStatistics(Protocol):
+    """The part of a collector that is recorded."""
+
+    def statistics(self) -> CollectorStatistics:
+        """Returns one frozen record."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The statistics of one instant.
+
+    Attributes:
+        number: of the sample, from 1 on.
+        seconds: when it was taken, on the monotonic clock.
+        replays: the record of each replay that answered, by name.
+        collector: the record of the collector; None without a collector, or if it did not answer.
+        problems: the error of each replay that did not answer, by name.
+    """
+
+    number: int
+    seconds: float
+    replays: Mapping[str, ReplayStatistics]
+    collector: CollectorStatistics | None
+    problems: Mapping[str, str]
+
+
+class Recorder:
+    """Takes a sample every second on a daemon thread. Readers never wait for a replay.
+
+    Args:
+        replays: by name.
+        collector: None for none.
+        interval: seconds between samples.
+
+    >>> import headrace as hr
+    >>> with hr.Replay(hr.Signature.like({"x": 0}), [hr.Table.queue("q", 9)]) as replay:
+    ...     recorder = Recorder({"replay": replay})
+    ...     recorder.take()
+    >>> recorder.latest.number, recorder.latest.replays["replay"].tables["q"].size
+    (1, 0)
+    """
+
+    def __init__(
+        self,
+        replays: Mapping[str, HasReplayStatistics],
+        collector: HasCollectorStatistics | None = None,
+        *,
+        interval: float = SECONDS_BETWEEN_SAMPLES,
+    ) -> None:
+        self._replays, self._collector, self._interval = dict(replays), collector, interval
+        # Replaced by each sample, never changed, so that readers need no lock.
+        self._samples: tuple[Sample, ...] = ()
+        self._numbers = itertools.count(1)
+        self._taking = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="headrace-monitor-recorder", daemon=True)
+
+    def start(self) -> None:
+        """Takes the first sample, and starts the thread that takes the others."""
+        self.take()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread. A second call does nothing."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=5.0)
+
+    def take(self) -> None:
+        """Takes a sample now."""
+        with self._taking:
+            replays: dict[str, ReplayStatistics] = {}
+            problems: dict[str, str] = {}
+            for name, replay in self._replays.items():
+                try:
+                    replays[name] = replay.statistics()
+                except Closed:
+                    problems[name] = "closed"
+                except (HeadraceError, OSError, RuntimeError) as error:
+                    problems[name] = f"{type(error).__name__}: {error}"
+            sample = Sample(next(self._numbers), time.monotonic(), replays, self._ask_collector(), problems)
+            self._samples = (*self._samples[1 - KEPT_SAMPLES :], sample)
+
+    def _ask_collector(self) -> CollectorStatistics | None:
+        if self._collector is None:
+            return None
+        try:
+            return self._collector.statistics()
+        except (HeadraceError, OSError, RuntimeError) as error:
+            _LOGGER.debug("no statistics of the collector: %s", error)
+            return None
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._interval):
+            try:
+                self.take()
+            except Exception:
+                # A page without new numbers shows their age. The training run must not end for it.
+                _LOGGER.exception("a sample of the monitor failed; the next is taken in %s s", self._interval)
+
+    # ---- reading ---------------------------------------------------------------------------------------------------
+
+    @property
+    def latest(self) -> Sample:
+        """The newest sample."""
+        return self._samples[-1]
+
+    def since(self, number: int) -> list[Sample]:
+        """Returns the samples after the one of this number, and that sample itself if it is still there."""
+        return [sample for sample in self._samples if sample.number >= number]
+
+    def newest_record(self, replay: str) -> ReplayStatistics | None:
+        """Returns the newest record of a replay, which may be older than the newest sample; None if there is none."""
+        return next(
+            (sample.replays[replay] for sample in reversed(self._samples) if replay in sample.replays),
+            None,
+        )
