@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from numbers import Real
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -29,12 +29,29 @@ def show(title: str, rows: Sequence[Sequence[Any]], header: Sequence[str] = ()) 
         rows: cells as `number` formats them. Control characters are printed as escapes.
         header: names of the columns. Columns of numbers are aligned right. Without a header the first column has names.
     """
-    on_terminal = is_terminal(sys.stdout)
-    # click leaves styles out where there is no terminal. NO_COLOR and dumb terminals are ours to respect.
-    color = None if on_terminal and not os.environ.get("NO_COLOR") else False
-    click.echo(click.style(_printable(title), italic=True), color=color)
-    for line in _lines(rows, header, columns(sys.stdout) if on_terminal else None):
+    width = columns(sys.stdout) if is_terminal(sys.stdout) else None
+    # click leaves styles out where there is no terminal.
+    color = None if has_styles(sys.stdout) else False
+    for line in lines(title, rows, header, width):
         click.echo(line, color=color)
+
+
+def has_styles(stream: TextIO) -> bool:
+    """Returns whether bold and italic text may be written: not to files and dumb terminals, and not with NO_COLOR."""
+    return is_terminal(stream) and not os.environ.get("NO_COLOR")
+
+
+def lines(
+    title: str, rows: Sequence[Sequence[Any]], header: Sequence[str] = (), width: int | None = None
+) -> Iterator[str]:
+    """Returns the lines that `show` prints, with styles.
+
+    Args:
+        title, rows, header: as of `show`.
+        width: columns to which long cells are wrapped; None wraps nothing.
+    """
+    yield click.style(_printable(title), italic=True)
+    yield from _lines(rows, header, width)
 
 
 def show_spreads(title: str, spreads: dict[str, dict[str, float | None]]) -> None:

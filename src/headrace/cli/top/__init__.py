@@ -1,0 +1,34 @@
+"""`headrace top ADDRESS`: shows a running replay in the terminal."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command("top")
+@click.argument("address", metavar="ADDRESS")
+@click.option(
+    "--once", is_flag=True, help="Print the numbers once. So it is also where there is no terminal."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the record once, as one JSON object.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.1),
+    default=1.0,
+    show_default=True,
+    help="Seconds between two drawings.",
+)
+def command(address: str, once: bool, as_json: bool, interval: float) -> None:
+    """Show tables, rates, waits and workers of a running program, until Ctrl-C.
+
+    ADDRESS is the http address of a live page (hr.monitor.serve). A token is read from the environment variable
+    HEADRACE_TOKEN.
+
+    \b
+      headrace top http://127.0.0.1:8080
+      headrace top 127.0.0.1:8080 --once
+      HEADRACE_TOKEN=... headrace top http://learner:8080 --json
+    """  # noqa: D301 - click reads this backspace
+    from headrace.cli.top.run import run
+
+    run(address, once=once, as_json=as_json, interval=interval)

@@ -1,0 +1,203 @@
+"""`headrace top`."""
+
+import io
+import json
+import os
+import pty
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+import click
+import pytest
+from click.testing import CliRunner
+
+import headrace as hr
+from headrace.cli import main
+from headrace.cli.top.run import watch
+from headrace.cli.top.screen import screen, short
+
+SIGNATURE = hr.Signature.like({"x": 0})
+
+
+@pytest.fixture
+def monitor():
+    limited = hr.Table(
+        "limited\x1b[31m",
+        sampler=hr.selectors.Fifo(),
+        remover=hr.selectors.Fifo(),
+        max_size=100,
+        rate_limiter=hr.rate_limiters.MinSize(50),
+    )
+    with hr.Replay(SIGNATURE, [hr.Table.queue("q", 3), limited], capacity=640) as replay:
+        with replay.writer(items=[hr.ItemRule("limited\x1b[31m", 1)]) as writer:
+            for x in range(8):
+                writer.append({"x": x})
+        writer = replay.writer()
+        for x in range(5):
+            writer.append({"x": x})
+            writer.create_item("q", 1)
+        with hr.monitor.serve(replay) as monitor:
+            yield monitor
+        replay.sample("q", 3)
+        writer.close()
+
+
+def top(*arguments, **environment):
+    return CliRunner().invoke(main, ["top", *arguments], env=environment)
+
+
+def test_the_numbers_of_each_table(monitor):
+    result = top(monitor.url, "--once")
+    assert result.exit_code == 0
+    q = next(line for line in result.output.splitlines() if line.startswith("  q"))
+    assert re.split(r"\s{2,}", q.strip())[:3] == ["q", "3", "3"]
+    assert "3 in 0 to 3" in q
+    assert "2 inserts" in q
+    assert "42 more items to go" in result.output
+    assert (
+        result.output.startswith("replay: 13 of 640 rows, 0.0 MiB") or "rows" in result.output.splitlines()[0]
+    )
+
+
+def test_names_cannot_steer_the_terminal(monitor):
+    assert "limited\\x1b[31m" in top(monitor.url, "--once").output
+
+
+def test_without_a_terminal_it_prints_once(monitor):
+    assert "more items to go" in top(monitor.url.removeprefix("http://")).output
+
+
+def test_json_is_the_record(monitor):
+    result = top(monitor.url, "--json")
+    assert json.loads(result.output)["replays"]["replay"]["tables"]["q"]["pending_inserts"] == 2
+
+
+def test_nothing_at_the_address():
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    result = top(f"127.0.0.1:{port}", "--once")
+    assert result.exit_code == 1
+    assert f"http://127.0.0.1:{port} does not answer: " in result.output
+
+
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:90", "unix:///tmp/x", "http://", "ftp://a"])
+def test_other_addresses_are_wrong_use(address):
+    result = top(address)
+    assert (result.exit_code, "expected the http address of a live page" in result.output) == (2, True)
+
+
+def test_another_web_server(monitor):
+    result = top(f"{monitor.url}api", "--once")
+    assert (result.exit_code, "is no live page of Headrace (404)" in result.output) == (1, True)
+
+
+def test_the_token_comes_from_the_environment():
+    with (
+        hr.Replay(SIGNATURE, [hr.Table.queue("q", 3)]) as replay,
+        hr.monitor.serve(replay, token="s3cret") as monitor,
+    ):
+        refused = top(monitor.url, "--once")
+        assert (refused.exit_code, "set HEADRACE_TOKEN" in refused.output) == (1, True)
+        assert top(monitor.url, "--once", HEADRACE_TOKEN="s3cret").exit_code == 0
+
+
+# ---- drawing in place ----------------------------------------------------------------------------------------------
+
+
+def record(size):
+    table = {
+        "name": "t", "size": size, "max_size": 10, "samples_per_insert_so_far": 0.5, "samples_per_insert": None,
+        "min_diff": None, "max_diff": None, "pending_inserts": 0, "waiting_samples": 1, "longest_waiting_insert": 0.0,
+        "longest_waiting_sample": 2.0, "gate": {"difference": 0, "is_bounded": False, "items_missing": 0},
+        "rates": {"now": None},
+    }  # fmt: skip
+    replay = {"state": "closed", "store": None, "tables": {"t": table}}
+    return {"replays": {"r": replay}, "collector": None, "recorded_seconds": 1.0}
+
+
+def test_it_draws_in_place_and_outlives_a_page_that_is_gone():
+    answers = iter([record(1), click.ClickException("gone"), record(2)])
+    waits = []
+
+    def read():
+        answer = next(answers, None)
+        if answer is None:
+            raise KeyboardInterrupt
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    stream = io.StringIO()
+    with pytest.raises(KeyboardInterrupt):
+        watch(read, "http://a", 0.5, stream, wait=waits.append)
+    first, second, third = stream.getvalue().split("\x1b[H")[1:]
+    assert waits == [0.5] * 3
+    assert "\n  t      1      10" in re.sub(r"\x1b\[K", "", first)
+    assert second.startswith("gone  (the last numbers; asking again)\x1b[K\n")
+    assert "  t      1" in second
+    assert "  t      2" in third
+    assert stream.getvalue().endswith("\x1b[?25h")
+
+
+def test_a_record_with_a_collector():
+    worker = {"worker_idx": 0, "pid": 77, "alive": False, "frames": 12_345, "rollouts": 2, "restarts": 1,
+              "policy_version": 3, "last_step_age": None, "last_error": "boom"}  # fmt: skip
+    collector = {"frames": 5, "frames_per_second": 2.5, "episodes": 0, "episode_return_mean": None,
+                 "episode_length_mean": None, "lag_min": 0, "lag_max": 2, "lag_mean": 0.25, "frames_discarded": 0,
+                 "restarts": 1, "workers": [worker]}  # fmt: skip
+    text = click.unstyle("\n".join(screen({**record(1), "collector": collector}, None)))
+    assert "0 to 2, mean 0.25 versions" in text
+    assert re.search(r"\n\s+0\s+dead\s+12\.3k\s+1\s+3\s+-\s+boom", text)
+    assert "r  [closed]" in text
+    assert "1 sample 2.0 s" in text
+
+
+def test_a_terminal_is_drawn_until_ctrl_c(monitor):
+    leader, follower = pty.openpty()
+    arguments = [sys.executable, "-m", "headrace", "top", monitor.url, "--interval", "0.1"]
+    process = subprocess.Popen(
+        arguments, stdout=follower, stderr=follower, env={**os.environ, "TERM": "xterm"}
+    )
+    os.close(follower)
+    guard = threading.Timer(40, process.kill)
+    guard.start()
+    try:
+        seen = b""
+        while seen.count(b"\x1b[H") < 3:
+            seen += os.read(leader, 4096)
+        process.send_signal(signal.SIGINT)
+        # Read to the end, so that the last writes do not block.
+        try:
+            while news := os.read(leader, 4096):
+                seen += news
+        except OSError:
+            pass
+        assert process.wait(20) == 0
+    finally:
+        guard.cancel()
+        process.kill()
+        process.wait()
+        os.close(leader)
+    assert b"42 more items" in seen
+    assert seen.rstrip().endswith(b"\x1b[?25h")
+    assert b"Traceback" not in seen
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (9999, "9999"),
+        (10_000, "10.0k"),
+        (999_999, "1000k"),
+        (0.123, "0.12"),
+        (123.4, "123"),
+        (-5, "-5"),
+        (5e15, "5000T"),
+    ],
+)
+def test_numbers(value, text):
+    assert short(value) == text
