@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import termios
 import threading
 
 import click
@@ -55,9 +56,9 @@ def test_the_numbers_of_each_table(monitor):
     assert result.exit_code == 0
     q = next(line for line in result.output.splitlines() if line.startswith("  q"))
     assert re.split(r"\s{2,}", q.strip())[:3] == ["q", "3", "3"]
-    assert "3 in 0 to 3" in q
+    assert "3 in 0..3" in q
     assert "2 inserts" in q
-    assert "42 more items to go" in result.output
+    assert "42 items to go" in result.output
     assert (
         result.output.startswith("replay: 13 of 640 rows, 0.0 MiB") or "rows" in result.output.splitlines()[0]
     )
@@ -68,7 +69,7 @@ def test_names_cannot_steer_the_terminal(monitor):
 
 
 def test_without_a_terminal_it_prints_once(monitor):
-    assert "more items to go" in top(monitor.url.removeprefix("http://")).output
+    assert "items to go" in top(monitor.url.removeprefix("http://")).output
 
 
 def test_json_is_the_record(monitor):
@@ -143,6 +144,17 @@ def test_it_draws_in_place_and_outlives_a_page_that_is_gone():
     assert stream.getvalue().endswith("\x1b[?25h")
 
 
+def test_a_line_fits_a_terminal_of_80_columns():
+    found = record(99_999)
+    found["replays"]["r"]["tables"]["t"].update(
+        name="prioritized", max_size=1e6, min_diff=0, max_diff=3200, samples_per_insert=8,
+        samples_per_insert_so_far=7.99,
+        gate={"difference": 48, "is_bounded": True, "items_missing": 0}, longest_waiting_sample=51.2,
+        rates={"now": {"inserts": 46.8, "samples": 376}},
+    )  # fmt: skip
+    assert len([*screen(found, 80)]) == 4
+
+
 def test_a_record_with_a_collector():
     worker = {"worker_idx": 0, "pid": 77, "alive": False, "frames": 12_345, "rollouts": 2, "restarts": 1,
               "policy_version": 3, "last_step_age": None, "last_error": "boom"}  # fmt: skip
@@ -158,6 +170,7 @@ def test_a_record_with_a_collector():
 
 def test_a_terminal_is_drawn_until_ctrl_c(monitor):
     leader, follower = pty.openpty()
+    termios.tcsetwinsize(follower, (30, 140))
     arguments = [sys.executable, "-m", "headrace", "top", monitor.url, "--interval", "0.1"]
     process = subprocess.Popen(
         arguments, stdout=follower, stderr=follower, env={**os.environ, "TERM": "xterm"}
@@ -182,7 +195,7 @@ def test_a_terminal_is_drawn_until_ctrl_c(monitor):
         process.kill()
         process.wait()
         os.close(leader)
-    assert b"42 more items" in seen
+    assert b"42 items to go" in seen
     assert seen.rstrip().endswith(b"\x1b[?25h")
     assert b"Traceback" not in seen
 

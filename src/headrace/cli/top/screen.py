@@ -7,16 +7,7 @@ from typing import Any
 
 from headrace.cli import tables
 
-_TABLE_HEADER = (
-    "table",
-    "items",
-    "of",
-    "inserts/s",
-    "samples/s",
-    "samples/insert",
-    "rate limiter",
-    "waiting",
-)
+_TABLE_HEADER = ("table", "items", "of", "in/s", "out/s", "ratio", "rate limiter", "waiting")
 _WORKER_HEADER = ("worker", "process", "frames", "restarts", "version", "last step", "error")
 _UNITS = (" ", "k", "M", "G", "T")
 
@@ -84,15 +75,15 @@ def _table_row(table: Mapping[str, Any]) -> list[Any]:
 
 def _ratio(table: Mapping[str, Any]) -> str:
     reached = short(table["samples_per_insert_so_far"])
-    return f"{reached} of {short(table['samples_per_insert'])}" if table["gate"]["is_bounded"] else reached
+    return f"{reached}/{short(table['samples_per_insert'])}" if table["gate"]["is_bounded"] else reached
 
 
 def _limiter(table: Mapping[str, Any]) -> str:
     gate = table["gate"]
     if gate["items_missing"]:
-        return f"{short(gate['items_missing'])} more items to go"
+        return f"{short(gate['items_missing'])} items to go"
     if gate["is_bounded"]:
-        return f"{short(gate['difference'])} in {short(table['min_diff'])} to {short(table['max_diff'])}"
+        return f"{short(gate['difference'])} in {short(table['min_diff'])}..{short(table['max_diff'])}"
     return "open"
 
 
@@ -101,8 +92,12 @@ def _waiting(table: Mapping[str, Any]) -> str:
         ("insert", table["pending_inserts"], table["longest_waiting_insert"]),
         ("sample", table["waiting_samples"], table["longest_waiting_sample"]),
     )
-    texts = [f"{n} {what}{'' if n == 1 else 's'} {seconds:.1f} s" for what, n, seconds in waits if n]
+    texts = [f"{n} {what}{'' if n == 1 else 's'} {_duration(seconds)}" for what, n, seconds in waits if n]
     return ", ".join(texts) or "-"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
 def _collector_rows(collector: Mapping[str, Any]) -> list[list[str]]:
