@@ -27,7 +27,7 @@ GAMMA = 0.99
 
 # What the learner sees of each of the 20 rows of a rollout. Where an episode ends a row has no next observation: it is
 # the final row, or padding, and no transition. The mask `next_observation_mask` tells.
-COLUMNS = ("observation", "action", "reward", "terminated", "log_prob", "policy_version")
+COLUMNS = ("observation", "action", "reward", "terminated", "truncated", "log_prob", "policy_version")
 VIEWS = {
     **{name: hr.View(name) for name in COLUMNS},
     "next_observation": hr.View("observation", shift=1, mask=True),
@@ -53,33 +53,21 @@ class ActorCritic(nn.Module):
         return action, {"log_prob": policy.log_prob(action)}
 
 
-def v_trace(
-    data: dict[str, torch.Tensor], log_prob: torch.Tensor, value: torch.Tensor, following: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Targets of the values and advantages of the actions; all tensors are [B, T].
-
-    Args:
-        data: of `VIEWS`.
-        log_prob: of the actions, by the learner.
-        value, following: of the observations and the next ones, by the learner.
-    """
-    discount = GAMMA * ~data["terminated"]
-    # How much likelier an action is for the learner than it was for the actor, 1 at most; 0 where there was none.
-    ratio = (log_prob - data["log_prob"]).exp().clamp(max=1.0) * data["next_observation_mask"]
-    error = ratio * (data["reward"] + discount * following - value)
-    corrections = [torch.zeros(len(value))]
-    for t in reversed(range(value.shape[1])):
-        corrections.append(error[:, t] + discount[:, t] * ratio[:, t] * corrections[-1])
-    now, later = torch.stack(corrections[:0:-1], dim=1), torch.stack(corrections[-2::-1], dim=1)
-    return value + now, ratio * (data["reward"] + discount * (following + later) - value)
-
-
 def loss_of(network: ActorCritic, data: dict[str, torch.Tensor]) -> torch.Tensor:
     """Policy gradient, a little entropy, squared error of the values."""
     policy, value = network.policy(data["observation"]), network.values(data["observation"])
     log_prob = policy.log_prob(data["action"])
     with torch.no_grad():
-        target, advantage = v_trace(data, log_prob, value, network.values(data["next_observation"]))
+        target, advantage = hr.trajectories.vtrace(
+            data["reward"],
+            value,
+            network.values(data["next_observation"]),
+            data["terminated"],
+            data["truncated"],
+            log_rhos=log_prob - data["log_prob"],
+            gamma=GAMMA,
+            mask=data["next_observation_mask"],
+        )
     gain = log_prob * advantage + 0.01 * policy.entropy()
     return (0.5 * (value - target).square() - gain)[data["next_observation_mask"]].mean()
 
