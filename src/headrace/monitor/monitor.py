@@ -37,11 +37,7 @@ class Monitor(Closing):
         self.url = url
         self._server, self._listener, self._recorder = server, listener, recorder
         self._thread = threading.Thread(target=self._run, name="headrace-monitor-page", daemon=True)
-        try:
-            recorder.start()
-        except BaseException:
-            listener.close()
-            raise
+        recorder.start()
         self._thread.start()
 
     def _run(self) -> None:

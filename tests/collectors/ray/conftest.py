@@ -18,8 +18,15 @@ def cluster():
     from ray.cluster_utils import Cluster
 
     options = {"object_store_memory": STORE, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, **options})
-    cluster.add_node(num_cpus=2, **options)
+    # A node that is gone is noticed in seconds.
+    checks = {
+        "health_check_period_ms": 1000,
+        "health_check_timeout_ms": 2000,
+        "health_check_failure_threshold": 2,
+    }
+    head = {"num_cpus": 0, "_system_config": checks, **options}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    cluster.add_node(num_cpus=2, resources={"place": 1}, **options)
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
     yield cluster
     ray.shutdown()

@@ -36,12 +36,14 @@ def test_a_synchronous_batch_has_the_rows_of_all_actors(counters, take):
         collector.reset()
         cut = take(collector, 1)[0]
         pids = {worker.pid for worker in collector.statistics().workers}
+        ages = [worker.last_step_age for worker in collector.statistics().workers]
         asked = collector.get_distant_attr("worker_idx")
     assert [batch.shape for batch in batches] == [(4, 10)] * 3
     counters(batches, LENGTHS, action=lambda seen: (seen[:, 2] + seen[:, 0]) % 4)
     assert cut["t"][:, 0].tolist() == [0] * 4
     assert len(pids) == 2
     assert 0 not in pids
+    assert all(0 <= age < 60 for age in ages)
     assert asked == [0, 1]
 
 

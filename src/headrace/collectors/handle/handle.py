@@ -136,6 +136,7 @@ class WorkerHandle:
 
     def note_progress(self, progress: Progress) -> None:
         """Notes whether every environment of the worker waits."""
+        self.last_step.note()  # An actor shares no memory: its reports tell of its steps.
         with self._group.changed:
             self._waits_after = progress.resets if progress.all_wait else None
 

@@ -23,6 +23,14 @@ class WorkerPlace(Protocol):
         """Calls `send_task` once, as soon as the channel is connected, or when it is clear that it will never be."""
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether no machine has had the resources for the process yet."""
+
+    @property
+    def never_ran(self) -> bool:
+        """Whether the process has ended before it began: the machine that was to run it is gone."""
+
+    @property
     def pid(self) -> int:
         """The process id; 0: not known yet."""
 

@@ -79,6 +79,16 @@ class WorkerProcess:
         return f"pid {self.pid}"
 
     @property
+    def is_waiting(self) -> bool:
+        """See `WorkerPlace.is_waiting`."""
+        return False
+
+    @property
+    def never_ran(self) -> bool:
+        """See `WorkerPlace.never_ran`."""
+        return False
+
+    @property
     def pid(self) -> int:
         """The process id."""
         return self._process.pid

@@ -20,6 +20,8 @@ _log = logging.getLogger(__name__)
 _FIRST_PAUSE = 0.1
 _EXIT_SECONDS = 2.0
 _JOIN_SECONDS = 5.0
+# Between two looks whether a machine has resources for a process.
+_PLACE_SECONDS = 0.2
 
 
 class Restarts:
@@ -104,8 +106,10 @@ class Restarts:
                 return None
             attempt = self._attempts.get(worker_idx, 0)
             died = None
-            if handle.status.is_ready and attempt < self._limit:
-                self._attempts[worker_idx] = attempt + 1
+            # A process that never ran says nothing of the worker: another machine may take it.
+            counts = not handle.process.never_ran
+            if handle.status.is_ready and (attempt < self._limit or not counts):
+                self._attempts[worker_idx] = attempt + counts
                 died = handle.status.note_restart(exitcode)
                 handle.questions.lose(died)
                 status.changed.notify_all()
@@ -128,6 +132,8 @@ class Restarts:
             handle.renew()
         self._start(handle)
         peer = handle.peer
+        while handle.process.is_waiting and not status.is_closed:
+            self._wait(peer.has_ended.is_set, _PLACE_SECONDS)
         self._wait(lambda: peer.ready is not None or peer.has_ended.is_set(), self._start_timeout)
         if peer.ready is None:
             handle.process.kill()  # Its end is handled as that of the process before.

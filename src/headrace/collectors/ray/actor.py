@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from headrace.collectors.ray.arriving_weights import ArrivingWeights
 from headrace.collectors.ray.channels import ActorEnd
-from headrace.collectors.ray.cluster import import_ray
 from headrace.collectors.ray.connecting import Listener, Secret
 from headrace.collectors.worker.inbox import WorkerInbox
 from headrace.collectors.worker.main import serve
+from headrace.weights.ray import import_ray
 
 _GRACE_SECONDS = 1.0
 

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.collectors.ray.actor import WorkerActor
-from headrace.collectors.ray.cluster import Cluster, import_ray
+from headrace.collectors.ray.cluster import Cluster
 from headrace.collectors.ray.connecting import Secret
 from headrace.collectors.ray.options import RayOptions
 from headrace.collectors.ray.worker import RayWorker
+from headrace.weights.ray import import_ray
 
 # The thread that collects, one for weights that arrive, and one for each question of Ray beside them.
 _CALLS = 4

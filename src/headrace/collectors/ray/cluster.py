@@ -4,27 +4,14 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
-import os
 import threading
-from typing import Any
+
+from headrace.weights.ray import import_ray
 
 _lock = threading.Lock()
 # Users of a connection that this module has made; the last one ends it.
 _users = 0
-
-
-def import_ray() -> Any:
-    """Returns the module.
-
-    Raises:
-        ImportError: it is not installed; names the extra.
-    """
-    try:
-        return importlib.import_module("ray")
-    except ImportError as error:
-        raise ImportError('backend="ray" needs Ray: pip install "headrace[ray]"') from error
 
 
 class Cluster:
@@ -51,9 +38,7 @@ class Cluster:
             _users += self._is_ours
 
     def _connect(self, address: str | None) -> None:
-        # Two threads of a cluster that is started here would otherwise write to the user's terminal.
-        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        self._ray.init(address=address, logging_level=logging.WARNING, log_to_driver=True)
+        self._ray.init(address=address, logging_level=logging.WARNING)
 
     def _check(self, address: str | None) -> None:
         if address in (None, "auto"):

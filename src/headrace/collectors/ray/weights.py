@@ -9,9 +9,9 @@ from typing import Any
 
 from headrace.collectors.handle.handle import WorkerHandle
 from headrace.collectors.messages import WeightsSent
-from headrace.collectors.ray.cluster import import_ray
 from headrace.collectors.ray.worker import RayWorker
 from headrace.weights.board import NO_SLOT, Announcement, WeightBoard
+from headrace.weights.ray import import_ray
 
 _NOTHING = Announcement(0, 0, NO_SLOT, 0)
 

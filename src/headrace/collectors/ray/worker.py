@@ -48,6 +48,7 @@ class RayWorker:
         self._address: ActorAddress | None = None
         self._exitcode: int | None = None
         self._reason = ""
+        self._never_ran = False
         self._is_killed = threading.Event()
         self._has_ended = threading.Event()
         self._thread: threading.Thread | None = None
@@ -72,6 +73,7 @@ class RayWorker:
             exitcode, reason = int(self._result(self._run)), ""
         except Exception as error:
             exitcode, reason = _LOST, str(error).strip()
+            self._never_ran = self._address is None and self._is_lost(error)
         self._reason, self._exitcode = reason or f"exit code {exitcode}", exitcode
         self._end()
 
@@ -91,10 +93,27 @@ class RayWorker:
                 return self._ray.get(reference)
         raise Disconnected("the actor was killed")
 
+    def _is_lost(self, error: Exception) -> bool:
+        """Whether the actor, or its node, was lost: not the environment that it was to run in."""
+        errors = self._ray.exceptions
+        return isinstance(error, errors.RayActorError) and not isinstance(
+            error, errors.ActorUnschedulableError
+        )
+
     def _end(self) -> None:
         with suppress(Exception):  # It is gone, or the connection to the cluster.
             self._ray.kill(self.actor)
         self._has_ended.set()
+
+    @property
+    def is_waiting(self) -> bool:
+        """See `WorkerPlace.is_waiting`."""
+        return self._address is None and self.is_alive
+
+    @property
+    def never_ran(self) -> bool:
+        """See `WorkerPlace.never_ran`."""
+        return self._never_ran
 
     @property
     def pid(self) -> int:

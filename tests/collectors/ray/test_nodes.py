@@ -1,0 +1,82 @@
+"""Nodes of a cluster that are lost, and resources that it lacks."""
+
+import sys
+import time
+
+import cloudpickle
+import pytest
+
+import headrace as hr
+from headrace.testing import CounterEnv
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+pytestmark = pytest.mark.timeout(90)
+
+NODE = {"num_cpus": 1, "object_store_memory": 100 * 2**20, "include_dashboard": False}
+
+
+def until(there, seconds):
+    """Waits for something that the cluster does."""
+    end = time.monotonic() + seconds
+    while not there():
+        assert time.monotonic() < end, f"not within {seconds} s"
+        time.sleep(0.05)
+
+
+def test_a_lost_node_costs_its_worker_alone_until_there_is_another_node(cluster):
+    # CY3: noticed within 10 s; collection goes on with the others; the worker waits for resources, uncounted.
+    place = cluster.add_node(resources={"place": 1}, **NODE)
+    options = {"num_cpus": 0, "resources": {"place": 1}}
+    with hr.MultiCollector(
+        [lambda: CounterEnv(4)] * 2,
+        sync=False,
+        frames_per_batch=8,
+        max_restarts=1,
+        start_timeout=40.0,
+        backend="ray",
+        backend_options=options,
+    ) as collector:
+        until(lambda: len({collector.next(timeout=20).worker_idx for _ in range(4)}) == 2, 20)
+        cluster.remove_node(place, allow_graceful=False)
+        until(lambda: collector.statistics().restarts >= 1, 10)
+        for _ in range(4):  # Complete rollouts of the lost one may be among the first.
+            collector.next(timeout=20)
+        assert len({collector.next(timeout=20).worker_idx for _ in range(5)}) == 1
+        place = cluster.add_node(resources={"place": 1}, **NODE)
+        until(lambda: 0 not in [worker.pid for worker in collector.statistics().workers], 30)
+        until(lambda: len({collector.next(timeout=20).worker_idx for _ in range(4)}) == 2, 20)
+    cluster.remove_node(place)
+
+
+def test_a_cluster_without_the_resources_is_named_by_the_constructor(cluster):
+    # CX4, CY1
+    with pytest.raises(hr.DeadlineExceeded, match="without a place"):
+        hr.MultiCollector(
+            lambda: CounterEnv(4),
+            sync=True,
+            frames_per_batch=8,
+            start_timeout=1.0,
+            backend="ray",
+            backend_options={"resources": {"unknown": 1}},
+        )
+
+
+def test_shutdown_ends_the_actors_and_leaves_the_cluster(cluster):
+    # CY5
+    import ray
+
+    @ray.remote(num_cpus=0)
+    class Own:
+        def alive(self):
+            return True
+
+    own = Own.remote()
+    with hr.MultiCollector(
+        lambda: CounterEnv(4), sync=True, frames_per_batch=8, backend="ray", backend_options={"num_cpus": 2}
+    ) as collector:
+        collector.next(timeout=20)
+        pid = collector.statistics().workers[0].pid
+    assert ray.is_initialized()
+    assert ray.get(own.alive.remote())
+    until(lambda: ray.available_resources().get("CPU", 0) >= 2, 10)
+    assert pid
