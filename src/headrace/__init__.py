@@ -36,6 +36,7 @@ _LAZY_NAMES = {
     "AsyncCollector": "headrace.collectors",
     "Batch": "headrace.collectors",
     "BatchQueue": "headrace.server.batch_queue",
+    "Client": "headrace.server.client.client",
     "Collector": "headrace.collectors",
     "EndOfEpisode": "headrace.trajectories",
     "Episode": "headrace.trajectories",
@@ -54,6 +55,7 @@ _LAZY_NAMES = {
     "SampleBatch": "headrace.rollouts",
     "SampleCollector": "headrace.rollouts",
     "SequenceWriter": "headrace.trajectories",
+    "Server": "headrace.server.serving.server",
     "StepType": "headrace.trajectories",
     "StepWriter": "headrace.trajectories",
     "Table": "headrace.replay",
@@ -107,6 +109,8 @@ if TYPE_CHECKING:
     from headrace.rollouts import SampleBatch as SampleBatch
     from headrace.rollouts import SampleCollector as SampleCollector
     from headrace.server.batch_queue import BatchQueue as BatchQueue
+    from headrace.server.client.client import Client as Client
+    from headrace.server.serving.server import Server as Server
     from headrace.tables.description import rate_limiters as rate_limiters
     from headrace.tables.description import selectors as selectors
     from headrace.trajectories import AddEpisodeObserver as AddEpisodeObserver

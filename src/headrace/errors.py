@@ -5,7 +5,7 @@
      +-- DeadlineExceeded (TimeoutError)      a wait ended by its timeout
      +-- Closed                               closed by this side; no further call is accepted
      +-- Disconnected (ConnectionError)       the peer is gone
-     +-- AuthenticationError (PermissionError)  not raised yet: nothing connects to another machine
+     +-- AuthenticationError (PermissionError)  the peer did not prove its identity
      +-- ItemNotFound (KeyError)              not raised yet: every call that takes keys skips those that are gone
      +-- StoreFull                            no free page for a step
      +-- CheckpointError                      a checkpoint or a store on disk that cannot be used
@@ -58,7 +58,7 @@ class Disconnected(HeadraceError, ConnectionError):
 
 
 class AuthenticationError(HeadraceError, PermissionError):
-    """The peer did not prove its identity. Not raised yet: nothing connects to another machine."""
+    """The peer did not prove its identity."""
 
 
 class ItemNotFound(HeadraceError, KeyError):

@@ -233,6 +233,19 @@ class Signature:
         return root.names if all(isinstance(child, trees.Leaf) for child in root.children) else None
 
 
+def first_difference(expected: Signature, got: Signature) -> str | None:
+    """Returns the first difference between two signatures, in words; None if they are equal.
+
+    >>> first_difference(Signature.like({"a": 0}), Signature.like({"a": 0.0}))
+    'a: expected int64[], got float64[]'
+    """
+    wanted, found = expected.columns, got.columns
+    for name in {**wanted, **found}:
+        if wanted.get(name) != found.get(name):
+            return f"{name}: expected {wanted.get(name, 'no such column')}, got {found.get(name, 'no such column')}"
+    return None if expected == got else f"expected the tree {expected!r}, got {got!r}"
+
+
 def maker_for(value: Any) -> str:
     """Names the call that makes a signature of a value, for messages."""
     return "Signature.of_space(space)" if _is_space(value) else "Signature.like(example)"

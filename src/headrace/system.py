@@ -142,6 +142,40 @@ def memory_file(name: str, nbytes: int) -> int:
     return descriptor
 
 
+def sealed_memory_file(name: str, nbytes: int) -> int:
+    """Returns a memory file whose size no process can change, so that no process that maps it is killed for it.
+
+    Raises:
+        Unsupported: this system has no such files (`has_sealed_memory`).
+    """
+    need_linux("sealed memory", "memory files with seals", "Send the data instead")
+    locks = _fcntl()
+    descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(descriptor, nbytes)
+        locks.fcntl(
+            descriptor, locks.F_ADD_SEALS, locks.F_SEAL_SHRINK | locks.F_SEAL_GROW | locks.F_SEAL_SEAL
+        )
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def has_sealed_memory() -> bool:
+    """Whether `sealed_memory_file` works on this system."""
+    return hasattr(os, "memfd_create") and hasattr(_fcntl(), "F_ADD_SEALS")
+
+
+def is_sealed(descriptor: int) -> bool:
+    """Whether the size of a file is sealed."""
+    locks = _fcntl()
+    try:
+        return bool(locks.fcntl(descriptor, locks.F_GET_SEALS) & locks.F_SEAL_SHRINK)
+    except OSError:
+        return False
+
+
 # ---- files ---------------------------------------------------------------------------------------------------------
 
 

@@ -50,7 +50,7 @@ def no_process(monkeypatch):
         (ValueError, "num_envs", {"num_envs": 0}),
         (ValueError, "num_envs", {"num_envs": 1.5}),
         (ValueError, "seed", {"seed": -1}),
-        (TypeError, "str", {"seed": "a"}),
+        (TypeError, "seed: expected an integer", {"seed": "a"}),
         (ValueError, "max_frames_per_traj", {"max_frames_per_traj": 2.5}),
         (ValueError, "init_random_frames", {"init_random_frames": 2.5}),
         (ValueError, "items", {"items": [hr.ItemRule("t", 1)]}),

@@ -314,6 +314,17 @@ def test_batches_stay_as_they_were(policy, take):
     assert (later["observation"][1, :, 0] == 1).all()
 
 
+def test_cb2_columns_cannot_be_assigned(take):
+    with hr.Collector(lambda: CounterEnv(3), frames_per_batch=4) as collector:
+        (batch,) = take(collector, 1)
+    before = batch["reward"].copy()
+    with pytest.raises(AttributeError, match="reward: expected no assignment.*with_columns"):
+        batch.reward = before * 2
+    with pytest.raises(TypeError):
+        batch["reward"] = before * 2
+    np.testing.assert_array_equal(batch["reward"], before)
+
+
 def test_access(take):
     # CB2.
     with hr.Collector(counter_vector_env([2, 3], "next_step"), frames_per_batch=10) as collector:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import headrace as hr
-from headrace.testing import CounterEnv, counter_env_fns, in_turn
+from headrace.testing import CounterEnv, counter_env_fns, counter_vector_env, in_turn
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -232,12 +232,90 @@ def test_cr6_to_cr8_items_of_a_replay_that_a_worker_fills(make_replay):
     assert transitions(stored) == known
 
 
-def test_cr10_workers_refuse_a_postproc_of_rows_that_a_replay_stores(make_replay):
+def scaled(batch):
+    return batch.with_columns(
+        {name: batch[name] * 10 for name in ("observation", "next_observation", "reward")}
+    )
+
+
+@pytest.mark.parametrize(
+    ("mode", "options"),
+    [
+        ("single", {}),
+        ("single", {"reset_at_each_iter": True}),
+        ("single", {"init_random_frames": 50}),
+        ("disabled", {}),
+        ("same_step", {}),
+        ("next_step", {}),
+    ],
+)
+def test_cr10_a_replay_stores_what_postproc_makes_in_a_worker(mode, options, make_replay):
     replay = make_replay(hr.collectors.signature(lambda: CounterEnv(3), act), capacity=1000)
-    with pytest.raises(ValueError, match="postproc: expected None with replay_buffer"):
-        hr.AsyncCollector(
-            lambda: CounterEnv(3), act, frames_per_batch=4, postproc=lambda batch: batch, replay_buffer=replay
-        )
+    made = (
+        in_turn(counter_env_fns(LENGTHS)) if mode == "single" else lambda: counter_vector_env(LENGTHS, mode)
+    )
+    with hr.AsyncCollector(
+        made,
+        act,
+        frames_per_batch=80,  # More than a page of the replay.
+        num_envs=2 if mode == "single" else 1,
+        total_frames=240,
+        postproc=scaled,
+        replay_buffer=replay,
+        **options,
+    ) as collector:
+        batches = [batch.flatten() for batch in collector]
+    rows = sum(batch.frames for batch in batches)
+    known = set().union(*(transitions(batch) for batch in batches))
+    stored = replay.sample("t", 4000, views=hr.views.transition()).data
+    assert len(replay.table("t")) == rows
+    assert transitions(stored) == known
+    for batch in batches:
+        np.testing.assert_array_equal(batch["observation"][:, 2], 10 * batch["t"])
+        np.testing.assert_array_equal(batch["next_observation"][:, 2], 10 * batch["t"] + 10)
+
+
+def test_cr10_resets_seeds_and_pauses_wait_until_a_rollout_is_written(make_replay):
+    # CQ2, CS6, CF6
+    replay = make_replay(hr.collectors.signature(lambda: CounterEnv(3), act), capacity=10000)
+    with hr.MultiCollector(
+        [lambda: CounterEnv(50)] * 2,
+        act,
+        sync=False,
+        frames_per_batch=20,
+        postproc=scaled,
+        replay_buffer=replay,
+    ) as collector:
+        collector.start()
+        for take in (collector.reset, lambda: collector.set_seed(3), lambda: None):
+            take()
+            replay.sample("t", 1, timeout=20)
+            with collector.pause():
+                written = replay.statistics().store.rows
+                frames = collector.statistics().frames
+                assert frames % 20 == 0
+                assert frames > 0
+                assert len(replay.table("t")) == frames - 2  # The newest transition of each lane follows.
+                assert replay.statistics().store.rows == written
+    stored = replay.sample("t", 4000, views=hr.views.transition()).data
+    step = stored["next_observation"] - stored["observation"]
+    np.testing.assert_array_equal(step, np.broadcast_to([0, 0, 10], step.shape))
+
+
+def test_cr10_what_a_worker_cannot_store(make_replay):
+    replay = make_replay(hr.collectors.signature(lambda: CounterEnv(3), act), capacity=1000)
+    with hr.AsyncCollector(
+        lambda: CounterEnv(3),
+        act,
+        frames_per_batch=4,
+        postproc=lambda batch: None,
+        replay_buffer=replay,
+        restart_workers=False,
+    ) as collector:
+        with pytest.raises(hr.WorkerDied, match="postproc: expected it to return the batch") as caught:
+            collector.next(timeout=20)
+        assert isinstance(caught.value.__cause__, TypeError)
+        assert len(replay.table("t")) == 0
 
 
 @pytest.mark.parametrize("options", [{}, {"reset_at_each_iter": True}, {"reset_when_done": False}])

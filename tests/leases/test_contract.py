@@ -65,6 +65,8 @@ class _Owner:
     def waits(self):
         return self.connection.owes_pages
 
+    is_full = False
+
     def look(self):
         self.connection.lease_owed()
 

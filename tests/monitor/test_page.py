@@ -140,7 +140,6 @@ def test_nothing_can_be_changed(monitor):
 
 
 def test_a_closed_replay_is_reported(replay):
-    recorder = Recorder({"replay": replay})
     with hr.monitor.serve(replay) as monitor:
         replay.close()
         monitor._recorder.take()
@@ -148,7 +147,6 @@ def test_a_closed_replay_is_reported(replay):
         assert get(monitor, "/api/statistics").json["replays"]["replay"]["state"] == "closed"
         assert get(monitor, f"/api/item?{query(replay='replay', table=NASTY)}").status == 410
         assert 'headrace_replay_up{replay="replay"} 0.0' in get(monitor, "/metrics").text
-    del recorder
 
 
 def test_a_stalled_recorder_is_not_healthy(replay, monkeypatch):
@@ -241,6 +239,21 @@ def test_a_port_in_use_is_an_error_at_once(replay):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         with pytest.raises(OSError):
             hr.monitor.serve(replay, port=taken.getsockname()[1])
+
+
+def test_a_replay_whose_statistics_fail_leaves_nothing_behind():
+    class Broken:
+        table = None
+
+        def statistics(self):
+            raise ZeroDivisionError("odd")
+
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    with pytest.raises(ZeroDivisionError):
+        hr.monitor.serve(Broken(), port=port)
+    socket.create_server(("127.0.0.1", port)).close()
+    assert not [t for t in threading.enumerate() if t.name.startswith("headrace-monitor")]
 
 
 def test_close_frees_the_port_and_can_be_repeated(replay):

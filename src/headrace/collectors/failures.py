@@ -8,6 +8,7 @@ import cloudpickle
 
 from headrace.collectors.messages import Failed
 from headrace.forking import HomeProcess
+from headrace.leases.frames import Payload
 
 # Characters of a text that travels in a message.
 _LONGEST = 100_000
@@ -28,7 +29,7 @@ def failed(error: BaseException) -> tuple[Failed, bytes]:
     return Failed(summary=f"{type(error).__name__}: {error}"[:_LONGEST], text=text[-_LONGEST:]), pickled
 
 
-def rebuilt(failed: Failed, pickled: bytes) -> BaseException:
+def rebuilt(failed: Failed, pickled: Payload) -> BaseException:
     """Returns the exception that ended a worker, with the remote traceback; of its own type where it can be rebuilt."""
     try:
         loaded = cloudpickle.loads(pickled)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from operator import index
+from headrace.checks import check_count
 
 
 def environment_seeds(seed: int, count: int, *, first: int = 0, static_seed: bool = False) -> list[int]:
@@ -24,6 +24,5 @@ def environment_seeds(seed: int, count: int, *, first: int = 0, static_seed: boo
     [1, 1, 1]
     """
     # Rules: collectors CS1
-    if index(seed) < 0:
-        raise ValueError(f"seed: expected an integer of 0 or more, got {seed}")
-    return [index(seed) + (0 if static_seed else first + i) for i in range(count)]
+    number = check_count("seed", seed, 0)
+    return [number + (0 if static_seed else first + i) for i in range(count)]

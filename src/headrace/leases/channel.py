@@ -9,16 +9,28 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import islice
 from typing import Any
 
 from headrace.errors import Disconnected
-from headrace.leases.frames import LARGEST_PAYLOAD, MOST_DESCRIPTORS, Frame, FrameReader, Payload, encoded
+from headrace.leases.frames import (
+    LARGEST_PAYLOAD,
+    MOST_DESCRIPTORS,
+    Frame,
+    FrameReader,
+    Payload,
+    encoded,
+    encoded_head,
+)
 from headrace.leases.messages import VERSION, Hello, Message
 
 _ANCILLARY_NBYTES = socket.CMSG_SPACE(MOST_DESCRIPTORS * 4) if hasattr(socket, "CMSG_SPACE") else 0
 # To take more memory than a message needs costs more than to receive it.
 _READ_NBYTES = 1 << 14
 _MOST_READ_NBYTES = 1 << 18
+_MOST_DIRECT_NBYTES = 1 << 20
+# Systems take a limited number of pieces in one call.
+_MOST_PIECES = 64
 
 
 class Channel:
@@ -27,6 +39,9 @@ class Channel:
     Args:
         connection: a connected stream socket, owned by the channel.
         messages: union of the messages that may arrive.
+
+    Attributes:
+        bytes_in, bytes_out: received and sent so far.
 
     >>> one, other = Channel.pair(Hello)
     >>> one.send(Hello(version=3))
@@ -43,6 +58,7 @@ class Channel:
         self._unsent: deque[tuple[memoryview, list[int]]] = deque()
         self._waiting = 0
         self._has_greeted = False
+        self.bytes_in = self.bytes_out = 0
 
     @classmethod
     def pair(cls, messages: Any) -> tuple[Channel, Channel]:
@@ -69,14 +85,16 @@ class Channel:
         """
         with self._sending, _disconnected():
             data = self._framed(messages, payload, descriptors)
-            sent = self._send_some(data, descriptors, 0)
+            sent = self._send_some([data], descriptors, 0)
             if sent < len(data):
                 self._socket.sendall(memoryview(data)[sent:])
+                self.bytes_out += len(data) - sent
 
     def send_soon(
         self,
         *messages: Message,
         payload: Payload = b"",
+        parts: Sequence[memoryview] = (),
         descriptors: tuple[int, ...] = (),
         most: int = LARGEST_PAYLOAD,
     ) -> bool:
@@ -84,6 +102,7 @@ class Channel:
 
         Args:
             messages, payload, descriptors: see `send`.
+            parts: the payload in pieces of bytes, which are not copied: they must not change before they are sent.
             most: number of unsent bytes beyond which the connection ends.
 
         Returns:
@@ -93,15 +112,26 @@ class Channel:
             Disconnected: the peer is gone, or does not read.
         """
         with self._sending, _disconnected():
-            data = self._framed(messages, payload, descriptors)
+            if parts:
+                *others, last = messages
+                head = encoded_head(last, sum(map(len, parts)), len(descriptors))
+                pieces = [memoryview(self._greeted([*map(encoded, others), head])), *parts]
+            else:
+                pieces = [memoryview(self._framed(messages, payload, descriptors))]
             # The caller may close its own copies.
-            self._unsent.append((memoryview(data), [os.dup(each) for each in descriptors]))
-            self._waiting += len(data)
+            self._unsent.append((pieces[0], [os.dup(each) for each in descriptors]))
+            self._unsent += [(piece, []) for piece in pieces[1:] if len(piece)]
+            self._waiting += sum(map(len, pieces))
             is_sent = self._send_unsent()
             if self._waiting > most:
                 self.shutdown()
                 raise Disconnected(f"the peer does not read: {self._waiting} bytes are unsent")
             return is_sent
+
+    @property
+    def unsent(self) -> int:
+        """Number of bytes that the system has not taken yet."""
+        return self._waiting
 
     def send_rest(self) -> bool:
         """Sends unsent bytes as far as the system takes them; returns whether everything is sent.
@@ -114,28 +144,48 @@ class Channel:
 
     def _send_unsent(self) -> bool:
         while self._unsent:
-            data, descriptors = self._unsent[0]
+            descriptors = self._unsent[0][1]
+            # Pieces up to the next one with descriptors, which go with its first byte.
+            pieces = [self._unsent[0][0]]
+            for piece, others in islice(self._unsent, 1, _MOST_PIECES):
+                if others:
+                    break
+                pieces.append(piece)
             try:
-                sent = self._send_some(data, descriptors, socket.MSG_DONTWAIT)
+                sent = self._send_some(pieces, descriptors, socket.MSG_DONTWAIT)
             except BlockingIOError:
                 return False
             _close(descriptors)
             self._waiting -= sent
-            if sent == len(data):
-                self._unsent.popleft()
-            else:
-                self._unsent[0] = (data[sent:], [])
+            self._drop_sent(sent)
         return True
 
-    def _send_some(self, data: Payload, descriptors: Sequence[int], flags: int) -> int:
-        if not descriptors:
-            return self._socket.send(data, flags)
-        return socket.send_fds(self._socket, [data], list(descriptors), flags)
+    def _drop_sent(self, sent: int) -> None:
+        while sent:
+            piece, _ = self._unsent[0]
+            if sent < len(piece):
+                self._unsent[0] = (piece[sent:], [])
+                return
+            sent -= len(piece)
+            self._unsent.popleft()
+
+    def _send_some(self, pieces: Sequence[Payload], descriptors: Sequence[int], flags: int) -> int:
+        if descriptors:
+            sent = socket.send_fds(self._socket, pieces, list(descriptors), flags)
+        elif len(pieces) == 1:
+            sent = self._socket.send(pieces[0], flags)
+        else:
+            sent = self._socket.sendmsg(pieces, [], flags)
+        self.bytes_out += sent
+        return sent
 
     def _framed(self, messages: tuple[Message, ...], payload: Payload, descriptors: tuple[int, ...]) -> bytes:
         *others, last = messages
         frames = [encoded(message) for message in others]
         frames.append(encoded(last, payload, len(descriptors)))
+        return self._greeted(frames)
+
+    def _greeted(self, frames: list[bytes]) -> bytes:
         if not self._has_greeted:
             self._has_greeted = True
             frames.insert(0, encoded(Hello(version=VERSION)))
@@ -153,25 +203,52 @@ class Channel:
             self._read(0)
         return frame
 
+    def expect(self, messages: Any, largest_message: int, largest_payload: int) -> None:
+        """Sets what may arrive from the next frame on; see `FrameReader.expect`."""
+        self._reader.expect(messages, largest_message, largest_payload)
+
+    @property
+    def is_within_frame(self) -> bool:
+        """Whether a part of a frame has arrived, and its rest has not."""
+        return self._reader.is_partial
+
     def receive_ready(self) -> Iterator[Frame]:
         """Yields the frames that are complete with what has arrived, without waiting for more.
 
-        It reads at most 256 KiB, so that a peer that sends much does not delay others.
+        It reads at most 1 MiB, so that a peer that sends much does not delay others.
 
         Raises:
             Disconnected: see `receive`.
         """
         with suppress(BlockingIOError):
             self._read(socket.MSG_DONTWAIT)
+        yield from self.received()
+
+    def received(self) -> Iterator[Frame]:
+        """Yields the frames that are complete, without reading; the rest of an iteration that was stopped.
+
+        Raises:
+            Disconnected: the peer sends bytes that are not frames.
+        """
         while (frame := self._reader.take()) is not None:
             yield frame
 
     def _read(self, flags: int) -> None:
+        destination = self._reader.destination
+        if destination is not None:
+            with _disconnected():
+                nbytes = self._socket.recv_into(destination[:_MOST_DIRECT_NBYTES], 0, flags)
+            if not nbytes:
+                raise Disconnected("the peer has ended")
+            self._reader.received(nbytes)
+            self.bytes_in += nbytes
+            return
         size = min(max(_READ_NBYTES, self._reader.missing), _MOST_READ_NBYTES)
         with _disconnected():
             data, ancillary, _, _ = self._socket.recvmsg(size, _ANCILLARY_NBYTES, flags)
         if not data:
             raise Disconnected("the peer has ended")
+        self.bytes_in += len(data)
         self._reader.feed(data, _received(ancillary))
 
     # ---- ending ----------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from collections import deque
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
+import numpy as np
 
 from headrace.errors import Disconnected
 from headrace.leases.messages import VERSION, Hello, Message
@@ -27,8 +28,14 @@ MOST_DESCRIPTORS = 4
 _LARGEST_HELLO = 1 << 16
 _LARGEST_MESSAGE = 1 << 22
 LARGEST_PAYLOAD = 1 << 30
+# Payloads from this size on are received straight into their own memory.
+_DIRECT_NBYTES = 1 << 16
 
 Payload: TypeAlias = bytes | memoryview
+
+
+class ProtocolError(Disconnected):
+    """The peer sent bytes that are not of the protocol."""
 
 
 class Frame(NamedTuple):
@@ -41,7 +48,7 @@ class Frame(NamedTuple):
     """
 
     message: Any
-    payload: bytes
+    payload: Payload
     descriptors: list[int]
 
     def close_descriptors(self) -> None:
@@ -52,8 +59,13 @@ class Frame(NamedTuple):
 
 def encoded(message: Message, payload: Payload = b"", descriptors: int = 0) -> bytes:
     """Returns a frame as bytes; its descriptors are sent apart."""
+    return b"".join((encoded_head(message, len(payload), descriptors), payload))
+
+
+def encoded_head(message: Message, payload_nbytes: int, descriptors: int = 0) -> bytes:
+    """Returns the bytes of a frame that come before its payload."""
     body = msgspec.msgpack.encode(message)
-    return b"".join((_HEADER.pack(_MAGIC, len(body), descriptors, len(payload)), body, payload))
+    return _HEADER.pack(_MAGIC, len(body), descriptors, payload_nbytes) + body
 
 
 class FrameReader:
@@ -70,13 +82,26 @@ class FrameReader:
     """
 
     def __init__(self, messages: Any, largest_payload: int = LARGEST_PAYLOAD) -> None:
-        self._decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(messages)
         self._greeting: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(Hello)
-        self._largest_payload = largest_payload
+        self.expect(messages, _LARGEST_MESSAGE, largest_payload)
         self._bytes = bytearray()
         self._descriptors: deque[int] = deque()
         self._header: tuple[int, int, int] | None = None
+        # The payload of the current frame, if it is large: its memory, and the bytes received so far.
+        self._large: memoryview | None = None
+        self._received = 0
         self._was_greeted = False
+
+    def expect(self, messages: Any, largest_message: int, largest_payload: int) -> None:
+        """Sets what may arrive from the next frame on.
+
+        Args:
+            messages: union of the messages.
+            largest_message, largest_payload: in bytes.
+        """
+        self._decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(messages)
+        self._largest_message = largest_message
+        self._largest_payload = largest_payload
 
     def feed(self, data: bytes, descriptors: list[int]) -> None:
         """Adds received bytes and descriptors."""
@@ -91,20 +116,34 @@ class FrameReader:
         length, _, payload = self._header
         return _HEADER.size + length + payload - len(self._bytes)
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether a part of a frame has arrived, and its rest has not."""
+        return bool(self._bytes) or self._header is not None
+
+    @property
+    def destination(self) -> memoryview | None:
+        """Memory for the next bytes, when they are the rest of a large payload; `received` is called afterwards."""
+        return None if self._large is None else self._large[self._received :]
+
+    def received(self, nbytes: int) -> None:
+        """Notes bytes that were received into `destination`."""
+        self._received += nbytes
+
     def take(self) -> Frame | None:
         """Returns the next frame; None while it is not complete.
 
         Raises:
-            Disconnected: the bytes are not of this protocol, or of another version of it, or descriptors came without
+            ProtocolError: the bytes are not of this protocol, or of another version of it, or descriptors came without
                 a frame.
         """
         frame = self._take()
         if frame is None and len(self._descriptors) > MOST_DESCRIPTORS:
-            raise Disconnected(f"the peer sent {len(self._descriptors)} descriptors that belong to no frame")
+            raise ProtocolError(f"the peer sent {len(self._descriptors)} descriptors that belong to no frame")
         if frame is None or self._was_greeted:
             return frame
         if frame.message.version != VERSION:
-            raise Disconnected(
+            raise ProtocolError(
                 f"expected version {VERSION} of the lease protocol, got {frame.message.version}; "
                 "both sides need the same version of headrace"
             )
@@ -117,34 +156,51 @@ class FrameReader:
                 return None
             self._header = self._checked_header()
         length, count, payload = self._header
-        end = _HEADER.size + length + payload
-        if len(self._bytes) < end:
+        begin = _HEADER.size + length
+        if payload >= _DIRECT_NBYTES:
+            if self._large is None and len(self._bytes) >= begin:
+                self._begin_large(begin, payload)
+            if self._large is None or self._received < payload:
+                return None
+            behind: Payload = self._large
+            self._large = None
+        elif len(self._bytes) < begin + payload:
             return None
+        else:
+            behind = bytes(memoryview(self._bytes)[begin : begin + payload])
         if len(self._descriptors) < count:
             # They come with the first byte of their frame, or before.
-            raise Disconnected(f"the peer announced {count} descriptors and sent {len(self._descriptors)}")
-        with memoryview(self._bytes) as whole:
-            body, behind = whole[_HEADER.size : _HEADER.size + length], bytes(whole[end - payload : end])
-            try:
-                message = (self._decoder if self._was_greeted else self._greeting).decode(body)
-            except msgspec.MsgspecError as error:
-                raise Disconnected(f"the peer sent no message of this protocol: {error}") from error
-            finally:
-                body.release()
-        del self._bytes[:end]
+            raise ProtocolError(f"the peer announced {count} descriptors and sent {len(self._descriptors)}")
+        message = self._decoded(begin)
+        del self._bytes[: begin if payload >= _DIRECT_NBYTES else begin + payload]
         self._header = None
         return Frame(message, behind, [self._descriptors.popleft() for _ in range(count)])
+
+    def _begin_large(self, begin: int, payload: int) -> None:
+        """Reserves memory for a payload, of which the system gives only pages that are received."""
+        self._large = np.empty(payload, np.uint8).data
+        early = self._bytes[begin : begin + payload]
+        self._large[: len(early)] = early
+        self._received = len(early)
+        del self._bytes[begin : begin + payload]
+
+    def _decoded(self, end: int) -> Any:
+        with memoryview(self._bytes) as whole, whole[_HEADER.size : end] as body:
+            try:
+                return (self._decoder if self._was_greeted else self._greeting).decode(body)
+            except msgspec.MsgspecError as error:
+                raise ProtocolError(f"the peer sent no message of this protocol: {error}") from error
 
     def _checked_header(self) -> tuple[int, int, int]:
         magic, length, count, payload = _HEADER.unpack_from(self._bytes)
         if magic != _MAGIC:
-            raise Disconnected(
+            raise ProtocolError(
                 f"the peer does not speak the lease protocol: expected {_MAGIC!r}, got {magic!r}"
             )
-        longest = _LARGEST_MESSAGE if self._was_greeted else _LARGEST_HELLO
+        longest = self._largest_message if self._was_greeted else _LARGEST_HELLO
         most = self._largest_payload if self._was_greeted else 0
         if length > longest or count > MOST_DESCRIPTORS or payload > most:
-            raise Disconnected(
+            raise ProtocolError(
                 f"the peer announced {length} bytes, {count} descriptors and a payload of {payload} bytes; at most "
                 f"{longest}, {MOST_DESCRIPTORS} and {most} are taken"
             )

@@ -1,20 +1,24 @@
 """One thread of this process listens to all peers: it starts with the first and ends with the last.
 
 It never waits for one peer. Data that a peer does not read at once are kept in a bounded buffer. A page that is not
-free is asked for again 20 times a second, while other peers are served.
+free is asked for again 20 times a second, while other peers are served. A peer that reads no answers is not read
+either (`Peer.is_full`).
 """
 
 from __future__ import annotations
 
+import heapq
 import os
 import selectors
+import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Protocol
+from itertools import count
+from typing import NamedTuple, Protocol
 
 from headrace.forking import ForkFollowers
 from headrace.leases.channel import Channel
@@ -45,11 +49,22 @@ class Peer(Protocol):
     def waits(self) -> bool:
         """Whether to call `look` in 0.05 s instead of 0.5 s."""
 
+    @property
+    def is_full(self) -> bool:
+        """Whether to take no further message until the peer has read more of what was sent; asked after each one."""
+
     def look(self) -> None:
         """Does work that no message asks for. An exception ends the peer."""
 
     def end(self, error: BaseException) -> None:
         """Ends the peer, which is gone (`Disconnected`) or raised an error. No further call follows."""
+
+
+class _Listener(NamedTuple):
+    """A listening socket, and the function that takes each connection."""
+
+    listening: socket.socket
+    accepted: Callable[[socket.socket], None]
 
 
 class PeerSelector:
@@ -70,6 +85,11 @@ class PeerSelector:
         self._peers: set[Peer] = set()
         self._wanted: deque[Callable[[], None]] = deque()
         self._waiting: set[Peer] = set()
+        self._full: set[Peer] = set()
+        self._listeners: dict[socket.socket, _Listener] = {}
+        # Calls that are due at a time, the earliest first; the number keeps those of one time in order.
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._timer_numbers = count()
         # Set when the peers that they are of are forgotten, and what was the last one's is given back.
         self._left: deque[threading.Event] = deque()
         self._selector: selectors.BaseSelector | None = None
@@ -91,7 +111,45 @@ class PeerSelector:
             if self._thread is None:
                 self._start()
             self._peers.add(peer)
-            self._ask(lambda: self._register(peer))
+            self.call_soon(lambda: self._register(peer))
+
+    def listen(self, listening: socket.socket, accepted: Callable[[socket.socket], None]) -> None:
+        """Accepts connections from here on, until `stop_listening`.
+
+        Args:
+            listening: a socket that listens and does not block.
+            accepted: called in the thread with each connection, which it owns. It must not raise.
+        """
+        listener = _Listener(listening, accepted)
+        with self._lock:
+            if self._thread is None:
+                self._start()
+            self._listeners[listening] = listener
+            self.call_soon(lambda: self._register_listener(listener))
+
+    def stop_listening(self, listening: socket.socket) -> None:
+        """Accepts no further connection; on return the socket may be closed."""
+        left = threading.Event()
+        with self._lock:
+            thread = self._thread
+            if self._listeners.pop(listening, None) is None or thread is None:
+                return
+            self.call_soon(partial(self._unlisten, listening, left))
+        if thread is not threading.current_thread():
+            left.wait(_LEAVING_SECONDS)
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        """Makes a call in the thread, soon; it must not raise. There must be a peer or a listener.
+
+        It takes no lock, so that a caller may hold any.
+        """
+        self._wanted.append(call)
+        with suppress(BlockingIOError):  # It is awake.
+            os.write(self._wake_write, b"x")
+
+    def call_at(self, seconds: float, call: Callable[[], None]) -> None:
+        """Makes a call in the thread when `time.monotonic()` has come to `seconds`; it must not raise."""
+        self.call_soon(lambda: heapq.heappush(self._timers, (seconds, next(self._timer_numbers), call)))
 
     def _start(self) -> None:
         self._selector = selectors.DefaultSelector()
@@ -110,38 +168,39 @@ class PeerSelector:
             if thread is threading.current_thread():
                 self._forget(peer)
                 return
-            self._ask(partial(self._leave, peer, left))
+            self.call_soon(partial(self._leave, peer, left))
         left.wait(_LEAVING_SECONDS)
 
     def look(self, peer: Peer) -> None:
         """Asks for a call of `Peer.look` soon."""
         with self._lock:
             if peer in self._peers:
-                self._ask(lambda: self._look_at({peer}))
+                self.call_soon(lambda: self._look_at({peer}))
 
     def send(
-        self, peer: Peer, *messages: Message, payload: Payload = b"", descriptors: tuple[int, ...] = ()
+        self,
+        peer: Peer,
+        *messages: Message,
+        payload: Payload = b"",
+        parts: Sequence[memoryview] = (),
+        descriptors: tuple[int, ...] = (),
+        most: int = _MOST_UNSENT_NBYTES,
     ) -> None:
-        """Sends messages to a peer in one piece, without waiting for it; see `Channel.send`.
+        """Sends messages to a peer in one piece, without waiting for it; see `Channel.send_soon`.
 
         Raises:
             Disconnected: the peer is gone, or does not read.
         """
         if not peer.channel.send_soon(
-            *messages, payload=payload, descriptors=descriptors, most=_MOST_UNSENT_NBYTES
+            *messages, payload=payload, parts=parts, descriptors=descriptors, most=most
         ):
             with self._lock:
                 if peer in self._peers:
-                    self._ask(lambda: self._listen_for(peer, selectors.EVENT_READ | selectors.EVENT_WRITE))
+                    self.call_soon(lambda: self._listen_for(peer))
 
     def _leave(self, peer: Peer, left: threading.Event) -> None:
         self._forget(peer)
         self._left.append(left)
-
-    def _ask(self, call: Callable[[], None]) -> None:
-        self._wanted.append(call)
-        with suppress(BlockingIOError):  # It is awake.
-            os.write(self._wake_write, b"x")
 
     # ---- the thread ------------------------------------------------------------------------------------------------
 
@@ -150,8 +209,11 @@ class PeerSelector:
         next_rest = now + _REST_SECONDS
         while not self._has_ended():
             next_look = now + _LOOK_SECONDS if self._waiting else next_rest
-            self._serve_ready(max(0.0, min(next_look, next_rest) - now))
+            next_timer = self._timers[0][0] if self._timers else next_rest
+            self._serve_ready(max(0.0, min(next_look, next_rest, next_timer) - now))
             now = time.monotonic()
+            while self._timers and self._timers[0][0] <= now:
+                heapq.heappop(self._timers)[2]()
             if now >= next_rest:
                 next_rest = now + _REST_SECONDS
                 self._look_at(self._peers)
@@ -163,7 +225,7 @@ class PeerSelector:
         while self._wanted:
             self._wanted.popleft()()
         with self._lock:
-            has_ended = not (self._peers or self._wanted)
+            has_ended = not (self._peers or self._listeners or self._wanted)
             if has_ended:
                 self._thread = None
                 self._close()
@@ -176,21 +238,47 @@ class PeerSelector:
         for key, events in self._selector.select(timeout):
             if key.data is None:
                 os.read(self._wake_read, 4096)
+            elif isinstance(key.data, _Listener):
+                self._accept(key.data)
             elif key.data in self._peers:
                 self._serve(key.data, events)
 
+    def _accept(self, listener: _Listener) -> None:
+        if listener.listening not in self._listeners:
+            return
+        try:
+            connection, _ = listener.listening.accept()
+        except OSError:  # The peer has gone already, or this process has no descriptor left for now.
+            return
+        listener.accepted(connection)
+
     def _serve(self, peer: Peer, events: int) -> None:
         with self._ending(peer):
-            if events & selectors.EVENT_WRITE and peer.channel.send_rest():
-                self._listen_for(peer, selectors.EVENT_READ)
+            if events & selectors.EVENT_WRITE:
+                peer.channel.send_rest()
+            if peer in self._full and not peer.is_full:
+                self._full.discard(peer)
+                self._take_all(peer, peer.channel.received())
             if events & selectors.EVENT_READ:
-                for frame in peer.channel.receive_ready():
-                    try:
-                        peer.take(frame)
-                    finally:
-                        frame.close_descriptors()
+                self._take_all(peer, peer.channel.receive_ready())
+            if events & selectors.EVENT_WRITE and peer in self._peers:
+                self._listen_for(peer)
             if peer.waits:
                 self._waiting.add(peer)
+
+    def _take_all(self, peer: Peer, frames: Iterator[Frame]) -> None:
+        """Takes the messages that have arrived, until the peer is full."""
+        if peer in self._full:
+            return
+        for frame in frames:
+            try:
+                peer.take(frame)
+            finally:
+                frame.close_descriptors()
+            if peer.is_full:
+                self._full.add(peer)
+                self._listen_for(peer)
+                return
 
     def _look_at(self, peers: set[Peer]) -> None:
         for peer in tuple(peers):
@@ -213,14 +301,30 @@ class PeerSelector:
         with suppress(ValueError):  # It was closed meanwhile.
             self._selector.register(peer.channel.fileno(), selectors.EVENT_READ, peer)
 
-    def _listen_for(self, peer: Peer, events: int) -> None:
+    def _register_listener(self, listener: _Listener) -> None:
         assert self._selector is not None
+        if listener.listening in self._listeners:
+            self._selector.register(listener.listening, selectors.EVENT_READ, listener)
+
+    def _unlisten(self, listening: socket.socket, left: threading.Event) -> None:
+        assert self._selector is not None
+        with suppress(KeyError, ValueError):
+            self._selector.unregister(listening)
+        self._left.append(left)
+
+    def _listen_for(self, peer: Peer) -> None:
+        """Listens for messages unless the peer is full, and for the chance to send what is unsent."""
+        assert self._selector is not None
+        events = selectors.EVENT_WRITE if peer.channel.unsent or peer in self._full else 0
+        if peer not in self._full:
+            events |= selectors.EVENT_READ
         with suppress(KeyError, ValueError):  # It has ended meanwhile.
             self._selector.modify(peer.channel.fileno(), events, peer)
 
     def _forget(self, peer: Peer) -> None:
         self._peers.discard(peer)
         self._waiting.discard(peer)
+        self._full.discard(peer)
         if self._selector is not None:
             with suppress(KeyError, ValueError):  # It is closed.
                 self._selector.unregister(peer.channel.fileno())

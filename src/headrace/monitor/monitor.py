@@ -37,7 +37,11 @@ class Monitor(Closing):
         self.url = url
         self._server, self._listener, self._recorder = server, listener, recorder
         self._thread = threading.Thread(target=self._run, name="headrace-monitor-page", daemon=True)
-        recorder.start()
+        try:
+            recorder.start()
+        except BaseException:
+            listener.close()
+            raise
         self._thread.start()
 
     def _run(self) -> None:

@@ -9,6 +9,9 @@ from typing import Any
 from headrace.monitor.recorder import Sample
 from headrace.statistics import ReplayStatistics, TableRates
 
+_Points = dict[str, list[float | None]]
+_FIELDS = ("inserts", "samples", "size")
+
 
 def rates_over(samples: Sequence[Sample], replay: str, seconds: float) -> Mapping[str, TableRates]:
     """Returns the rates of each table over the newest `seconds` of the samples; empty before the second record.
@@ -40,10 +43,13 @@ def series(samples: Sequence[Sample]) -> dict[str, Any]:
         samples: in order. The first is only compared with.
     """
     shown = samples[1:]
-    replays = {
-        name: {table: _table_series(samples, name, table) for table in record.tables}
+    replays: dict[str, dict[str, _Points]] = {
+        name: {table: {field: [] for field in _FIELDS} for table in record.tables}
         for name, record in _newest_records(samples).items()
     }
+    for before, now in pairwise(samples):
+        for name, tables in replays.items():
+            _add_points(tables, before.replays.get(name), now.replays.get(name))
     return {
         "number": samples[-1].number if samples else 0,
         "count": len(shown),
@@ -57,22 +63,17 @@ def _newest_records(samples: Iterable[Sample]) -> dict[str, ReplayStatistics]:
     return {name: record for sample in samples for name, record in sample.replays.items()}
 
 
-def _table_series(samples: Sequence[Sample], replay: str, table: str) -> dict[str, list[float | None]]:
-    points: dict[str, list[float | None]] = {
-        name: [] for name in ("inserts", "samples", "size", "ratio", "pending_inserts", "waiting_samples")
-    }
-    for before, now in pairwise(samples):
-        earlier, record = before.replays.get(replay), now.replays.get(replay)
-        rates = _rates(earlier, record) if earlier is not None and record is not None else None
-        of_table = rates[table] if rates is not None and table in rates else None
-        points["inserts"].append(_rounded(None if of_table is None else of_table.inserts))
-        points["samples"].append(_rounded(None if of_table is None else of_table.samples))
-        state = record.tables.get(table) if record is not None else None
+def _add_points(
+    tables: dict[str, _Points], before: ReplayStatistics | None, now: ReplayStatistics | None
+) -> None:
+    """Adds one point to each list of each table of a replay."""
+    rates = _rates(before, now) if before is not None and now is not None else None
+    for name, points in tables.items():
+        rate = rates[name] if rates is not None and name in rates else None
+        state = now.tables.get(name) if now is not None else None
+        points["inserts"].append(None if rate is None else _rounded(rate.inserts))
+        points["samples"].append(None if rate is None else _rounded(rate.samples))
         points["size"].append(None if state is None else state.size)
-        points["ratio"].append(_rounded(None if state is None else state.samples_per_insert_so_far))
-        points["pending_inserts"].append(None if state is None else state.pending_inserts)
-        points["waiting_samples"].append(None if state is None else state.waiting_samples)
-    return points
 
 
 def _collector_series(samples: Sequence[Sample]) -> dict[str, list[float | None]]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import sys
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
 from headrace.replay.lifetime import Lifetime
 from headrace.tables.distribution import SkippedKeys
 
@@ -64,3 +67,15 @@ class ItemKeys:
         self._lifetime.check_open()
         assert self._file is not None, "in memory no key is out of range"
         self._set_aside = self._file.set_keys_aside(self.next + count)
+
+
+def checked_keys(keys: ArrayLike) -> NDArray[np.uint64]:
+    """Returns keys as uint64[n].
+
+    Raises:
+        ValueError: not integers.
+    """
+    array = np.asarray(keys)
+    if array.size and array.dtype.kind not in "iu":
+        raise ValueError(f"keys: expected integers, got {array.dtype}")
+    return np.ascontiguousarray(array, np.uint64).reshape(-1)

@@ -10,6 +10,7 @@ from headrace.replay.declarations import Declarations
 from headrace.replay.item_keys import ItemKeys
 from headrace.replay.lifetime import Lifetime
 from headrace.replay.open_writers import OpenWriters
+from headrace.replay.sampling.sampler import Sampling
 from headrace.spec import Signature
 from headrace.store.store import Store
 from headrace.tables.live_table import LiveTable
@@ -28,6 +29,7 @@ class LocalReplay(Protocol):
         keys: of new items.
         writers: those that can bring items.
         declarations: of final and padded rows.
+        sampling: makes batches.
     """
 
     store: Store
@@ -37,6 +39,7 @@ class LocalReplay(Protocol):
     keys: ItemKeys
     writers: OpenWriters
     declarations: Declarations
+    sampling: Sampling
 
     @property
     def signature(self) -> Signature:

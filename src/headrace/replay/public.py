@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from headrace.checks import check_count, shown
 from headrace.clock import SYSTEM_CLOCK, Clock
@@ -18,6 +18,7 @@ from headrace.persist.checkpoint import save as save_checkpoint
 from headrace.replay.intake.row_writer import RowWriter
 from headrace.replay.intake.writer import Writer
 from headrace.replay.intake.writer_like import WriterLike
+from headrace.replay.item_keys import checked_keys
 from headrace.replay.local import LocalReplay
 from headrace.replay.replay import STAYS_HERE, ReplayCore, checked_tables
 from headrace.replay.sampling.replay_sample import ReplaySample
@@ -174,7 +175,7 @@ class Replay(Closing):
         """
         core = self._core
         live = core.live_table(table)
-        wanted = _keys(keys)
+        wanted = checked_keys(keys)
         values = np.ascontiguousarray(priorities, np.float64).reshape(-1)
         if len(wanted) != len(values):
             raise ValueError(
@@ -194,7 +195,7 @@ class Replay(Closing):
         """Removes items and returns their number; keys of removed items are ignored and counted. Applied on return."""
         core = self._core
         live = core.live_table(table)
-        wanted = _keys(keys)
+        wanted = checked_keys(keys)
         with core.lock:
             core.check_open()
             return live.delete(wanted)
@@ -343,10 +344,3 @@ def core_of(replay: Replay) -> LocalReplay:
             f"{type(replay).__name__}: {shown(replay)}"
         )
     return replay._core
-
-
-def _keys(keys: ArrayLike) -> NDArray[np.uint64]:
-    array = np.asarray(keys)
-    if array.size and array.dtype.kind not in "iu":
-        raise ValueError(f"keys: expected integers, got {array.dtype}")
-    return np.ascontiguousarray(array, np.uint64).reshape(-1)

@@ -68,14 +68,22 @@ class Pool:
             if len(self._buffers) > _KEPT_SIZES:
                 del self._buffers[next(iter(self._buffers))]
             for place in range(len(buffers)):
-                if self._references(buffers, place) == self._unused:
+                if self._is_unused(buffers, place):
                     return buffers[place]
-            fresh = np.empty(nbytes, np.uint8)
+            fresh = self._new(nbytes)
             if len(buffers) == _KEPT_BUFFERS:
                 # A caller keeps many batches: the pool forgets a buffer, which lives on with its batch.
                 buffers.pop(0)
             buffers.append(fresh)
             return fresh
+
+    def _new(self, nbytes: int) -> NDArray[np.uint8]:
+        """Returns a new buffer."""
+        return np.empty(nbytes, np.uint8)
+
+    def _is_unused(self, buffers: list[NDArray[np.uint8]], place: int) -> bool:
+        """Whether no array over a buffer is alive."""
+        return self._references(buffers, place) == self._unused
 
     @staticmethod
     def _references(buffers: list[NDArray[np.uint8]], place: int) -> int:

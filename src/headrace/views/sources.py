@@ -105,7 +105,7 @@ def source_of(columns: Columns, name: str, view: View) -> Source:
     path = view.data_col or name
     found = columns.at(name, path)
     specs = {leaf: columns.spec_of(column) for leaf, column in found.items()}
-    _check_space(name, view, specs)
+    check_space(name, view, specs)
     is_pre = view.is_known_before_acting or columns.is_pre(path, found)
     check_causal(name, view, is_pre=is_pre)
     _check_agent(name, view)
@@ -171,7 +171,12 @@ def _fills(
     }
 
 
-def _check_space(name: str, view: View, specs: dict[str, ArraySpec]) -> None:
+def check_space(name: str, view: View, specs: Mapping[str, ArraySpec]) -> None:
+    """Refuses a space that contradicts the columns of a view.
+
+    Raises:
+        SpecError: with both shapes.
+    """
     if view.space is None:
         return
     wanted = Signature(view.space) if isinstance(view.space, ArraySpec) else Signature.of_space(view.space)

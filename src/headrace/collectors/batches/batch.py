@@ -67,6 +67,14 @@ class Batch(Mapping[str, Any]):
         except KeyError:
             raise AttributeError(f"Batch has no column {name!r}") from None
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self.__dict__.get("_trees", ()):
+            raise AttributeError(
+                f"{name}: expected no assignment, since a Batch is read-only; batch.with_columns({{{name!r}: ...}}) "
+                "returns another one"
+            )
+        super().__setattr__(name, value)
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._trees)
 

@@ -13,7 +13,7 @@ from headrace.collectors.handle.rows import WorkerRows
 from headrace.collectors.handle.status import WorkerStatus
 from headrace.collectors.loop.columns import not_stored_text
 from headrace.collectors.messages import Answer, Failed, MoreColumns, NotStored, Paused, Progress, Ready
-from headrace.leases.frames import Frame
+from headrace.leases.frames import Frame, Payload
 from headrace.leases.messages import Commit, Return, Unpin
 
 _log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class WorkerPeer:
         status: WorkerStatus,
         group: GroupStatus,
         progressed: Callable[[Progress, WorkerRows], None],
-        answered: Callable[[Answer, bytes], None],
+        answered: Callable[[Answer, Payload], None],
         ended: Callable[[BaseException], None],
     ) -> None:
         self._answered = answered
@@ -101,6 +101,11 @@ class WorkerPeer:
         """See `Peer.waits`: whether a full store owes the worker pages."""
         is_running = self._group.is_running and self.paused_at is None
         return is_running and self.rows is not None and self.rows.owes_pages
+
+    @property
+    def is_full(self) -> bool:
+        """See `Peer.is_full`: never, as a worker sends little while it does not read."""
+        return False
 
     def look(self) -> None:
         """See `Peer.look`."""

@@ -14,6 +14,7 @@ from headrace.collectors.failures import rebuilt
 from headrace.collectors.handle.group_status import GroupStatus
 from headrace.collectors.messages import Answer, Question
 from headrace.errors import WorkerDied
+from headrace.leases.frames import Payload
 
 ANSWER_SECONDS = 30.0
 """The time limit of an answer, in seconds."""
@@ -34,7 +35,7 @@ class Questions:
         self._send = send
         self._numbers = itertools.count()
         # None: not answered yet.
-        self._waiting: dict[int, tuple[Answer, bytes] | WorkerDied | None] = {}
+        self._waiting: dict[int, tuple[Answer, Payload] | WorkerDied | None] = {}
 
     def pose(self, path: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
         """Sends a question and returns its number, which `answer` takes.
@@ -86,7 +87,7 @@ class Questions:
             raise rebuilt(answer.failure, payload)
         return cloudpickle.loads(payload)
 
-    def take(self, answer: Answer, payload: bytes) -> None:
+    def take(self, answer: Answer, payload: Payload) -> None:
         """Takes in an answer; `changed` of the group is held, and notified afterwards."""
         if answer.number in self._waiting:  # Else the question was given up.
             self._waiting[answer.number] = answer, payload

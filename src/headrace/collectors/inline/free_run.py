@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Literal, Protocol, TypeAlias
 
 from headrace.clock import SYSTEM_CLOCK
-from headrace.collectors.inline.rows import LocalRows
+from headrace.collectors.loop.local_rows import LocalRows
 from headrace.waits import Wait
 
 # Until a full replay is looked at again.

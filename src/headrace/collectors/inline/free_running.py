@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+from headrace.collectors.batches.stored_columns import StoredColumns
 from headrace.collectors.inline.free_run import FreeRun, Outcome
 from headrace.collectors.inline.replay_output import ReplayOutput
-from headrace.collectors.inline.rows import LocalRows
-from headrace.collectors.inline.stored_columns import StoredColumns
 from headrace.collectors.loop.collecting import CollectingLoop
+from headrace.collectors.loop.local_rows import LocalRows
 from headrace.collectors.loop.step_counts import StepCounts
 from headrace.collectors.statistics import Tally
 from headrace.collectors.surface.running import RunningSurface

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +27,7 @@ class Task:
         reset_at_each_iter, reset_when_done, set_truncated: see `Collector`.
         policy_device, env_device: names of torch devices; None: not given.
         replay: the signature of the replay that rows go into; None: no replay.
+        postproc: changes the batches of rollouts before their rows go into a replay; None: rows go there as they are.
         model_paths: dotted paths of parts of the policy whose weights can be replaced.
         weight_ends: receiving ends of the models that have a publishing end of their own.
     """
@@ -48,6 +49,7 @@ class Task:
     reset_when_done: bool = True
     set_truncated: bool = False
     replay: Signature | None = None
+    postproc: Callable[[Any], Any] | None = None
     model_paths: Sequence[str] = ()
     weight_ends: Mapping[str, WeightReceiver] = field(default_factory=dict)
 

@@ -67,11 +67,6 @@ class MultiOptions(CollectorOptions):
             )
         self._factories()
         super().__post_init__()
-        if self.postproc is not None and self.replay_buffer is not None:
-            raise ValueError(
-                "postproc: expected None with replay_buffer, since workers write each step into the replay as it is "
-                "taken; use hr.Collector, or apply it to what is sampled"
-            )
         check_count("num_sub_threads", self.num_sub_threads, 1)
         if self.num_threads is not None:
             check_count("num_threads", self.num_threads, 1)
@@ -141,6 +136,7 @@ class MultiOptions(CollectorOptions):
                 create_env_fn=factory,
                 create_env_kwargs=None,
                 frames_per_batch=frames[worker_idx],
+                postproc=None if self.replay_buffer is None else self.postproc,
                 model_paths=tuple(self.weight_sync_schemes or ()),
                 weight_ends=self._weight_ends,
             )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import socket
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from headrace.collectors.last_step import LastStep
 from headrace.collectors.messages import AnyMessage, Proceed, Ready, RowsAt, Start, WeightsAt, WeightsSent
@@ -38,11 +38,12 @@ class CollectorEnd(Channel):
         self,
         *messages: Message,
         payload: Payload = b"",
+        parts: Sequence[memoryview] = (),
         descriptors: tuple[int, ...] = (),  # noqa: ARG002
         most: int = LARGEST_PAYLOAD,
     ) -> bool:
         """See `Channel.send_soon`."""
-        return super().send_soon(*messages, payload=payload, most=most)
+        return super().send_soon(*messages, payload=payload, parts=parts, most=most)
 
 
 class ActorEnd(Channel):

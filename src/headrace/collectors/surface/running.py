@@ -28,7 +28,7 @@ class RunningSurface(ABC):
     def pause(self) -> AbstractContextManager[None]:
         """Stops between two steps for the time of a `with` block. Meanwhile all collected steps are in the replay.
 
-        Where `postproc` changes the rows of a replay, an inline collector stops at the end of a rollout.
+        Where `postproc` changes the rows of a replay, it stops at the end of a rollout.
 
         Raises:
             RuntimeError: not running, or paused already.

@@ -22,7 +22,7 @@ from headrace.collectors.messages import (
 )
 from headrace.errors import Disconnected
 from headrace.leases.channel import Channel
-from headrace.leases.frames import Frame
+from headrace.leases.frames import Frame, Payload
 from headrace.leases.messages import Ack, Lease
 from headrace.leases.page_writer import Purpose
 
@@ -61,8 +61,8 @@ class WorkerInbox:
         self.acked = 0
         self.rows: tuple[RowsAt, int] | None = None
         self.resets: deque[Seed | Reset] = deque()
-        self.hooks: bytes | None = None
-        self.questions: deque[tuple[Question, bytes]] = deque()
+        self.hooks: Payload | None = None
+        self.questions: deque[tuple[Question, Payload]] = deque()
         self.pause: int | None = None
         self.stop: Stop | None = None
         self.weights: tuple[WeightsAt, int] | None = None

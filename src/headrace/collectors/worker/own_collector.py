@@ -16,6 +16,7 @@ from headrace.collectors.messages import Answer, Question
 from headrace.collectors.paths import follow_path
 from headrace.collectors.states import check_num_envs, check_weights, load_weights, saved_weights
 from headrace.collectors.worker.generators import generators_state, load_generators_state
+from headrace.leases.frames import Payload
 
 
 class OwnCollector(LoopParts):
@@ -87,7 +88,7 @@ class OwnCollector(LoopParts):
         self.has_loaded = True
         return continues
 
-    def answer(self, question: Question, payload: bytes) -> tuple[Answer, bytes]:
+    def answer(self, question: Question, payload: Payload) -> tuple[Answer, bytes]:
         """Answers a question; an exception of the call is the answer, too.
 
         Args:

@@ -15,7 +15,9 @@ from headrace.collectors.batches.episode_numbering import EpisodeNumbering
 from headrace.collectors.batches.view_columns import ViewColumns
 from headrace.collectors.loop.collecting import CollectingLoop
 from headrace.leases.forwarding import Steps
+from headrace.leases.messages import Commit
 from headrace.leases.page_views import Columns
+from headrace.leases.page_writer import PageWriter
 from headrace.spec import Signature
 
 
@@ -69,8 +71,14 @@ class RolloutCopy:
         self._ends = []
         self._steps = 0
 
-    def add(self, steps: Steps) -> None:
-        """Copies the steps of a report."""
+    def add_report(self, writer: PageWriter, commit: Commit) -> None:
+        """Copies the steps of the report that the writer has just made, and notes the episodes that it cuts."""
+        if commit.steps:
+            self._add(writer.steps_of(commit))
+        if commit.cut:
+            self._cut(*writer.cuts_of(commit))
+
+    def _add(self, steps: Steps) -> None:
         arrays, count, lanes = self._arrays, len(steps.versions), len(self._is_open)
         here = slice(self._steps, self._steps + count)
         for name, column in arrays.columns.items():
@@ -93,7 +101,7 @@ class RolloutCopy:
             copies = {name: finals[name].copy() for name in self._arrays.following}
             self._ends.append(_Ends(lanes, steps + self._steps, copies))
 
-    def cut(self, lanes: NDArray[np.int64], finals: Columns) -> None:
+    def _cut(self, lanes: NDArray[np.int64], finals: Columns) -> None:
         """Notes that the episodes of these lanes end after the last step that was added, with these final rows."""
         if self._steps:
             self._ends.append(_Ends(lanes, np.full_like(lanes, self._steps - 1), finals))

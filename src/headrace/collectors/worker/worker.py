@@ -11,6 +11,7 @@ import numpy as np
 from headrace.collectors.last_step import LastStep
 from headrace.collectors.loop.collecting import CollectingLoop
 from headrace.collectors.loop.hooks import CollectHooks
+from headrace.collectors.loop.step_counts import StepCounts
 from headrace.collectors.loop.task import Task
 from headrace.collectors.messages import (
     MoreColumns,
@@ -28,6 +29,7 @@ from headrace.collectors.worker.inbox import Ending, WorkerInbox
 from headrace.collectors.worker.own_collector import OwnCollector
 from headrace.collectors.worker.rollout_copy import RolloutCopy
 from headrace.collectors.worker.seeds import WorkerSeeds
+from headrace.collectors.worker.staged_rollouts import StagedRollouts
 from headrace.envs.protocol import Indices
 from headrace.leases.channel import Channel
 from headrace.leases.messages import Commit, Goodbye
@@ -70,6 +72,9 @@ class Worker:
         self._hooks = CollectHooks()
         self._copy: RolloutCopy | None = None
         self.loop = CollectingLoop(task, self._refresh)
+        self._staged: StagedRollouts | None = None
+        if task.postproc is not None:
+            self._staged = StagedRollouts(self.loop, task.postproc, self._hooks, worker_idx, self._send)
         self._own = OwnCollector(self.loop, worker_idx, lambda: self._weights.number, self._renumber)
         try:
             policy = self.loop.policy
@@ -95,6 +100,8 @@ class Worker:
             return False
         if self.loop.not_stored:
             self._channel.send(NotStored(names=self.loop.not_stored))
+        if self._staged is not None and self.loop.has_writer:
+            self._staged.add_columns()
         return not self._has_replay
 
     def _say_ready(self) -> None:
@@ -126,9 +133,10 @@ class Worker:
         )
         self._signature = place.signature
         columns, num_envs = place.columns(descriptor), loop.stepper.num_envs
-        loop.write_to(
-            PageWriter(columns, place.page_rows, loop.observed, num_envs, self._need_page, message.writer)
+        self._writer = PageWriter(
+            columns, place.page_rows, loop.observed, num_envs, self._need_page, message.writer
         )
+        (loop.write_to if self._staged is None else self._staged.open)(self._writer)
 
     def _need_page(self, purpose: Purpose) -> int:
         """Returns the next leased page. A full store may keep it waiting; meanwhile it pauses and answers questions."""
@@ -199,23 +207,32 @@ class Worker:
         loop.begin(at_random=turn.at_random)
         if self._copy is not None:
             self._copy.begin(self._signature)
-        writer = loop.writer
+        writer, staged = loop.writer, self._staged
         for step in range(loop.steps):
             if inbox.look():
-                self._process_messages()
+                self._process_messages(goes_on=staged is not None and step > 0)
             loop.step()
             self._last_step.note()
             closes = step + 1 == loop.steps
-            if closes or writer.must_report:
+            if staged is not None:
+                if closes:
+                    staged.finish()
+            elif closes or writer.must_report:
                 self._report(closes_rollout=closes)
                 writer.turn()
 
     def _report(self, *, closes_rollout: bool) -> None:
         commit, counts = self.loop.report()
         if self._copy is not None:
-            self._copy_steps(self._copy, commit, closes_rollout=closes_rollout)
+            writer = self.loop.writer
+            self._copy.add_report(writer, commit)
+            if closes_rollout:
+                self._hooks.after(self._copy.take(writer.following))
         if closes_rollout:
             self.loop.end()
+        self._send(commit, counts, closes_rollout)
+
+    def _send(self, commit: Commit, counts: StepCounts, closes_rollout: bool) -> None:
         progress = Progress(
             counts=counts,
             closes_rollout=closes_rollout,
@@ -225,31 +242,34 @@ class Worker:
         )
         self._channel.send(commit, progress)
 
-    def _copy_steps(self, copy: RolloutCopy, commit: Commit, *, closes_rollout: bool) -> None:
-        writer = self.loop.writer
-        if commit.steps:
-            copy.add(writer.steps_of(commit))
-        if commit.cut:
-            copy.cut(*writer.cuts_of(commit))
-        if closes_rollout:
-            self._hooks.after(copy.take(writer.following))
-
     def _flush(self) -> None:
-        if self.loop.has_writer and self.loop.writer.has_news:
+        if not self.loop.has_writer:
+            return
+        if self._staged is not None:
+            self._staged.flush()
+        elif self.loop.writer.has_news:
             self._report(closes_rollout=False)
 
     # ---- between two steps -----------------------------------------------------------------------------------------
 
-    def _process_messages(self) -> None:
-        """Processes the collector's messages between two steps."""
+    def _process_messages(self, *, goes_on: bool) -> None:
+        """Processes the collector's messages between two steps.
+
+        Args:
+            goes_on: whether the rollout must be complete before a pause or a reset.
+        """
         inbox = self._inbox
         inbox.interrupts = False
         if inbox.ends:
             raise Ending
         begin = self.loop.times.clock()
         self._answer_questions()
-        self._pause_if_asked()
+        if not goes_on:
+            self._pause_if_asked()
         self.loop.times.note("wait", begin)
+        if goes_on:
+            inbox.interrupts = bool(inbox.resets)
+            return
         while inbox.resets:
             self._reset(inbox.resets.popleft())
 
@@ -269,9 +289,11 @@ class Worker:
         # Written rows are sent first, because the reply brings the pages for the final rows of the cut.
         self._flush()
         loop.cut(envs)
+        if self._staged is not None:
+            self._staged.cut(envs)
         self._flush()
         # Until then the collector may read this row as what followed the last step.
-        self._wait_for(lambda: inbox.acked == loop.writer.sequence)
+        self._wait_for(lambda: inbox.acked == self._writer.sequence)
         loop.reset(seeds, envs)
 
     def _take_hooks(self) -> None:
@@ -282,7 +304,7 @@ class Worker:
         self._hooks.pre, self._hooks.post = cloudpickle.loads(pickled)
         if self._hooks.post is None:
             self._copy = None
-        elif self._copy is None:
+        elif self._copy is None and self._staged is None:
             self._copy = RolloutCopy(self.loop, self._idx)
 
     def _pause_if_asked(self) -> None:

@@ -53,8 +53,8 @@ class RowWriter:
         self._history = _history(history, items, lanes, self._store.capacity)
         self._max_pending = max_pending
         self._timeout = timeout
-        self._pending = Pending(replay.clock.monotonic)
-        self._intake = Intake(replay, lanes, items, self._history, self._pending)
+        self._pending = self._new_pending()
+        self._intake = self._new_intake(replay, lanes, items, self._history, self._pending)
         self._lanes = self._intake.lanes
         self._rows = self._intake.rows
         self._write = self._rows.write
@@ -64,6 +64,11 @@ class RowWriter:
         self._no_finals = np.zeros(lanes, np.bool_)
         self._closed = False
         replay.writers.opened(self)
+
+    def _new_pending(self) -> Pending:
+        return Pending(self._replay.clock.monotonic)
+
+    _new_intake: type[Intake] = Intake
 
     # ---- declarations ----------------------------------------------------------------------------------------------
 

@@ -51,6 +51,7 @@ class FusedBatches:
         views: the views to present.
         batch, length: number of items, and rows of each.
         sequences: whether there is an axis for the rows.
+        wide_pool: of the arrays of wide columns.
 
     Attributes:
         batch, length, sequences: as above.
@@ -58,11 +59,20 @@ class FusedBatches:
     """
 
     def __init__(
-        self, store: Store, pool: Pool, views: FusedViews, batch: int, length: int, *, sequences: bool
+        self,
+        store: Store,
+        pool: Pool,
+        views: FusedViews,
+        batch: int,
+        length: int,
+        *,
+        sequences: bool,
+        wide_pool: Pool,
     ) -> None:
         self.batch, self.length, self.sequences = batch, length, sequences
         self._store = store
         self._pool = pool
+        self._wide_pool = wide_pool
         self._views = views
         self._layout = BatchLayout(length if sequences else None)
         layout = fused_layout(store, views, batch, length, has_axis=sequences)
@@ -117,7 +127,7 @@ class FusedBatches:
         """Returns a buffer as a batch. With views of wide columns a guard must be open since before the draw."""
         data = self._shown.over(out)
         for column, names in self._wide:
-            copies = gather(column, [data[name] for name in names], self._pool)
+            copies = gather(column, [data[name] for name in names], self._wide_pool)
             data.update(zip(names, copies, strict=True))
         if missing:
             self._fill(np.ndarray((), self._block, out), data)

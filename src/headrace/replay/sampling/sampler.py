@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -66,6 +66,8 @@ class Sampling:
         random: the replay's generator, for views that draw.
         clock: for deadlines.
         given: see below.
+        pool: of the arrays of large batches; None makes one for each plan.
+        warn: takes the text of a warning to the caller of `sample`.
 
     Attributes:
         given: columns that final rows are given, as `know_given` was told.
@@ -73,14 +75,39 @@ class Sampling:
     """
 
     def __init__(
-        self, store: Store, random: np.random.Generator, clock: Clock, given: frozenset[str]
+        self,
+        store: Store,
+        random: np.random.Generator,
+        clock: Clock,
+        given: frozenset[str],
+        pool: Pool | None = None,
+        warn: Callable[[str], None] = lambda text: warnings.warn(text, stacklevel=5),
     ) -> None:
+        self._warn = warn
         self.random = random
         self.given = given
         self.paddings: dict[str, dict[str, NDArray[Any]]] = {}
         self._store = store
         self._clock = clock
+        self._batch_pool = pool
         self.forget_plans()
+
+    def with_pool(self, pool: Pool, warn: Callable[[str], None]) -> Sampling:
+        """Returns another sampler of the same replay, for a caller in another process.
+
+        `keep_up` tells it what was declared since.
+
+        Args:
+            pool: of the arrays of large batches.
+            warn: takes the text of a warning to the caller.
+        """
+        return Sampling(self._store, self.random, self._clock, self.given, pool, warn)
+
+    def keep_up(self, other: Sampling) -> None:
+        """Takes what was declared to another sampler of the same replay."""
+        self.paddings = other.paddings
+        if self.given is not other.given:
+            self.know_given(other.given)
 
     def know_given(self, given: frozenset[str]) -> None:
         """Final rows hold these columns from here on; a plan that knew nothing of them is made anew."""
@@ -111,24 +138,60 @@ class Sampling:
                 else:
                     with turn(live, batch_size, lock=self._store.lock, clock=self._clock, timeout=timeout):
                         drawn = self._draw(plan, views, live, batch_size)
-            plan, found, reader, newest = drawn
-            if isinstance(found, _LocatedDraw):
-                batch = self._present(plan, live, views, found)
-            else:
-                batch = found[0].present(found[1], found[2])
-            if reader is not None:
-                self._store.check_rows_were_ours()
+            batch = self._copy(live, views, drawn)
         except MemoryError as error:
-            raise MemoryError(
-                f"batch_size: no memory for a batch of {batch_size} items of table {live.name!r}; ask for fewer"
-            ) from error
+            raise _no_memory(live, batch_size) from error
         finally:
             if drawn is not None and drawn[2] is not None:
                 drawn[2].end()
+        return self._complete(live, drawn, batch)
+
+    def sample_now(
+        self, live: LiveTable, batch_size: int, views: Mapping[str, View] | None, may_draw: Callable[[], bool]
+    ) -> ReplaySample | None:
+        """Returns a batch that can be drawn at once, for a caller whose waits are tickets.
+
+        Args:
+            live, batch_size, views: see `sample`.
+            may_draw: called with the lock held; False: nothing is drawn. It raises if the batch can never be drawn.
+        """
+        if batch_size > MAX_ROWS:
+            raise ValueError(f"batch_size: expected at most {MAX_ROWS}, got {batch_size}")
+        plan = self.plan(views)
+        drawn = None
+        try:
+            with self._store.lock:
+                if self._store.is_closed:
+                    raise Closed("the replay is closed")
+                if not may_draw():
+                    return None
+                drawn = self._draw(plan, views, live, batch_size)
+            batch = self._copy(live, views, drawn)
+        except MemoryError as error:
+            raise _no_memory(live, batch_size) from error
+        finally:
+            if drawn is not None and drawn[2] is not None:
+                drawn[2].end()
+        return self._complete(live, drawn, batch)
+
+    def _copy(self, live: LiveTable, views: Mapping[str, View] | None, drawn: _Drawn) -> ReplaySample:
+        """Copies the rows of a draw. Its guard must be open."""
+        plan, found, reader, _ = drawn
+        if isinstance(found, _LocatedDraw):
+            batch = self._present(plan, live, views, found)
+        else:
+            batch = found[0].present(found[1], found[2])
+        if reader is not None:
+            self._store.check_rows_were_ours()
+        return batch
+
+    def _complete(self, live: LiveTable, drawn: _Drawn, batch: ReplaySample) -> ReplaySample:
+        """Does what needs neither the lock nor the guard."""
+        plan, found, _, newest = drawn
         if isinstance(found, _LocatedDraw):
             plan.finish(found.located, batch.data)
         if newest is not None:
-            _warn_of_newest(live, plan, *newest)
+            self._warn(_warning_of_newest(live, plan, *newest))
         batch._origin = plan.origins.get(live) or self._new_origin(plan, live)
         return batch
 
@@ -228,7 +291,15 @@ class Sampling:
         if not may_be_small(plan.fused, batch_size, length):
             return None
         if found is None or (found.length, found.sequences) != (length, sequences):
-            found = FusedBatches(self._store, self._pool, plan.fused, batch_size, length, sequences=sequences)
+            found = FusedBatches(
+                self._store,
+                self._pool,
+                plan.fused,
+                batch_size,
+                length,
+                sequences=sequences,
+                wide_pool=self._batch_pool or self._pool,
+            )
             if len(self._fused) >= _KEPT_QUICK:
                 self._fused.clear()
             self._fused[key] = found
@@ -277,7 +348,7 @@ class Sampling:
             if len(self._plans) >= _KEPT_PLANS:
                 # Views that are made anew for each batch are never equal where they hold a new function.
                 self._plans, self._fused = {}, {}
-            plan = self._plans[key] = SamplingPlan(self._store, views, given)
+            plan = self._plans[key] = SamplingPlan(self._store, views, given, self._batch_pool)
         self._latest_plan = (views, None if views is None else dict(views), plan)
         return plan
 
@@ -290,18 +361,23 @@ def _shortened(windows: NDArray[np.uint32], max_rows: int) -> NDArray[np.uint32]
     return short
 
 
-def _warn_of_newest(live: LiveTable, plan: SamplingPlan, newest: int, rows: int) -> None:
-    """Warns once per table that its items do not wait for the rows that the views need. The lock must not be held."""
+def _no_memory(live: LiveTable, batch_size: int) -> MemoryError:
+    return MemoryError(
+        f"batch_size: no memory for a batch of {batch_size} items of table {live.name!r}; ask for fewer"
+    )
+
+
+def _warning_of_newest(live: LiveTable, plan: SamplingPlan, newest: int, rows: int) -> str:
+    """Returns the warning that items do not wait for the rows that the views need; each table gives it once."""
     ring = live.ring
     length = "length" if ring.has_windows else int(ring.window[REAL])
     remedy = f"hr.ItemRule({live.name!r}, {length}, lookahead={plan.ahead.rows}) makes items that wait for it"
     if ring.window[LOOKAHEAD] == STREAM:
         remedy = "items over the ends of episodes cannot wait for it, so leave these rows out of the loss"
-    warnings.warn(
+    return (
         f"table {live.name!r}: {newest} of the {rows} rows of this batch are the newest of their lanes, and the views "
         f"look ahead: what comes after these rows is not stored yet and was filled (n = 0 of views.transition); "
-        f"{remedy}. Each table says this once",
-        stacklevel=4,
+        f"{remedy}. Each table says this once"
     )
 
 

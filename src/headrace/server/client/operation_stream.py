@@ -12,10 +12,12 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+import msgspec
+
 from headrace.clock import SYSTEM_CLOCK
-from headrace.errors import Closed, Disconnected
+from headrace.errors import Closed, DeadlineExceeded, Disconnected
 from headrace.leases.frames import Payload
-from headrace.leases.messages import Message
+from headrace.leases.messages import Message, packed
 from headrace.server.client.operation_log import NO_USE, OperationLog, Use
 from headrace.server.client.step_buffer import StepBuffer
 from headrace.server.messages.writing import (
@@ -36,6 +38,8 @@ from headrace.server.messages.writing import (
 from headrace.spec import Signature
 from headrace.waits import Wait
 
+# In place of the ticket of a request.
+_KEYS = 0
 # In flight at most; beyond it calls wait for the server.
 _MOST_FLYING_NBYTES = 1 << 23
 _MOST_FLYING = 512
@@ -75,15 +79,15 @@ class OperationStream:
         self._buffer = StepBuffer(signature, opening.lanes)
         self._buffer_use = NO_USE
         self._version = 0
-        self._log = OperationLog()
+        self._log = OperationLog(opening.lanes)
+        self._requests: dict[int, Message] = {}
         self._link: Link | None = None
-        self._is_open = False
+        self._is_open = self._was_open = False
         self._sequence = 0
         self._tickets = 0
         self._refusals: dict[int, Exception] = {}
         self._answers: dict[int, Exception | None] = {}
         self._keys = range(0)
-        self._key_requests = 0
         self._end: Exception | None = None
         self.state = WriterState(
             writer=opening.writer, sequence=0, pending=0, room=0, finals=0, completes=False
@@ -103,7 +107,32 @@ class OperationStream:
         """
         with self._changed:
             self._link, self._is_open = link, False
-            link.send(self._opening)
+            opening, log = self._opening, self._log
+            if self._was_open:
+                restored, taken = log.restored
+                opening = msgspec.structs.replace(
+                    opening,
+                    base=log.base,
+                    lengths=packed(log.lengths),
+                    restored=restored,
+                    taken=dict(taken),
+                    applied=dict(log.applied),
+                )
+            link.send(opening)
+
+    def _opened(self, message: WriterOpened) -> None:
+        """Sends everything again that the server needs."""
+        self.history = self._log.history = message.history
+        self._is_open = True
+        if not message.is_known:
+            self._keys = range(0)  # Those of another server may be in use here.
+        link = self._link
+        if self._was_open and link is not None:
+            for operation, payload, _ in self._log.kept():
+                link.send(operation, payload=payload)
+            for request in self._requests.values():
+                link.send(request)
+        self._was_open = True
 
     def wait_until_open(self) -> None:
         """Returns when the server has opened the writer.
@@ -116,8 +145,13 @@ class OperationStream:
             if 0 in self._refusals:
                 raise self._refusals[0]
 
-    def lose(self, error: Exception) -> None:
-        """Notes that the connection has ended."""
+    def lose(self) -> None:
+        """Notes that the connection has ended; operations are kept for the next one."""
+        with self._changed:
+            self._link, self._is_open = None, False
+
+    def give_up(self, error: Exception) -> None:
+        """Notes that there will be no other connection: calls raise `Closed` or `Disconnected`."""
         with self._changed:
             self._link, self._is_open = None, False
             self._end = error
@@ -129,35 +163,34 @@ class OperationStream:
             match message:
                 case WriterState():
                     self._take_state(message)
-                case WriterOpened(history=history):
-                    self.history = history
-                    self._is_open = True
+                case WriterOpened():
+                    self._opened(message)
                 case Refused(sequence=sequence, failure=failure):
                     self._take_refusal(sequence, failure.error)
                 case Waited(ticket=ticket, failure=failed):
+                    self._requests.pop(ticket, None)
                     self._answers[ticket] = None if failed is None else failed.error
                 case Keys(first=first, count=count):
                     self._keys = range(first, first + count)
-                    self._key_requests -= 1
+                    self._requests.pop(_KEYS, None)
             self._changed.notify_all()
 
     def _take_state(self, state: WriterState) -> None:
-        if state.sequence >= self.state.sequence:
-            self.state = state
+        # Operations that are sent again are confirmed already.
+        if state.sequence < self.state.sequence:
+            return
+        self.state = state
         if self.is_recording:
             self.made += state.made
         if state.refused is not None:
             self.failure = self.failure or state.refused.error
-        self._log.confirm(state.sequence)
+        self._log.confirm(state)
         if self._buffer.count and not self._log.flying:
             self._send_buffer()
 
     def _take_refusal(self, sequence: int, error: Exception) -> None:
-        flying = self._log.flying
-        waited_for = not sequence or any(
-            each.operation.sequence == sequence and each.operation.must for each in flying
-        )
-        if waited_for:
+        refused = self._log.refuse(sequence)
+        if not sequence or (refused is not None and refused.operation.must):
             self._refusals[sequence] = error
         else:
             self.failure = self.failure or error
@@ -254,7 +287,10 @@ class OperationStream:
 
     def _send(self, operation: Operation, payload: Payload, use: Use) -> None:
         self._log.add(operation, payload, use)
-        self._check_link().send(operation, payload=payload)
+        if self._link is not None and self._is_open:
+            self._link.send(operation, payload=payload)
+        elif self._end is not None:
+            raise self._lost()
         if operation.must:
             self._wait(lambda: self.state.sequence >= operation.sequence)
             error = self._refusals.pop(operation.sequence, None)
@@ -267,12 +303,6 @@ class OperationStream:
         """Returns when all operations are applied, so that `state` and `made` are those after them."""
         with self._changed:
             self._drain()
-
-    def push(self) -> None:
-        """Sends the steps that are collected. Any thread may call it."""
-        with self._changed:
-            if self._link is not None:
-                self._send_buffer()
 
     def report(self) -> None:
         """Gets the state of now."""
@@ -325,22 +355,32 @@ class OperationStream:
             self._send_buffer()
             self._tickets += 1
             ticket = self._tickets
-            self._check_link().send(make(writer=self._opening.writer, ticket=ticket, **fields))
+            request = make(writer=self._opening.writer, ticket=ticket, **fields)
+            self._request(ticket, request)
             try:
                 self._wait(lambda: ticket in self._answers, timeout, message, pending)
             except BaseException:
-                if self._link is not None:
+                self._requests.pop(ticket, None)
+                if self._link is not None and self._is_open:
                     self._link.send(StopWaiting(writer=self._opening.writer, ticket=ticket))
                 raise
             error = self._answers.pop(ticket)
             if error is not None:
                 raise error
 
+    def _request(self, ticket: int, request: Message) -> None:
+        """Sends a request, again after each reconnection until it is answered."""
+        self._requests[ticket] = request
+        if self._link is not None and self._is_open:
+            self._link.send(request)
+        elif self._end is not None:
+            raise self._lost()
+
     def key(self) -> int:
         """Returns a key that the server gave this writer; waits for more only when all are used."""
         with self._changed:
             if not self._keys:
-                self._check_link().send(WantKeys(writer=self._opening.writer))
+                self._request(_KEYS, WantKeys(writer=self._opening.writer))
                 self._wait(lambda: bool(self._keys))
             key, self._keys = self._keys[0], self._keys[1:]
             return key
@@ -355,23 +395,36 @@ class OperationStream:
         """Waits for the server; without a timeout of the call, for the client's."""
         wait: Wait | None = None
         while not is_over():
-            self._check_link()
+            if self._end is not None:
+                raise self._lost()
             if wait is None:
                 timeout = self._timeout if timeout == -1 else timeout
                 wait = Wait(SYSTEM_CLOCK, timeout, message or self._waiting_message, pending)
-            if not wait.look(self._changed):
+            try:
+                released = wait.look(self._changed)
+            except DeadlineExceeded as error:
+                if self._link is not None:
+                    raise
+                raise Disconnected(
+                    f"the connection is lost, and the server was not reached again: {error}",
+                    pending=self._unacknowledged,
+                ) from error
+            if not released:
                 wait.turn_on(self._changed)
 
     def _waiting_message(self, seconds: float) -> str:
         return f"the server did not answer a writer of {self._opening.replay!r} within {seconds:.3g} s"
 
-    def _check_link(self) -> Link:
-        if self._link is None:
-            error = self._end
-            if isinstance(error, Closed):
-                raise Closed(str(error))
-            raise Disconnected(f"the server is gone: {error}", pending=self.state.pending + self.items_flying)
-        return self._link
+    @property
+    def _unacknowledged(self) -> int:
+        """Number of items that are not known to be applied; those in flight are bounded by their rules."""
+        return self.state.pending + self.items_flying
+
+    def _lost(self) -> Exception:
+        error = self._end
+        if isinstance(error, Closed):
+            return Closed(str(error))
+        return Disconnected(f"the server is gone: {error}", pending=self._unacknowledged)
 
     def check(self) -> None:
         """Raises an error of an operation that was not waited for, once."""
@@ -382,6 +435,6 @@ class OperationStream:
     def send_now(self, message: Message) -> None:
         """Sends a message behind the operations, if there is a connection."""
         with self._changed:
-            if self._link is not None:
+            if self._link is not None and self._is_open:
                 self._send_buffer()
                 self._link.send(message)

@@ -57,6 +57,7 @@ class RemoteRowWriter:
         signature: of a step.
         table_names: of the replay.
         replay: its name at the server.
+        session: the name of the client's session, 16 random bytes.
         number: of the writer in the client.
         timeout_of_server: in seconds: how long to wait for the server itself.
         lanes, items, history, max_pending, timeout: as `Replay.writer`.
@@ -67,6 +68,7 @@ class RemoteRowWriter:
         signature: Signature,
         table_names: Sequence[str],
         replay: str,
+        session: bytes,
         number: int,
         timeout_of_server: float,
         lanes: int,
@@ -104,11 +106,17 @@ class RemoteRowWriter:
                 lanes=lanes,
                 rules=[described_rule(rule) for rule in self._rules],
                 history=history,
+                session=session,
             ),
             timeout_of_server,
         )
 
     # ---- the connection --------------------------------------------------------------------------------------------
+
+    @property
+    def number(self) -> int:
+        """The number of the writer in its client."""
+        return self._stream.number
 
     def open(self, link: Link) -> None:
         """Opens the writer at the server.
@@ -124,13 +132,29 @@ class RemoteRowWriter:
         """Processes a message of the server."""
         self._stream.take(message)
 
-    def lose(self, error: Exception) -> None:
-        """Notes that the connection has ended."""
-        self._stream.lose(error)
+    def lose(self) -> None:
+        """Notes that the connection has ended. Calls go on up to their bounds; `reopen` sends what is missing."""
+        self._stream.lose()
 
-    def push(self) -> None:
-        """Sends the steps that are collected, so that a later request of this client comes behind them."""
-        self._stream.push()
+    def reopen(self, link: Link) -> None:
+        """Continues over another connection.
+
+        Raises:
+            Disconnected: it has ended, too.
+        """
+        self._stream.attach(link)
+
+    def give_up(self, error: Exception) -> None:
+        """Notes that there will be no other connection: calls raise `Closed` or `Disconnected`."""
+        self._stream.give_up(error)
+
+    def settle(self) -> None:
+        """Returns when the server has applied all steps, so that another request of the client comes behind them.
+
+        Any thread may call it. Items that wait for rate limiters are not waited for.
+        """
+        if self._stream.is_busy and not self._closed:
+            self._stream.drain()
 
     # ---- declarations ----------------------------------------------------------------------------------------------
 

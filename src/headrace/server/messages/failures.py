@@ -35,7 +35,11 @@ _TYPES: dict[str, Callable[[str], Exception]] = {
         ValueError,
         TypeError,
         KeyError,
+        IndexError,
+        OverflowError,
         RuntimeError,
+        MemoryError,
+        OSError,
     )
 }
 
@@ -46,6 +50,7 @@ class Failure(msgspec.Struct):
     Attributes:
         kind: the name of its type; an error of another type is a `RuntimeError`.
         text: its message.
+        pending: the number of items that are not applied, for an error that tells it.
 
     >>> failure_of(ValueError("length: expected 1")).error
     ValueError('length: expected 1')
@@ -53,11 +58,15 @@ class Failure(msgspec.Struct):
 
     kind: str
     text: str
+    pending: int = 0
 
     @property
     def error(self) -> Exception:
         """The error as the client raises it."""
-        return _TYPES.get(self.kind, RuntimeError)(self.text)
+        error = _TYPES.get(self.kind, RuntimeError)(self.text)
+        if isinstance(error, DeadlineExceeded | Disconnected):
+            error.pending = self.pending
+        return error
 
 
 def failure_of(error: BaseException) -> Failure:
@@ -66,4 +75,5 @@ def failure_of(error: BaseException) -> Failure:
     if kind not in _TYPES:
         return Failure("RuntimeError", f"{kind}: {error}")
     # The str of a KeyError is the repr of its message.
-    return Failure(kind, str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error))
+    text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    return Failure(kind, text, getattr(error, "pending", 0))

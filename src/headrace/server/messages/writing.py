@@ -68,6 +68,12 @@ class OpenWriter(Message, kw_only=True):
         replay: the name of the replay.
         lanes, history: see `Replay.writer`.
         rules: of the items.
+        session: the name of the client's session, 16 random bytes.
+        base: the last operation that is not sent again.
+        lengths: int64[lanes], rows of the episode under way in each lane after it; empty for a new writer.
+        restored: operations up to this one only bring rows into reach; their items exist.
+        taken: maps tables to the number of items that the operations up to `restored` have made.
+        applied: maps tables to the number of items that the client knows to be applied.
     """
 
     writer: int
@@ -75,6 +81,12 @@ class OpenWriter(Message, kw_only=True):
     lanes: int
     rules: list[RuleDescription]
     history: int | None
+    session: bytes
+    base: int = 0
+    lengths: bytes = b""
+    restored: int = 0
+    taken: dict[str, int] = msgspec.field(default_factory=dict)
+    applied: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class WriterOpened(Message, kw_only=True):
@@ -83,12 +95,12 @@ class WriterOpened(Message, kw_only=True):
     Attributes:
         writer: its number.
         history: rows of a lane that stay in reach of later items.
-        sequence: the last operation that was applied before.
+        is_known: whether the server knows what the writer has made over earlier connections.
     """
 
     writer: int
     history: int
-    sequence: int
+    is_known: bool
 
 
 # ---- operations ------------------------------------------------------------------------------------------------------
@@ -262,6 +274,7 @@ class WriterState(Message, kw_only=True):
         sequence: of the last operation that was applied.
         pending: number of items that wait for rate limiters.
         tables: maps tables to the number of items that wait for them.
+        taken: maps tables to the number of items made by all operations so far, over earlier connections too.
         room: number of further vector steps for which the writer has pages.
         finals: number of further final rows beside the lanes for which it has a page.
         completes: whether the next step makes an item.
@@ -275,6 +288,7 @@ class WriterState(Message, kw_only=True):
     room: int
     finals: int
     completes: bool
+    taken: dict[str, int] = msgspec.field(default_factory=dict)
     tables: dict[str, int] = msgspec.field(default_factory=dict)
     made: list[tuple[int, int, int]] = msgspec.field(default_factory=list)
     refused: Failure | None = None

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import StoreFull
+from headrace.replay.intake.intake import Intake
 from headrace.replay.intake.row_writer import RowWriter
 from headrace.replay.intake.step_rows import Values
 from headrace.replay.replay import ReplayCore
+from headrace.server.serving.restoring_intake import RestoringIntake
 from headrace.store.block import WrittenSteps
 from headrace.tables.description.rules import Rule
 from headrace.tables.pending import Pending
@@ -28,9 +30,26 @@ class ServedRowWriter(RowWriter):
 
     Args:
         replay, lanes, items, history: as `Replay.writer`.
+        pending: the items of the same writer over an earlier connection, which still wait; None: there are none.
+
+    Attributes:
+        created: maps tables to the number of items that `create_item_as` made.
     """
 
-    def __init__(self, replay: ReplayCore, lanes: int, items: Sequence[Rule], history: int | None) -> None:
+    _intake: RestoringIntake
+    _new_intake: type[Intake] = RestoringIntake
+
+    def __init__(
+        self,
+        replay: ReplayCore,
+        lanes: int,
+        items: Sequence[Rule],
+        history: int | None,
+        pending: Pending | None = None,
+    ) -> None:
+        self._earlier_pending = pending
+        self._is_restoring_rows = False
+        self.created: dict[str, int] = {}
         super().__init__(replay, lanes, items, history, sys.maxsize, 0)
         tables = [rule.table for rule in items]
         # Items of one call are made rule by rule: two rules of one table need one step after the other.
@@ -39,6 +58,38 @@ class ServedRowWriter(RowWriter):
         self._extra_pages = _PAGES_AHEAD
         self._store.allow(_PAGES_AHEAD)
         self.record_items()
+
+    def _new_pending(self) -> Pending:
+        return self._earlier_pending or super()._new_pending()
+
+    # ---- restoring -------------------------------------------------------------------------------------------------
+
+    def restore_rows(self, lengths: NDArray[np.int64]) -> None:
+        """Begins to bring rows of an earlier connection into reach, without items.
+
+        Args:
+            lengths: int64[N], rows of the episode under way in each lane before the first of them.
+        """
+        with self._lock:
+            for block, span in self._lanes.spans:
+                block.lane_steps[:] = lengths[span]
+            self._intake.restore_rows()
+        self._is_restoring_rows = True
+
+    def make_missing_items(self, counts: Mapping[str, int]) -> None:
+        """Makes items from here on, except for the next ones of each table, which exist.
+
+        Args:
+            counts: maps tables to their number.
+        """
+        with self._lock:
+            self._intake.skip(counts)
+        self._is_restoring_rows = False
+
+    @property
+    def to_skip(self) -> Mapping[str, int]:
+        """Maps tables to the number of items that exist and were not found again yet."""
+        return self._intake.to_skip
 
     @property
     def history(self) -> int:
@@ -128,9 +179,12 @@ class ServedRowWriter(RowWriter):
         return count
 
     def create_item_as(self, key: int, table: str, length: int, priority: float, lane: int) -> None:
-        """Makes an item with a key that the client was given ahead; see `WriterLike.create_item`.
+        """Makes an item with a key that the client was given ahead, unless it exists; see `WriterLike.create_item`.
 
         Raises:
             ValueError: these rows are not one window; nothing is made.
         """
+        if self._is_restoring_rows or self._intake.take_skip(table):
+            return
         self._create_item(table, length, priority, lane, key)
+        self.created[table] = self.created.get(table, 0) + 1

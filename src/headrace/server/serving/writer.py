@@ -7,8 +7,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
+
 from headrace.errors import Closed, StoreFull
 from headrace.leases.frames import Frame, Payload
+from headrace.leases.messages import ROWS
 from headrace.replay.replay import ReplayCore
 from headrace.server.messages.failures import failure_of
 from headrace.server.messages.rules import rule_of
@@ -29,15 +32,16 @@ from headrace.server.messages.writing import (
 )
 from headrace.server.serving.operations import Operations
 from headrace.server.serving.row_writer import ServedRowWriter
+from headrace.server.serving.writer_sessions import Progress, SessionKey, WriterSessions
 from headrace.tables.ticket import Ticket
 
 _KEYS_AHEAD = 1024
 
 
 class _Waiting(NamedTuple):
-    """An operation that waits for a page, or for one that does."""
+    """An operation that waits for a page, or a message behind one."""
 
-    operation: Operation
+    message: Operation | WaitPending
     payload: Payload
 
 
@@ -50,27 +54,60 @@ class ServedWriter:
         replay: of this process.
         opening: the client's request.
         send: sends messages to the client without waiting for it.
+        sessions: writers of the server.
 
     Raises:
         ValueError, KeyError, TypeError, StoreFull, Closed: as `Replay.writer`.
     """
 
-    def __init__(self, replay: ReplayCore, opening: OpenWriter, send: Callable[..., None]) -> None:
+    def __init__(
+        self,
+        replay: ReplayCore,
+        opening: OpenWriter,
+        send: Callable[..., None],
+        sessions: WriterSessions,
+    ) -> None:
         self._replay = replay
+        self._sessions = sessions
+        self._key = SessionKey(opening.replay, opening.session, opening.writer)
+        earlier = sessions.resume(self._key)
         self._number = opening.writer
         self._send = send
         rules = [rule_of(rule) for rule in opening.rules]
-        self._writer = ServedRowWriter(replay, opening.lanes, rules, opening.history)
+        self._writer = ServedRowWriter(
+            replay, opening.lanes, rules, opening.history, None if earlier is None else earlier.pending
+        )
+        self._tables = [rule.table for rule in rules]
         self._operations = Operations(self._writer, replay.signature)
         self._waiting: deque[_Waiting] = deque()
         # Steps of the first waiting operation that are stored already.
         self._done = 0
-        self._sequence = 0
+        self._sequence = opening.base
         self._tickets: dict[int, Ticket] = {}
+        self._is_closed = False
+        exist = opening.applied if earlier is None else earlier.taken
+        self._taken = dict(opening.taken)
+        self._skipping = {table: count - self._taken.get(table, 0) for table, count in exist.items()}
+        self._restored = opening.restored if opening.lengths else -1
+        if opening.lengths:
+            self._restore(opening)
+        sessions.opened(self._key, self)
         send(
-            WriterOpened(writer=self._number, history=self._writer.history, sequence=self._sequence),
+            WriterOpened(writer=self._number, history=self._writer.history, is_known=earlier is not None),
             self._state(),
         )
+
+    def _restore(self, opening: OpenWriter) -> None:
+        lengths = np.frombuffer(opening.lengths, ROWS).copy()
+        if len(lengths) != opening.lanes or (lengths < 0).any():
+            raise ValueError(f"lengths: expected {opening.lanes} numbers >= 0, got {lengths.tolist()}")
+        self._writer.restore_rows(lengths)
+        self._end_restoring()
+
+    def _end_restoring(self) -> None:
+        if self._sequence >= self._restored >= 0:
+            self._restored = -1
+            self._writer.make_missing_items(self._skipping)
 
     def take(self, frame: Frame) -> None:
         """Processes a message of the client.
@@ -79,11 +116,9 @@ class ServedWriter:
             ValueError: the message breaks the protocol.
         """
         match frame.message:
-            case Operation() as operation:
-                self._waiting.append(_Waiting(operation, frame.payload))
+            case Operation() | WaitPending() as message:
+                self._waiting.append(_Waiting(message, frame.payload))
                 self._apply_waiting()
-            case WaitPending(ticket=ticket, most=most):
-                self._wait(ticket, most)
             case StopWaiting(ticket=ticket):
                 with self._replay.lock:
                     if ticket in self._tickets:
@@ -97,6 +132,7 @@ class ServedWriter:
                 self._send(Keys(writer=self._number, first=first, count=_KEYS_AHEAD))
             case CloseWriter():
                 self.close()
+                self._sessions.closed(self._key)
             case message:
                 raise ValueError(f"expected a message of a writer, got {type(message).__name__}")
 
@@ -115,6 +151,10 @@ class ServedWriter:
     def _apply_waiting(self) -> None:
         while self._waiting:
             operation, payload = self._waiting[0]
+            if isinstance(operation, WaitPending):
+                self._wait(operation.ticket, operation.most)
+                self._waiting.popleft()
+                continue
             try:
                 self._apply(operation, payload)
             except StoreFull as error:
@@ -124,6 +164,7 @@ class ServedWriter:
             except (ValueError, KeyError, TypeError, RuntimeError, Closed) as error:
                 self._refuse(operation, error)
             self._sequence = max(self._sequence, operation.sequence)
+            self._end_restoring()
             self._waiting.popleft()
             self._done = 0
         self._send(self._state())
@@ -143,7 +184,7 @@ class ServedWriter:
             return
         steps = self._operations.columns(operation, payload)
         first = operation.sequence - operation.steps
-        self._expect(min(first, self._sequence) + 1)
+        self._expect(max(first, self._sequence) + 1)
         # Steps of a message that was sent again may be applied already.
         self._done = max(self._done, self._sequence - first)
         self._writer.policy_version = operation.version
@@ -166,6 +207,9 @@ class ServedWriter:
             writer.raise_refused()
         except Exception as error:
             refused = failure_of(error)
+        made = [(rule, keys.start, len(keys)) for rule, keys in writer.take_made() if keys]
+        for rule, _, count in made:
+            self._count(self._tables[rule], count)
         with self._replay.lock:
             room, finals = writer.room() if not self._replay.is_closed else (0, 0)
             pending = writer.pending_items
@@ -177,9 +221,29 @@ class ServedWriter:
                 finals=finals,
                 completes=writer.completes_items,
                 tables={name: count for name, count in pending.by_table.items() if count},
-                made=[(rule, keys.start, len(keys)) for rule, keys in writer.take_made() if keys],
+                taken=self._taken_now(),
+                made=made,
                 refused=refused,
             )
+
+    def _count(self, table: str, count: int) -> None:
+        self._taken[table] = self._taken.get(table, 0) + count
+
+    def _taken_now(self) -> dict[str, int]:
+        """Returns the numbers of items that exist, counted from the first operation of the writer."""
+        taken, left = dict(self._taken), self._writer.to_skip
+        if self._restored < 0:
+            for table, count in self._skipping.items():
+                taken[table] = taken.get(table, 0) + max(0, count) - left.get(table, 0)
+        for table, count in self._writer.created.items():
+            taken[table] = taken.get(table, 0) + count
+        return taken
+
+    @property
+    def progress(self) -> Progress:
+        """See `Progress`."""
+        self._state()
+        return Progress(self._taken_now(), self._writer.pending_items)
 
     # ---- waiting ---------------------------------------------------------------------------------------------------
 
@@ -221,7 +285,11 @@ class ServedWriter:
 
     def close(self) -> None:
         """Gives back the pages of the writer; pending items stay. A second call does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
         self._waiting.clear()
+        self._sessions.lost(self._key, self.progress)
         with self._replay.lock:
             for ticket in self._tickets.values():
                 self._writer.pending_items.leave(ticket)

@@ -68,7 +68,7 @@ def table_to_json(table: Table) -> TableJson:
         _selector_to_json(table.sampler),
         _selector_to_json(table.remover),
         table.max_size,
-        _limiter_to_json(table.rate_limiter),
+        limiter_to_json(table.rate_limiter),
         table.max_times_sampled,
     )
 
@@ -87,7 +87,7 @@ def table_from_json(record: TableJson) -> Table:
         sampler=_selector_from_json(record.sampler),
         remover=_selector_from_json(record.remover),
         max_size=record.max_size,
-        rate_limiter=_limiter_from_json(record.rate_limiter),
+        rate_limiter=limiter_from_json(record.rate_limiter),
         max_times_sampled=record.max_times_sampled,
     )
 
@@ -113,7 +113,12 @@ def _selector_from_json(record: SelectorJson) -> Selector:
     return _PLAIN_SELECTORS[record.kind]()
 
 
-def _limiter_to_json(limiter: RateLimiter) -> LimiterJson:
+def limiter_to_json(limiter: RateLimiter) -> LimiterJson:
+    """Returns the record of a rate limiter.
+
+    Raises:
+        ValueError: a limiter that is not one of Headrace's own.
+    """
     if type(limiter) not in _LIMITERS:
         raise ValueError(
             f"expected one of Headrace's limiters, got {limiter!r}, which cannot be written down"
@@ -127,7 +132,12 @@ def _limiter_to_json(limiter: RateLimiter) -> LimiterJson:
     )
 
 
-def _limiter_from_json(record: LimiterJson) -> RateLimiter:
+def limiter_from_json(record: LimiterJson) -> RateLimiter:
+    """Returns the rate limiter of a record of `limiter_to_json`.
+
+    Raises:
+        ValueError: numbers that no such limiter has.
+    """
     low = -math.inf if record.min_diff is None else record.min_diff
     high = math.inf if record.max_diff is None else record.max_diff
     limiter: RateLimiter
@@ -141,6 +151,6 @@ def _limiter_from_json(record: LimiterJson) -> RateLimiter:
         limiter = RateLimiter(record.samples_per_insert, record.min_size, low, high)
     else:
         limiter = (Queue if record.kind == "Queue" else Stack)(int(high) if math.isfinite(high) else 0)
-    if _limiter_to_json(limiter) != record:
+    if limiter_to_json(limiter) != record:
         raise ValueError(f"rate_limiter: expected the numbers of a {record.kind}, got {record}")
     return limiter

@@ -46,13 +46,20 @@ class SamplingPlan:
         store: of the rows.
         views: maps names to views; None presents the signature's own tree.
         final_columns: columns for which final rows were given a value.
+        pool: of the arrays of large batches; None makes one.
 
     Raises:
         SpecError: an unknown source, a space that contradicts the column, a fill that the dtype cannot hold.
         ValueError: views of several hindsights, or a view that stored rows cannot show.
     """
 
-    def __init__(self, store: Store, views: Mapping[str, View] | None, final_columns: frozenset[str]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        views: Mapping[str, View] | None,
+        final_columns: frozenset[str],
+        pool: Pool | None = None,
+    ) -> None:
         self._store = store
         self.final_columns = final_columns
         self.origins: dict[Any, Any] = {}
@@ -62,7 +69,7 @@ class SamplingPlan:
         columns = Columns.of_store(store.signature, final_columns)
         self._plan = Plan(columns, names)
         self._returns = {sums: Returns(store, *sums) for sums in self._plan.sums}
-        self._pool = Pool()
+        self._pool = pool or Pool()
         self._copier = Copier(store, self._pool, self._plan.copies.columns)
         self.every = tuple(
             (name, source.window.every)

@@ -1,0 +1,111 @@
+"""Batches out of answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.errors import HeadraceError
+from headrace.leases.frames import Payload, ProtocolError
+from headrace.replay.sampling.packing import BatchLayout
+from headrace.replay.sampling.replay_sample import ReplaySample, SampleInfo
+from headrace.server.client.blocks import MappedBlocks
+from headrace.server.messages.answers import PlacedArray, Sampled
+from headrace.spec import Signature
+from headrace.views.columns import METADATA, Columns
+from headrace.views.view import View
+
+_INFO = ("<u8", "<f8", "<i8", "<f8", "<i8")
+
+
+def batch_of(
+    answer: Sampled,
+    payload: Payload,
+    blocks: MappedBlocks,
+    signature: Signature,
+    views: Mapping[str, View] | None,
+) -> ReplaySample:
+    """Returns the batch of an answer.
+
+    Args:
+        answer, payload: as they were received.
+        blocks: of the connection.
+        signature: of the replay.
+        views: of the request.
+
+    Raises:
+        ProtocolError: the answer is not a batch of these views.
+    """
+    try:
+        return _batch_of(answer, payload, blocks, signature, views)
+    except (HeadraceError, KeyError, ValueError, TypeError, OverflowError) as error:
+        raise ProtocolError(f"the server sent something that is not a batch: {error}") from error
+
+
+def _batch_of(
+    answer: Sampled,
+    payload: Payload,
+    blocks: MappedBlocks,
+    signature: Signature,
+    views: Mapping[str, View] | None,
+) -> ReplaySample:
+    # Writable, as all batches are.
+    behind = np.frombuffer(bytearray(payload) if isinstance(payload, bytes) else payload, np.uint8)
+    roots: dict[int | None, NDArray[np.uint8]] = {None: behind}
+    arrays = []
+    for each in answer.arrays:
+        root = roots.get(each.block)
+        if root is None:
+            assert each.block is not None
+            root = roots[each.block] = blocks.array(each.block)
+        arrays.append(_array(each, root))
+    mask = arrays.pop() if answer.has_mask else None
+    values, info = arrays[: -len(_INFO)], arrays[-len(_INFO) :]
+    if [each.dtype.str for each in info] != list(_INFO) or any(each.ndim != 1 for each in info):
+        raise ValueError("expected the numbers of its items")
+    data = _columns(signature, values) if views is None else _views(answer, signature, views, values)
+    layout = BatchLayout(answer.length, tuple((name, every) for name, every in answer.every))
+    return ReplaySample(data, SampleInfo(*info), mask, layout)
+
+
+def _array(place: PlacedArray, root: NDArray[np.uint8]) -> NDArray[Any]:
+    dtype = np.dtype(place.dtype)
+    if dtype.kind not in "biufc" or any(size < 0 for size in place.shape) or place.offset < 0:
+        raise ValueError(f"expected arrays of numbers, got {place}")
+    if place.offset + dtype.itemsize * math.prod(place.shape) > root.nbytes:
+        raise ValueError(f"expected an array within {root.nbytes} bytes, got {place}")
+    return np.ndarray(place.shape, dtype, root, place.offset)
+
+
+def _columns(signature: Signature, values: list[NDArray[Any]]) -> Any:
+    data = dict(zip(signature.columns, values, strict=True))
+    for name, spec in signature.columns.items():
+        _check_spec(name, data[name], spec.shape, spec.dtype)
+    return data if signature.is_flat else signature.unflatten(data)
+
+
+def _check_spec(name: str, values: NDArray[Any], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    if values.dtype != dtype or values.shape[values.ndim - len(shape) :] != shape:
+        raise ValueError(f"{name}: expected {dtype}{list(shape)}, got {values.dtype}{list(values.shape)}")
+
+
+def _views(
+    answer: Sampled, signature: Signature, views: Mapping[str, View], values: list[NDArray[Any]]
+) -> dict[str, Any]:
+    data: dict[str, Any] = {}
+    trees: dict[str, dict[str, NDArray[Any]]] = {}
+    for (name, leaf), array in zip(answer.names or [], values, strict=True):
+        if leaf:
+            data.setdefault(name, None)
+            trees.setdefault(name, {})[leaf] = array
+        else:
+            data[name] = array
+    columns = Columns(signature, METADATA)
+    for name, leaves in trees.items():
+        path = views[name].data_col or name
+        data[name] = columns.subtree(path).unflatten(leaves)
+    return data

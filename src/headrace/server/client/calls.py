@@ -1,0 +1,89 @@
+"""Calls of one replay on a server, over the connection that its client has."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from headrace.errors import Closed
+from headrace.leases.frames import Payload
+from headrace.server.client.link import Link, Reply
+from headrace.server.messages.requests import Request
+
+
+class Connected(Protocol):
+    """A client, as its replays call it.
+
+    Attributes:
+        peer: the server's address, for messages.
+    """
+
+    peer: str
+
+    def link(self) -> Link:
+        """Returns the connection; makes a new one if the last has ended.
+
+        Raises:
+            Closed: the client is closed, or belongs to another process.
+            Disconnected: the server is gone.
+        """
+
+    def once(self, request: Request, payload: Payload = b"", owner: object = None) -> Any:
+        """Returns the answer to a request, which is sent once."""
+
+    def repeated(self, request: Request, payload: Payload = b"", owner: object = None) -> Any:
+        """Returns the answer to a request, which is sent again if the connection ends before."""
+
+    def end_waits(self, owner: object) -> None:
+        """Ends the waits of an owner with `Closed`."""
+
+
+class ReplayCalls:
+    """The way from a `RemoteReplay` and its tables to the server.
+
+    Args:
+        client: has the connection.
+        name: of the replay.
+    """
+
+    def __init__(self, client: Connected, name: str) -> None:
+        self._client = client
+        self.name = name
+        self.is_closed = False
+
+    @property
+    def peer(self) -> str:
+        """The server's address."""
+        return self._client.peer
+
+    def check_open(self) -> None:
+        """Raises `Closed` if the replay was closed on this side."""
+        if self.is_closed:
+            raise Closed("the replay is closed")
+
+    def once(self, request: Request, payload: Payload = b"") -> Any:
+        """See `Connected.once`."""
+        self.check_open()
+        return self._client.once(request, payload, self)
+
+    def repeated(self, request: Request, payload: Payload = b"") -> Any:
+        """See `Connected.repeated`."""
+        self.check_open()
+        return self._client.repeated(request, payload, self)
+
+    def link(self) -> Link:
+        """See `Connected.link`."""
+        self.check_open()
+        return self._client.link()
+
+    def begin(self, link: Link, request: Request) -> Reply:
+        """Sends a request, whose wait ends when the replay is closed."""
+        reply = link.begin(request, owner=self)
+        if self.is_closed:
+            link.cancel(reply)
+            self.check_open()
+        return reply
+
+    def close(self) -> None:
+        """Ends all waits of this replay with `Closed`."""
+        self.is_closed = True
+        self._client.end_waits(self)

@@ -1,0 +1,107 @@
+"""A client of a server."""
+
+from __future__ import annotations
+
+import ssl
+import time
+
+from headrace.checks import check_timeout
+from headrace.closing import Closing
+from headrace.errors import SpecError
+from headrace.server.addresses import parse_address
+from headrace.server.auth import token_bytes
+from headrace.server.client.remote_replay import RemoteReplay
+from headrace.server.client.session import Session
+from headrace.server.messages.handshake import Served
+from headrace.server.messages.requests import GetServerStatistics, Ping
+from headrace.server.records import statistics_of
+from headrace.server.statistics import ServerStatistics
+from headrace.spec import Signature, first_difference
+
+
+class Client(Closing):
+    """A connection to a `Server`. Thread-safe: a call that waits does not hold up those of other threads.
+
+    Args:
+        address: `tcp://host:port` or `unix:///path`; `Server.address` is one.
+        token: the secret of the server; it is proven, and never sent.
+        tls: an `ssl.SSLContext` for TCP, with the authorities that the client trusts.
+        timeout: seconds for the handshake, and for calls that have no timeout of their own and do not wait for a rate
+            limiter; None waits without limit.
+
+    Raises:
+        Disconnected: nobody listens there, or the peer does not speak the protocol.
+        AuthenticationError: the server refuses the token, or does not ask for it, or cannot prove that it knows it.
+        DeadlineExceeded: the handshake took longer than `timeout`.
+        ValueError: not an address.
+
+    >>> import headrace as hr
+    >>> with hr.Replay(hr.Signature.like({"x": 0}), [hr.Table.queue("q", 9)]) as replay:
+    ...     with replay.writer(items=[hr.ItemRule("q", 1)]) as writer:
+    ...         writer.append({"x": 7})
+    ...     with hr.Server({"r": replay}) as server, hr.Client(server.address) as client:
+    ...         client.replay("r").sample("q", 1)["x"]
+    array([7])
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        token: str | bytes | None = None,
+        tls: ssl.SSLContext | None = None,
+        timeout: float | None = 30.0,
+    ) -> None:
+        if tls is not None:
+            raise NotImplementedError("tls is not there yet")
+        self._session = Session(parse_address(address), token_bytes(token), check_timeout(timeout))
+
+    # ---- calls -----------------------------------------------------------------------------------------------------
+
+    def replay(self, name: str, *, signature: Signature | None = None) -> RemoteReplay:
+        """Returns a replay of the server.
+
+        Args:
+            name: of the replay.
+            signature: that the caller expects.
+
+        Raises:
+            KeyError: no such replay; the message has the known names.
+            TypeError: a queue has this name.
+            SpecError: the replay has another signature; the message has the first difference.
+        """
+        served = self._served(name, "replay")
+        found = RemoteReplay(self._session, name, served)
+        if signature is not None and (difference := first_difference(signature, found.signature)):
+            raise SpecError(f"replay {name!r} on {self._session.peer}: {difference}")
+        return found
+
+    def _served(self, name: str, kind: str) -> Served:
+        known = self._session.link().served
+        if name not in known:
+            raise KeyError(
+                f"{self._session.peer} serves no {name!r}; there are {', '.join(map(repr, known))}"
+            )
+        found = known[name]
+        if found.kind != kind:
+            raise TypeError(
+                f"{name!r} on {self._session.peer}: expected a {kind}, got a {found.kind}; use client.{found.kind}"
+            )
+        return found
+
+    def ping(self) -> float:
+        """Returns the seconds that a message to the server and back takes."""
+        began = time.perf_counter()
+        self._session.repeated(Ping())
+        return time.perf_counter() - began
+
+    def statistics(self) -> ServerStatistics:
+        """Returns one frozen record of the server: connections, errors, bytes, and its replays and queues."""
+        return statistics_of(self._session.repeated(GetServerStatistics()))
+
+    def close(self) -> None:
+        """Ends the connection, and every wait with `Closed`. A second call does nothing."""
+        self._session.close()
+
+    def __repr__(self) -> str:
+        return f"<Client of {self._session.peer}>"

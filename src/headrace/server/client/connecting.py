@@ -1,0 +1,122 @@
+"""Connecting to a server: the socket, and the client's side of the handshake."""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+
+from headrace.errors import AuthenticationError, Closed, DeadlineExceeded, Disconnected, HeadraceError
+from headrace.leases.channel import Channel
+from headrace.leases.frames import LARGEST_PAYLOAD, ProtocolError
+from headrace.server.addresses import Address
+from headrace.server.auth import NONCE_NBYTES, is_proof, new_nonce, proof
+from headrace.server.client.blocks import MappedBlocks
+from headrace.server.client.link import Link
+from headrace.server.keepalive import set_options
+from headrace.server.messages import answers, handshake
+from headrace.server.messages.handshake import Challenge, Greeting, Proof, Refusal, Welcome
+from headrace.system import has_sealed_memory
+
+_ERRORS: dict[str, type[HeadraceError]] = {
+    "authentication": AuthenticationError,
+    "closed": Closed,
+    "protocol": Disconnected,
+}
+
+
+def connect(address: Address, token: bytes | None, timeout: float | None) -> Link:
+    """Returns a connection after its handshake.
+
+    Raises:
+        Disconnected: nobody listens, or the peer does not speak the protocol.
+        AuthenticationError: the server does not accept the token, or cannot prove that it knows it.
+        DeadlineExceeded: the handshake took longer than `timeout` seconds.
+    """
+    deadline = None if timeout is None else time.monotonic() + timeout
+    channel = Channel(_connected(address, timeout), handshake.ToClient)
+    try:
+        channel.expect(handshake.ToClient, handshake.LARGEST_WELCOME_NBYTES, 0)
+        return _shake_hands(channel, address, token, _Reader(channel, address, deadline))
+    except Disconnected as error:
+        channel.close()
+        raise Disconnected(f"{address}: {error}") from error
+    except BaseException:
+        channel.close()
+        raise
+
+
+def _connected(address: Address, timeout: float | None) -> socket.socket:
+    try:
+        if not address.is_unix:
+            connection = socket.create_connection((address.host, address.port), timeout)
+        else:
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            try:
+                connection.settimeout(timeout)
+                connection.connect(address.path)
+            except BaseException:
+                connection.close()
+                raise
+        connection.settimeout(None)
+        set_options(connection)
+        return connection
+    except TimeoutError as error:
+        raise DeadlineExceeded(f"{address}: no connection in {timeout} s") from error
+    except OSError as error:
+        raise Disconnected(f"{address}: nobody listens there: {error}") from error
+
+
+class _Reader:
+    """Receives the messages of the handshake, each within the time.
+
+    Args:
+        channel: to the server.
+        address: of the server, for messages.
+        deadline: of the handshake.
+    """
+
+    def __init__(self, channel: Channel, address: Address, deadline: float | None) -> None:
+        self._channel, self._address, self._deadline = channel, address, deadline
+        self._poll = select.poll()
+        self._poll.register(channel.fileno(), select.POLLIN)
+
+    def receive(self) -> object:
+        """Returns the next message.
+
+        Raises:
+            AuthenticationError, Closed, Disconnected: the server refuses the client.
+        """
+        while True:
+            left = None if self._deadline is None else self._deadline - time.monotonic()
+            if left is not None and left <= 0:
+                raise DeadlineExceeded(f"{self._address}: the handshake was not finished in time")
+            # In turns, for Ctrl-C.
+            if not self._poll.poll(500 if left is None else min(left, 0.5) * 1000):
+                continue
+            for frame in self._channel.receive_ready():
+                frame.close_descriptors()
+                if isinstance(frame.message, Refusal):
+                    raise _ERRORS[frame.message.kind](f"{self._address}: {frame.message.reason}")
+                return frame.message
+
+
+def _shake_hands(channel: Channel, address: Address, token: bytes | None, reader: _Reader) -> Link:
+    nonce = new_nonce()
+    channel.send(Greeting(nonce=nonce))
+    challenge = reader.receive()
+    if not isinstance(challenge, Challenge) or len(challenge.nonce) != NONCE_NBYTES:
+        raise ProtocolError(f"expected a challenge, got {type(challenge).__name__}")
+    if token is not None and not challenge.needs_token:
+        raise AuthenticationError(f"{address}: this client has a token, and the server does not ask for one")
+    has_proof = token is not None and challenge.needs_token
+    mac = proof(token, "client", nonce, challenge.nonce) if token is not None and has_proof else b""
+    may_map = address.is_unix and has_sealed_memory()
+    channel.send(Proof(mac=mac, in_place=may_map))
+    welcome = reader.receive()
+    if not isinstance(welcome, Welcome):
+        raise ProtocolError(f"expected a welcome, got {type(welcome).__name__}")
+    if token is not None and not is_proof(welcome.mac, token, "server", nonce, challenge.nonce):
+        raise AuthenticationError(f"{address}: the server cannot prove that it knows the token")
+    channel.expect(answers.AnyAnswer, answers.LARGEST_NBYTES, LARGEST_PAYLOAD)
+    return Link(channel, str(address), welcome.served, MappedBlocks(may_map=may_map))

@@ -1,0 +1,270 @@
+"""One connection of a client: requests of many threads, and their answers.
+
+No thread of its own receives. Of the threads that wait for answers, one reads the socket and wakes those whose answers
+have come. When its own has come, another one goes on reading.
+"""
+
+from __future__ import annotations
+
+import select
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
+from typing import Any
+
+from headrace.errors import Closed, DeadlineExceeded, Disconnected
+from headrace.leases.channel import Channel
+from headrace.leases.frames import Frame, Payload, ProtocolError
+from headrace.leases.messages import Goodbye
+from headrace.server.client.blocks import MappedBlocks
+from headrace.server.messages.answers import Answer, Failed, ForgetBlocks, GrantBlocks
+from headrace.server.messages.handshake import Served
+from headrace.server.messages.requests import Cancel, Request, ReturnBlocks
+
+# A thread that waits looks this often whether Ctrl-C has come, or whether nobody reads the socket.
+_TURN_SECONDS = 0.5
+_MOST_UNSENT_NBYTES = 1 << 31
+
+
+class Reply:
+    """The answer to one request, when it has come.
+
+    Args:
+        number: of the request.
+        owner: the object whose closing ends the wait.
+
+    Attributes:
+        answer, payload: as they were received.
+        error: the exception instead.
+        is_done: whether one of them is there.
+    """
+
+    __slots__ = ("answer", "error", "is_done", "number", "owner", "payload")
+
+    def __init__(self, number: int, owner: object) -> None:
+        self.number = number
+        self.owner = owner
+        self.answer: Any = None
+        self.payload: Payload = b""
+        self.error: BaseException | None = None
+        self.is_done = False
+
+    def fail(self, error: BaseException) -> None:
+        """Ends the wait with an exception."""
+        self.error = error
+        self.is_done = True
+
+    def result(self) -> tuple[Any, Payload]:
+        """Returns the answer and its payload, or raises the exception."""
+        if self.error is not None:
+            raise self.error
+        return self.answer, self.payload
+
+
+class Link:
+    """One connection after its handshake. Thread-safe.
+
+    Args:
+        channel: to the server, owned by the link.
+        peer: the server's address, for messages.
+        served: as the server described it.
+        blocks: of the batch arena.
+
+    Attributes:
+        served, blocks: see above.
+        failure: why the connection has ended; None while it has not.
+        views: numbers of the views that the server knows.
+    """
+
+    def __init__(self, channel: Channel, peer: str, served: dict[str, Served], blocks: MappedBlocks) -> None:
+        self._channel = channel
+        self._peer = peer
+        self.served = served
+        self.blocks = blocks
+        self.failure: BaseException | None = None
+        self.views: dict[Any, int] = {}
+        self._numbers = count(1)
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._waiting: dict[int, Reply] = {}
+        self._is_read = self._is_closed = False
+        self._poll = select.poll()
+        self._poll.register(channel.fileno(), select.POLLIN)
+
+    # ---- requests --------------------------------------------------------------------------------------------------
+
+    def begin(self, request: Request, payload: Payload = b"", owner: object = None) -> Reply:
+        """Sends a request; `wait` returns its answer.
+
+        Raises:
+            Disconnected, Closed: the connection has ended.
+        """
+        request.number = next(self._numbers)
+        reply = Reply(request.number, owner)
+        with self._lock:
+            self._check_alive()
+            self._waiting[reply.number] = reply
+        returned = self.blocks.take_returned()
+        try:
+            before = [ReturnBlocks(blocks=returned)] if returned else []
+            self._channel.send_soon(*before, request, payload=payload, most=_MOST_UNSENT_NBYTES)
+        except Disconnected as error:
+            self.fail(error)
+        except BaseException:
+            self._forget(reply)
+            raise
+        return reply
+
+    def _check_alive(self) -> None:
+        if self.failure is not None:
+            raise type(self.failure)(str(self.failure))
+
+    def wait(self, reply: Reply, timeout: float | None) -> tuple[Any, Payload]:
+        """Returns the answer to a request.
+
+        Args:
+            reply: of `begin`.
+            timeout: in seconds; None waits as long as the connection lasts.
+
+        Raises:
+            DeadlineExceeded: no answer in time.
+            Disconnected: the connection has ended.
+            Exception: the error that the server answered with.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        try:
+            while not reply.is_done:
+                if self._may_read(reply, deadline):
+                    try:
+                        self._read_until(reply, deadline)
+                    finally:
+                        self._stop_reading()
+                if not _is_done(reply) and deadline is not None and time.monotonic() >= deadline:
+                    raise DeadlineExceeded(f"{self._peer} did not answer in {timeout:.3g} s")
+        except BaseException:
+            self.cancel(reply)
+            raise
+        return reply.result()
+
+    def _may_read(self, reply: Reply, deadline: float | None) -> bool:
+        """Waits until the answer is there or nobody reads the socket; returns whether the caller has to read it."""
+        with self._lock:
+            if self._is_read and not _is_done(reply):
+                self._changed.wait(_seconds_left(deadline))
+            if self._is_read or _is_done(reply):
+                return False
+            self._is_read = True
+            return True
+
+    def _stop_reading(self) -> None:
+        with self._lock:
+            self._is_read = False
+            self._changed.notify_all()
+
+    def _read_until(self, reply: Reply, deadline: float | None) -> None:
+        while not reply.is_done and (deadline is None or time.monotonic() < deadline):
+            self.read_ready(_seconds_left(deadline))
+
+    def read_ready(self, seconds: float) -> None:
+        """Waits for the socket at most `seconds`, and takes the answers that have come. One thread at a time."""
+        try:
+            if self._channel.unsent:
+                self._poll.modify(self._channel.fileno(), select.POLLIN | select.POLLOUT)
+                ready = self._poll.poll(seconds * 1000)
+                self._poll.modify(self._channel.fileno(), select.POLLIN)
+                self._channel.send_rest()
+                if not any(events & ~select.POLLOUT for _, events in ready):
+                    return
+            elif not self._poll.poll(seconds * 1000):
+                return
+            for frame in self._channel.receive_ready():
+                try:
+                    self._take(frame)
+                finally:
+                    frame.close_descriptors()
+        except (Disconnected, OSError, ValueError) as error:
+            self.fail(error)
+
+    def _take(self, frame: Frame) -> None:
+        message = frame.message
+        if isinstance(message, GrantBlocks):
+            self.blocks.grant(message.blocks, message.sizes, frame.descriptors)
+        elif isinstance(message, ForgetBlocks):
+            self.blocks.forget(message.blocks)
+        elif isinstance(message, Goodbye):
+            self.fail(Closed(f"{self._peer}: {message.reason or 'the server has ended the connection'}"))
+        elif isinstance(message, Answer):
+            self._answered(message, frame.payload)
+        else:
+            raise ProtocolError(f"expected an answer, got {type(message).__name__}")
+
+    def _answered(self, answer: Answer, payload: Payload) -> None:
+        with self._lock:
+            reply = self._waiting.pop(answer.number, None)
+            if reply is None:
+                return  # Nobody waits for it any more.
+            if isinstance(answer, Failed):
+                reply.fail(answer.failure.error)
+            else:
+                reply.answer, reply.payload = answer, payload
+                reply.is_done = True
+            self._changed.notify_all()
+
+    # ---- ending ----------------------------------------------------------------------------------------------------
+
+    def cancel(self, reply: Reply) -> None:
+        """Gives up on a request."""
+        if self._forget(reply) and self.failure is None:
+            with suppress(Disconnected):
+                self._channel.send_soon(Cancel(number=reply.number), most=_MOST_UNSENT_NBYTES)
+
+    def _forget(self, reply: Reply) -> bool:
+        with self._lock:
+            return self._waiting.pop(reply.number, None) is not None
+
+    def end_waits(self, owner: object, error: Callable[[], BaseException]) -> None:
+        """Ends the waits of an owner with an exception."""
+        with self._lock:
+            mine = [reply for reply in self._waiting.values() if reply.owner is owner]
+            for reply in mine:
+                reply.fail(error())
+            self._changed.notify_all()
+        for reply in mine:
+            self.cancel(reply)
+
+    def fail(self, error: BaseException) -> None:
+        """Ends the connection, and all waits; the first error counts."""
+        with self._lock:
+            if self.failure is not None:
+                return
+            is_closed = isinstance(error, Closed)
+            text = str(error) if is_closed else f"the connection to {self._peer} has ended: {error}"
+            self.failure = (Closed if is_closed else Disconnected)(text)
+            waiting, self._waiting = self._waiting, {}
+            for reply in waiting.values():
+                reply.fail(type(self.failure)(str(self.failure)))
+            self._changed.notify_all()
+        self._channel.shutdown()
+
+    def close(self) -> None:
+        """Ends the connection, when no thread reads it any more. A second call does nothing."""
+        self.fail(Closed("the client is closed"))
+        with self._lock:
+            while self._is_read and not self._is_closed:
+                self._changed.wait(_TURN_SECONDS)
+            is_first, self._is_closed, self._is_read = not self._is_closed, True, True
+        if is_first:
+            self._channel.close()
+
+
+def _seconds_left(deadline: float | None) -> float:
+    if deadline is None:
+        return _TURN_SECONDS
+    return min(max(deadline - time.monotonic(), 0.0), _TURN_SECONDS)
+
+
+def _is_done(reply: Reply) -> bool:
+    """Whether the answer is there, which another thread may have received."""
+    return reply.is_done

@@ -1,0 +1,231 @@
+"""A replay on a server."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from headrace.checks import check_count, check_mapping, check_seconds
+from headrace.closing import Closing
+from headrace.errors import Closed, Unsupported
+from headrace.replay.intake.writer import Writer
+from headrace.replay.intake.writer_like import WriterLike
+from headrace.replay.item_keys import checked_keys
+from headrace.replay.sampling.replay_sample import ReplaySample
+from headrace.server.client.batches import batch_of
+from headrace.server.client.calls import Connected, ReplayCalls
+from headrace.server.client.link import Link
+from headrace.server.client.remote_table import RemoteTable
+from headrace.server.messages.handshake import Served
+from headrace.server.messages.requests import (
+    CanInsert,
+    CanSample,
+    CheckOpen,
+    Delete,
+    GetFinalColumns,
+    GetStatistics,
+    Reset,
+    Sample,
+    UpdatePriorities,
+)
+from headrace.server.messages.views import described_views
+from headrace.spec import Signature
+from headrace.statistics import FrozenDict, ReplayStatistics
+from headrace.tables.description.rules import Rule
+from headrace.views.columns import Columns
+from headrace.views.view import View
+
+# An answer may need so many seconds longer than the wait at the server.
+_NETWORK_SECONDS = 1.0
+_MOST_VIEWS = 256
+
+
+class RemoteReplay(Closing):
+    """A replay on a server, with the interface of `Replay`; made by `Client.replay`. Thread-safe.
+
+    Calls raise the errors of `Replay`, and `Disconnected` if the server is gone. A sample is not repeated then, because
+    a draw counts. Closing it closes neither the client nor the replay of the server.
+
+    Args:
+        client: has the connection.
+        name: of the replay.
+        served: its description.
+    """
+
+    def __init__(self, client: Connected, name: str, served: Served) -> None:
+        self._calls = ReplayCalls(client, name)
+        self._name = name
+        self._signature = Signature.from_json(served.signature)
+        self._table_names = tuple(served.tables)
+
+    # ---- description -----------------------------------------------------------------------------------------------
+
+    @property
+    def signature(self) -> Signature:
+        """The signature of one step."""
+        return self._signature
+
+    @property
+    def table_names(self) -> tuple[str, ...]:
+        """The names of the tables, in their order."""
+        return self._table_names
+
+    @property
+    def final_columns(self) -> frozenset[str]:
+        """The columns for which final rows have values; empty before the first final row."""
+        return frozenset(self._calls.repeated(GetFinalColumns(replay=self._name)).values)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether this replay, its client, or the replay of the server was closed."""
+        try:
+            self.check_open()
+        except Closed:
+            return True
+        return False
+
+    def check_open(self) -> None:
+        """Raises if the replay cannot be used.
+
+        Raises:
+            Closed: see `is_closed`.
+        """
+        self._calls.repeated(CheckOpen(replay=self._name))
+
+    # ---- writing ---------------------------------------------------------------------------------------------------
+
+    def writer(
+        self,
+        lanes: int = 1,
+        items: Sequence[Rule] = (),
+        history: int | None = None,
+        max_pending: int = 1000,
+        timeout: float | None = None,
+    ) -> Writer:
+        """See `Replay.writer`."""
+        return Writer(self.row_writer(lanes, items, history, max_pending, timeout))
+
+    def row_writer(
+        self,
+        lanes: int = 1,  # noqa: ARG002
+        items: Sequence[Rule] = (),  # noqa: ARG002
+        history: int | None = None,  # noqa: ARG002
+        max_pending: int = 1000,  # noqa: ARG002
+        timeout: float | None = None,  # noqa: ARG002
+    ) -> WriterLike:
+        """Raises `Unsupported`: a client reads; rows are written in the server's process."""
+        self._calls.check_open()
+        raise Unsupported(
+            "row_writer: expected the replay itself, in the server's process, got one of a client"
+        )
+
+    # ---- sampling --------------------------------------------------------------------------------------------------
+
+    def sample(
+        self,
+        table: str,
+        batch_size: int,
+        *,
+        views: Mapping[str, View] | None = None,
+        timeout: float | None = None,
+    ) -> ReplaySample:
+        """Draws a batch; see `Replay.sample`. The arrays are the caller's own.
+
+        Raises:
+            TypeError: a view with a function, such as those of `views.hindsight`, or of a class of the caller's.
+            Disconnected: the server is gone; a batch that was drawn is lost.
+        """
+        self._check_table(table)
+        request = Sample(
+            replay=self._name,
+            table=table,
+            batch_size=check_count("batch_size", batch_size, 1),
+            timeout=check_seconds(timeout),
+        )
+        link = self._calls.link()
+        if views is not None:
+            self._describe(link, request, views)
+        reply = self._calls.begin(link, request)
+        seconds = None if request.timeout is None else max(request.timeout, 0.0) + _NETWORK_SECONDS
+        answer, payload = link.wait(reply, seconds)
+        if answer.warning:
+            warnings.warn(answer.warning, stacklevel=2)
+        return batch_of(answer, payload, link.blocks, self._signature, views)
+
+    def _describe(self, link: Link, request: Sample, views: Mapping[str, View]) -> None:
+        """Sets the number of the views, and their description if the server does not know them."""
+        check_mapping("views", views, "View")
+        key = tuple(views.items())
+        number = link.views.get(key)
+        if number is None:
+            columns = Columns.of_store(self._signature, frozenset())
+            request.described = described_views(views, columns)
+            if len(link.views) >= _MOST_VIEWS:
+                link.views.clear()
+            number = link.views[key] = len(link.views)
+        request.views = number
+
+    def _check_table(self, table: str) -> None:
+        self._calls.check_open()
+        if table not in self._table_names:
+            raise KeyError(f"no table {table!r}; there are {', '.join(map(repr, self._table_names))}")
+
+    # ---- items -----------------------------------------------------------------------------------------------------
+
+    def update_priorities(self, table: str, keys: ArrayLike, priorities: ArrayLike) -> int:
+        """Sets the priorities of items; see `Replay.update_priorities`."""
+        self._check_table(table)
+        wanted = checked_keys(keys).astype("<u8", copy=False)
+        values = np.ascontiguousarray(priorities, "<f8").reshape(-1)
+        request = UpdatePriorities(replay=self._name, table=table, keys=len(wanted))
+        return int(self._calls.repeated(request, wanted.tobytes() + values.tobytes()).value)
+
+    def delete(self, table: str, keys: ArrayLike) -> int:
+        """Removes items and returns their number; see `Replay.delete`."""
+        self._check_table(table)
+        wanted = checked_keys(keys).astype("<u8", copy=False)
+        return int(self._calls.repeated(Delete(replay=self._name, table=table), wanted.tobytes()).value)
+
+    def reset(self, table: str) -> None:
+        """Removes all items of a table; see `Replay.reset`. It is not repeated if the connection ends."""
+        self._check_table(table)
+        self._calls.once(Reset(replay=self._name, table=table))
+
+    def can_insert(self, table: str, n: int = 1) -> bool:
+        """Returns whether n more items would be applied now; see `Replay.can_insert`."""
+        self._check_table(table)
+        return bool(self._calls.repeated(CanInsert(replay=self._name, table=table, n=int(n))).value)
+
+    def can_sample(self, table: str, n: int = 1) -> bool:
+        """Returns whether a batch of n would be served now; see `Replay.can_sample`."""
+        self._check_table(table)
+        return bool(self._calls.repeated(CanSample(replay=self._name, table=table, n=int(n))).value)
+
+    # ---- tables ----------------------------------------------------------------------------------------------------
+
+    def table(self, name: str) -> RemoteTable:
+        """Returns a live table: its length, statistics and settings.
+
+        Raises:
+            KeyError: no such table; the message has the known names.
+        """
+        self._check_table(name)
+        return RemoteTable(self._calls, name)
+
+    def statistics(self) -> ReplayStatistics:
+        """Returns one frozen record of all tables and the store at one instant."""
+        record: ReplayStatistics = self._calls.repeated(GetStatistics(replay=self._name)).record
+        return replace(record, tables=FrozenDict(record.tables))
+
+    # ---- closing ---------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Ends every wait of this replay with `Closed`, and refuses later calls. A second call does nothing."""
+        self._calls.close()
+
+    def __repr__(self) -> str:
+        return f"<Replay {self._name!r} of {self._signature!r} on {self._calls.peer}>"

@@ -1,0 +1,62 @@
+"""A live table of a replay on a server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.server.messages.requests import Configure, GetDistribution, GetTableStatistics
+from headrace.statistics import TableDistribution, TableStatistics
+from headrace.tables.description.rate_limiters import RateLimiter
+from headrace.tables.description.table_json import limiter_to_json
+
+if TYPE_CHECKING:
+    from headrace.server.client.calls import ReplayCalls
+
+
+class RemoteTable:
+    """A live table; made by `RemoteReplay.table`.
+
+    Args:
+        calls: to the replay.
+        name: of the table.
+    """
+
+    def __init__(self, calls: ReplayCalls, name: str) -> None:
+        self._calls = calls
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        """The name of the table."""
+        return self._name
+
+    def __len__(self) -> int:
+        return self.statistics().size
+
+    def statistics(self) -> TableStatistics:
+        """Returns one frozen record."""
+        request = GetTableStatistics(replay=self._calls.name, table=self._name)
+        found: TableStatistics = self._calls.repeated(request).record
+        return found
+
+    def distribution(self) -> TableDistribution:
+        """Returns a frozen record of the items; see `TableView.distribution`."""
+        request = GetDistribution(replay=self._calls.name, table=self._name)
+        found: TableDistribution = self._calls.repeated(request).record
+        return found
+
+    def configure(self, *, max_size: int | None = None, rate_limiter: RateLimiter | None = None) -> None:
+        """Changes a live table; see `TableView.configure`.
+
+        Raises:
+            ValueError: the limiter could never open at this size, or is not one of Headrace's own, which alone can be
+                described to the server; nothing changes.
+        """
+        limiter = None if rate_limiter is None else limiter_to_json(rate_limiter)
+        size = None if max_size is None else int(max_size)
+        self._calls.once(
+            Configure(replay=self._calls.name, table=self._name, max_size=size, rate_limiter=limiter)
+        )
+
+    def __repr__(self) -> str:
+        return f"<table {self._name!r} of {self._calls.name!r} on {self._calls.peer}>"

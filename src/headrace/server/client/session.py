@@ -1,0 +1,94 @@
+"""The session of a client: its connection, which is made again after it has ended."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Any
+
+from headrace import forking
+from headrace.errors import Closed, Disconnected
+from headrace.leases.frames import Payload
+from headrace.server.addresses import Address
+from headrace.server.client.connecting import connect
+from headrace.server.client.link import Link
+from headrace.server.messages.requests import Request
+
+_FIRST_PAUSE_SECONDS = 0.01
+_LONGEST_PAUSE_SECONDS = 1.0
+
+
+class Session:
+    """The connection of a client; see `Connected`.
+
+    Args:
+        address: of the server.
+        token: that the server must know, too.
+        timeout: in seconds, of handshakes and calls.
+
+    Attributes:
+        peer: the address, for messages.
+    """
+
+    def __init__(self, address: Address, token: bytes | None, timeout: float | None) -> None:
+        self._address = address
+        self._token = token
+        self._timeout = timeout
+        self.peer = str(address)
+        self._pid = os.getpid()
+        self._forks = forking.forks
+        self._is_closed = False
+        self._connecting = threading.Lock()
+        self._link = connect(address, token, timeout)
+
+    def link(self) -> Link:
+        """Returns the connection, and makes a new one if the last has ended; see `Connected.link`."""
+        self._check_open()
+        if self._link.failure is None:
+            return self._link
+        with self._connecting:
+            self._check_open()
+            if self._link.failure is not None:
+                self._link.close()
+                self._link = connect(self._address, self._token, self._timeout)
+            return self._link
+
+    def _check_open(self) -> None:
+        if self._forks != forking.forks:
+            raise Closed(
+                f"this client belongs to process {self._pid}; process {os.getpid()} was forked from it, and both would "
+                "read from one connection. Make a client in the process that uses it"
+            )
+        if self._is_closed:
+            raise Closed("the client is closed")
+
+    def once(self, request: Request, payload: Payload = b"", owner: object = None) -> Any:
+        """See `Connected.once`."""
+        link = self.link()
+        return link.wait(link.begin(request, payload, owner), self._timeout)[0]
+
+    def repeated(self, request: Request, payload: Payload = b"", owner: object = None) -> Any:
+        """See `Connected.repeated`."""
+        deadline = None if self._timeout is None else time.monotonic() + self._timeout
+        pause = _FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                return self.once(request, payload, owner)
+            except Disconnected:
+                if deadline is not None and time.monotonic() + pause > deadline:
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+    def end_waits(self, owner: object) -> None:
+        """Ends the waits of an owner with `Closed`."""
+        if self._forks == forking.forks:
+            self._link.end_waits(owner, lambda: Closed("the replay is closed"))
+
+    def close(self) -> None:
+        """Ends the connection, and every wait with `Closed`. A second call does nothing."""
+        if self._forks != forking.forks or self._is_closed:
+            return
+        self._is_closed = True
+        self._link.close()

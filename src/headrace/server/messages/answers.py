@@ -1,0 +1,151 @@
+"""Answers of servers."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from headrace.leases.messages import Goodbye, Hello, Message
+from headrace.server.batch_queue import BatchQueueInfo
+from headrace.server.messages.failures import Failure
+from headrace.server.statistics import ConnectionCounts
+from headrace.statistics import ReplayStatistics, TableDistribution, TableStatistics
+
+
+class Answer(Message):
+    """The root of all answers.
+
+    Attributes:
+        number: of the request.
+    """
+
+    number: int = 0
+
+
+class Done(Answer, kw_only=True):
+    """The request was fulfilled."""
+
+
+class Failed(Answer, kw_only=True):
+    """The request raised an error and changed nothing."""
+
+    failure: Failure
+
+
+class Count(Answer, kw_only=True):
+    """A number."""
+
+    value: int
+
+
+class Flag(Answer, kw_only=True):
+    """Yes or no."""
+
+    value: bool
+
+
+class Names(Answer, kw_only=True):
+    """A list of names."""
+
+    values: list[str]
+
+
+class ServerRecord(Answer, kw_only=True):
+    """Statistics of the server."""
+
+    counts: ConnectionCounts
+    replays: dict[str, ReplayStatistics]
+    queues: dict[str, BatchQueueInfo]
+
+
+class ReplayRecord(Answer, kw_only=True):
+    """Statistics of a replay."""
+
+    record: ReplayStatistics
+
+
+class TableRecord(Answer, kw_only=True):
+    """Statistics of a table."""
+
+    record: TableStatistics
+
+
+class DistributionRecord(Answer, kw_only=True):
+    """Distribution of the items of a table."""
+
+    record: TableDistribution
+
+
+class PlacedArray(msgspec.Struct, array_like=True):
+    """The place of an array.
+
+    Attributes:
+        dtype: little-endian, as NumPy writes it.
+        shape: of the array.
+        block: of the batch arena in which it lies; None: it lies in the payload.
+        offset: of its first byte there.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    block: int | None
+    offset: int
+
+
+class Sampled(Answer, kw_only=True):
+    """A batch.
+
+    Attributes:
+        names: of the arrays of the data: of the view, and of the leaf in it ("" for a view of one array). None: the
+            columns of the signature.
+        arrays: of the data; then keys, probabilities, table sizes, priorities, times sampled; then the mask, if any.
+        has_mask: whether there is a mask.
+        length, every: of the batch's layout.
+        warning: for the caller.
+    """
+
+    names: list[tuple[str, str]] | None
+    arrays: list[PlacedArray]
+    has_mask: bool
+    length: int | None
+    every: list[tuple[str, int]]
+    warning: str = ""
+
+
+class GrantBlocks(Message):
+    """Blocks of the batch arena of this connection, whose descriptors come along. They follow in answers.
+
+    Attributes:
+        blocks: their numbers, at most four.
+        sizes: in bytes.
+    """
+
+    blocks: list[int]
+    sizes: list[int]
+
+
+class ForgetBlocks(Message):
+    """No answer will name these blocks any more."""
+
+    blocks: list[int]
+
+
+AnyAnswer: TypeAlias = (
+    Hello
+    | Goodbye
+    | Done
+    | Failed
+    | Count
+    | Flag
+    | Names
+    | ServerRecord
+    | ReplayRecord
+    | TableRecord
+    | DistributionRecord
+    | Sampled
+    | GrantBlocks
+    | ForgetBlocks
+)
+LARGEST_NBYTES = 1 << 24
+"""Largest message of a server, without its payload."""

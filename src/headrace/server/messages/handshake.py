@@ -1,0 +1,102 @@
+"""The first messages of a connection; nothing else is taken before them.
+
+| message | from | meaning |
+|---|---|---|
+| `Hello` | both | magic and version (`headrace.leases`) |
+| `Greeting` | client | a random value |
+| `Challenge` | server | a random value, and whether a token is asked for |
+| `Proof` | client | the client's proof |
+| `Welcome` | server | the server's proof, and the replays and queues that it serves |
+| `Refusal` | server | why it ends the connection |
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from headrace.leases.messages import Hello, Message
+
+
+class Greeting(Message):
+    """Client to server.
+
+    Attributes:
+        nonce: 32 random bytes.
+    """
+
+    nonce: bytes
+
+
+class Challenge(Message):
+    """Server to client.
+
+    Attributes:
+        nonce: 32 random bytes.
+        needs_token: whether the client must prove that it knows the token.
+    """
+
+    nonce: bytes
+    needs_token: bool
+
+
+class Proof(Message):
+    """Client to server.
+
+    Attributes:
+        mac: the client's proof; empty where no token is asked for.
+        in_place: whether the client can map memory of the server.
+    """
+
+    mac: bytes = b""
+    in_place: bool = False
+
+
+class Served(msgspec.Struct):
+    """A replay or queue that is served.
+
+    Attributes:
+        kind: of it.
+        signature: of one step or sample, as `Signature.to_json` gives it.
+        tables: names of the tables of a replay.
+    """
+
+    kind: Literal["replay", "queue"]
+    signature: Any
+    tables: list[str] = []
+
+
+class Welcome(Message):
+    """Server to client.
+
+    Attributes:
+        mac: the server's proof; empty where it asks for no token.
+        version: of the server's Headrace.
+        in_place: whether large batches come in shared memory.
+        served: by name.
+    """
+
+    mac: bytes
+    version: str
+    in_place: bool
+    served: dict[str, Served]
+
+
+class Refusal(Message):
+    """Server to client: the connection ends.
+
+    Attributes:
+        kind: of the error at the client.
+        reason: for its message.
+    """
+
+    kind: Literal["authentication", "protocol", "closed"]
+    reason: str
+
+
+ToServer: TypeAlias = Hello | Greeting | Proof
+ToClient: TypeAlias = Hello | Challenge | Welcome | Refusal
+LARGEST_NBYTES = 1 << 16
+"""Largest message to a server before the proof."""
+LARGEST_WELCOME_NBYTES = 1 << 20

@@ -1,0 +1,154 @@
+"""Requests of clients. Each has a number, and the answer has the same."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from headrace.leases.messages import Goodbye, Hello, Message
+from headrace.server.messages.views import ViewRecord
+from headrace.tables.description.table_json import LimiterJson
+
+
+class Request(Message):
+    """The root of all requests.
+
+    Attributes:
+        number: of this request in its connection.
+    """
+
+    number: int = 0
+
+
+class Cancel(Request, kw_only=True):
+    """The answer to the request of this number is not wanted any more; a wait for it ends."""
+
+
+class Ping(Request, kw_only=True):
+    """Asks for `Done`."""
+
+
+class GetServerStatistics(Request, kw_only=True):
+    """Asks for `ServerRecord`."""
+
+
+class OfReplay(Request, kw_only=True):
+    """A request to one replay.
+
+    Attributes:
+        replay: its name.
+    """
+
+    replay: str
+
+
+class CheckOpen(OfReplay, kw_only=True):
+    """Asks for `Done`, if the replay is open."""
+
+
+class GetFinalColumns(OfReplay, kw_only=True):
+    """Asks for `Names`."""
+
+
+class GetStatistics(OfReplay, kw_only=True):
+    """Asks for `ReplayRecord`."""
+
+
+class OfTable(OfReplay, kw_only=True):
+    """A request to one table.
+
+    Attributes:
+        table: its name.
+    """
+
+    table: str
+
+
+class GetTableStatistics(OfTable, kw_only=True):
+    """Asks for `TableRecord`."""
+
+
+class GetDistribution(OfTable, kw_only=True):
+    """Asks for `DistributionRecord`."""
+
+
+class Configure(OfTable, kw_only=True):
+    """Changes a table, and asks for `Done`. None leaves a setting as it is."""
+
+    max_size: int | None
+    rate_limiter: LimiterJson | None
+
+
+class CanInsert(OfTable, kw_only=True):
+    """Asks for `Flag`."""
+
+    n: int
+
+
+class CanSample(OfTable, kw_only=True):
+    """Asks for `Flag`."""
+
+    n: int
+
+
+class Reset(OfTable, kw_only=True):
+    """Removes all items, and asks for `Done`."""
+
+
+class UpdatePriorities(OfTable, kw_only=True):
+    """Asks for `Count`. The payload is the keys, uint64[n], and then the priorities, float64[m].
+
+    Attributes:
+        keys: their number n.
+    """
+
+    keys: int
+
+
+class Delete(OfTable, kw_only=True):
+    """Asks for `Count`. The payload is the keys, uint64[n]."""
+
+
+class Sample(OfTable, kw_only=True):
+    """Asks for `Sampled`.
+
+    Attributes:
+        batch_size: number of items.
+        timeout: seconds to wait for the rate limiter; None waits without limit.
+        views: number of the views, which the client chooses; None presents the signature's tree.
+        described: the views of this number, from this request on.
+    """
+
+    batch_size: int
+    timeout: float | None
+    views: int | None = None
+    described: dict[str, ViewRecord] | None = None
+
+
+class ReturnBlocks(Message):
+    """Client to server: no array over these blocks of the batch arena is alive. There is no answer."""
+
+    blocks: list[int]
+
+
+AnyRequest: TypeAlias = (
+    Hello
+    | Goodbye
+    | Cancel
+    | Ping
+    | GetServerStatistics
+    | CheckOpen
+    | GetFinalColumns
+    | GetStatistics
+    | GetTableStatistics
+    | GetDistribution
+    | Configure
+    | CanInsert
+    | CanSample
+    | Reset
+    | UpdatePriorities
+    | Delete
+    | Sample
+    | ReturnBlocks
+)
+LARGEST_NBYTES = 1 << 20
+"""Largest message of a client, without its payload."""

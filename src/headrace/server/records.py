@@ -1,0 +1,13 @@
+"""The record of a server, out of its parts on the wire."""
+
+from __future__ import annotations
+
+from headrace.server.messages.answers import ServerRecord
+from headrace.server.statistics import ConnectionCounts, ServerStatistics
+from headrace.statistics import FrozenDict
+
+
+def statistics_of(record: ServerRecord) -> ServerStatistics:
+    """Returns the statistics of a record."""
+    counts = {name: getattr(record.counts, name) for name in ConnectionCounts.__dataclass_fields__}
+    return ServerStatistics(**counts, served=FrozenDict({**record.replays, **record.queues}))

@@ -1,0 +1,102 @@
+"""Batches as answers: the arrays, and where each lies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.replay.sampling.replay_sample import ReplaySample
+from headrace.server.messages.answers import PlacedArray, Sampled
+from headrace.server.serving.batch_arena import BatchArena
+from headrace.spec import Signature
+from headrace.views.columns import Columns
+from headrace.views.view import View
+
+
+class BatchAnswer(NamedTuple):
+    """A batch to be sent.
+
+    Attributes:
+        message: the answer.
+        parts: the payload.
+        blocks: of the arena, to which the answer refers.
+    """
+
+    message: Sampled
+    parts: list[memoryview]
+    blocks: set[int]
+
+
+def batch_answer(
+    number: int,
+    batch: ReplaySample,
+    signature: Signature,
+    views: Mapping[str, View] | None,
+    arena: BatchArena | None,
+) -> BatchAnswer:
+    """Returns the answer to a `Sample`.
+
+    Args:
+        number: of the request.
+        batch: that was drawn.
+        signature: of the replay.
+        views: of the request.
+        arena: in which large arrays of the batch may lie.
+    """
+    if views is None:
+        names = None
+        arrays = list(signature.flatten(batch.data).values())
+    else:
+        names, arrays = _shown(signature, views, batch.data)
+    info = batch.info
+    arrays += [info.keys, info.probabilities, info.table_size, info.priorities, info.times_sampled]
+    if batch.mask is not None:
+        arrays.append(batch.mask)
+    placed: list[PlacedArray] = []
+    parts: list[memoryview] = []
+    blocks: set[int] = set()
+    offset = 0
+    for array in arrays:
+        place = None if arena is None else arena.place_of(array)
+        if place is not None:
+            blocks.add(place[0])
+            placed.append(PlacedArray(array.dtype.str, array.shape, *place))
+            continue
+        contiguous = _little_endian(array)
+        placed.append(PlacedArray(contiguous.dtype.str, array.shape, None, offset))
+        if contiguous.nbytes:
+            parts.append(contiguous.reshape(-1).view(np.uint8).data)
+        offset += contiguous.nbytes
+    message = Sampled(
+        number=number,
+        names=names,
+        arrays=placed,
+        has_mask=batch.mask is not None,
+        length=batch.layout.length,
+        every=list(batch.layout.every),
+    )
+    return BatchAnswer(message, parts, blocks)
+
+
+def _little_endian(array: NDArray[Any]) -> NDArray[Any]:
+    return np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+
+
+def _shown(
+    signature: Signature, views: Mapping[str, View], data: Mapping[str, Any]
+) -> tuple[list[tuple[str, str]], list[NDArray[Any]]]:
+    """Returns the arrays of views, with the name of the view and of the leaf under it."""
+    names: list[tuple[str, str]] = []
+    arrays: list[NDArray[Any]] = []
+    for name, value in data.items():
+        if isinstance(value, np.ndarray):
+            leaves = {"": value}
+        else:
+            view = views[name]
+            leaves = Columns(signature, {}).subtree(view.data_col or name).flatten(value)
+        names += [(name, leaf) for leaf in leaves]
+        arrays += leaves.values()
+    return names, arrays

@@ -1,0 +1,219 @@
+"""One client of a server, in the thread of the selector."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Sequence
+from typing import Protocol
+
+from headrace.errors import AuthenticationError, Disconnected, HeadraceError
+from headrace.leases.channel import Channel
+from headrace.leases.checking import LeaseError
+from headrace.leases.frames import LARGEST_PAYLOAD, Frame, ProtocolError
+from headrace.leases.messages import Goodbye, Message
+from headrace.leases.selector import PeerSelector
+from headrace.server.messages import handshake, requests
+from headrace.server.messages.answers import Done, Failed, ServerRecord
+from headrace.server.messages.failures import failure_of
+from headrace.server.messages.handshake import Proof, Refusal, Welcome
+from headrace.server.serving.batch_arena import BatchArena
+from headrace.server.serving.deadlines import TableDeadlines
+from headrace.server.serving.handshake import ServerHandshake
+from headrace.server.serving.replay_requests import answer_replay
+from headrace.server.serving.samples import ClientSamples
+from headrace.server.serving.served import ServedObjects
+from headrace.system import has_sealed_memory
+
+_LOGGER = logging.getLogger(__name__)
+# Answers that a client has not read, in bytes, from which on no further request of it is taken.
+_MOST_UNSENT_NBYTES = 1 << 22
+_NO_LIMIT = 1 << 62
+_REFUSAL_SECONDS = 0.1
+
+
+class Host(Protocol):
+    """The server of a connection, as the connection calls it.
+
+    Attributes:
+        selector: listens to the connections.
+        deadlines: of waiting samples.
+        served: replays and queues.
+        token: that clients must know.
+        version: of Headrace.
+        handshake_timeout: in seconds.
+    """
+
+    selector: PeerSelector
+    deadlines: TableDeadlines
+    served: ServedObjects
+    token: bytes | None
+    version: str
+    handshake_timeout: float
+
+    def count_welcome(self) -> None:
+        """Counts a client whose handshake succeeded."""
+
+    def has_ended(self, connection: ServedConnection, error: BaseException) -> None:
+        """Counts a connection that has ended."""
+
+    def server_record(self, number: int) -> ServerRecord:
+        """Returns the answer with the server's statistics."""
+
+
+class ServedConnection:
+    """One client. It is a `Peer` of the selector.
+
+    Args:
+        connection: an accepted socket, which it owns.
+        host: the server.
+    """
+
+    waits = False
+
+    def __init__(self, connection: socket.socket, host: Host) -> None:
+        self.channel = Channel(connection, handshake.ToServer)
+        self.channel.expect(handshake.ToServer, handshake.LARGEST_NBYTES, 0)
+        self._host = host
+        self._is_unix = connection.family == getattr(socket, "AF_UNIX", None)
+        self._handshake: ServerHandshake | None = ServerHandshake(host.token)
+        self._samples: ClientSamples | None = None
+        self._is_ending = False
+        self._has_ended = False
+        host.selector.add(self)
+        host.selector.call_at(time.monotonic() + host.handshake_timeout, self._end_late_handshake)
+
+    @property
+    def is_full(self) -> bool:
+        """See `Peer.is_full`."""
+        return self.channel.unsent > _MOST_UNSENT_NBYTES
+
+    @property
+    def is_welcome(self) -> bool:
+        """Whether the handshake succeeded."""
+        return self._samples is not None
+
+    def look(self) -> None:
+        """See `Peer.look`."""
+
+    # ---- messages --------------------------------------------------------------------------------------------------
+
+    def take(self, frame: Frame) -> None:
+        """See `Peer.take`. A request that fails is answered with its error; anything else ends the connection."""
+        message = frame.message
+        if self._is_ending:
+            return
+        if self._handshake is not None:
+            self._shake_hands(self._handshake, message)
+        elif isinstance(message, requests.Request):
+            try:
+                self._answer(message, frame)
+            except Exception as error:
+                if isinstance(error, Disconnected):
+                    raise
+                self.send(Failed(number=message.number, failure=failure_of(error)))
+        elif isinstance(message, requests.ReturnBlocks) and self._samples is not None:
+            self._samples.return_blocks(message.blocks)
+        elif isinstance(message, Goodbye):
+            raise Disconnected("the peer has ended")
+        else:
+            raise LeaseError(f"expected a request, got {type(message).__name__}")
+
+    def _answer(self, request: requests.Request, frame: Frame) -> None:
+        assert self._samples is not None
+        match request:
+            case requests.Sample():
+                self._samples.sample(request, self._host.served.core(request.replay))
+            case requests.OfReplay():
+                replay = self._host.served.replay(request.replay)
+                self.send(answer_replay(replay, request, frame.payload))
+            case requests.Cancel():
+                self._samples.cancel(request.number)
+                self.send(Done(number=request.number))
+            case requests.Ping():
+                self.send(Done(number=request.number))
+            case requests.GetServerStatistics():
+                self.send(self._host.server_record(request.number))
+            case _:
+                raise LeaseError(f"expected a request, got {type(request).__name__}")
+
+    def send(
+        self, *messages: Message, parts: Sequence[memoryview] = (), descriptors: tuple[int, ...] = ()
+    ) -> None:
+        """Sends messages without waiting; a client that is gone is noticed by the selector."""
+        try:
+            self._host.selector.send(self, *messages, parts=parts, descriptors=descriptors, most=_NO_LIMIT)
+        except Disconnected as error:
+            _LOGGER.debug("an answer was not sent: %s", error)
+
+    # ---- handshake -------------------------------------------------------------------------------------------------
+
+    def _shake_hands(self, shaking: ServerHandshake, message: Message) -> None:
+        if not shaking.is_greeted:
+            self.send(shaking.challenge(message))
+            return
+        try:
+            mac = shaking.own_proof(message)
+        except AuthenticationError as error:
+            self._is_ending = True
+            refusal = str(error)
+            self._host.selector.call_at(time.monotonic() + _REFUSAL_SECONDS, lambda: self._refuse(refusal))
+            return
+        assert isinstance(message, Proof)
+        in_place = self._is_unix and message.in_place and has_sealed_memory()
+        self._handshake = None
+        self._samples = ClientSamples(
+            self._host.selector, self._host.deadlines, self.send, BatchArena() if in_place else None
+        )
+        self.channel.expect(requests.AnyRequest, requests.LARGEST_NBYTES, LARGEST_PAYLOAD)
+        self._host.count_welcome()
+        self.send(
+            Welcome(
+                mac=mac, version=self._host.version, in_place=in_place, served=self._host.served.described
+            )
+        )
+
+    def _refuse(self, reason: str) -> None:
+        if not self._has_ended:
+            self.send(Refusal(kind="authentication", reason=reason))
+            self.drop(AuthenticationError(reason))
+
+    def _end_late_handshake(self) -> None:
+        if self._handshake is not None and not self._has_ended and not self._is_ending:
+            self.drop(Disconnected("the handshake was not finished in time"))
+
+    # ---- ending ----------------------------------------------------------------------------------------------------
+
+    def say_goodbye(self, reason: str) -> None:
+        """Refuses what waits, and takes no further request."""
+        if self._has_ended or self._is_ending:
+            return
+        self._is_ending = True
+        if self._samples is not None:
+            self._samples.refuse_waiting(reason)
+            self.send(Goodbye(reason=reason))
+        else:
+            self.send(Refusal(kind="closed", reason=reason))
+
+    def drop(self, error: BaseException) -> None:
+        """Ends the connection from this side."""
+        self._host.selector.remove(self)
+        self.end(error)
+
+    def end(self, error: BaseException) -> None:
+        """See `Peer.end`."""
+        if self._has_ended:
+            return
+        self._has_ended = True
+        if isinstance(error, LeaseError | ProtocolError):
+            reason = (
+                Refusal(kind="protocol", reason=str(error)) if self._handshake else Goodbye(reason=str(error))
+            )
+            self.send(reason)
+        if not isinstance(error, HeadraceError | LeaseError):
+            _LOGGER.error("a connection ended", exc_info=error)
+        if self._samples is not None:
+            self._samples.close()
+        self._host.has_ended(self, error)
+        self.channel.close()

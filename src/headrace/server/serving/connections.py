@@ -1,0 +1,170 @@
+"""All connections of a running server."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib import metadata
+
+from headrace.errors import Closed
+from headrace.leases.checking import LeaseError
+from headrace.leases.frames import ProtocolError
+from headrace.leases.selector import PeerSelector
+from headrace.server.addresses import Address
+from headrace.server.keepalive import set_options
+from headrace.server.messages.answers import ServerRecord
+from headrace.server.records import statistics_of
+from headrace.server.serving.connection import ServedConnection
+from headrace.server.serving.deadlines import TableDeadlines
+from headrace.server.serving.listening import ListeningSocket
+from headrace.server.serving.served import ServedObjects
+from headrace.server.statistics import ConnectionCounts, ServerStatistics
+
+_STOPS = "the server stops"
+_HANDSHAKE_SECONDS = 10.0
+_LOOK_SECONDS = 0.02
+
+
+class Connections:
+    """The listening sockets of a server, and its clients.
+
+    Args:
+        served: replays and queues.
+        addresses: to listen at.
+        token: that clients must know.
+        selector: of this server.
+
+    Attributes:
+        addresses: with their true ports.
+        selector, served, token, deadlines, version, handshake_timeout: see `Host`.
+
+    Raises:
+        OSError: an address cannot be bound.
+    """
+
+    def __init__(
+        self,
+        served: ServedObjects,
+        addresses: Sequence[Address],
+        token: bytes | None,
+        selector: PeerSelector,
+    ) -> None:
+        self.served = served
+        self.token = token
+        self.selector = selector
+        self.deadlines = TableDeadlines(selector)
+        self.version = metadata.version("headrace")
+        self.handshake_timeout = _HANDSHAKE_SECONDS
+        self._began = time.monotonic()
+        self._lock = threading.Lock()
+        self._open: set[ServedConnection] = set()
+        self._total = self._rejected = self._protocol_errors = self._truncated = 0
+        # Of the connections that have ended.
+        self._bytes_in = self._bytes_out = 0
+        self._listening: list[ListeningSocket] = []
+        try:
+            for address in addresses:
+                self._listening.append(ListeningSocket(address))
+        except BaseException:
+            self._stop_listening()
+            raise
+        self.addresses = [each.address for each in self._listening]
+        for each in self._listening:
+            selector.listen(each.socket, self._accept)
+
+    def _accept(self, connection: socket.socket) -> None:
+        try:
+            set_options(connection)
+            served = ServedConnection(connection, self)
+        except OSError:  # It has ended already.
+            connection.close()
+            return
+        with self._lock:
+            self._open.add(served)
+
+    # ---- the host of its connections -------------------------------------------------------------------------------
+
+    def count_welcome(self) -> None:
+        """See `Host.count_welcome`."""
+        with self._lock:
+            self._total += 1
+
+    def has_ended(self, connection: ServedConnection, error: BaseException) -> None:
+        """See `Host.has_ended`."""
+        channel = connection.channel
+        with self._lock:
+            self._open.discard(connection)
+            self._bytes_in += channel.bytes_in
+            self._bytes_out += channel.bytes_out
+            is_broken = isinstance(error, ProtocolError | LeaseError)
+            self._protocol_errors += is_broken
+            self._truncated += channel.is_within_frame and not is_broken
+            self._rejected += not connection.is_welcome and not isinstance(error, Closed)
+
+    def server_record(self, number: int) -> ServerRecord:
+        """See `Host.server_record`."""
+        return ServerRecord(
+            number=number,
+            counts=self._counts(),
+            replays={
+                name: replay.statistics()
+                for name, replay in self.served.replays.items()
+                if not replay.is_closed
+            },
+            queues={name: queue.statistics() for name, queue in self.served.queues.items()},
+        )
+
+    # ---- statistics ------------------------------------------------------------------------------------------------
+
+    def _counts(self) -> ConnectionCounts:
+        with self._lock:
+            open_now = tuple(self._open)
+            return ConnectionCounts(
+                connections=sum(each.is_welcome for each in open_now),
+                connections_total=self._total,
+                rejected_handshakes=self._rejected,
+                protocol_errors=self._protocol_errors,
+                truncated_frames=self._truncated,
+                bytes_in=self._bytes_in + sum(each.channel.bytes_in for each in open_now),
+                bytes_out=self._bytes_out + sum(each.channel.bytes_out for each in open_now),
+                seconds_up=time.monotonic() - self._began,
+                version=self.version,
+            )
+
+    def statistics(self) -> ServerStatistics:
+        """See `Server.statistics`."""
+        return statistics_of(self.server_record(0))
+
+    # ---- ending ----------------------------------------------------------------------------------------------------
+
+    def close(self, drain_seconds: float) -> None:
+        """Ends all connections, at the latest `drain_seconds` from now."""
+        deadline = time.monotonic() + drain_seconds
+        said = threading.Event()
+
+        def say_goodbye() -> None:
+            for each in self._clients():
+                each.say_goodbye(_STOPS)
+            said.set()
+
+        self.selector.call_soon(say_goodbye)
+        said.wait(drain_seconds)
+        self._stop_listening()
+        while any(each.channel.unsent for each in self._clients()) and time.monotonic() < deadline:
+            time.sleep(_LOOK_SECONDS)
+        for each in self._clients():
+            each.drop(Closed(_STOPS))
+
+    def _clients(self) -> tuple[ServedConnection, ...]:
+        with self._lock:
+            return tuple(self._open)
+
+    def _stop_listening(self) -> None:
+        for each in self._listening:
+            self.selector.stop_listening(each.socket)
+            with suppress(OSError):
+                each.close()
+        self._listening.clear()

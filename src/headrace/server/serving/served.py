@@ -1,0 +1,62 @@
+"""The replays and queues of a server, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.checks import check_mapping
+from headrace.replay.local import LocalReplay
+from headrace.replay.public import Replay, core_of
+from headrace.server.batch_queue import BatchQueue
+from headrace.server.messages.handshake import Served
+
+
+class ServedObjects:
+    """The replays and queues that a server makes reachable.
+
+    Args:
+        served: by name.
+
+    Raises:
+        TypeError: not a dict of replays and queues.
+        ValueError: none, or a name that is not a non-empty string.
+        SpecError: a signature that only this program can build.
+    """
+
+    def __init__(self, served: Mapping[str, Replay | BatchQueue]) -> None:
+        check_mapping("served", served, "Replay and BatchQueue")
+        if not served:
+            raise ValueError("served: expected at least one Replay or BatchQueue, got none")
+        for name, each in served.items():
+            if type(name) is not str or not name:
+                raise ValueError(f"served: expected names that are non-empty strings, got {name!r}")
+            if not isinstance(each, Replay | BatchQueue):
+                raise TypeError(
+                    f"served: {name!r}: expected a Replay or BatchQueue of this process, got {type(each).__name__}"
+                )
+        self.replays = {name: each for name, each in served.items() if isinstance(each, Replay)}
+        self.queues = {name: each for name, each in served.items() if isinstance(each, BatchQueue)}
+        self._cores = {name: core_of(replay) for name, replay in self.replays.items()}
+        self.described = {
+            **{
+                name: Served("replay", replay.signature.to_json(), list(replay.table_names))
+                for name, replay in self.replays.items()
+            },
+            **{name: Served("queue", queue.signature.to_json()) for name, queue in self.queues.items()},
+        }
+
+    def replay(self, name: str) -> Replay:
+        """Returns a replay.
+
+        Raises:
+            KeyError: no such replay.
+        """
+        found = self.replays.get(name)
+        if found is None:
+            raise KeyError(f"no replay {name!r}; there are {', '.join(map(repr, self.replays))}")
+        return found
+
+    def core(self, name: str) -> LocalReplay:
+        """Returns the inside of a replay; see `replay`."""
+        self.replay(name)
+        return self._cores[name]

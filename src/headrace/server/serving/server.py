@@ -1,0 +1,160 @@
+"""A server: replays and queues of this process, reachable from other processes and machines."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import threading
+import warnings
+from collections.abc import Mapping
+from typing import Self
+
+from headrace.checks import check_timeout
+from headrace.errors import Closed, HeadraceError
+from headrace.leases.selector import PeerSelector
+from headrace.replay.public import Replay
+from headrace.server.addresses import Address, parse_address
+from headrace.server.auth import token_bytes
+from headrace.server.batch_queue import BatchQueue
+from headrace.server.serving.connections import Connections
+from headrace.server.serving.served import ServedObjects
+from headrace.server.statistics import ServerStatistics
+
+
+class Server:
+    """Serves replays and queues of this process to clients (`hr.Client`), over TCP and a Unix socket.
+
+    The replays and queues stay usable in this process. Stopping the server does not close them.
+
+    Args:
+        served: replays and queues by name.
+        address: `tcp://host:port`; port 0 takes a free one. None serves only the Unix socket.
+        unix: path of a Unix socket, which only this user's processes may use (mode 0600). Its clients read large
+            batches in shared memory.
+        token: a secret that clients must know, too; it is never sent. None asks for none.
+        tls: an `ssl.SSLContext` for TCP, with the certificate of the server.
+        checkpoint: directory for checkpoints.
+        insecure: allows an address that other machines reach, without a token and without client certificates.
+
+    Raises:
+        ValueError: nothing to serve; no address; an address that other machines reach, without protection.
+        TypeError: something else than a `Replay` or a `BatchQueue`.
+
+    >>> import headrace as hr
+    >>> replay = hr.Replay(hr.Signature.like({"x": 0}), [hr.Table.queue("q", 9)])
+    >>> with hr.Server({"experience": replay}) as server, hr.Client(server.address) as client:
+    ...     client.replay("experience").table_names
+    ('q',)
+    >>> replay.close()
+    """
+
+    def __init__(
+        self,
+        served: Mapping[str, Replay | BatchQueue],
+        *,
+        address: str | None = "tcp://127.0.0.1:0",
+        unix: str | os.PathLike[str] | None = None,
+        token: str | bytes | None = None,
+        tls: ssl.SSLContext | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        insecure: bool = False,
+    ) -> None:
+        self._served = ServedObjects(served)
+        self._token = token_bytes(token)
+        if tls is not None or checkpoint is not None:
+            raise NotImplementedError("tls and checkpoint are not there yet")
+        self._wanted = [] if address is None else [parse_address(address)]
+        if unix is not None:
+            self._wanted.append(Address(path=os.fspath(unix)))
+        if not self._wanted:
+            raise ValueError("address: expected an address, a path for unix=, or both, got None for both")
+        self._check_protection(tls, insecure)
+        self._connections: Connections | None = None
+        self._was_started = False
+        self._lock = threading.Lock()
+
+    def _check_protection(self, tls: ssl.SSLContext | None, insecure: bool) -> None:
+        has_certificates = tls is not None and tls.verify_mode == ssl.CERT_REQUIRED
+        for address in self._wanted:
+            if address.is_local or self._token is not None or has_certificates:
+                continue
+            if not insecure:
+                raise ValueError(
+                    f"address: other machines reach {address}, and anyone there could read and write; pass token=, or "
+                    "a tls= context with verify_mode=CERT_REQUIRED (insecure=True allows it)"
+                )
+            warnings.warn(f"{address} is open to everyone who reaches this machine", stacklevel=3)
+
+    # ---- starting and stopping -------------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Binds the addresses, and serves from here on in a thread of its own. Returns the server.
+
+        Raises:
+            OSError: an address cannot be bound.
+            HeadraceError: it was started before.
+        """
+        with self._lock:
+            if self._was_started:
+                raise HeadraceError("start: expected a server that was not started before; make a new one")
+            self._connections = Connections(self._served, self._wanted, self._token, PeerSelector())
+            self._was_started = True
+        return self
+
+    @property
+    def address(self) -> str:
+        """The first address with its true port, for `hr.Client`.
+
+        Raises:
+            Closed: the server is not running.
+        """
+        return self.addresses[0]
+
+    @property
+    def addresses(self) -> list[str]:
+        """All addresses.
+
+        Raises:
+            Closed: the server is not running.
+        """
+        return [str(address) for address in self._running().addresses]
+
+    def _running(self) -> Connections:
+        if self._connections is None:
+            state = "is stopped" if self._was_started else "was not started; call start() first"
+            raise Closed(f"the server {state}")
+        return self._connections
+
+    def stop(self, drain_timeout: float = 5.0) -> None:
+        """Ends all connections: waiting calls of clients end with `Closed`. A second call does nothing.
+
+        Args:
+            drain_timeout: seconds in which clients may read the rest of their answers.
+        """
+        seconds = check_timeout(drain_timeout)
+        with self._lock:
+            running, self._connections = self._connections, None
+        if running is not None:
+            running.close(5.0 if seconds is None else seconds)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    # ---- looking ---------------------------------------------------------------------------------------------------
+
+    def statistics(self) -> ServerStatistics:
+        """Returns one frozen record: connections, errors, bytes, and the record of each replay and queue.
+
+        Raises:
+            Closed: the server is not running.
+        """
+        return self._running().statistics()
+
+    def __repr__(self) -> str:
+        names = ", ".join(map(repr, self._served.described))
+        running = self._connections
+        state = "stopped" if running is None else ", ".join(map(str, running.addresses))
+        return f"<Server of {names}: {state}>"

@@ -1,0 +1,81 @@
+"""Writers of clients by name, so that one that comes over a new connection goes on where it was."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from headrace.tables.pending import Pending
+
+_MOST = 100_000
+
+
+class SessionKey(NamedTuple):
+    """The name of a writer.
+
+    Attributes:
+        replay: that it writes to.
+        session: of the client, 16 random bytes.
+        writer: its number in the client.
+    """
+
+    replay: str
+    session: bytes
+    writer: int
+
+
+@dataclass
+class Progress:
+    """Items of a writer that exist.
+
+    Attributes:
+        taken: maps tables to the number of items made so far, those that wait for a rate limiter included.
+        pending: those that wait.
+    """
+
+    taken: Mapping[str, int]
+    pending: Pending
+
+
+class Replaced(Protocol):
+    """A writer whose client has come back before its connection was known to have ended."""
+
+    def close(self) -> None:
+        """Gives back its pages."""
+
+    @property
+    def progress(self) -> Progress:
+        """The items that it has made."""
+
+
+class WriterSessions:
+    """Keeps what writers have made for clients that come back; the oldest of 100 000 are forgotten."""
+
+    def __init__(self) -> None:
+        self._writers: OrderedDict[SessionKey, Replaced] = OrderedDict()
+        self._left: OrderedDict[SessionKey, Progress] = OrderedDict()
+
+    def resume(self, key: SessionKey) -> Progress | None:
+        """Ends the earlier connection of a writer; returns what it has made, or None if it is new."""
+        writer = self._writers.get(key)
+        if writer is not None:
+            writer.close()
+        return self._left.pop(key, None)
+
+    def opened(self, key: SessionKey, writer: Replaced) -> None:
+        """Notes that a writer is served."""
+        self._writers[key] = writer
+
+    def lost(self, key: SessionKey, progress: Progress) -> None:
+        """Notes that the connection of a writer has ended."""
+        self._writers.pop(key, None)
+        self._left[key] = progress
+        while len(self._left) > _MOST:
+            self._left.popitem(last=False)
+
+    def closed(self, key: SessionKey) -> None:
+        """Notes that a writer was closed by its client: it does not come back."""
+        self._writers.pop(key, None)
+        self._left.pop(key, None)

@@ -1,0 +1,408 @@
+"""Clients: the same batches as in process, handshakes, waits, and errors."""
+
+import gc
+import os
+import socket
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import headrace as hr
+
+SIGNATURE = hr.Signature.like(
+    {
+        "observation": {"camera": np.zeros((64, 64), np.uint8), "joints": np.zeros(3, np.float32)},
+        "action": np.zeros((), np.int64),
+        "reward": np.zeros((), np.float32),
+        "terminated": False,
+        "truncated": False,
+    }
+)
+
+
+def filled(seed=0):
+    table = hr.Table("t", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=1000)
+    sequences = hr.Table("s", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=1000)
+    replay = hr.Replay(SIGNATURE, [table, sequences], seed=seed)
+    with replay.writer(items=[hr.ItemRule("t", 1, lookahead=2), hr.ItemRule("s", 4)]) as writer:
+        for n in range(60):
+            writer.append(
+                {
+                    "observation": {
+                        "camera": np.full((64, 64), n, np.uint8),
+                        "joints": np.full(3, n, np.float32),
+                    },
+                    "action": n,
+                    "reward": n / 2,
+                    "terminated": n % 20 == 19,
+                    "truncated": False,
+                }
+            )
+            if n % 20 == 19:
+                writer.end_episode({"observation": SIGNATURE.zeros()["observation"]})
+    return replay
+
+
+VIEWS = {
+    "as it is stored": None,
+    "transitions": hr.views.transition(2, 0.9),
+    "stacks": {"o": hr.View("observation", shift="-3:0", fill="edge", mask=True), "t": hr.View("t")},
+    "fills": {
+        "j": hr.View("observation/joints", shift=-1, fill=np.array([1, 2, 3])),
+        "o": hr.View("observation", shift=[-2, 0], fill={"camera": 7, "joints": 0.5}),
+    },
+    "every": {"a": hr.View("action", every=2, mask=True)},
+    "recurrent": hr.views.recurrent(3, burn_in=2, columns=["action"]),
+}
+
+
+@pytest.fixture(params=["tcp", "unix"])
+def address(request, tmp_path):
+    return {"address": None, "unix": tmp_path / "s"} if request.param == "unix" else {}
+
+
+@pytest.mark.filterwarnings("ignore:.* newest of their lanes")
+@pytest.mark.parametrize("views", VIEWS)
+@pytest.mark.parametrize("batch_size", [3, 256])
+def test_batches_are_those_of_the_replay_itself(address, views, batch_size):
+    """CL3: the same draws, views, masks, and writable arrays."""
+    shown = VIEWS[views]
+    with filled() as replay, filled() as same, hr.Server({"r": replay}, **address) as server:
+        with hr.Client(server.address) as client:
+            remote = client.replay("r")
+            for table in ("t", "s", "t"):
+                expected = same.sample(table, batch_size, views=shown)
+                found = remote.sample(table, batch_size, views=shown)
+                np.testing.assert_equal(found.data, expected.data)
+                assert hr.Signature.like(found.data) == hr.Signature.like(expected.data)
+                np.testing.assert_equal(found.mask, expected.mask)
+                assert found.layout == expected.layout
+                for name in ("keys", "probabilities", "table_size", "priorities", "times_sampled"):
+                    np.testing.assert_array_equal(
+                        getattr(found.info, name), getattr(expected.info, name), strict=True
+                    )
+                found.info.keys[:] = 0
+                next(iter(SIGNATURE.flatten(found.data).values()) if shown is None else iter([np.zeros(1)]))[
+                    :
+                ] = 1
+
+
+def test_large_batches_in_shared_memory_stay_as_they_are(tmp_path):
+    """LP4: many held batches keep their rows; blocks are used again when the batches are garbage."""
+    with filled() as replay, hr.Server({"r": replay}, address=None, unix=tmp_path / "s") as server:
+        with hr.Client(server.address) as client:
+            remote = client.replay("r")
+            sent = server.statistics().bytes_out
+            held = [remote.sample("t", 256, views={"c": hr.View("observation/camera")}) for _ in range(12)]
+            assert server.statistics().bytes_out - sent < held[0]["c"].nbytes
+            copies = [batch["c"].copy() for batch in held]
+            for batch in held[::2]:
+                batch["c"][:] = 0
+            for batch, copy in zip(held[1::2], copies[1::2], strict=True):
+                np.testing.assert_array_equal(batch["c"], copy)
+            kept = held[3]["c"][5]
+            expected = kept.copy()
+            del held, batch
+            gc.collect()
+            for _ in range(20):
+                rows = remote.sample(
+                    "t", 256, views={"c": hr.View("observation/camera"), "a": hr.View("action")}
+                )
+                assert (rows["c"] == rows["a"][:, None, None]).all()
+            np.testing.assert_array_equal(kept, expected)
+
+
+def test_views_with_functions_are_refused(address):
+    views = hr.views.hindsight(
+        {"action": hr.View("action")}, goal="action", achieved="action", reward=lambda a, g, i: a * 1.0
+    )
+    with (
+        filled() as replay,
+        hr.Server({"r": replay}, **address) as server,
+        hr.Client(server.address) as client,
+    ):
+        with pytest.raises(TypeError, match="hindsight"):
+            client.replay("r").sample("t", 1, views=views)
+        with pytest.raises(TypeError, match="expected a dict of View, got list"):
+            client.replay("r").sample("t", 1, views=[])
+        with pytest.raises(hr.SpecError, match="no column 'x'"):
+            client.replay("r").sample("t", 1, views={"x": hr.View()})
+
+
+# ---- handshakes ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def replay():
+    with hr.Replay(hr.Signature.like({"n": 0}), [hr.Table.queue("q", 9)]) as replay:
+        yield replay
+
+
+def put(replay, *values):
+    with replay.writer(items=[hr.ItemRule("q", 1)]) as writer:
+        for value in values:
+            writer.append({"n": value})
+
+
+@pytest.mark.parametrize(
+    ("asked", "given", "told"),
+    [
+        ("secret", None, "asks for a token"),
+        ("secret", "guess", "is not that of the server"),
+        (None, "secret", "does not ask for one"),
+    ],
+)
+def test_a_token_that_does_not_fit_is_refused(replay, asked, given, told):
+    """AU2"""
+    with hr.Server({"r": replay}, token=asked) as server:
+        began = time.monotonic()
+        with pytest.raises(hr.AuthenticationError, match=told) as caught:
+            hr.Client(server.address, token=given)
+        assert "secret" not in str(caught.value)
+        if asked:
+            assert time.monotonic() - began >= 0.1
+        until(lambda: server.statistics().rejected_handshakes == 1)
+        assert server.statistics().connections_total == 0
+        with hr.Client(server.address, token=asked) as client:
+            assert client.statistics().connections == 1
+
+
+def test_nobody_who_listens_is_disconnected(replay, tmp_path):
+    """CL1"""
+    with hr.Server({"r": replay}) as server:
+        address = server.address
+    with pytest.raises(hr.Disconnected, match="nobody listens"):
+        hr.Client(address)
+    with pytest.raises(hr.Disconnected, match="nobody listens"):
+        hr.Client(f"unix://{tmp_path}/none")
+
+
+@pytest.mark.parametrize(
+    ("said", "told"), [(b"HTTP/1.1 400 Bad Request\r\n\r\n......", "HTTP"), (b"", "has ended")]
+)
+def test_a_peer_of_another_kind_is_disconnected(said, told):
+    """CL1: the message names what came."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer():
+            connection, _ = listening.accept()
+            connection.sendall(said)
+            connection.shutdown(socket.SHUT_WR)
+            connection.recv(1 << 16)
+            connection.close()
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(hr.Disconnected, match=told):
+            hr.Client(f"tcp://127.0.0.1:{listening.getsockname()[1]}", timeout=5)
+        thread.join()
+
+
+def test_a_silent_peer_ends_the_handshake_in_time():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        with pytest.raises(hr.DeadlineExceeded, match="handshake"):
+            hr.Client(f"tcp://127.0.0.1:{listening.getsockname()[1]}", timeout=0.2)
+
+
+def test_unknown_names_and_other_signatures_are_refused(replay):
+    """CL2, CL8"""
+    queue = hr.BatchQueue({"n": 0}, 2)
+    with hr.Server({"r": replay, "b": queue}) as server, hr.Client(server.address) as client:
+        with pytest.raises(KeyError, match=r"'r', 'b'"):
+            client.replay("x")
+        with pytest.raises(TypeError, match="expected a replay, got a queue"):
+            client.replay("b")
+        with pytest.raises(hr.SpecError, match="n: expected float64"):
+            client.replay("r", signature=hr.Signature.like({"n": 0.0}))
+        assert client.replay("r", signature=replay.signature).signature == replay.signature
+
+
+# ---- waits ---------------------------------------------------------------------------------------------------------
+
+
+def until(condition):
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.002)
+
+
+def test_a_waiting_call_holds_up_no_other(replay, address):
+    """CL4, SV7: one thread waits for a sample while others call on the same client."""
+    with hr.Server({"r": replay}, **address) as server, hr.Client(server.address) as client:
+        remote = client.replay("r")
+        found = []
+        threads = [
+            threading.Thread(target=lambda: found.append(remote.sample("q", 1, timeout=10)["n"][0]))
+            for _ in range(3)
+        ]
+        for thread in threads:
+            thread.start()
+        until(lambda: remote.table("q").statistics().waiting_samples == 3)
+        assert client.ping() < 5
+        put(replay, 5, 6, 7)
+        for thread in threads:
+            thread.join(10)
+        assert sorted(found) == [5, 6, 7]
+
+
+def test_a_wait_ends_at_its_deadline(replay, address):
+    with hr.Server({"r": replay}, **address) as server, hr.Client(server.address) as client:
+        remote = client.replay("r")
+        for timeout in (0, 0.05, -1):
+            began = time.monotonic()
+            with pytest.raises(hr.DeadlineExceeded, match="table 'q': a sample of 1 waited"):
+                remote.sample("q", 1, timeout=timeout)
+            assert max(timeout, 0) <= time.monotonic() - began < 1
+        assert remote.table("q").statistics().waiting_samples == 0
+        put(replay, 1)
+        assert remote.sample("q", 1)["n"].tolist() == [1]
+
+
+def test_a_client_that_is_gone_leaves_the_queue(replay, address):
+    """LP1: its waits end, and take nothing."""
+    with hr.Server({"r": replay}, **address) as server:
+        client = hr.Client(server.address)
+        remote = client.replay("r")
+        errors = []
+
+        def wait():
+            with pytest.raises(hr.Closed) as caught:
+                remote.sample("q", 1)
+            errors.append(caught.value)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        until(lambda: replay.table("q").statistics().waiting_samples == 1)
+        client.close()
+        thread.join(10)
+        assert len(errors) == 1
+        until(lambda: replay.table("q").statistics().waiting_samples == 0)
+        until(lambda: server.statistics().connections == 0)
+        put(replay, 4)
+        assert len(replay.table("q")) == 1
+
+
+def test_stopping_the_server_ends_waits(replay, address):
+    """AK7, SV5: waiting calls end with `Closed`, at once."""
+    server = hr.Server({"r": replay}, **address).start()
+    with hr.Client(server.address, timeout=0.3) as client:
+        remote = client.replay("r")
+        errors = []
+
+        def wait():
+            try:
+                remote.sample("q", 1)
+            except hr.HeadraceError as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        until(lambda: replay.table("q").statistics().waiting_samples == 1)
+        server.stop()
+        thread.join(10)
+        assert [type(error) for error in errors] == [hr.Closed]
+        server.stop()
+        with pytest.raises((hr.Disconnected, hr.Closed)):
+            client.ping()
+    put(replay, 1)
+    assert len(replay.table("q")) == 1
+
+
+def test_a_client_connects_again(replay, tmp_path):
+    """AK5: statistics are asked for again; a sample raises, and the next one works."""
+    with hr.Server({"r": replay}, address=None, unix=tmp_path / "s") as server:
+        client = hr.Client(server.address)
+    put(replay, 1, 2)
+    with hr.Server({"r": replay}, address=None, unix=tmp_path / "s"):
+        with client:
+            assert client.statistics().served["r"].tables["q"].size == 2
+            client._session.link()._channel.shutdown()
+            with pytest.raises(hr.Disconnected):
+                client.replay("r").sample("q", 1)
+            assert client.replay("r").sample("q", 1)["n"].tolist() == [1]
+
+
+def test_a_forked_child_is_refused(replay):
+    """CL9"""
+    with hr.Server({"r": replay}) as server, hr.Client(server.address) as client:
+        child = os.fork()
+        if child == 0:
+            try:
+                client.ping()
+            except hr.Closed as error:
+                os._exit(0 if "forked" in str(error) else 2)
+            except BaseException:
+                os._exit(3)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert client.ping() > 0
+
+
+# ---- servers -------------------------------------------------------------------------------------------------------
+
+
+def test_a_server_starts_once(replay):
+    """SV1"""
+    server = hr.Server({"r": replay})
+    with pytest.raises(hr.Closed, match="not started"):
+        server.address  # noqa: B018
+    with server:
+        with pytest.raises(hr.HeadraceError, match="start"):
+            server.start()
+        with pytest.raises(OSError, match="cannot listen"):
+            hr.Server({"r": replay}, address=server.address).start()
+
+
+def test_a_socket_file_of_a_dead_server_is_replaced(replay, tmp_path):
+    """SV2"""
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    with hr.Server({"r": replay}, unix=path) as server:
+        assert server.addresses[1] == f"unix://{path}"
+        assert path.stat().st_mode & 0o777 == 0o600
+        with hr.Client(server.addresses[1]) as client:
+            assert client.ping() > 0
+        with pytest.raises(OSError, match="another server"):
+            hr.Server({"r": replay}, address=None, unix=path).start()
+    assert not path.exists()
+
+
+def test_addresses_of_other_machines_need_protection(replay):
+    """SV3"""
+    with pytest.raises(ValueError, match=r"token=.*tls="):
+        hr.Server({"r": replay}, address="tcp://0.0.0.0:0")
+    with pytest.warns(UserWarning, match="open to everyone"):
+        hr.Server({"r": replay}, address="tcp://0.0.0.0:0", insecure=True)
+    hr.Server({"r": replay}, address="tcp://0.0.0.0:0", token="t")
+
+
+def test_what_is_served_is_checked(replay):
+    for served in ({}, {"": replay}):
+        with pytest.raises(ValueError, match="served"):
+            hr.Server(served)
+    for served in ([replay], {"r": 3}):
+        with pytest.raises(TypeError, match="served"):
+            hr.Server(served)
+    for address in ("127.0.0.1:80", "tcp://x", "http://x:1", "unix://"):
+        with pytest.raises(ValueError, match="address"):
+            hr.Server({"r": replay}, address=address)
+
+
+def test_statistics_count_connections_and_bytes(replay):
+    """SS1, section 8"""
+    queue = hr.BatchQueue({"n": 0}, 2)
+    with hr.Server({"r": replay, "b": queue}) as server:
+        with hr.Client(server.address) as client:
+            found = client.statistics()
+            assert (found.connections, found.connections_total, found.protocol_errors) == (1, 1, 0)
+            assert found.bytes_in > 0
+            assert found.bytes_out > 0
+            assert found.served["r"] == replay.statistics()
+            assert found.served["b"] == queue.statistics()
+            assert found.version == hr.__version__
+        until(lambda: server.statistics().connections == 0)
+        assert server.statistics().connections_total == 1
