@@ -77,7 +77,9 @@ class WriterContract(ABC):
                 writer = replay.row_writer(lanes=lanes, items=[ItemRule("t", 1)])
                 for n in range(4):
                     step = _lane_steps(n, lanes) if lanes > 1 else _checked(n)
+                    before = writer.steps
                     (writer.append_checked if n % 2 else writer.append)(step)
+                    assert writer.steps > before
                 writer.make_room()
                 writer.append_ends(_lane_steps(4, lanes), np.zeros(lanes, np.bool_), _NO_LANES, {})
                 writer.close()
@@ -106,8 +108,10 @@ class WriterContract(ABC):
                 for n in range(1000):
                     writer.append(_step(n))
                     stored += 1
+            before = writer.steps
             with pytest.raises(StoreFull):
                 writer.append_checked(_checked(-1))
+            assert writer.steps == before
             assert stored >= 100
             assert _items(replay) == [[n] for n in range(stored)]
             replay.reset("t")

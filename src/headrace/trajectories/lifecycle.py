@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import sys
-import threading
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
 from headrace.checks import check_timeout
 from headrace.errors import Closed, DeadlineExceeded
@@ -23,10 +22,32 @@ if TYPE_CHECKING:
     from headrace.replay.intake.writer_like import Made
     from headrace.replay.interface import ReplayLike, WriterLike
 
+P = ParamSpec("P")
+T = TypeVar("T")
+R = TypeVar("R", bound="Recorder")
+
 # Items of one recorder that may wait for the rate limiters of its tables, before a call waits too (replay I4).
 MAX_PENDING = 1000
 NEVER_WAITS = 1 << 62
 """`max_pending` of a writer of rows that never waits: its recorder waits, once it has taken the step."""
+
+
+def alone(call: Callable[Concatenate[R, P], T]) -> Callable[Concatenate[R, P], T]:
+    """Makes a method refuse a call while another thread, or a call further out, is in one."""
+    # Rules: trajectories U2
+
+    @functools.wraps(call)
+    def guarded(self: R, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if self._in_use:
+            raise self._busy()
+        # No call since the look, and none until the `try`: Ctrl-C or another thread could come after one.
+        self._in_use = True
+        try:
+            return call(self, *args, **kwargs)
+        finally:
+            self._in_use = False
+
+    return guarded
 
 
 @dataclass(slots=True)
@@ -61,7 +82,8 @@ class Recorder(ABC):
         self._replay = replay
         self._timeout = check_timeout(timeout)
         self._home = HomeProcess(f"this {self._noun}", "")
-        self._in_use = threading.Lock()
+        # Whether a call is in progress; see `alone`.
+        self._in_use = False
         self._counters = Counters()
         # Keys of items that no call has returned yet.
         self._keys: list[int] = []
@@ -91,6 +113,7 @@ class Recorder(ABC):
 
     # ---- waiting and closing ---------------------------------------------------------------------------------------
 
+    @alone
     def flush(self, timeout: float | None = None) -> None:
         """Returns when every item made so far is in its tables.
 
@@ -101,9 +124,9 @@ class Recorder(ABC):
             DeadlineExceeded: tells how many items wait for which table; they stay pending.
             Closed: this object or the replay is closed.
         """
-        with self._alone():
-            self._open_writer().flush(timeout)
+        self._open_writer().flush(timeout)
 
+    @alone
     def close(self) -> None:
         """Ends unfinished episodes as `reset()`; returns when every item is in its tables. A second call does nothing.
 
@@ -112,25 +135,27 @@ class Recorder(ABC):
                 open so that it can be closed again.
             Closed: the replay was closed before all items were in.
         """
-        with self._alone():
-            writer = self._writer
-            if writer is None:
-                return
-            self._check_home()
+        writer = self._writer
+        if writer is None:
+            return
+        self._check_home()
+        try:
+            self._check_replay()
+            warning = self._end_all()
             try:
-                self._check_replay()
-                warning = self._end_all()
-                try:
-                    writer.close(self._timeout)
-                finally:
-                    self._note_made(writer.take_made())
-                    if warning:
-                        warnings.warn(warning, stacklevel=2)
-            except Closed:
-                self._forget_writer()
-                raise
+                writer.close(self._timeout)
+            finally:
+                self._note_made(writer.take_made())
+                if warning:
+                    warnings.warn(warning, stacklevel=3)
+        except Closed:
             self._forget_writer()
-            writer.raise_refused()
+            # Otherwise an interrupted call has closed the writer of rows already.
+            if self._replay.is_closed:
+                raise
+            return
+        self._forget_writer()
+        writer.raise_refused()
 
     def __enter__(self) -> Self:
         return self
@@ -140,27 +165,31 @@ class Recorder(ABC):
     ) -> None:
         if error is None:
             self.close()
+        else:
+            self._abandon(error)
+
+    @alone
+    def _abandon(self, error: BaseException) -> None:
+        """Closes without waiting, because of an error in the `with` block."""
+        writer = self._writer
+        if writer is None:
             return
-        with self._alone():
-            writer = self._writer
-            if writer is None:
-                return
-            cached, warning = self._num_cached(), ""
-            try:
-                if not self._replay.is_closed:
-                    warning = self._end_all()
-                    self._note_made(writer.take_made())
-            except Exception as failure:
-                # A note, because the failure must not replace the user's exception.
-                error.add_note(
-                    f"Leaving the {self._noun}, the ends of its unfinished episodes ({cached} {self._rows}) could not "
-                    f"be written: {type(failure).__name__}: {failure}"
-                )
-            self._forget_writer()
-            # Waits for nothing, and tells what is pending (replay I6).
-            writer.abandon()
-            if warning:
-                warnings.warn(warning, stacklevel=2)
+        cached, warning = self._num_cached(), ""
+        try:
+            if not self._replay.is_closed:
+                warning = self._end_all()
+                self._note_made(writer.take_made())
+        except Exception as failure:
+            # A note, because the failure must not replace the user's exception.
+            error.add_note(
+                f"Leaving the {self._noun}, the ends of its unfinished episodes ({cached} {self._rows}) could not "
+                f"be written: {type(failure).__name__}: {failure}"
+            )
+        self._forget_writer()
+        # Waits for nothing, and tells what is pending (replay I6).
+        writer.abandon()
+        if warning:
+            warnings.warn(warning, stacklevel=4)
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         if is_finalizing():
@@ -185,17 +214,6 @@ class Recorder(ABC):
         )
 
     # ---- parts of calls --------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Refuses a call while another thread, or a call further out, is in one."""
-        # Rules: trajectories U2
-        if not self._in_use.acquire(False):
-            raise self._busy()
-        try:
-            yield
-        finally:
-            self._in_use.release()
 
     def _busy(self) -> ValueError:
         return ValueError(
@@ -222,12 +240,13 @@ class Recorder(ABC):
                 f"the replay is closed; {self._num_cached()} {self._rows} of unfinished episodes are lost"
             )
 
-    def _finish(self, writer: WriterLike, pending: int, warning: str = "") -> list[int]:
+    def _finish(self, writer: WriterLike, pending: int, warning: str = "", stacklevel: int = 3) -> list[int]:
         """Counts, warns and waits after a call; returns the keys that no call has returned yet.
 
         Args:
             pending: number of items that waited before the call.
             warning: its text; "" for none.
+            stacklevel: of the warning, as `warnings.warn` counts.
 
         Raises:
             DeadlineExceeded: the tables stayed full until the deadline; the next call returns the keys.
@@ -235,7 +254,7 @@ class Recorder(ABC):
         if made := writer.take_made():
             self._note_made(made)
         if warning:
-            warnings.warn(warning, stacklevel=3)
+            warnings.warn(warning, stacklevel=stacklevel)
         writer.raise_refused()
         if pending >= MAX_PENDING:
             try:

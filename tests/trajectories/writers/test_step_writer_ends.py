@@ -190,7 +190,10 @@ def test_an_interrupt_while_all_lanes_end_mixes_no_observations(mode, monkeypatc
                 patch.setattr(LaneBlock, "commit_final", interrupted)
                 with pytest.raises(KeyboardInterrupt):
                     writer.add(np.full(2, 2), reward, ~no, no, observation(2), None, *final)
-            writer.add(np.full(2, 3), reward, no, no, observation(3))
+            with pytest.raises(ValueError, match="an earlier call was interrupted"):
+                writer.add(np.full(2, 3), reward, no, no, observation(3))
+            writer.add_first(observation(4))
+            writer.add(np.full(2, 3), reward, no, no, observation(5))
             columns = core_of(replay).store.columns
             rows = columns["action"] == 3
             assert rows.sum() == 2

@@ -107,14 +107,19 @@ class RowWriter:
         if self._intake.refused is not None or self._intake.is_given:
             self._intake.finish_call()
 
-    def append_checked(self, step: Mapping[str, Any]) -> None:
+    @property
+    def steps(self) -> int:
+        """See `WriterLike.steps`."""
+        return sum(block.kernel.committed for block in self._lanes.blocks)
+
+    def append_checked(self, step: Mapping[str, Any]) -> int:
         """See `WriterLike.append_checked`."""
         if self._closed or self._lifetime.is_closed:
             self._check_open()
         block = self._only
         if block is None:
             self._append_to_blocks(step)
-            return
+            return self.steps
         lanes, arena = self._only_lanes, self._arena
         if lanes.begin_step():
             block.make_room()
@@ -127,6 +132,7 @@ class RowWriter:
             self._intake.commit(block)
         if self._intake.refused is not None or self._intake.is_given:
             self._intake.finish_call()
+        return lanes.committed
 
     def _append_to_blocks(self, values: Values) -> None:
         """Appends a step of several blocks, whose columns fit."""

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from headrace.ends import EndOfEpisode
 from headrace.replay.intake.selection import Selection
 
+UNKNOWN_STEPS = -1
+
 Made: TypeAlias = tuple[int, range]
 """Items that one rule made in one call: the number of the rule, and their keys in order."""
 
@@ -77,11 +79,21 @@ class WriterLike(Protocol):
             DeadlineExceeded: `max_pending` items were pending for the writer's timeout; nothing is stored.
         """
 
-    def append_checked(self, step: Mapping[str, Any]) -> None:
+    @property
+    def steps(self) -> int:
+        """Rises when a vector step is stored. So after Ctrl-C it tells whether a call has stored its step.
+
+        `UNKNOWN_STEPS`: this is not known of the last call.
+        """
+
+    def append_checked(self, step: Mapping[str, Any]) -> int:
         """Does the same as `append`, without checks, and without waiting for pending items.
 
         Args:
             step: maps every column to an array of the signature's dtype, shaped as for `append`.
+
+        Returns:
+            `steps` after it.
 
         Raises:
             StoreFull: see `append`.

@@ -15,7 +15,7 @@ from headrace.errors import Closed, DeadlineExceeded
 from headrace.leases.messages import packed
 from headrace.replay.intake.final_columns import FinalColumns
 from headrace.replay.intake.selection import Selection
-from headrace.replay.intake.writer_like import Made
+from headrace.replay.intake.writer_like import UNKNOWN_STEPS, Made
 from headrace.replay.padding import read_padding
 from headrace.server.client.lane_lengths import LaneLengths
 from headrace.server.client.operation_log import Use
@@ -90,6 +90,8 @@ class RemoteRowWriter:
         self.lanes = lanes
         self.policy_version = 0
         self._lengths = LaneLengths(lanes)
+        # Steps that calls have begun to send, and those that are sent.
+        self._begun = self._sent = 0
         self._declared: frozenset[str] | None = None
         self._given: Mapping[int, NDArray[np.float64]] = {}
         self._selected = _NOTHING_SELECTED
@@ -191,19 +193,31 @@ class RemoteRowWriter:
             return {name: check_array(step[name], spec, name, leading) for name, spec in specs.items()}
         return self._signature.validate(step, leading)
 
-    def append_checked(self, step: Mapping[str, Any]) -> None:
+    @property
+    def steps(self) -> int:
+        """See `WriterLike.steps`."""
+        return self._sent if self._begun == self._sent else UNKNOWN_STEPS
+
+    def append_checked(self, step: Mapping[str, Any]) -> int:
         """See `WriterLike.append_checked`."""
         self._check_open()
         self._append(step)
+        return self.steps
 
     def _append(self, step: Mapping[str, Any]) -> None:
         given = self._take_given()
-        if given is None:
-            self._stream.append(step, self.policy_version, self._of_step)
-        else:
-            payload = packed_arrays(np.asarray(step[name]) for name in self._signature.columns)
-            self._stream.append_given(payload, self.policy_version, given, self._of_step)
+        self._begun = self._sent + 1
+        try:
+            if given is None:
+                self._stream.append(step, self.policy_version, self._of_step)
+            else:
+                payload = packed_arrays(np.asarray(step[name]) for name in self._signature.columns)
+                self._stream.append_given(payload, self.policy_version, given, self._of_step)
+        except Exception:  # The server refused it.
+            self._begun = self._sent
+            raise
         self._lengths.append()
+        self._sent = self._begun
 
     @property
     def staged(self) -> Values:
@@ -224,18 +238,24 @@ class RemoteRowWriter:
         if finals:
             self.declare_final_columns(finals)
         payload = packed_arrays([*(step[name] for name in self._signature.columns), *finals.values()])
-        self._stream.put(
-            AppendEnds,
-            payload,
-            self._use_of_ends(1, len(ended)),
-            version=self.policy_version,
-            idle=packed(idle, np.dtype(np.bool_)),
-            ended=packed(ended),
-            columns=list(finals),
-            given=self._take_given(),
-        )
+        self._begun = self._sent + 1
+        try:
+            self._stream.put(
+                AppendEnds,
+                payload,
+                self._use_of_ends(1, len(ended)),
+                version=self.policy_version,
+                idle=packed(idle, np.dtype(np.bool_)),
+                ended=packed(ended),
+                columns=list(finals),
+                given=self._take_given(),
+            )
+        except Exception:  # The server refused it.
+            self._begun = self._sent
+            raise
         self._lengths.append(idle)
         self._lengths.end(ended, 1)
+        self._sent = self._begun
 
     def _use_of_ends(self, steps: int, ends: int) -> Use:
         """Returns what final rows take: those of all lanes are a step, others stand beside the lanes."""
@@ -294,6 +314,8 @@ class RemoteRowWriter:
         """See `WriterLike.drop_open_lanes`."""
         self._check_open()
         self._stream.put(DropLanes, lanes=None if lanes is None else packed(lanes))
+        # No later row goes on from a step of which it is not known whether it was sent.
+        self._begun = self._sent
         self._lengths.drop(np.arange(self.lanes) if lanes is None else lanes)
 
     def end_streams(self, lanes: NDArray[np.int64] | None = None) -> None:

@@ -15,7 +15,7 @@ from headrace.checks import shown
 from headrace.errors import SpecError
 from headrace.tables.description.rules import Rule, check_priority
 from headrace.trajectories.frames import StepType
-from headrace.trajectories.lifecycle import NEVER_WAITS, Recorder
+from headrace.trajectories.lifecycle import NEVER_WAITS, Recorder, alone
 from headrace.trajectories.observers.frame_reader import FIRST, LAST, MID, Columns, FrameReader
 
 if TYPE_CHECKING:
@@ -97,9 +97,10 @@ class Observer(Recorder):
             DeadlineExceeded: the tables were full for `timeout` seconds; the frame was taken, do not send it again.
             Closed: the observer is closed.
         """
-        # Does the work of `_alone` and `_open_writer` without their cost, because it is called at every step.
-        if not self._in_use.acquire(False):
+        # Does the work of `alone` and `_open_writer` without their cost, because it is called at every step.
+        if self._in_use:
             raise self._busy()
+        self._in_use = True
         try:
             writer = self._writer
             if writer is None:
@@ -116,7 +117,7 @@ class Observer(Recorder):
             self._expected = AFTER[next_step_type]
             return self._finish(writer, pending)
         finally:
-            self._in_use.release()
+            self._in_use = False
 
     def _restart(self, writer: WriterLike, columns: Columns, step_type: int) -> None:
         """Handles a frame that does not continue the run: the first of another, or a mistake."""
@@ -134,6 +135,7 @@ class Observer(Recorder):
         if warning:
             warnings.warn(warning, stacklevel=3)
 
+    @alone
     def reset(self, write_cached_steps: bool = True) -> list[int]:
         """Ends the current run here; the next frame begins another.
 
@@ -148,24 +150,23 @@ class Observer(Recorder):
             DeadlineExceeded: the tables were full for `timeout` seconds; the run is over all the same.
             Closed: the observer is closed.
         """
-        with self._alone():
-            writer = self._open_writer()
-            self._check_replay()
-            pending, warning = writer.pending, ""
-            if write_cached_steps:
-                warning = self._end_run(writer)
-            else:
-                self._drop_run(writer)
-            self._expected = _NO_RUN
-            return self._finish(writer, pending, warning)
+        writer = self._open_writer()
+        self._check_replay()
+        pending, warning = writer.pending, ""
+        if write_cached_steps:
+            warning = self._end_run(writer)
+        else:
+            self._drop_run(writer)
+        self._expected = _NO_RUN
+        return self._finish(writer, pending, warning, stacklevel=4)
 
     # ---- opening and closing ---------------------------------------------------------------------------------------
 
+    @alone
     def open(self) -> None:
         """Makes a closed observer usable again, with an empty run; does nothing on an open one."""
-        with self._alone():
-            if self._writer is None:
-                self._writer = self._new_writer()
+        if self._writer is None:
+            self._writer = self._new_writer()
 
     def _new_writer(self) -> WriterLike:
         writer = self._replay.row_writer(items=self._item_rules(), max_pending=NEVER_WAITS)

@@ -54,8 +54,8 @@ class CurrentRow:
         The first call says which columns come with observations.
         """
         if not self.kept_names:
-            self.kept_names = tuple(values)
             self.values.update({name: self._new(name) for name in values})
+            self.kept_names = tuple(values)
         if rows is None:
             self.keep(values)
             return

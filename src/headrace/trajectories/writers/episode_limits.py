@@ -59,9 +59,7 @@ class EpisodeLimits:
         return warning
 
     def watch(self) -> None:
-        """Predicts the next call to check; called when an episode begins or ends."""
-        if not self._rules:
-            return
+        """Predicts the next call to check; called when episodes have begun or ended."""
         states = self._states
         begin = states.begin[states.open]
         calls = [
@@ -69,4 +67,7 @@ class EpisodeLimits:
             for rule in self._rules
             if len(due := (begin + rule.max_length)[begin + rule.max_length >= states.calls])
         ]
-        self.next_call = min(calls, default=_NEVER)
+        next_call = min(calls, default=_NEVER)
+        # No call from here on, after which Ctrl-C could come.
+        self.next_call = next_call
+        states.changed = False

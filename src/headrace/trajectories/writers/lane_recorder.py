@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headrace.ends import Autoreset
+from headrace.errors import SpecError, StoreFull
+from headrace.replay.intake.writer_like import UNKNOWN_STEPS
 from headrace.tables.description.rules import Rule
 from headrace.trajectories.columns.step_columns import Columns, StepColumns
 from headrace.trajectories.lifecycle import Counters
@@ -42,6 +44,7 @@ class LaneRecorder:
         columns: of a step.
         states: of the lanes.
         with_observation: the extras that come with observations, once the first call has settled it.
+        is_storing: whether a call has begun to store something and not yet noted here that it did; `settle` ends that.
     """
 
     def __init__(
@@ -61,12 +64,16 @@ class LaneRecorder:
         self._decisions = ItemDecisions(signature, rules, written, self.columns, lanes)
         self.with_observation: tuple[str, ...] | None = None
         self._counters = counters
+        self.is_storing = False
+        # Number of steps that the writer of rows has stored, as noted here.
+        self._steps = 0
         self._writer: WriterLike
         self._row: CurrentRow
 
     def write_to(self, writer: WriterLike) -> None:
         """Sets the writer of rows; called once, before the first step."""
         self._writer = writer
+        self._steps = writer.steps
         self._row = CurrentRow(self.columns, self._lanes, writer.staged)
 
     # ---- beginnings ------------------------------------------------------------------------------------------------
@@ -112,26 +119,27 @@ class LaneRecorder:
                 (following if name in kept else row)[name] = value
         return following
 
-    def take(self, following: Columns, final_observation: Any) -> bool:
-        """Writes the step that was read; returns whether episodes may have ended or begun.
+    def take(self, following: Columns, final_observation: Any) -> None:
+        """Writes the step that was read, and begins the next row.
 
         Raises:
             ValueError, SpecError, StoreFull: see `StepWriter.add`; nothing changed.
         """
         row = self._row.values
-        is_plain = (
+        if (
             self.states.all_open
             and final_observation is None
             and not self.columns.any_set(row["terminated"], row["truncated"])
-        )
-        if is_plain:
-            self._take_transitions(row)
+        ):
+            try:
+                self._take_transitions(row, following)
+            except KeyboardInterrupt:
+                self._complete(following)
+                raise
         else:
             self._take_ends(row, following, final_observation)
-        self._row.keep(following)
-        return not is_plain
 
-    def _take_transitions(self, row: Columns) -> None:
+    def _take_transitions(self, row: Columns, following: Columns) -> None:
         """Writes a step in the middle of every lane's episode."""
         states, asks = self.states, self._decisions.are_made
         if asks:
@@ -140,11 +148,17 @@ class LaneRecorder:
             self._decisions.announce(self._writer, step)
         # A writer of one lane has no axis of lanes.
         values = {name: value[0] for name, value in row.items()} if self._lanes == 1 else row
-        self._writer.append_checked(values)
+        counters, lanes = self._counters, states.lanes
+        self.is_storing = True
+        steps = self._writer.append_checked(values)
         if asks:
             self._unused.note_selected(self._decisions.stored(), newest)
+        self._row.keep(following)
+        # No call from here on, after which Ctrl-C could come.
         states.calls += 1
-        self._counters.steps_written += len(self._every)
+        counters.steps_written += lanes
+        self._steps = steps
+        self.is_storing = False
 
     def _take_ends(self, row: Columns, following: Columns, final_observation: Any) -> None:
         """Writes a step in which some lanes end or are reset."""
@@ -158,14 +172,16 @@ class LaneRecorder:
             newest = states.calls - states.begin
             lane_step = LaneStep(newest, step, np.flatnonzero(~idle), ended, finals)
             self._decisions.announce(self._writer, lane_step)
+        written, episodes, dropped = len(idle) - idle.tobytes().count(1) + len(ended), len(ended), 0
+        self.is_storing = True
         self._writer.append_ends(step, idle, ended, finals)
         if asks:
             self._unused.note_selected(self._decisions.stored(), newest)
-        self._counters.steps_written += len(idle) - idle.tobytes().count(1) + len(ended)
-        if len(ended):
-            self._counters.steps_dropped += self._unused.end(ended, states.rows(ended) + 1)
-            self._counters.episodes += len(ended)
+        if episodes:
+            dropped = self._unused.end(ended, states.rows(ended) + 1)
+        self._row.keep(following)
         states.stepped(ended)
+        self._note(written, dropped, episodes)
 
     def _finals(
         self, ended: NDArray[np.int64], following: Columns, final_observation: Any
@@ -193,36 +209,97 @@ class LaneRecorder:
         """Ends the episodes of these lanes here, as cut, and their streams; returns how many rows are in no item."""
         states, writer = self.states, self._writer
         unfinished = self._unfinished(lanes)
+        rows = states.rows(unfinished)
         if len(unfinished):
             kept = self.columns.with_lanes(self._row.kept)
             finals = {name: value[unfinished] for name, value in kept.items()}
             newest = states.calls - states.begin - 1
             if self._decisions.are_made:
                 self._decisions.announce(writer, LaneStep(newest, {}, _NO_LANES, unfinished, finals))
-            writer.end_lanes(unfinished, finals)
+            steps = self._steps
+            self.will_store()
+            try:
+                writer.end_lanes(unfinished, finals)
+            except (StoreFull, SpecError):  # Nothing is stored.
+                self._steps, self.is_storing = steps, False
+                raise
             self._unused.note_selected(self._decisions.stored(), newest)
-            self._counters.steps_written += len(unfinished)
-        dropped = self._unused.end(unfinished, states.rows(unfinished))
-        return self._close(lanes, unfinished, dropped)
+        dropped = self._unused.end(unfinished, rows)
+        return self._close(lanes, len(unfinished), dropped, len(unfinished))
 
     def drop(self, lanes: NDArray[np.int64]) -> int:
         """Ends the episodes of these lanes and drops what no item needs; returns how many rows are in no item."""
         unfinished = self._unfinished(lanes)
+        self.will_store()
         if len(unfinished):
             self._writer.drop_open_lanes(unfinished)
         dropped = self._unused.abandon(unfinished, self.states.rows(unfinished))
-        return self._close(lanes, unfinished, dropped)
+        return self._close(lanes, len(unfinished), dropped, 0)
 
     def _unfinished(self, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns the lanes whose episode has rows."""
         opened = lanes[self.states.open[lanes]]
         return opened[self.states.rows(opened) > 0]
 
-    def _close(self, lanes: NDArray[np.int64], unfinished: NDArray[np.int64], dropped: int) -> int:
+    def _close(self, lanes: NDArray[np.int64], episodes: int, dropped: int, written: int) -> int:
         self._writer.end_streams(lanes)
         self._decisions.forget(lanes)
         dropped += self._unused.end_streams(lanes)
-        self._counters.steps_dropped += dropped
-        self._counters.episodes += len(unfinished)
         self.states.close(lanes)
+        self._note(written, dropped, episodes)
         return dropped
+
+    # ---- interrupted calls -----------------------------------------------------------------------------------------
+    # Ctrl-C may come after any call in here. So a call says first that it stores something (`is_storing`), and last, in
+    # a step without calls, that all of it is noted here.
+
+    def will_store(self) -> None:
+        """Says that a call begins to store something other than one step."""
+        self._steps = UNKNOWN_STEPS
+        self.is_storing = True
+
+    def _note(self, written: int, dropped: int, episodes: int) -> None:
+        """Notes that a call has stored all of its rows, and counts them."""
+        counters, steps = self._counters, self._writer.steps
+        # No call from here on, after which Ctrl-C could come.
+        counters.steps_written += written
+        counters.steps_dropped += dropped
+        counters.episodes += episodes
+        self._steps = steps
+        self.is_storing = False
+
+    def _complete(self, following: Columns) -> None:
+        """Notes a step in the middle of every lane's episode, if an interrupted call has stored it."""
+        # Of patterns and functions it is not known whether they have noted it.
+        steps = self._writer.steps
+        if self.is_storing and steps not in (self._steps, UNKNOWN_STEPS) and not self._decisions.are_made:
+            self._row.keep(following)
+            self.states.calls += 1
+            self._note(self.states.lanes, 0, 0)
+
+    def has_stored(self, calls: int) -> bool:
+        """Returns whether a step is stored, by a call before which there were so many."""
+        return self.states.calls != calls or (
+            self.is_storing and self._writer.steps not in (self._steps, UNKNOWN_STEPS)
+        )
+
+    def settle(self) -> bool:
+        """Ends all episodes if an interrupted call has stored something that is not noted here.
+
+        The rows of the next step are not known to follow those that are stored, and the call may have stored some rows
+        only. So the episodes end in front of their last observations, and no further item is made of them.
+
+        Returns:
+            Whether some episode was unfinished.
+        """
+        if not self.is_storing:
+            return False
+        if self._writer.steps == self._steps != UNKNOWN_STEPS:
+            self.is_storing = False
+            return False
+        was_open = bool(self.states.open.any() or self.states.resetting.any())
+        self._writer.drop_open_lanes()
+        unfinished = self._unfinished(self._every)
+        dropped = self._unused.abandon(unfinished, self.states.rows(unfinished))
+        self._close(self._every, len(unfinished), dropped, 0)
+        return was_open

@@ -40,20 +40,24 @@ class LaneStates:
         mode: of `autoreset_mode`.
 
     Attributes:
+        lanes: number of lanes.
         open: bool[lanes]: in an episode.
         resetting: bool[lanes]: ended in the last call; the next one is the environment's reset.
         all_open: whether every lane is open.
         any_resetting: whether some lane is resetting.
+        changed: whether `EpisodeLimits` must look again, because episodes have begun, ended or passed a limit.
         calls: steps so far; a row of an open lane is counted from `begin`, int64[lanes].
     """
 
     def __init__(self, lanes: int, mode: Autoreset) -> None:
         self.mode = mode
+        self.lanes = lanes
         self.open = np.zeros(lanes, np.bool_)
         self.resetting = np.zeros(lanes, np.bool_)
         self._was_reset = np.zeros(lanes, np.bool_)
         self.begin = np.zeros(lanes, np.int64)
         self.calls = 0
+        self.changed = False
         self._look()
 
     def rows(self, lanes: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -125,6 +129,7 @@ class LaneStates:
 
     def start(self, lanes: NDArray[np.int64]) -> None:
         """Begins episodes: the next row is their first."""
+        self.changed = True
         self.open[lanes] = True
         self.resetting[lanes] = self._was_reset[lanes] = False
         self.begin[lanes] = self.calls
@@ -132,12 +137,14 @@ class LaneStates:
 
     def close(self, lanes: NDArray[np.int64]) -> None:
         """Ends episodes that `reset` cuts off."""
+        self.changed = True
         self.open[lanes] = self.resetting[lanes] = False
         self._was_reset[lanes] = True
         self._look()
 
     def stepped(self, ended: NDArray[np.int64]) -> None:
         """Notes a step: a reset for the lanes that are resetting, and the last one of the episodes of lanes `ended`."""
+        self.changed = True
         self.calls += 1
         if self.any_resetting:
             self.open |= self.resetting

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from headrace.checks import check_count
 from headrace.trajectories.episode import Episode
-from headrace.trajectories.lifecycle import NEVER_WAITS, Recorder
+from headrace.trajectories.lifecycle import NEVER_WAITS, Recorder, alone
 from headrace.trajectories.rules.step_rules import StepRule, advice, checked_step_rules, writer_rule
 from headrace.trajectories.writers.episode_limits import EpisodeLimits
 from headrace.trajectories.writers.episode_steps import EpisodeSteps
@@ -19,6 +19,13 @@ from headrace.trajectories.writers.lane_states import autoreset_mode, checked_ma
 
 if TYPE_CHECKING:
     from headrace.replay.interface import ReplayLike
+
+
+_WAS_INTERRUPTED = (
+    "add: an earlier call was interrupted while the writer stored its step, so the unfinished episodes were ended "
+    "there, without their last observations. Nothing was taken now, and neither step can be sent again: reset the "
+    "environment, then call add_first"
+)
 
 
 class StepWriter(Recorder):
@@ -84,6 +91,7 @@ class StepWriter(Recorder):
 
     # ---- calls -----------------------------------------------------------------------------------------------------
 
+    @alone
     def add_first(self, observation: Any, extras: Any = None, mask: Any = None) -> None:
         """Opens an episode with its first observation.
 
@@ -97,10 +105,9 @@ class StepWriter(Recorder):
             SpecError: something does not fit; nothing changed.
             Closed: the writer is closed.
         """
-        with self._alone():
-            self._open_writer()
-            self._recorder.open(observation, extras, checked_mask(mask, self._lanes))
-            self._limits.watch()
+        self._open_writer()
+        self._recorder.settle()
+        self._recorder.open(observation, extras, checked_mask(mask, self._lanes))
 
     def add(
         self,
@@ -135,23 +142,35 @@ class StepWriter(Recorder):
             DeadlineExceeded: the tables were full for `timeout` seconds; the step was taken, do not send it again.
             Closed: the writer is closed.
         """
-        # Does the work of `_alone` without its cost.
-        if not self._in_use.acquire(False):
+        # Does the work of `alone` without its cost.
+        if self._in_use:
             raise self._busy()
+        self._in_use = True
+        recorder, limits = self._recorder, self._limits
+        states = recorder.states
+        calls = states.calls
         try:
             writer = self._writer
             if writer is None:
                 raise self._closed()
-            recorder, limits = self._recorder, self._limits
+            if recorder.is_storing and recorder.settle():
+                raise ValueError(_WAS_INTERRUPTED)
             following = recorder.read((reward, terminated, truncated), action, next_observation, extras)
-            at_limit = recorder.states.calls >= limits.next_call
-            warning = limits.check() if at_limit else ""
-            pending = writer.pending
-            if recorder.take(following, final_observation) or at_limit:
+            if states.changed:
                 limits.watch()
+            warning = ""
+            if calls >= limits.next_call:
+                warning = limits.check()
+                states.changed = True
+            pending = writer.pending
+            recorder.take(following, final_observation)
             return self._finish(writer, pending, warning)
+        except KeyboardInterrupt as error:
+            if recorder.has_stored(calls):
+                error.add_note("The step of this call of add was stored: do not send it again.")
+            raise
         finally:
-            self._in_use.release()
+            self._in_use = False
 
     # ---- whole episodes and resets ---------------------------------------------------------------------------------
 
@@ -167,25 +186,31 @@ class StepWriter(Recorder):
             SpecError: something does not fit; nothing changed.
             StoreFull, DeadlineExceeded: as `add`, in the middle of the episode.
         """
-        with self._alone():
-            self._open_writer()
-            if self._lanes is not None:
-                raise ValueError(
-                    "add_episode: expected a writer without lanes: each lane's environment adds by itself"
-                )
-            recorder = self._recorder
-            recorder.states.lanes_to_open(None)
-            steps = EpisodeSteps(
-                self._replay.signature,
-                recorder.columns,
-                episode,
-                recorder.with_observation,
-                self._limits.longest,
-            )
+        steps = self._steps_of(episode)
         self.add_first(*steps.first)
         keys = [key for step in steps for key in self.add(*step)]
         return keys if episode.terminated or episode.truncated else keys + self.reset()
 
+    @alone
+    def _steps_of(self, episode: Episode) -> EpisodeSteps:
+        """Checks an episode, and returns the calls that add it."""
+        self._open_writer()
+        if self._lanes is not None:
+            raise ValueError(
+                "add_episode: expected a writer without lanes: each lane's environment adds by itself"
+            )
+        recorder = self._recorder
+        recorder.settle()
+        recorder.states.lanes_to_open(None)
+        return EpisodeSteps(
+            self._replay.signature,
+            recorder.columns,
+            episode,
+            recorder.with_observation,
+            self._limits.longest,
+        )
+
+    @alone
     def reset(self, write_cached_steps: bool = True, mask: Any = None) -> list[int]:
         """Ends unfinished episodes here. Each lane then needs `add_first`.
 
@@ -202,23 +227,21 @@ class StepWriter(Recorder):
             DeadlineExceeded: the tables were full for `timeout` seconds; the episodes are over all the same.
             Closed: the writer is closed.
         """
-        with self._alone():
-            writer = self._open_writer()
-            checked = checked_mask(mask, self._lanes)
-            lanes = np.arange(self._lanes or 1) if checked is None else np.flatnonzero(checked)
-            self._check_replay()
-            pending, warning = writer.pending, ""
-            if write_cached_steps:
-                warning = self._end(lanes)
-            else:
-                self._recorder.drop(lanes)
-                self._limits.watch()
-            return self._finish(writer, pending, warning)
+        writer = self._open_writer()
+        checked = checked_mask(mask, self._lanes)
+        lanes = np.arange(self._lanes or 1) if checked is None else np.flatnonzero(checked)
+        self._check_replay()
+        pending, warning = writer.pending, ""
+        self._recorder.settle()
+        if write_cached_steps:
+            warning = self._end(lanes)
+        else:
+            self._recorder.drop(lanes)
+        return self._finish(writer, pending, warning, stacklevel=4)
 
     def _end(self, lanes: NDArray[np.int64]) -> str:
         """Ends the episodes and streams of some lanes as cut; returns the text of a warning."""
         dropped = self._recorder.cut(lanes)
-        self._limits.watch()
         return (
             f"{dropped} steps are in no item and were dropped. To keep them: {advice(self.rules)}"
             if dropped
@@ -228,6 +251,7 @@ class StepWriter(Recorder):
     # ---- the object's life -----------------------------------------------------------------------------------------
 
     def _end_all(self) -> str:
+        self._recorder.settle()
         return self._end(np.arange(self._lanes or 1))
 
     def _num_cached(self) -> int:

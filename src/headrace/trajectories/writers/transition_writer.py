@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from headrace.errors import DeadlineExceeded, SpecError, StoreFull
 from headrace.tables.description.rules import PriorityFunction
+from headrace.trajectories.lifecycle import alone
 from headrace.trajectories.rules.step_rules import NStepRule, writer_rule
 from headrace.trajectories.writers.ready_transitions import ReadyTransitions
 from headrace.trajectories.writers.step_writer import StepWriter
@@ -73,6 +74,7 @@ class TransitionWriter(StepWriter):
         """The views for `Replay.sample`: `hr.views.transition(n_step, gamma)`, and `extras` if there are any."""
         return dict(self._views)
 
+    @alone
     def extend(
         self,
         observation: Any,
@@ -119,26 +121,27 @@ class TransitionWriter(StepWriter):
         ...     len(keys), replay.statistics().store.rows
         (3, 5)
         """
-        with self._alone():
-            writer = self._open_writer()
-            step = {
-                "observation": observation, "action": action, "reward": reward, "terminated": terminated,
-                "truncated": truncated,
-            } | ({} if extras is None else {"extras": extras})  # fmt: skip
-            self._check_extend()
-            if not np.size(reward):
-                return []
-            transitions = ReadyTransitions(self._replay.signature, step, next_observation)
-            priorities = self._priorities_of(transitions)
-            self._recorder.declare(self._recorder.columns.observation.names)
-            left, self._keys = self._keys, []
-            try:
-                self._write(writer, transitions, priorities)
-            except BaseException:
-                self._keys = left + self._keys
-                raise
-            keys, self._keys = self._keys, left
-            return keys
+        writer = self._open_writer()
+        step = {
+            "observation": observation, "action": action, "reward": reward, "terminated": terminated,
+            "truncated": truncated,
+        } | ({} if extras is None else {"extras": extras})  # fmt: skip
+        self._recorder.settle()
+        self._check_extend()
+        if not np.size(reward):
+            return []
+        transitions = ReadyTransitions(self._replay.signature, step, next_observation)
+        priorities = self._priorities_of(transitions)
+        self._recorder.declare(self._recorder.columns.observation.names)
+        left, self._keys = self._keys, []
+        try:
+            self._recorder.will_store()
+            self._write(writer, transitions, priorities)
+        except BaseException:
+            self._keys = left + self._keys
+            raise
+        keys, self._keys = self._keys, left
+        return keys
 
     def _check_extend(self) -> None:
         """Refuses `extend` on this writer, or now."""
