@@ -45,6 +45,8 @@ class ServerEnd:
         else:
             self.writers[message.writer].take(frame)
 
+    is_full = False
+
     @property
     def waits(self):
         return any(writer.waits for writer in self.writers.values())

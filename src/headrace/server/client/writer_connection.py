@@ -33,7 +33,7 @@ class WriterConnection:
         channel: to the server.
     """
 
-    waits = False
+    waits = is_full = False
 
     def __init__(self, connect: Callable[[], Channel]) -> None:
         self._connect = connect
