@@ -219,7 +219,10 @@ class OperationStream:
                     self._send_buffer(must=True)
                     return
             self._buffer.add(step)
-            self._buffer_use = Use(*map(sum, zip(self._buffer_use, use, strict=True)))
+            before = self._buffer_use
+            self._buffer_use = Use(
+                before.steps + use.steps, before.finals + use.finals, before.items + use.items
+            )
             if self._buffer.is_full or not self._log.flying:
                 self._send_buffer()
 
