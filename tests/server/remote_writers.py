@@ -24,6 +24,8 @@ from headrace.server.serving.writer_sessions import WriterSessions
 class ServerEnd:
     """Serves the writers of one connection; see `headrace.leases.selector.Peer`."""
 
+    is_full = False
+
     def __init__(self, replay, channel, sessions):
         self.replay, self.channel, self.sessions = core_of(replay), channel, sessions
         self.writers = {}
