@@ -47,8 +47,6 @@ class ServerEnd:
         else:
             self.writers[message.writer].take(frame)
 
-    is_full = False
-
     @property
     def waits(self):
         return any(writer.waits for writer in self.writers.values())
