@@ -98,6 +98,7 @@ class Granted:
             total,
             random_frames,
             sync,
+            None,
             self.blocked.__contains__,
             lambda worker, at_random: self.begun.append((worker, at_random)),
         )
@@ -129,10 +130,10 @@ def test_rollouts_under_way_of_all_workers_count_towards_the_total():
         granted.admission.owe(worker, 2)
     assert granted.workers == [0, 0, 1]
     granted.done(1, 8)
-    assert granted.workers == [0, 0, 1, 1]
-    for worker in (0, 0, 1):
+    assert granted.workers == [0, 0, 1, 2]
+    for worker in (0, 0, 2):
         granted.done(worker, 10)
-    assert granted.workers == [0, 0, 1, 1]
+    assert granted.workers == [0, 0, 1, 2]
     assert all(map(granted.admission.is_idle, range(3)))
 
 

@@ -66,6 +66,10 @@ class MultiCollector(CollectorBase):
         num_sub_threads: threads of NumPy, torch and other libraries in each worker. More than 1 only helps where a
             worker starts threads or processes of its own.
         update_at_each_batch: publish the weights of `policy` before each batch, if they have changed.
+        max_staleness: with `sync=False`, the largest number of publications by which the rows of a batch may be behind,
+            for a learner that publishes at most once per batch. Workers then begin rollouts later, and batches are
+            handed out in the order in which they were begun; no row is dropped. With 0 a rollout begins when the
+            weights that follow the batch before it are published. None sets no bound.
         backend: "process" runs workers on this machine. "ray" runs each as an actor of a Ray cluster (extra `ray`).
         backend_options: of Ray, a dict. `num_cpus` (1), `num_gpus` (0) and `resources` of each actor; `scheduling`,
             "spread" over the nodes or "pack"; `runtime_env`; `address` of the cluster. Without `address` it is the
@@ -103,6 +107,7 @@ class MultiCollector(CollectorBase):
         num_threads: int | None = None,
         num_sub_threads: int = 1,
         update_at_each_batch: bool = False,
+        max_staleness: int | None = None,
         backend: Backend = "process",
         backend_options: Mapping[str, Any] | None = None,
         **options: Unpack[CollectorArguments],
@@ -125,6 +130,7 @@ class MultiCollector(CollectorBase):
             num_threads=num_threads,
             num_sub_threads=num_sub_threads,
             update_at_each_batch=update_at_each_batch,
+            max_staleness=max_staleness,
             backend=backend,
             backend_options=backend_options,
             **options,

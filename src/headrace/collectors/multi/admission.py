@@ -1,6 +1,6 @@
 """Admission of rollouts: which worker may begin one, and when."""
 
-# Rules: collectors CV7, CR3, CR4
+# Rules: collectors CV7, CV8, CR3, CR4
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
+from headrace.collectors.multi.staleness import Staleness
 from headrace.collectors.statistics import Tally
 
 
@@ -27,7 +28,8 @@ class Admission:
     out or written. A synchronous collector owes each worker one rollout for every batch that is asked for.
 
     It is granted when no items of the worker's earlier rollouts wait for a rate limiter, and when the frames of all
-    rollouts under way cannot reach `total_frames` already. A synchronous batch is begun as a whole.
+    rollouts under way cannot reach `total_frames` already. A synchronous batch is begun as a whole. Where staleness is
+    bounded, a rollout must be allowed by that too. The worker that has been idle for longest comes first.
 
     Args:
         tally: frames so far.
@@ -35,12 +37,13 @@ class Admission:
         total_frames: -1 is no end.
         random_frames: rollouts act at random while fewer frames were begun before their batch.
         rollouts_make_a_batch: whether one rollout of each worker makes a batch; else each is a batch.
+        max_staleness: see `Staleness`.
         is_blocked: returns whether this worker may begin no rollout now.
         grant: lets a worker begin a rollout.
 
     >>> begun = []
     >>> admission = Admission(
-    ...     Tally(), [10], 20, 0, False, lambda worker: False, lambda worker, at_random: begun.append(worker)
+    ...     Tally(), [10], 20, 0, False, None, lambda worker: False, lambda worker, at_random: begun.append(worker)
     ... )
     >>> admission.owe(0, 2); admission.owe(0)
     >>> begun
@@ -54,6 +57,7 @@ class Admission:
         total_frames: int,
         random_frames: int,
         rollouts_make_a_batch: bool,
+        max_staleness: int | None,
         is_blocked: Callable[[int], bool],
         grant: Grant,
     ) -> None:
@@ -64,6 +68,10 @@ class Admission:
         self._batch_frames = sum(frames) if rollouts_make_a_batch else 1
         self._is_blocked = is_blocked
         self._grant = grant
+        self._staleness = Staleness(max_staleness)
+        # The place of each worker's newest rollout among all that were begun.
+        self._last_turns = [0] * len(frames)
+        self._turns = 0
         self._owed = [0] * len(frames)
         self._under_way = [0] * len(frames)
         # Of these, the rollouts that are complete.
@@ -78,6 +86,12 @@ class Admission:
         """Adds `count` free slots to a worker, so that it may begin as many more rollouts."""
         with self._lock:
             self._owed[worker_idx] += count
+        self.settle()
+
+    def owe_all(self, counts: Sequence[int]) -> None:
+        """Adds free slots to all workers at once, so that they take turns; see `owe`."""
+        with self._lock:
+            self._owed = list(map(int.__add__, self._owed, counts))
         self.settle()
 
     def owe_batch(self) -> None:
@@ -97,6 +111,7 @@ class Admission:
         with self._lock:
             self._under_way[worker_idx] -= 1
             self._complete[worker_idx] -= 1
+            self._staleness.handed_out(worker_idx)
 
     def lost(self, worker_idx: int) -> None:
         """Notes that the rollouts that a worker had begun and not completed are lost: they are owed again."""
@@ -105,6 +120,32 @@ class Admission:
             self._under_way[worker_idx] -= lost
             self._owed[worker_idx] += lost
             self._begun -= lost * self._frames[worker_idx]
+            self._staleness.lost(worker_idx, lost)
+        self.settle()
+
+    def published(self) -> None:
+        """Notes that new weights were published."""
+        with self._lock:
+            self._staleness.published()
+        self.settle()
+
+    @contextmanager
+    def request(self) -> Iterator[None]:
+        """The learner waits for a batch within a `with` block."""
+        with self._lock:
+            self._staleness.request()
+        try:
+            self.settle()
+            yield
+        finally:
+            with self._lock:
+                self._staleness.end_request()
+
+    @property
+    def order(self) -> Sequence[int] | None:
+        """See `Staleness.order`."""
+        with self._lock:
+            return self._staleness.order
 
     def is_idle(self, worker_idx: int) -> bool:
         """Returns whether all rollouts that a worker has begun were handed out or written."""
@@ -113,15 +154,29 @@ class Admission:
     def settle(self) -> None:
         """Grants the rollouts that are owed and allowed. Any thread calls it when they may have become allowed."""
         with self._lock:
-            for worker_idx in range(len(self._owed)):
-                while self._owed[worker_idx] and self._may_begin(worker_idx):
-                    self._begin(worker_idx)
+            while self._begin_some():
+                pass
+
+    def _begin_some(self) -> bool:
+        """Grants at most one rollout to each worker; returns whether any was granted."""
+        begun = False
+        for worker_idx in sorted(range(len(self._owed)), key=self._busyness):
+            if self._owed[worker_idx] and self._may_begin(worker_idx):
+                self._begin(worker_idx)
+                begun = True
+        return begun
+
+    def _busyness(self, worker_idx: int) -> tuple[int, int]:
+        return self._under_way[worker_idx] - self._complete[worker_idx], self._last_turns[worker_idx]
 
     def _begin(self, worker_idx: int) -> None:
         before = self._begun // self._batch_frames * self._batch_frames
         self._owed[worker_idx] -= 1
         self._under_way[worker_idx] += 1
         self._begun += self._frames[worker_idx]
+        self._turns += 1
+        self._last_turns[worker_idx] = self._turns
+        self._staleness.begun(worker_idx)
         self._grant(worker_idx, at_random=before < self._random)
 
     @property
@@ -145,21 +200,23 @@ class Admission:
                 self._is_suspended = False
             self.settle()
 
-    def load(self, begun: int, under_way: Sequence[int], owed: Sequence[int]) -> None:
+    def load(self, begun: int, waiting: Sequence[int], owed: Sequence[int]) -> None:
         """Goes on from a state.
 
         Args:
             begun: see `begun`.
-            under_way: see `under_way`; of each worker. All are complete.
+            waiting: the workers of the rollouts that are complete and not handed out, in the order of their batches.
             owed: number of free slots of each worker.
         """
         with self._lock:
-            self._begun, self._under_way, self._owed = begun, list(under_way), list(owed)
-            self._complete = list(under_way)
+            self._begun, self._owed = begun, list(owed)
+            self._under_way = [waiting.count(worker_idx) for worker_idx in range(len(owed))]
+            self._complete = list(self._under_way)
+            self._staleness.load(waiting)
             self._by_batch = False
 
     def _may_begin(self, worker_idx: int) -> bool:
-        if self._is_suspended or self._is_blocked(worker_idx):
+        if self._is_suspended or not self._staleness.may_begin or self._is_blocked(worker_idx):
             return False
         if self._by_batch or self._total < 0:
             return True

@@ -1,6 +1,6 @@
 """The collecting of several workers: which rollouts they begin, and what becomes of those that they complete."""
 
-# Rules: collectors CV7, CF5
+# Rules: collectors CV7, CV8, CF5
 
 from __future__ import annotations
 
@@ -61,6 +61,7 @@ class Collection:
             options.total_frames,
             options.random_frames,
             options.sync,
+            options.max_staleness,
             lambda worker_idx: not handles[worker_idx].may_begin,
             self._grant,
         )
@@ -70,9 +71,10 @@ class Collection:
             status,
             tally,
             self._assembly,
+            self.admission,
             self._describe_batch,
             self._check_moves,
-            self.admission.owe_batch,
+            lambda worker_idx: handles[worker_idx].stands_still,
             self._handed_out,
         )
 
@@ -106,10 +108,9 @@ class Collection:
                 return
             self._status.is_running, self._status.is_iterating = running, not running
         if running or not self._is_synchronous:
-            for handle in self._handles:
-                # A loaded state may have brought rollouts already.
-                ahead = _ROLLOUTS_AHEAD - self.admission.under_way(handle.worker_idx)
-                self.admission.owe(handle.worker_idx, max(0, ahead))
+            # A loaded state may have brought rollouts already.
+            under_way = [self.admission.under_way(handle.worker_idx) for handle in self._handles]
+            self.admission.owe_all([max(0, _ROLLOUTS_AHEAD - count) for count in under_way])
 
     def next(self, timeout: float | None) -> Batch | None:
         """See `FinishedBatches.next`."""
@@ -196,16 +197,13 @@ class Collection:
             yield
 
     def _busy(self) -> list[str]:
+        waiting = self._batches.rollouts
         return [
             str(handle)
             for handle in self._handles
             if not handle.stands_still
-            and self.admission.under_way(handle.worker_idx) != self._complete(handle)
+            and self.admission.under_way(handle.worker_idx) != waiting.count(handle.worker_idx)
         ]
-
-    def _complete(self, handle: WorkerHandle) -> int:
-        """Returns the number of complete rollouts of a worker that were not handed out."""
-        return self._batches.count_of(handle.worker_idx)
 
     def _describe_busy(self) -> str:
         return f"{', '.join(self._busy())} to finish a rollout"
@@ -242,9 +240,10 @@ class Collection:
             self._batches.load_state_dict(state["waiting"], makers)
             self._tally.load_state_dict(state["tally"])
             self._counts = [StepCounts() for _ in self._handles]
-            under_way = [self._complete(handle) for handle in self._handles]
+            waiting = self._batches.rollouts
             ahead = _ROLLOUTS_AHEAD if self._status.is_iterating and not self._is_synchronous else 0
-            self.admission.load(state["begun"], under_way, [max(0, ahead - count) for count in under_way])
+            owed = [max(0, ahead - waiting.count(handle.worker_idx)) for handle in self._handles]
+            self.admission.load(state["begun"], waiting, owed)
             self._status.changed.notify_all()
 
     def discard(self) -> None:

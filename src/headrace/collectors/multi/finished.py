@@ -1,11 +1,11 @@
 """Complete batches of workers, handed out one after the other."""
 
-# Rules: collectors CV7, CX2
+# Rules: collectors CV7, CV8, CX2
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -13,20 +13,22 @@ from headrace.collectors.batches.batch import Batch
 from headrace.collectors.batches.batch_maker import BatchMaker
 from headrace.collectors.handle.group_status import GroupStatus
 from headrace.collectors.loop.step_counts import StepCounts
+from headrace.collectors.multi.admission import Admission
 from headrace.collectors.multi.assembly import Assembly, Finished
 from headrace.collectors.statistics import Tally
 
 
 class FinishedBatches:
-    """The batches that wait for the learner, the oldest first. Thread-safe.
+    """The batches that wait for the learner, in the order in which they were completed. Thread-safe.
 
     Args:
         status: of the workers.
         tally: counts what is handed out.
         assembly: makes the batches.
+        admission: tells workers to begin rollouts.
         describe: names, in messages, what a wait for a batch waits for.
         check: raises where no further batch can come.
-        begin_batch: tells the workers to begin a batch.
+        stands_still: returns whether every environment of a worker waits for a reset.
         handed_out: called after each, with the workers that collected it.
     """
 
@@ -35,17 +37,19 @@ class FinishedBatches:
         status: GroupStatus,
         tally: Tally,
         assembly: Assembly,
+        admission: Admission,
         describe: Callable[[], str],
         check: Callable[[], None],
-        begin_batch: Callable[[], None],
+        stands_still: Callable[[int], bool],
         handed_out: Callable[[list[int]], None],
     ) -> None:
         self._status = status
         self._tally = tally
         self._assembly = assembly
+        self._admission = admission
         self._describe = describe
         self._check = check
-        self._begin_batch = begin_batch
+        self._stands_still = stands_still
         self._handed_out = handed_out
         self._waiting: deque[Finished] = deque()
         # Whether a thread is about to hand out a batch: one at a time, because episodes are numbered in their order.
@@ -69,7 +73,7 @@ class FinishedBatches:
             self._status.changed.notify_all()
 
     def next(self, timeout: float | None) -> Batch | None:
-        """Returns the batch that waits longest; None when `total_frames` were handed out. Any thread may call it.
+        """Returns the next batch; None when `total_frames` were handed out. Any thread may call it.
 
         Raises:
             RuntimeError: every environment waits for a reset.
@@ -77,7 +81,7 @@ class FinishedBatches:
         """
         status, finished = self._status, None
         try:
-            with status.changed:
+            with self._admission.request(), status.changed:
                 status.wait_held(self._can_hand_out, timeout, self._describe, self._must_raise)
                 if self._tally.is_complete():
                     return None
@@ -103,14 +107,25 @@ class FinishedBatches:
             self._check()
         if not self._is_asked and not self._status.failed and self._assembly.begin():
             self._is_asked = True
-            self._begin_batch()
+            self._admission.owe_batch()
         return False
 
     def _place(self) -> int | None:
         """Returns the place of the batch to hand out. After a failure those of the failed workers are the last ones."""
-        failed = self._status.failed
+        failed, order = self._status.failed, self._admission.order
+        if failed or order is None:
+            return self._place_of(failed or range(len(self._status.workers)))
+        for worker_idx in order:
+            place = self._place_of([worker_idx])
+            # A worker that stands still has not taken the first step of its next rollout.
+            if place is not None or not self._stands_still(worker_idx):
+                return place
+        return None
+
+    def _place_of(self, workers: Collection[int]) -> int | None:
+        """Returns the place of the first batch with a rollout of one of these workers."""
         for place, finished in enumerate(self._waiting):
-            if not failed or failed.intersection(finished.counts):
+            if any(worker_idx in workers for worker_idx in finished.counts):
                 return place
         return None
 
@@ -134,19 +149,30 @@ class FinishedBatches:
         self._handed_out(list(finished.counts))
         return finished.batch
 
-    def count_of(self, worker_idx: int) -> int:
-        """Returns the number of waiting batches with a rollout of a worker."""
-        return sum(worker_idx in finished.counts for finished in self._waiting)
+    @property
+    def rollouts(self) -> list[int]:
+        """The workers of the rollouts of the waiting batches."""
+        return [worker_idx for finished in self._waiting for worker_idx in finished.counts]
 
     def state_dict(self) -> list[dict[str, Any]]:
-        """Returns the batches, oldest first; `changed` of the status is held."""
+        """Returns the batches, in the order in which they are handed out; `changed` of the status is held."""
         return [
             {
                 "columns": {name: finished.batch[name] for name in finished.batch},
                 "counts": {str(worker): asdict(counts) for worker, counts in finished.counts.items()},
             }
-            for finished in self._waiting
+            for finished in self._in_order()
         ]
+
+    def _in_order(self) -> list[Finished]:
+        order = self._admission.order
+        if order is None:
+            return list(self._waiting)
+        batches: dict[int, deque[Finished]] = defaultdict(deque)
+        for finished in self._waiting:
+            batches[min(finished.counts)].append(finished)
+        # A rollout that was begun and is not complete stands still.
+        return [batches[worker_idx].popleft() for worker_idx in order if batches[worker_idx]]
 
     def load_state_dict(self, batches: Sequence[Mapping[str, Any]], makers: Sequence[BatchMaker]) -> None:
         """Replaces the batches by those of a state; `changed` of the status is held."""

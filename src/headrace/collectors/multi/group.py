@@ -65,7 +65,7 @@ class WorkerGroup:
         self._tasks: list[bytes] = []
         self._seed, self._hooks = options.seed, b""
         self.status = GroupStatus()
-        self.tally = Tally(options.total_frames, options.workers)
+        self.tally = Tally(options.total_frames, options.workers, options.max_staleness)
         self._actors: RayActors | None = None
         self._torch_threads = TorchThreads(options.num_threads)
         self.handles: list[WorkerHandle] = []
@@ -205,7 +205,8 @@ class WorkerGroup:
             models,
             devices,
             self._options.schemes,
-            published=(lambda _: None) if self._actors is None else WeightSender(self.handles),
+            send=(lambda _: None) if self._actors is None else WeightSender(self.handles),
+            published=self.collection.admission.published,
         )
         for handle in self.handles:
             self._show_weights(self._weights, handle)

@@ -31,6 +31,7 @@ class WorkerArguments(CollectorArguments, total=False):
     update_at_each_batch: bool
     backend: Backend
     backend_options: Mapping[str, Any] | None
+    max_staleness: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +50,7 @@ class MultiOptions(CollectorOptions):
     update_at_each_batch: bool = False
     backend: Backend = "process"
     backend_options: Mapping[str, Any] | None = None
+    max_staleness: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.sync, bool):
@@ -74,11 +76,31 @@ class MultiOptions(CollectorOptions):
             raise ValueError(
                 "update_at_each_batch: expected a policy object, whose weights are published, got none"
             )
+        self._check_staleness()
         storing = {devices.storing for devices in self.devices()}
         if self.sync and len(storing) > 1:
             raise ValueError(
                 f"storing_device: expected one device for the batches of all workers, since sync is True, got "
                 f"{self.storing_device!r}"
+            )
+
+    def _check_staleness(self) -> None:
+        # Rules: collectors CV8
+        if self.max_staleness is None:
+            return
+        if not is_int(self.max_staleness) or self.max_staleness < 0:
+            raise ValueError(
+                f"max_staleness: expected an int of 0 or more, or None, got {self.max_staleness!r}"
+            )
+        if self.sync:
+            raise ValueError(
+                f"max_staleness: expected None with sync=True, whose batches always come from the newest weights, got "
+                f"{self.max_staleness}"
+            )
+        if self.replay_buffer is not None:
+            raise ValueError(
+                f"max_staleness: expected None with replay_buffer, got {self.max_staleness}; bound the age of what is "
+                "sampled by the rate limiter of its table"
             )
 
     @property

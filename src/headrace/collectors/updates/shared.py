@@ -1,6 +1,6 @@
 """New weights of policies in worker processes."""
 
-# Rules: collectors CW2, CW3, CW6, CX3
+# Rules: collectors CV8, CW2, CW3, CW6, CX3
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class SharedWeights:
         models: of each worker, as it describes them.
         devices: the `policy_device` of each worker.
         apart: ids of the models that have a publishing end of their own, which the workers read.
-        published: called after each publication, one at a time; for workers that do not share the memory.
+        send: called after each publication, one at a time; for workers that do not share the memory.
+        published: called after that.
     """
 
     def __init__(
@@ -41,15 +42,16 @@ class SharedWeights:
         models: Sequence[Mapping[str, ModelWeights]],
         devices: Sequence[Any],
         apart: Collection[str] = (),
-        published: Callable[[WeightBoard], None] = lambda _: None,
+        send: Callable[[WeightBoard], None] = lambda _: None,
+        published: Callable[[], None] = lambda: None,
     ) -> None:
+        self._send, self._published = send, published
         self.models = models[0]
         self.devices = devices
         self._differing = [worker for worker, own in enumerate(models) if not _are_alike(own, models[0])]
         self._ids = shared_ids(self.models, apart)
         self.layout = joint_layout(self.models, self._ids)
         self._board = WeightBoard(self.layout, addresses=len(models))
-        self._published = published
         self._publications = 0
         # The address that has the newest weights of a model.
         self._newest: dict[str, int] = {}
@@ -87,7 +89,8 @@ class SharedWeights:
             self._publications += 1
             for model_id in weights.keys() - set(self._ids):
                 self._cached[model_id] = read_only(weights[model_id].copy())
-            self._published(board)
+            self._send(board)
+        self._published()
 
     def check_workers(self, workers: Sequence[int] | None) -> None:
         """See `WeightTarget.check_workers`."""
@@ -102,12 +105,13 @@ class SharedWeights:
         """See `WeightTarget.renumber`."""
         with self._open() as board:
             board.renumber(number)
-            self._published(board)
+            self._send(board)
+        self._published()
 
     def show_again(self) -> None:
-        """Calls `published` for the newest sets."""
+        """Calls `send` for the newest sets."""
         with self._open() as board:
-            self._published(board)
+            self._send(board)
 
     def cached(self, model_id: str) -> Any:
         """See `WeightTarget.cached`."""
