@@ -202,7 +202,7 @@ def test_messages_travel_whole():
     progress = Progress(counts=counts, closes_rollout=True, resets=3, all_wait=False, seconds=seconds)
     for message in (
         progress,
-        Proceed(at_random=True, is_needed=True),
+        Proceed(at_random=True, is_needed=True, updates_each_step=False),
         Reset(envs=[0, 3]),
         Stop(close_env=False),
     ):
@@ -212,5 +212,5 @@ def test_messages_travel_whole():
     with pytest.raises(hr.Disconnected):
         other.receive()
     with pytest.raises(hr.Disconnected):
-        other.send(Proceed(at_random=False, is_needed=False))
+        other.send(Proceed(at_random=False, is_needed=False, updates_each_step=True))
     other.close()
