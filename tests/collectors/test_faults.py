@@ -616,6 +616,28 @@ def test_death_of_the_learner(script, hang):
     process.communicate(timeout=5)
 
 
+@pytest.mark.parametrize("sync", [True, False])
+def test_death_of_the_learner_of_several_workers(script, sync):
+    # CX8: one collects, or waits for its turn, and the other one hangs.
+    process = script(
+        f"""
+        collector = hr.MultiCollector(
+            [lambda: CounterEnv(3), lambda: Env(3)], policy, sync={sync}, frames_per_batch=10
+        )
+        collector.next()
+        pids = [str(worker.pid) for worker in collector.statistics().workers]
+        collector.map_fn("cascade_execute", [("env.unwrapped.__setattr__", "hang", True)] * 2)
+        print("pids", *pids, flush=True)
+        while True:
+            collector.next()
+        """,
+    )
+    pids = [int(pid) for pid in read_until(process, "pids").split()]
+    process.kill()
+    assert all(is_gone(pid, 2.0) for pid in pids)
+    process.communicate(timeout=5)
+
+
 def test_death_of_a_learner_whose_child_lives_on(script):
     # CX8: a forked child has inherited the learner's end of the connection.
     process = script(

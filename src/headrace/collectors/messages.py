@@ -134,6 +134,10 @@ class Proceed(Message):
     updates_each_step: bool
 
 
+class Preempt(Message):
+    """Collector to worker: the next step of the rollout that was asked for last is its last one."""
+
+
 class WeightsAt(Message):
     """Collector to worker: weights are published in the memory whose descriptor comes along.
 
@@ -242,6 +246,7 @@ AnyMessage: TypeAlias = (
     | Failed
     | Progress
     | Proceed
+    | Preempt
     | WeightsAt
     | WeightsSent
     | Seed

@@ -66,6 +66,10 @@ class MultiCollector(CollectorBase):
         num_sub_threads: threads of NumPy, torch and other libraries in each worker. More than 1 only helps where a
             worker starts threads or processes of its own.
         update_at_each_batch: publish the weights of `policy` before each batch, if they have changed.
+        preemptive_threshold: with `sync=True`, the share of the workers, from 0 to 1, whose rollouts a batch waits
+            for. Then the others stop after their next step. The rows that they have not collected are masked and not
+            counted, and their episodes go on in the next batch. None and 1.0 wait for all workers. It
+            cannot be used with both `postproc` and `replay_buffer`.
         max_staleness: with `sync=False`, the largest number of publications by which the rows of a batch may be behind,
             for a learner that publishes at most once per batch. Workers then begin rollouts later, and batches are
             handed out in the order in which they were begun; no row is dropped. With 0 a rollout begins when the
@@ -107,6 +111,7 @@ class MultiCollector(CollectorBase):
         num_threads: int | None = None,
         num_sub_threads: int = 1,
         update_at_each_batch: bool = False,
+        preemptive_threshold: float | None = None,
         max_staleness: int | None = None,
         backend: Backend = "process",
         backend_options: Mapping[str, Any] | None = None,
@@ -130,6 +135,7 @@ class MultiCollector(CollectorBase):
             num_threads=num_threads,
             num_sub_threads=num_sub_threads,
             update_at_each_batch=update_at_each_batch,
+            preemptive_threshold=preemptive_threshold,
             max_staleness=max_staleness,
             backend=backend,
             backend_options=backend_options,

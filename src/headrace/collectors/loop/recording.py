@@ -39,7 +39,7 @@ class RecordingStepper:
         ValueError: a limit with an environment that cannot be reset by mask; `set_truncated` with several agents.
     """
 
-    # Rules: collectors CR5, CR8, CW4
+    # Rules: collectors CR5, CR8, CR12, CW4
 
     def __init__(
         self,
@@ -93,6 +93,14 @@ class RecordingStepper:
         """Begins a rollout of this number of steps."""
         self._left = steps
         self.going_on = NO_ENVS
+
+    def end_within(self, left: int) -> int:
+        """Shortens the rollout under way; see `CollectingLoop.end_within`."""
+        needed = 1
+        if self._set_truncated and self._stepper.autoreset is Autoreset.NEXT_STEP:
+            needed = 2  # An environment whose reset takes the last step is marked one step before.
+        self._left = min(left, needed)
+        return self._left
 
     @property
     def all_wait(self) -> bool:

@@ -58,9 +58,10 @@ class Assembly(ABC):
     def makers(self) -> Sequence[BatchMaker]:
         """Makers of batches, with the lanes of the workers in their order."""
 
+    @property
     @abstractmethod
-    def has_rollouts_of(self, workers: Collection[int]) -> bool:
-        """Returns whether the batch that was asked for needs nothing more of these workers."""
+    def workers(self) -> Collection[int]:
+        """The workers whose rollouts are in the batch that was asked for."""
 
     @property
     @abstractmethod
@@ -103,9 +104,10 @@ class RolloutAssembly(Assembly):
         """See `Assembly.makers`: one for each worker."""
         return self._makers
 
-    def has_rollouts_of(self, workers: Collection[int]) -> bool:
-        """See `Assembly.has_rollouts_of`."""
-        return not workers
+    @property
+    def workers(self) -> Collection[int]:
+        """See `Assembly.workers`."""
+        return ()
 
     @property
     def frames(self) -> int:
@@ -161,9 +163,10 @@ class SynchronousAssembly(Assembly):
         """See `Assembly.makers`: one for all workers."""
         return [self._maker]
 
-    def has_rollouts_of(self, workers: Collection[int]) -> bool:
-        """See `Assembly.has_rollouts_of`."""
-        return self._counts.keys() >= set(workers)
+    @property
+    def workers(self) -> Collection[int]:
+        """See `Assembly.workers`."""
+        return self._counts.keys()
 
     @property
     def frames(self) -> int:

@@ -1,6 +1,6 @@
 """The collecting of several workers: which rollouts they begin, and what becomes of those that they complete."""
 
-# Rules: collectors CV7, CV8, CF5
+# Rules: collectors CV7, CV8, CR12, CF5
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headrace.collectors.handle.handle import WorkerHandle
 from headrace.collectors.handle.rows import WorkerRows
 from headrace.collectors.loop.step_counts import StepCounts
 from headrace.collectors.loop.waiting import ALL_WAIT
-from headrace.collectors.messages import Proceed, Progress
+from headrace.collectors.messages import Preempt, Proceed, Progress
 from headrace.collectors.multi.admission import Admission
 from headrace.collectors.multi.assembly import Assembly, RolloutAssembly, SynchronousAssembly
 from headrace.collectors.multi.finished import FinishedBatches
@@ -55,6 +55,7 @@ class Collection:
         self._handles = handles
         self._tally = tally
         self._counts = [StepCounts() for _ in handles]
+        self._enough_workers = options.enough_workers
         self.admission = Admission(
             tally,
             [handle.frames for handle in handles],
@@ -91,9 +92,15 @@ class Collection:
         is_needed = self._is_synchronous and self._status.is_iterating
         # Rules: collectors CW3. All rows of a synchronous batch come from the same weights.
         each_step = not self._is_synchronous or self._status.is_running
-        self._handles[worker_idx].send(
-            Proceed(at_random=at_random, is_needed=is_needed, updates_each_step=each_step)
-        )
+        proceed = Proceed(at_random=at_random, is_needed=is_needed, updates_each_step=each_step)
+        # A worker that was started again may begin last.
+        messages = (proceed, Preempt()) if is_needed and self._has_enough_workers else (proceed,)
+        self._handles[worker_idx].send(*messages)
+
+    @property
+    def _has_enough_workers(self) -> bool:
+        """Whether the workers that have not finished the batch that was asked for are to stop soon."""
+        return len(self._assembly.workers) >= self._enough_workers
 
     def _check_moves(self) -> None:
         """Raises if no environment would take a step."""
@@ -145,10 +152,17 @@ class Collection:
             counts, self._counts[worker_idx] = self._counts[worker_idx], StepCounts()
             self.admission.completed(worker_idx)
             finished = self._assembly.add(worker_idx, rows.committed, counts)
+            if len(self._assembly.workers) == self._enough_workers:
+                self._preempt()
             with self._status.changed:  # A batch is handed out before a call tells that none will follow.
                 handle.note_progress(progress)
                 if finished is not None:
                     self._batches.add(finished)
+
+    def _preempt(self) -> None:
+        for handle in self._handles:
+            if handle.worker_idx not in self._assembly.workers:
+                handle.send(Preempt())
 
     def _count(self, worker_idx: int, progress: Progress) -> None:
         """Counts steps of free running."""

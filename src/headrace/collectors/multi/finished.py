@@ -130,7 +130,7 @@ class FinishedBatches:
         return None
 
     def _must_raise(self) -> bool:
-        may_come = self._is_asked and self._assembly.has_rollouts_of(self._status.failed)
+        may_come = self._is_asked and self._status.failed.issubset(self._assembly.workers)
         return not self._hands_out and not may_come
 
     def _hand_out(self, finished: Finished) -> Batch:

@@ -1,6 +1,6 @@
 """The arguments of a collector with workers, checked once."""
 
-# Rules: collectors CE1, CR2, CR3
+# Rules: collectors CE1, CR2, CR3, CR12, CV8
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ class WorkerArguments(CollectorArguments, total=False):
     update_at_each_batch: bool
     backend: Backend
     backend_options: Mapping[str, Any] | None
+    preemptive_threshold: float | None
     max_staleness: int | None
 
 
@@ -50,6 +51,7 @@ class MultiOptions(CollectorOptions):
     update_at_each_batch: bool = False
     backend: Backend = "process"
     backend_options: Mapping[str, Any] | None = None
+    preemptive_threshold: float | None = None
     max_staleness: int | None = None
 
     def __post_init__(self) -> None:
@@ -76,6 +78,7 @@ class MultiOptions(CollectorOptions):
             raise ValueError(
                 "update_at_each_batch: expected a policy object, whose weights are published, got none"
             )
+        self._check_threshold()
         self._check_staleness()
         storing = {devices.storing for devices in self.devices()}
         if self.sync and len(storing) > 1:
@@ -83,6 +86,34 @@ class MultiOptions(CollectorOptions):
                 f"storing_device: expected one device for the batches of all workers, since sync is True, got "
                 f"{self.storing_device!r}"
             )
+
+    def _check_threshold(self) -> None:
+        threshold: object = self.preemptive_threshold
+        if threshold is None:
+            return
+        if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not 0 <= threshold <= 1:
+            raise ValueError(
+                f"preemptive_threshold: expected a number from 0 to 1, or None, got {threshold!r}"
+            )
+        if not self.sync:
+            raise ValueError(
+                f"preemptive_threshold: expected None with sync=False, whose batches wait for one worker each, got "
+                f"{threshold}"
+            )
+
+        if self.postproc is not None and self.replay_buffer is not None:
+            raise ValueError(
+                f"preemptive_threshold: expected None with postproc and replay_buffer, where whole rollouts are written, "
+                f"got {threshold}"
+            )
+
+    @property
+    def enough_workers(self) -> int:
+        """The number of workers after whose rollouts the others stop."""
+        if self.preemptive_threshold is None:
+            return self.workers
+        # Not 28 where 0.29 * 100 is 28.999999999999996.
+        return max(1, int(self.preemptive_threshold * self.workers + 1e-9))
 
     def _check_staleness(self) -> None:
         # Rules: collectors CV8

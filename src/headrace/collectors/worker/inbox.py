@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from headrace.collectors.messages import (
     Pause,
+    Preempt,
     Proceed,
     Question,
     Reset,
@@ -41,6 +42,7 @@ class WorkerInbox:
     Attributes:
         interrupts: whether a message must be processed before the next step.
         rollouts: one message for each rollout that may be begun.
+        is_preempted: whether the next step of the rollout that was asked for last is its last one.
         rows: the next place to write rows, with the descriptor of its arena; None: the present one.
         acked: the sequence number of the newest commit that is part of the store.
         resets: to be done before the next step, the oldest first.
@@ -58,6 +60,7 @@ class WorkerInbox:
         self._pages: dict[Purpose, deque[int]] = {"rows": deque(), "finals": deque()}
         self.interrupts = False
         self.rollouts: deque[Proceed] = deque()
+        self.is_preempted = False
         self.acked = 0
         self.rows: tuple[RowsAt, int] | None = None
         self.resets: deque[Seed | Reset] = deque()
@@ -108,6 +111,9 @@ class WorkerInbox:
         match frame.message:
             case Proceed() as proceed:
                 self.rollouts.append(proceed)
+                self.is_preempted = False  # It was meant for the rollout before, which was complete already.
+            case Preempt():
+                self.is_preempted = True
             case RowsAt() as rows:
                 self.rows = rows, frame.descriptors[0]
                 self.acked = 0

@@ -115,8 +115,9 @@ class RolloutCopy:
         """
         arrays = self._arrays
         for name, column in arrays.following.items():
-            column[:, :-1] = arrays.columns[name][:, 1:]
-            column[:, -1] = following[name]
+            last = self._steps - 1  # The steps after it are masked.
+            column[:, :last] = arrays.columns[name][:, 1 : last + 1]
+            column[:, last] = following[name]
             for lanes, steps, finals in self._ends:
                 column[lanes, steps] = finals[name]
         return self._maker.finish(arrays)

@@ -208,12 +208,16 @@ class Worker:
         if self._copy is not None:
             self._copy.begin(self._signature)
         writer, staged = loop.writer, self._staged
-        for step in range(loop.steps):
+        left = loop.steps
+        while left:
             if inbox.look():
-                self._process_messages(goes_on=staged is not None and step > 0)
+                self._process_messages(goes_on=staged is not None and left < loop.steps)
+            if inbox.is_preempted:
+                left = loop.end_within(left)
             loop.step()
             self._last_step.note()
-            closes = step + 1 == loop.steps
+            left -= 1
+            closes = left == 0
             if staged is not None:
                 if closes:
                     staged.finish()

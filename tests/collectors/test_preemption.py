@@ -1,0 +1,277 @@
+"""Synchronous batches that wait for some of the workers (CR12)."""
+
+import os
+import sys
+
+import cloudpickle
+import numpy as np
+import pytest
+
+import headrace as hr
+from headrace.testing import CounterEnv, counter_transitions, counter_vector_env
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+
+class Gate:
+    """Two named pipes: a worker tells that it has come, and waits until it is let through."""
+
+    def __init__(self, folder):
+        self.came, self.opened = folder / "came", folder / "opened"
+        self.ends = []
+
+    def make(self):
+        for path in (self.came, self.opened):
+            os.mkfifo(path)
+            self.ends.append(os.open(path, os.O_RDWR))
+        return self
+
+    def pass_through(self):
+        with open(self.came, "wb", buffering=0) as came, open(self.opened, "rb", buffering=0) as opened:
+            came.write(b"x")
+            opened.read(1)
+
+    def wait(self):
+        os.read(self.ends[0], 1)
+
+    def open(self):
+        os.write(self.ends[1], b"x")
+
+    def close(self):
+        for end in self.ends:
+            os.close(end)
+
+
+@pytest.fixture
+def gate(tmp_path):
+    gate = Gate(tmp_path).make()
+    yield gate
+    gate.close()
+
+
+class Gated(CounterEnv):
+    """Waits at the gate in some of its steps, counted from 0 over all episodes."""
+
+    def __init__(self, length, folder, at, **options):
+        super().__init__(length, **options)
+        self.folder, self.at, self.steps = folder, at, 0
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps - 1 in self.at:
+            Gate(self.folder).pass_through()
+        return super().step(action)
+
+
+def begin(collector):
+    """Asks for a batch, which is late."""
+    with pytest.raises(hr.DeadlineExceeded):
+        collector.next(timeout=0.01)
+
+
+def let_others_finish(collector, gate):
+    """Waits until the slow worker stands at the gate and the others' rollouts were taken in."""
+    gate.wait()
+    collection = collector._group.collection
+    status = collector._group.status
+    with status.changed:
+        assert status.changed.wait_for(lambda: collection._has_enough_workers, 20)
+    # Answered after the last rollout was processed, and with it the message to the slow worker sent.
+    collector.getattr_env("step_count")
+
+
+def check_slow(batches, worker, num_steps, lengths):
+    """The rows of a worker go on over the batches, which have these numbers of its steps."""
+    row = np.concatenate(
+        [batch["observation"][worker, :n] for batch, n in zip(batches, num_steps, strict=True)]
+    )
+    known = counter_transitions(lengths, len(row))
+    np.testing.assert_array_equal(row[:, 1], known["episode"])
+    np.testing.assert_array_equal(row[:, 2], known["step"])
+    ids = np.concatenate([b["episode_id"][worker, :n] for b, n in zip(batches, num_steps, strict=True)])
+    assert len(np.unique(ids)) == known["episode"][-1] + 1
+    for batch, n in zip(batches, num_steps, strict=True):
+        np.testing.assert_array_equal(batch["mask"][worker], np.arange(batch.shape[1]) < n)
+        np.testing.assert_array_equal(
+            batch["next_observation"][worker, :n], batch["observation"][worker, :n] + [0, 0, 1]
+        )
+        for name, column in batch.items():
+            assert (column[worker, n:] == (-1 if name == "episode_id" else 0)).all(), name
+
+
+@pytest.mark.parametrize(("threshold", "workers", "enough"), [(0.0, 2, 1), (0.5, 3, 1), (0.7, 3, 2)])
+def test_the_others_stop_after_their_next_step(gate, tmp_path, threshold, workers, enough):
+    # CR12: max(1, floor(p * W)) workers are enough; missing rows are masked and not counted; episodes go on.
+    slow = workers - 1
+    envs = [lambda: Gated(7, tmp_path, ())] * enough + [lambda: Gated(7, tmp_path, (4,))] * (workers - enough)
+    with hr.MultiCollector(
+        envs, sync=True, frames_per_batch=10 * workers, preemptive_threshold=threshold
+    ) as collector:
+        begin(collector)
+        for _ in range(workers - enough - 1):
+            gate.wait()
+        let_others_finish(collector, gate)
+        for _ in range(workers - enough):
+            gate.open()
+        batches = [collector.next(timeout=20)]
+        assert batches[0].shape == (workers, 10)
+        # Four steps, the one that was under way, and the next one.
+        assert batches[0].frames == 10 * enough + 6 * (workers - enough)
+        assert collector.statistics().frames == batches[0].frames
+        batches += [collector.next(timeout=20) for _ in range(3)]
+        steps = [int(batch["mask"][slow].sum()) for batch in batches]
+        assert steps[0] == 6
+        assert all(1 <= each <= 10 for each in steps)
+        assert all(batch["mask"].all(1).sum() >= enough for batch in batches)
+        check_slow(batches, slow, steps, 7)
+        assert collector.statistics().frames == sum(batch.frames for batch in batches)
+        assert collector.statistics().frames_discarded == 0
+
+
+def test_at_least_one_step_each(gate, tmp_path):
+    # CR12: also where the message comes before the first step.
+    envs = [lambda: Gated(7, tmp_path, ()), lambda: Gated(7, tmp_path, (0,))]
+    with hr.MultiCollector(envs, sync=True, frames_per_batch=20, preemptive_threshold=0.5) as collector:
+        begin(collector)
+        let_others_finish(collector, gate)
+        gate.open()
+        assert collector.next(timeout=20)["mask"][1].sum() == 2
+        for _ in range(20):
+            assert collector.next(timeout=20)["mask"][:, 0].all()
+
+
+@pytest.mark.parametrize("threshold", [None, 1, 1.0])
+def test_off(gate, tmp_path, threshold):
+    # CR12: None and 1.0 wait for all.
+    envs = [lambda: Gated(7, tmp_path, ()), lambda: Gated(7, tmp_path, (4,))]
+    with hr.MultiCollector(envs, sync=True, frames_per_batch=20, preemptive_threshold=threshold) as collector:
+        begin(collector)
+        gate.wait()
+        gate.open()
+        assert collector.next(timeout=20).frames == 20
+
+
+@pytest.mark.parametrize(("autoreset", "steps"), [("DISABLED", 6), ("SAME_STEP", 6), ("NEXT_STEP", 7)])
+@pytest.mark.parametrize("lengths", [[3, 6], [4, 5]])
+def test_set_truncated(gate, tmp_path, autoreset, steps, lengths):
+    # CR8, CR12: the last transition of each copy that the rollout has. Where a reset may take the last step, two more
+    # steps are taken: the one before it can be marked.
+    def slow():
+        env = counter_vector_env(lengths, autoreset)
+        step, env.steps = env.step, 0
+
+        def gated(actions):
+            env.steps += 1
+            if env.steps - 1 == 4:
+                Gate(tmp_path).pass_through()
+            return step(actions)
+
+        env.step = gated
+        return env
+
+    def fast():
+        env = counter_vector_env(lengths, autoreset)
+        env.steps = 0
+        return env
+
+    with hr.MultiCollector(
+        [fast, slow], sync=True, frames_per_batch=48, set_truncated=True, preemptive_threshold=0.5
+    ) as collector:
+        begin(collector)
+        let_others_finish(collector, gate)
+        gate.open()
+        batch = collector.next(timeout=20)
+    assert batch.shape == (4, 12)
+    mask = batch["mask"][2:]
+    assert not mask[:, steps:].any()
+    for copy in range(2):
+        last = np.flatnonzero(mask[copy])[-1]
+        assert last >= steps - 2
+        found = np.flatnonzero(batch["truncated"][2 + copy])
+        np.testing.assert_array_equal(found, [last])
+
+
+def test_a_worker_that_begins_again_is_preempted_too(gate, tmp_path):
+    # CR12, CX3.
+    class Dying(Gated):
+        def step(self, action):
+            if self.steps == 4 and not (self.folder / "died").exists():
+                (self.folder / "died").touch()
+                Gate(self.folder).pass_through()
+                os._exit(3)
+            return super().step(action)
+
+    envs = [lambda: Gated(7, tmp_path, ()), lambda: Dying(7, tmp_path, ())]
+    with hr.MultiCollector(envs, sync=True, frames_per_batch=2000, preemptive_threshold=0.5) as collector:
+        begin(collector)
+        let_others_finish(collector, gate)
+        gate.open()
+        batch = collector.next(timeout=20)
+        assert batch["mask"][0].all()
+        assert 1 <= batch["mask"][1].sum() < 1000
+        assert collector.statistics().restarts == 1
+
+
+def test_the_hook_sees_the_shorter_rollout(gate, tmp_path):
+    # CH1, CR12.
+    class Check:
+        def __call__(self, batch):
+            (valid,) = np.nonzero(batch["mask"][0])
+            shift = batch["observation"][0, valid] + [0, 0, 1]
+            if not (batch["next_observation"][0, valid] == shift).all():
+                raise AssertionError(batch["next_observation"][0])
+
+    envs = [lambda: Gated(7, tmp_path, ()), lambda: Gated(7, tmp_path, (4,))]
+    with hr.MultiCollector(
+        envs, sync=True, frames_per_batch=20, preemptive_threshold=0.5, max_restarts=0
+    ) as collector:
+        collector.post_collect_hook = Check()
+        begin(collector)
+        let_others_finish(collector, gate)
+        gate.open()
+        for _ in range(4):
+            assert collector.next(timeout=20)["mask"].any(1).all()
+
+
+def test_into_a_replay(gate, tmp_path, make_replay):
+    # CR12, CF3: only the steps that were taken are written.
+    replay = make_replay(hr.collectors.signature(lambda: CounterEnv(7)))
+    envs = [lambda: Gated(7, tmp_path, ()), lambda: Gated(7, tmp_path, (4,))]
+    with hr.MultiCollector(
+        envs, sync=True, frames_per_batch=20, preemptive_threshold=0.5, replay_buffer=replay
+    ) as collector:
+        begin(collector)
+        let_others_finish(collector, gate)
+        gate.open()
+        frames = sum(collector.next(timeout=20).frames for _ in range(3))
+    assert len(replay.table("t")) == frames
+
+
+@pytest.mark.parametrize(
+    ("told", "arguments"),
+    [
+        ("from 0 to 1", {"preemptive_threshold": -0.1}),
+        ("from 0 to 1", {"preemptive_threshold": 1.1}),
+        ("from 0 to 1", {"preemptive_threshold": float("nan")}),
+        ("from 0 to 1", {"preemptive_threshold": "0.5"}),
+        ("from 0 to 1", {"preemptive_threshold": True}),
+        ("sync=False", {"preemptive_threshold": 0.5, "sync": False}),
+    ],
+)
+def test_arguments(told, arguments):
+    # CR12, CR13.
+    with pytest.raises(ValueError, match=f"preemptive_threshold: .*{told}"):
+        hr.MultiCollector(lambda: CounterEnv(3), frames_per_batch=4, **{"sync": True} | arguments)
+
+
+def test_with_whole_rollouts_in_a_replay_it_is_refused(make_replay):
+    replay = make_replay(hr.collectors.signature(lambda: CounterEnv(3)))
+    with pytest.raises(ValueError, match="preemptive_threshold: .*postproc"):
+        hr.MultiCollector(
+            lambda: CounterEnv(3),
+            sync=True,
+            frames_per_batch=4,
+            preemptive_threshold=0.5,
+            postproc=lambda batch: batch,
+            replay_buffer=replay,
+        )
