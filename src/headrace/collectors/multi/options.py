@@ -103,7 +103,7 @@ class MultiOptions(CollectorOptions):
 
         if self.postproc is not None and self.replay_buffer is not None:
             raise ValueError(
-                f"preemptive_threshold: expected None with postproc and replay_buffer, where whole rollouts are written, "
+                f"preemptive_threshold: expected None with postproc and replay_buffer, which write whole rollouts, "
                 f"got {threshold}"
             )
 
