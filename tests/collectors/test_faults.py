@@ -621,13 +621,17 @@ def test_death_of_the_learner_of_several_workers(script, sync):
     # CX8: one collects, or waits for its turn, and the other one hangs.
     process = script(
         f"""
-        collector = hr.MultiCollector(
-            [lambda: CounterEnv(3), lambda: Env(3)], policy, sync={sync}, frames_per_batch=10
-        )
+        class Late(Env):
+            taken = 0
+            def step(self, action):
+                self.taken += 1
+                self.hang = self.taken == 8
+                return super().step(action)
+
+        envs = [lambda: CounterEnv(3), lambda: Late(3)]
+        collector = hr.MultiCollector(envs, policy, sync={sync}, frames_per_batch=10)
         collector.next()
-        pids = [str(worker.pid) for worker in collector.statistics().workers]
-        collector.map_fn("cascade_execute", [("env.unwrapped.__setattr__", "hang", True)] * 2)
-        print("pids", *pids, flush=True)
+        os.write(1, b"pids %d %d\\n" % tuple(worker.pid for worker in collector.statistics().workers))
         while True:
             collector.next()
         """,
