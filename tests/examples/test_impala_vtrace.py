@@ -9,6 +9,8 @@ def test_it_learns_from_rollouts_of_two_workers(example):
     module = example("impala_vtrace")
     told = module.main(batches=150)
     assert told.batches == 150
+    assert told.lag_exceeded == 0
+    assert max(told.lag_histogram) <= module.MAX_STALENESS
     assert min(worker.rollouts for worker in told.workers) > 0
     assert told.episode_return_mean > 40  # Random actions: 22.
 
