@@ -1,7 +1,7 @@
 """Asynchronous workers, one learner, no replay: V-trace on whole batches as they come.
 
-Each worker collects with weights that may be a little older than the learner's, by MAX_STALENESS updates at most. A batch
-is one rollout of one worker. V-trace corrects for the age of its weights; each row has their number, `policy_version`.
+Each worker collects with weights that may be a little older than the learner's, by MAX_STALENESS updates at most. A
+batch is one rollout of one worker. V-trace corrects for the age of its weights; each row has their number, `policy_version`.
 
 The algorithm is that of L. Espeholt et al., "IMPALA: Scalable Distributed Deep-RL with Importance Weighted
 Actor-Learner Architectures" (2018). `impala_queue.py` is the same with rollouts that wait in a replay.
@@ -25,7 +25,9 @@ import headrace as hr
 # Any environment whose observations are vectors and whose actions are discrete.
 ENV = "CartPole-v1"
 WORKERS, NUM_ENVS, STEPS = 2, 16, 20  # A batch is a rollout of one worker: NUM_ENVS environments, STEPS each.
-MAX_STALENESS = 2  # No row is further behind the learner than this many updates; WORKERS - 1 keeps all workers busy.
+MAX_STALENESS = (
+    2  # No row is further behind the learner than this many updates; WORKERS - 1 keeps all workers busy.
+)
 GAMMA, LEARNING_RATE, ENTROPY = 0.99, 1e-3, 0.01
 
 

@@ -3,6 +3,8 @@
 Run by test_platforms.py: `python other_system.py SYSTEM PART FOLDER`, with an empty folder for files.
 """
 
+# Each system has modules of its own below these two, which Linux lacks.
+import asyncio  # noqa: F401
 import ctypes
 import errno
 import fcntl
@@ -18,6 +20,7 @@ import socket
 import stat
 import sys
 import threading
+import urllib.request  # noqa: F401
 from pathlib import Path
 
 import click.testing
@@ -32,7 +35,22 @@ import xxhash
 
 # Whatever else is imported is imported where the system is another one already; these would not bear it.
 THIRD_PARTY = (click, cloudpickle, gymnasium, hypothesis, msgspec, optree, xxhash)
-OPTIONAL = ("PIL", "ale_py", "cv2", "h5py", "jax", "matplotlib", "minari", "mujoco", "pyarrow", "torch")
+OPTIONAL = (
+    *(
+        "PIL",
+        "ale_py",
+        "cv2",
+        "dm_env",
+        "envpool",
+        "h5py",
+        "jax",
+        "matplotlib",
+        "minari",
+        "mujoco",
+        "pettingzoo",
+    ),
+    *("prometheus_client", "pyarrow", "ray", "starlette", "tensordict", "torch", "uvicorn"),
+)
 # What macOS lacks as well.
 LINUX_OF_OS = """
     memfd_create MFD_CLOEXEC posix_fallocate posix_fadvise sched_getaffinity eventfd pidfd_open copy_file_range
@@ -150,7 +168,7 @@ def import_everything():
         except ImportError as error:
             text = f"{error} {error.__cause__}"
             assert any(
-                f'"headrace[{extra}]"' in text for extra in ("torch", "jax", "minari", "parquet")
+                f'"headrace[{extra}]"' in text for extra in ("torch", "jax", "minari", "parquet", "server")
             ) or any(f"import of {name}" in text or f"named '{name}" in text for name in OPTIONAL), (
                 f"{module.name}: {text}"
             )

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import threading
 from collections.abc import Callable
@@ -41,8 +40,10 @@ class _Newest:
     """The actor that knows the newest set. It owns the sets, so they outlive their publisher."""
 
     def __init__(self) -> None:
+        # Every import of this module would wait 30 ms for it, and only the actor needs it.
+        self._asyncio = importlib.import_module("asyncio")
         self._announced: _Announced = -1, []
-        self._changed = asyncio.Condition()
+        self._changed = self._asyncio.Condition()
 
     async def put(self, version: int, data: NDArray[np.uint8]) -> None:
         """Puts a set into the object store, in which the publisher's copy ends with this call, and announces it."""
@@ -59,7 +60,9 @@ class _Newest:
         """Returns the newest version as soon as it is another one, or after `timeout` seconds."""
         async with self._changed:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait_for(lambda: self._announced[0] != version), timeout)
+                await self._asyncio.wait_for(
+                    self._changed.wait_for(lambda: self._announced[0] != version), timeout
+                )
             return self._announced[0]
 
 
