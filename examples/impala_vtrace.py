@@ -1,7 +1,8 @@
 """Asynchronous workers, one learner, no replay: V-trace on whole batches as they come.
 
 Each worker collects with weights that may be a little older than the learner's, by MAX_STALENESS updates at most. A
-batch is one rollout of one worker. V-trace corrects for the age of its weights; each row has their number, `policy_version`.
+batch is one rollout of one worker. V-trace corrects for the age of its weights; each row has their number,
+`policy_version`.
 
 The algorithm is that of L. Espeholt et al., "IMPALA: Scalable Distributed Deep-RL with Importance Weighted
 Actor-Learner Architectures" (2018). `impala_queue.py` is the same with rollouts that wait in a replay.
