@@ -21,7 +21,8 @@ def test_importing_costs_little_more_than_numpy():
     # In turn, and the best of each: noise of the machine hits both, and is never negative.
     pairs = [(seconds_of("import numpy"), seconds_of("import headrace")) for _ in range(RUNS)]
     extra = min(ours for _, ours in pairs) - min(numpy for numpy, _ in pairs)
-    assert extra < EXTRA_SECONDS_OVER_NUMPY
+    # A machine that is slow today takes longer for both: NumPy alone takes about 0.1 s where the budget was set.
+    assert extra < EXTRA_SECONDS_OVER_NUMPY * max(1, min(numpy for numpy, _ in pairs) / 0.1)
 
 
 @pytest.mark.parametrize(

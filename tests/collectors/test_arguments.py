@@ -24,7 +24,7 @@ def never(*_):
 
 @pytest.fixture
 def no_process(monkeypatch):
-    monkeypatch.setattr("headrace.collectors.handle.handle.WorkerProcess", never)
+    monkeypatch.setattr("headrace.collectors.multi.group.WorkerProcess", never)
 
 
 @pytest.mark.parametrize("kind", KINDS)

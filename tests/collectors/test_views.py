@@ -184,7 +184,9 @@ def test_new_weights_change_nothing_of_the_history(collector_type, take):
             self.weight = weights["weight"]
 
     create, options = environments("single")
-    with collector_type(create, Learning(CAUSAL), frames_per_batch=6, **options) as collector:
+    with collector_type(
+        create, Learning(CAUSAL), frames_per_batch=6, track_policy_version=True, **options
+    ) as collector:
         batches = []
         for _ in range(5):
             batches += take(collector, 1)
