@@ -21,12 +21,16 @@ def main(folder: Path) -> None:
         str(kernels.compiled(source).relative_to(kernels.ROOT / "src"))
         for source in (*kernels.sources(), kernels.SHARED)
     }
-    _compare(wheel, packed, sources | compiled | {"headrace/py.typed"})
+    page = set((_package() / "monitor" / "page").iterdir())
+    shown = {str(path.relative_to(kernels.ROOT / "src")) for path in page}
+    _compare(wheel, packed, sources | compiled | shown | {"headrace/py.typed"})
 
     with tarfile.open(sdist) as files:
         unpacked = {name.partition("/")[2] for name in files.getnames()}
     needed = {
-        str(path.relative_to(kernels.ROOT)) for path in _package().rglob("*.p*") if path.suffix != ".pyc"
+        str(path.relative_to(kernels.ROOT))
+        for path in {*_package().rglob("*.p*"), *page}
+        if path.suffix != ".pyc"
     }
     needed |= {
         "LICENSE",
