@@ -1,5 +1,6 @@
 """What collectors are made with: errors before anything runs, numbers of batches, ends."""
 
+import inspect
 import os
 import sys
 from collections import Counter
@@ -342,3 +343,14 @@ def test_a_policy_that_gives_no_actions(returned):
         ) as raised:
             collector.next()
     assert "argmax" not in str(raised.value)
+
+
+def test_constructors_show_their_arguments():
+    """Tools see every argument with its default, although the constructors take them by their typed dict."""
+    shown = inspect.signature(hr.Collector).parameters
+    assert shown["policy"].default is None
+    assert shown["frames_per_batch"].default is inspect.Parameter.empty
+    assert shown["reset_when_done"].default is True
+    assert not {"sync", "replay", "model_paths"} & set(shown)
+    more = inspect.signature(hr.MultiCollector).parameters
+    assert set(more) - set(shown) >= {"sync", "num_workers", "max_staleness", "backend"}

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -31,7 +31,12 @@ from headrace.collectors.loop.parts import LoopParts
 from headrace.collectors.loop.recording import Columns
 from headrace.collectors.loop.step_counts import StepCounts
 from headrace.collectors.loop.waiting import ALL_WAIT
-from headrace.collectors.options import CollectorOptions, warn_of_rounding
+from headrace.collectors.options import (
+    CollectorArguments,
+    CollectorOptions,
+    shows_arguments,
+    warn_of_rounding,
+)
 from headrace.collectors.paths import follow_path
 from headrace.collectors.profiling.config import ProfileConfig
 from headrace.collectors.states import check_num_envs, check_parts, check_weights, load_weights, saved_weights
@@ -44,11 +49,7 @@ from headrace.collectors.updates.updater import WeightUpdater
 from headrace.envs import environment_seeds
 from headrace.envs.protocol import Indices
 from headrace.errors import Closed, StoreFull
-from headrace.policies import ExplorationType
 from headrace.replay.public import core_of
-from headrace.spec import ArraySpec
-from headrace.tables.description.rules import ItemRule
-from headrace.views import View
 
 _log = logging.getLogger(__name__)
 
@@ -112,69 +113,18 @@ class Collector(LoopParts, FreeRunning, CollectorBase):
     ((4, 5), (4, 5, 4))
     """
 
+    @shows_arguments(CollectorOptions, CollectorArguments)
     def __init__(
-        self,
-        create_env_fn: Any,
-        policy: Any = None,
-        *,
-        policy_factory: Callable[[], Any] | Sequence[Callable[[], Any]] | None = None,
-        frames_per_batch: int,
-        total_frames: int = -1,
-        device: Any = None,
-        storing_device: Any = None,
-        env_device: Any = None,
-        policy_device: Any = None,
-        create_env_kwargs: Mapping[str, Any] | None = None,
-        max_frames_per_traj: int | None = None,
-        init_random_frames: int | None = None,
-        exploration_type: ExplorationType | None = None,
-        reset_at_each_iter: bool = False,
-        reset_when_done: bool = True,
-        set_truncated: bool = False,
-        split_trajs: bool = False,
-        postproc: Callable[[Batch], Any] | None = None,
-        replay_buffer: Any = None,
-        items: Sequence[ItemRule] | None = None,
-        num_envs: int = 1,
-        views: Mapping[str, View] | None = None,
-        info_columns: Mapping[str, ArraySpec] | None = None,
-        seed: int | None = None,
-        weight_sync_schemes: Mapping[str, Any] | None = None,
-        track_policy_version: object = False,
+        self, create_env_fn: Any, policy: Any = None, **arguments: Unpack[CollectorArguments]
     ) -> None:
-        self._options = CollectorOptions(
-            create_env_fn=create_env_fn,
-            policy=policy,
-            policy_factory=policy_factory,
-            frames_per_batch=frames_per_batch,
-            total_frames=total_frames,
-            device=device,
-            storing_device=storing_device,
-            env_device=env_device,
-            policy_device=policy_device,
-            create_env_kwargs=create_env_kwargs,
-            max_frames_per_traj=max_frames_per_traj,
-            init_random_frames=init_random_frames,
-            exploration_type=exploration_type,
-            reset_at_each_iter=reset_at_each_iter,
-            reset_when_done=reset_when_done,
-            set_truncated=set_truncated,
-            split_trajs=split_trajs,
-            postproc=postproc,
-            replay_buffer=replay_buffer,
-            items=items,
-            num_envs=num_envs,
-            views=views,
-            info_columns=info_columns,
-            seed=seed,
-            weight_sync_schemes=weight_sync_schemes,
-            track_policy_version=track_policy_version,
+        self._options = CollectorOptions.of(
+            type(self).__name__, CollectorArguments, create_env_fn=create_env_fn, policy=policy, **arguments
         )
         self._home = collector_home()
         self._closed = False
         self._turns, self._is_collecting = threading.RLock(), False
-        self._tally = Tally(total_frames)
-        self._versions = Versions(track_policy_version, self._tally)
+        self._tally = Tally(self._options.total_frames)
+        self._versions = Versions(self._options.track_policy_version, self._tally)
         # The parts do not refer to the collector, which is garbage as soon as its user forgets it.
         self._loop = CollectingLoop(self._options.task(), _weakly(self._take_weights))
         try:
@@ -182,7 +132,8 @@ class Collector(LoopParts, FreeRunning, CollectorBase):
             self._updater = WeightUpdater(
                 self._weights, self._versions, self._options.schemes, partial(own_model, self._options.policy)
             )
-            warn_of_rounding(frames_per_batch, self._batch_size[0], self._loop.stepper.num_envs, stacklevel=2)
+            frames, num_envs = self._batch_size[0], self._loop.stepper.num_envs
+            warn_of_rounding(self._options.frames_per_batch, frames, num_envs, stacklevel=2)
             self._prepare()
         except BaseException:
             self._loop.abandon()

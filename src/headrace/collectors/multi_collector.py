@@ -15,8 +15,8 @@ from headrace.collectors.batches.handing_out import HandOut
 from headrace.collectors.devices import Storing
 from headrace.collectors.loop.columns import warn_not_stored
 from headrace.collectors.multi.group import WorkerGroup
-from headrace.collectors.multi.options import Backend, MultiOptions
-from headrace.collectors.options import CollectorArguments, check_arguments, warn_of_rounding
+from headrace.collectors.multi.options import MultiArguments, MultiOptions
+from headrace.collectors.options import shows_arguments, warn_of_rounding
 from headrace.collectors.profiling.config import ProfileConfig, checked_workers
 from headrace.collectors.states import check_num_envs, check_parts
 from headrace.collectors.statistics import CollectorStatistics
@@ -78,9 +78,10 @@ class MultiCollector(CollectorBase):
         backend_options: of Ray, a dict. `num_cpus` (1), `num_gpus` (0) and `resources` of each actor; `scheduling`,
             "spread" over the nodes or "pack"; `runtime_env`; `address` of the cluster. Without `address` it is the
             cluster that this process is connected to or that runs here, else a local one that ends with the collector.
-        **options: the other arguments of `Collector`. `frames_per_batch` is divided among the workers of a synchronous
-            collector, and is the size of each rollout of an asynchronous one. A list has the size of each worker's
-            rollouts; where they differ, a synchronous batch has the longest T, and the rows of others are masked there.
+        **arguments: the other arguments of `Collector`. `frames_per_batch` is divided among the workers of a
+            synchronous collector, and is the size of each rollout of an asynchronous one. A list has the size of each
+            worker's rollouts; where they differ, a synchronous batch has the longest T, and the rows of others are
+            masked there.
             Environment `i` of worker `w` is number `w * num_envs + i` for seeds.
 
     Raises:
@@ -98,48 +99,16 @@ class MultiCollector(CollectorBase):
 
     _options: MultiOptions
 
-    def __init__(
-        self,
-        create_env_fn: Any,
-        policy: Any = None,
-        *,
-        sync: bool,
-        num_workers: int | None = None,
-        restart_workers: bool = True,
-        max_restarts: int = 3,
-        start_timeout: float = 60.0,
-        num_threads: int | None = None,
-        num_sub_threads: int = 1,
-        update_at_each_batch: bool = False,
-        preemptive_threshold: float | None = None,
-        max_staleness: int | None = None,
-        backend: Backend = "process",
-        backend_options: Mapping[str, Any] | None = None,
-        **options: Unpack[CollectorArguments],
-    ) -> None:
+    @shows_arguments(MultiOptions, MultiArguments)
+    def __init__(self, create_env_fn: Any, policy: Any = None, **arguments: Unpack[MultiArguments]) -> None:
         name = type(self).__name__
-        check_arguments(name, options, CollectorArguments.__annotations__)
         need_linux(
             f"hr.{name}",
             "memory that processes share by its descriptor",
             "Use hr.Collector, which collects in this process",
         )
-        self._options = MultiOptions(
-            create_env_fn=create_env_fn,
-            policy=policy,
-            sync=sync,
-            num_workers=num_workers,
-            restart_workers=restart_workers,
-            max_restarts=max_restarts,
-            start_timeout=start_timeout,
-            num_threads=num_threads,
-            num_sub_threads=num_sub_threads,
-            update_at_each_batch=update_at_each_batch,
-            preemptive_threshold=preemptive_threshold,
-            max_staleness=max_staleness,
-            backend=backend,
-            backend_options=backend_options,
-            **options,
+        self._options = MultiOptions.of(
+            name, MultiArguments, create_env_fn=create_env_fn, policy=policy, **arguments
         )
         writes = self._options.replay_buffer is not None
         postproc = None if writes else self._options.postproc

@@ -4,10 +4,11 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Required, TypedDict
+from typing import Any, Required, Self, TypedDict, TypeVar
 
 from headrace.collectors.batches.handing_out import Postproc
 from headrace.collectors.batches.view_columns import check_view_columns
@@ -25,6 +26,8 @@ from headrace.tables.description.rules import ItemRule, checked_rules
 from headrace.views import View
 from headrace.views.causality import acting_views
 from headrace.weights import WeightScheme
+
+Constructor = TypeVar("Constructor", bound=Callable[..., Any])
 
 
 class CollectorArguments(TypedDict, total=False):
@@ -56,25 +59,6 @@ class CollectorArguments(TypedDict, total=False):
     track_policy_version: object
 
 
-def check_arguments(caller: str, arguments: Mapping[str, Any], known: Mapping[str, Any]) -> None:
-    """Refuses keyword arguments that no signature of Python checks.
-
-    Args:
-        caller: the class, for messages.
-        arguments: the given ones.
-        known: the possible ones, such as `CollectorArguments.__annotations__`.
-
-    Raises:
-        TypeError: an unknown one; or `frames_per_batch` is missing.
-    """
-    # Rules: collectors CR13
-    unknown = [name for name in arguments if name not in known]
-    if unknown:
-        raise TypeError(f"{caller}: unexpected keyword argument {unknown[0]!r}; expected {', '.join(known)}")
-    if "frames_per_batch" not in arguments:
-        raise TypeError(f"{caller}: expected the keyword argument frames_per_batch, got none")
-
-
 @dataclass(frozen=True, kw_only=True)
 class CollectorOptions(Task):
     """The checked arguments of a collector; see `Collector` for the meaning of each."""
@@ -89,6 +73,31 @@ class CollectorOptions(Task):
     storing_device: Any = None
     weight_sync_schemes: Mapping[str, WeightScheme | None] | None = None
     track_policy_version: object = False
+
+    @classmethod
+    def of(cls, caller: str, known: type, **arguments: Any) -> Self:
+        """Returns the checked arguments of a collector.
+
+        Args:
+            caller: the class, for messages.
+            known: the TypedDict of its keyword arguments.
+            **arguments: the given ones.
+
+        Raises:
+            TypeError: an unknown argument; a required one is missing; or a value of another type.
+            ValueError, KeyError: a value that does not fit.
+        """
+        # Rules: collectors CR13
+        names = known.__annotations__
+        for name in arguments:
+            if name not in ("create_env_fn", "policy", *names):
+                raise TypeError(
+                    f"{caller}: unexpected keyword argument {name!r}; expected {', '.join(names)}"
+                )
+        for name, parameter in inspect.signature(cls).parameters.items():
+            if parameter.default is parameter.empty and name not in arguments:
+                raise TypeError(f"{caller}: expected the keyword argument {name}, got none")
+        return cls(**arguments)
 
     def __post_init__(self) -> None:
         if self.policy is not None and self.policy_factory is not None:
@@ -223,6 +232,25 @@ class CollectorOptions(Task):
         if self.items is not None:
             return list(self.items)
         return [ItemRule(name, length=1, lookahead=1) for name in self.replay_buffer.table_names]
+
+
+def shows_arguments(options: type[CollectorOptions], known: type) -> Callable[[Constructor], Constructor]:
+    """Gives a constructor `(self, create_env_fn, policy, **known)` the signature that tools show.
+
+    Args:
+        options: have the defaults of the arguments.
+        known: the TypedDict of the keyword arguments.
+    """
+    given, kind = inspect.signature(options).parameters, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    positional = [given[name].replace(kind=kind) for name in ("create_env_fn", "policy")]
+    keywords = [given[name] for name in known.__annotations__]
+    signature = inspect.Signature([inspect.Parameter("self", kind), *positional, *keywords])
+
+    def show(constructor: Constructor) -> Constructor:
+        constructor.__signature__ = signature  # type: ignore[attr-defined]
+        return constructor
+
+    return show
 
 
 def warn_of_rounding(asked: int, frames: int, num_envs: int, *, stacklevel: int) -> None:

@@ -37,6 +37,7 @@ def signature(
         info_columns=info_columns,
         policy=policy,
         views=views,
+        frames_per_batch=1,
     )
     loop = CollectingLoop(task, refresh=lambda: 0)
     try:

@@ -39,7 +39,7 @@ class Task:
     policy: Any = None
     policy_factory: Any = None
     views: Mapping[str, View] | None = None
-    frames_per_batch: int = 1
+    frames_per_batch: int
     init_random_frames: int | None = None
     exploration_type: ExplorationType | None = None
     policy_device: Any = None

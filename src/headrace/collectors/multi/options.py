@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Required
 
 from headrace.checks import check_count
 from headrace.collectors.loop.task import Task
@@ -35,12 +35,19 @@ class WorkerArguments(CollectorArguments, total=False):
     max_staleness: int | None
 
 
+class MultiArguments(WorkerArguments, total=False):
+    """The keyword arguments of `MultiCollector`."""
+
+    sync: Required[bool]
+    num_workers: int | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class MultiOptions(CollectorOptions):
     """The checked arguments of a collector with workers; see `MultiCollector`."""
 
     # An int, or one for each worker.
-    frames_per_batch: Any = 1
+    frames_per_batch: Any
     sync: bool
     num_workers: int | None = None
     restart_workers: bool = True
