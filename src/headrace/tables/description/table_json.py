@@ -84,8 +84,8 @@ def table_from_json(record: TableJson) -> Table:
     """
     return Table(
         record.name,
-        sampler=_selector_from_json(record.sampler),
-        remover=_selector_from_json(record.remover),
+        sampler=selector_from_json(record.sampler),
+        remover=selector_from_json(record.remover),
         max_size=record.max_size,
         rate_limiter=limiter_from_json(record.rate_limiter),
         max_times_sampled=record.max_times_sampled,
@@ -105,7 +105,12 @@ def _selector_to_json(selector: AnySelector) -> SelectorJson:
     return SelectorJson(kind.__name__)  # type: ignore[arg-type]
 
 
-def _selector_from_json(record: SelectorJson) -> Selector:
+def selector_from_json(record: SelectorJson) -> Selector:
+    """Returns the selector of a record.
+
+    Raises:
+        ValueError: a priority exponent that no selector takes.
+    """
     if record.kind == "Uniform":
         return Uniform(record.replacement)
     if record.kind == "Prioritized":

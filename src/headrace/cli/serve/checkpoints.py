@@ -1,0 +1,73 @@
+"""Checkpoints of the replays that `headrace serve` serves."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from headrace.cli.serve.settings import ReplaySettings
+from headrace.errors import CheckpointError, HeadraceError
+from headrace.persist.checkpoint.folders import candidates
+from headrace.replay.public import Replay
+from headrace.spec import first_difference
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def open_replay(settings: ReplaySettings, saved: Path | None) -> Replay:
+    """Returns a replay with the newest checkpoint of a directory, or an empty one.
+
+    A replay with a path keeps its items itself, so no checkpoint is loaded into it.
+
+    Args:
+        settings: of the replay. Those of the tables win over those that were saved.
+        saved: the directory of its checkpoints; None begins without.
+
+    Raises:
+        CheckpointError: no checkpoint in the directory is whole, or the newest has another signature.
+    """
+    if saved is None or settings.path is not None or not saved.is_dir() or not candidates(saved):
+        return Replay(
+            settings.signature,
+            settings.tables,
+            capacity=settings.capacity,
+            path=settings.path,
+            seed=settings.seed,
+        )
+    replay = Replay.load(saved, tables=settings.tables)
+    difference = first_difference(settings.signature, replay.signature)
+    if difference is not None:
+        replay.close()
+        raise CheckpointError(
+            f"{saved}: the newest checkpoint has another signature: {difference}. Change the settings, give another "
+            "directory, or set load_newest = false"
+        )
+    _LOGGER.info("%s: loaded, %s", saved, _sizes(replay))
+    return replay
+
+
+def save_all(replays: Mapping[str, Replay], directory: Path, keep: int | None) -> list[str]:
+    """Saves each replay to `directory/NAME`. One that fails does not keep the others from being saved.
+
+    Returns:
+        The failures, which are in the log too.
+    """
+    failures = []
+    for name, replay in replays.items():
+        try:
+            (directory / name).mkdir(parents=True, exist_ok=True)
+            path = replay.save(directory / name, keep=keep)
+        except (OSError, HeadraceError) as error:
+            failures.append(
+                f"{name!r} could not be saved to {directory / name}: {type(error).__name__}: {error}"
+            )
+            _LOGGER.error("%s", failures[-1])
+        else:
+            _LOGGER.info("%s: saved, %s", path, _sizes(replay))
+    return failures
+
+
+def _sizes(replay: Replay) -> str:
+    tables = replay.statistics().tables.values()
+    return ", ".join(f"{table.size} items in {table.name!r}" for table in tables)

@@ -1,0 +1,124 @@
+"""The replays, queues, server and page of `headrace serve`, from their start to their end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from headrace.cli.serve.checkpoints import open_replay, save_all
+from headrace.cli.serve.settings import Settings
+from headrace.monitor import serve as serve_page
+from headrace.replay.public import Replay
+from headrace.server.batch_queue import BatchQueue
+from headrace.server.serving.server import Server
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The addresses of a service that has started.
+
+    Attributes:
+        addresses: of the server, for clients.
+        page: of the live page; None without one.
+    """
+
+    addresses: list[str]
+    page: str | None
+
+
+class Service:
+    """Serves the replays and queues of some settings until it is asked to end. Use it as a context manager, once.
+
+    Args:
+        settings: of everything.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._stack = ExitStack()
+        self._replays: dict[str, Replay] = {}
+
+    def __enter__(self) -> Service:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def check(self) -> None:
+        """Makes everything in memory, and starts nothing.
+
+        Raises:
+            click.BadParameter: settings that do not fit together.
+        """
+        in_memory = {name: replace(each, path=None) for name, each in self._settings.replays.items()}
+        self._new_server(replace(self._settings, replays=in_memory, checkpoint=None))
+
+    def run(self, announce: Callable[[Ready], None], wait: Callable[[float | None], bool]) -> list[str]:
+        """Starts, serves until `wait` says that it is enough, and saves the replays.
+
+        Args:
+            announce: called when clients can connect.
+            wait: waits for some seconds, or without limit, and returns whether to end.
+
+        Returns:
+            The replays that could not be saved at the end, with the reasons.
+
+        Raises:
+            click.BadParameter: settings that do not fit together.
+            OSError: an address cannot be bound.
+            CheckpointError: a store or a checkpoint cannot be used.
+        """
+        settings = self._settings
+        server = self._new_server(settings)
+        with server:
+            announce(Ready(server.addresses, self._start_page()))
+            every = None if settings.checkpoint is None else settings.checkpoint.every_seconds
+            while not wait(every):
+                self._save()
+            _LOGGER.info("ending: clients may finish their calls for %g s", settings.drain_timeout)
+            server.stop(settings.drain_timeout)
+        return self._save()
+
+    def _new_server(self, settings: Settings) -> Server:
+        document = settings.document
+        served: dict[str, Replay | BatchQueue] = {}
+        for name, each in settings.replays.items():
+            with document.at(("replays", name)):
+                replay = self._stack.enter_context(open_replay(each, self._loaded_from(settings, name)))
+            served[name] = self._replays[name] = replay
+        for name, queue in settings.queues.items():
+            with document.at(("queues", name)):
+                example = queue.signature.zeros()
+                made = BatchQueue(example, queue.batch_size, num_buffers=queue.num_buffers)
+            served[name] = self._stack.enter_context(made)
+        with document.at(("address",)):
+            return Server(
+                served,
+                address=settings.address,
+                unix=settings.unix,
+                token=settings.token,
+                insecure=settings.insecure,
+            )
+
+    def _loaded_from(self, settings: Settings, name: str) -> Path | None:
+        given = settings.checkpoint
+        return Path(given.directory) / name if given is not None and given.load_newest else None
+
+    def _start_page(self) -> str | None:
+        page = self._settings.page
+        if page is None:
+            return None
+        with self._settings.document.at(("page",)):
+            monitor = serve_page(
+                self._replays, host=page.host, port=page.port, token=self._settings.page_token
+            )
+        return self._stack.enter_context(monitor).url
+
+    def _save(self) -> list[str]:
+        given = self._settings.checkpoint
+        return [] if given is None else save_all(self._replays, Path(given.directory), given.keep)
