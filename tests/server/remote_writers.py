@@ -1,67 +1,15 @@
-"""A replay of this process whose writers send their steps over a connection."""
+"""A replay of this process whose writers send their steps over connections that can be cut anywhere."""
 
-import functools
-import socket
 import threading
 from contextlib import suppress
-from itertools import count
+from unittest import mock
 
 import headrace as hr
 from headrace.errors import Disconnected
 from headrace.leases.channel import Channel
 from headrace.leases.frames import encoded
-from headrace.leases.selector import PEERS
-from headrace.replay.intake.writer import Writer
-from headrace.replay.public import core_of
-from headrace.server.client.row_writer import RemoteRowWriter
-from headrace.server.client.writer_connection import WriterConnection
-from headrace.server.messages.failures import failure_of
-from headrace.server.messages.writing import OpenWriter, Refused, WriterAnswer, WriterRequest
-from headrace.server.serving.writer import ServedWriter
-from headrace.server.serving.writer_sessions import WriterSessions
 
-
-class ServerEnd:
-    """Serves the writers of one connection; see `headrace.leases.selector.Peer`."""
-
-    is_full = False
-
-    def __init__(self, replay, channel, sessions):
-        self.replay, self.channel, self.sessions = core_of(replay), channel, sessions
-        self.writers = {}
-        self.error = None
-        self.ended = threading.Event()
-        PEERS.add(self)
-
-    def _send(self, *messages):
-        with suppress(Disconnected):
-            PEERS.send(self, *messages)
-
-    def take(self, frame):
-        message = frame.message
-        if isinstance(message, OpenWriter):
-            try:
-                self.writers[message.writer] = ServedWriter(self.replay, message, self._send, self.sessions)
-            except Exception as error:
-                self._send(Refused(writer=message.writer, sequence=0, failure=failure_of(error)))
-        else:
-            self.writers[message.writer].take(frame)
-
-    @property
-    def waits(self):
-        return any(writer.waits for writer in self.writers.values())
-
-    def look(self):
-        for writer in self.writers.values():
-            writer.look()
-
-    def end(self, error):
-        if not isinstance(error, Disconnected):
-            self.error = error
-        for writer in self.writers.values():
-            writer.close()
-        self.channel.close()
-        self.ended.set()
+_SECONDS = 20.0
 
 
 class CutChannel(Channel):
@@ -73,15 +21,15 @@ class CutChannel(Channel):
 
     left = None
 
-    def send_soon(self, *messages, payload=b"", **options):
+    def send_soon(self, *messages, payload=b"", parts=(), **options):
         if self.left is None:
-            return super().send_soon(*messages, payload=payload, **options)
+            return super().send_soon(*messages, payload=payload, parts=parts, **options)
+        payload = b"".join([payload, *parts])
         *others, last = messages
-        size = sum(len(encoded(each)) for each in others) + len(encoded(last, payload))
-        if size <= self.left:
-            self.left -= size
-            return super().send_soon(*messages, payload=payload, **options)
         data = b"".join([*map(encoded, others), encoded(last, payload)])
+        if len(data) <= self.left:
+            self.left -= len(data)
+            return super().send_soon(*messages, payload=payload, **options)
         if self.left:
             with suppress(OSError):
                 self._socket.sendall(data[: self.left])
@@ -90,74 +38,53 @@ class CutChannel(Channel):
         raise Disconnected("the connection was cut")
 
 
-class RemotelyWritten(hr.Replay):
-    """A replay whose writers are those of a client."""
+class RemotelyWritten:
+    """A replay, its server, and a client.
+
+    Attributes:
+        local: the replay itself.
+        remote: the replay of the client.
+        channels: of the client's writers, and of the server to them, the latest last.
+    """
 
     def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self.connection = None
-        self.servers = []
-        self._connecting = threading.Lock()
-        self._sessions = WriterSessions()
-        self._numbers = count()
-        self._remote = []
+        self.local = hr.Replay(*args, **kwargs)
+        self._cut = [
+            mock.patch("headrace.server.client.connecting.Channel", CutChannel),
+            mock.patch("headrace.server.serving.connection.Channel", CutChannel),
+        ]
+        for each in self._cut:
+            each.start()
+        self.server = hr.Server({"replay": self.local}).start()
+        self.client = hr.Client(self.server.address, timeout=_SECONDS)
+        self.remote = self.client.replay("replay")
 
-    def row_writer(self, lanes=1, items=(), history=None, max_pending=1000, timeout=None):
-        with self._connecting:
-            if self.connection is None:
-                self.connection = WriterConnection(self._connect)
-        writer = RemoteRowWriter(
-            self.signature,
-            self.table_names,
-            "replay",
-            b"a session",
-            next(self._numbers),
-            20.0,
-            lanes,
-            items,
-            history,
-            max_pending,
-            timeout,
-        )
-        self.connection.open(writer)
-        self._remote.append(writer)
-        return writer
+    def channel_of_writers(self):
+        """The client's end of the connection of its writers."""
+        return self.client._session._writers.channel
 
-    def writer(self, lanes=1, items=(), history=None, max_pending=1000, timeout=None):
-        return Writer(self.row_writer(lanes, items, history, max_pending, timeout))
+    def channel_of_server(self):
+        """The server's end of it; None while there is no connection."""
+        found = [each for each in self.server._connections._open if each._writers._writers]
+        return found[-1].channel if found else None
 
-    def _connect(self):
-        one, other = socket.socketpair()
-        self.servers.append(ServerEnd(self, CutChannel(other, WriterRequest), self._sessions))
-        return CutChannel(one, WriterAnswer)
+    def end(self):
+        """Ends the client, and waits until the server has noticed."""
+        with suppress(Disconnected, hr.DeadlineExceeded):
+            self.client.close()
+        deadline = threading.Event()
+        while self.server.statistics().connections:
+            assert not deadline.wait(0.001)
 
-    def wait_for_writers(self):
-        """Returns when the server has taken everything that was appended."""
-        for writer in self._remote:
-            writer.settle()
+    def close(self):
+        self.end()
+        self.server.stop()
+        self.local.close()
+        for each in self._cut:
+            each.stop()
 
-    def disconnect(self):
-        """Ends the connection and waits until the server has noticed."""
-        if self.connection is None:
-            return
-        self.connection.close()
-        for server in self.servers:
-            assert server.ended.wait(20)
-            assert server.error is None, server.error
+    def __enter__(self):
+        return self
 
-
-def _behind_the_writers(name):
-    """A request of the same client, which comes behind the steps that were appended before."""
-    call = getattr(hr.Replay, name)
-
-    @functools.wraps(call)
-    def behind(self, *args, **kwargs):
-        if self.connection is not None:
-            self.wait_for_writers()
-        return call(self, *args, **kwargs)
-
-    return behind
-
-
-for _name in ("table", "sample", "update_priorities", "delete", "reset", "can_insert", "can_sample"):
-    setattr(RemotelyWritten, _name, _behind_the_writers(_name))
+    def __exit__(self, *_):
+        self.close()

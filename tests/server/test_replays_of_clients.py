@@ -1,4 +1,4 @@
-"""The reading half of the contract of replays over a client, with rows written by the server's own process."""
+"""The contracts of replays and their writers, over a client."""
 
 from typing import ClassVar
 
@@ -6,33 +6,24 @@ import pytest
 
 import headrace as hr
 from headrace.replay.interface import ReplayLike
-from headrace.testing import ReplayContract
+from headrace.testing import ReplayContract, WriterContract
 from headrace.testing.replay_contract import assert_has_interface
 
 
 class Served:
-    """A replay of a client, with the writers of the replay itself."""
+    """A replay of a client, with its server."""
 
     def __init__(self, replay, **server):
         self._replay = replay
         self._server = hr.Server({"r": replay}, **server).start()
         self._client = hr.Client(self._server.address, token=server.get("token"))
-        self._remote = self._client.replay("r")
-        self._is_closed = False
+        self.remote = self._client.replay("r")
 
     def __getattr__(self, name):
-        return getattr(self._remote, name)
-
-    def writer(self, *args, **kwargs):
-        self._remote.check_open()
-        return self._replay.writer(*args, **kwargs)
-
-    def row_writer(self, *args, **kwargs):
-        self._remote.check_open()
-        return self._replay.row_writer(*args, **kwargs)
+        return getattr(self.remote, name)
 
     def close(self):
-        self._remote.close()
+        self.remote.close()
         self._client.close()
         self._server.stop()
         self._replay.close()
@@ -44,15 +35,30 @@ class Served:
         self.close()
 
 
-class TestOverTcp(ReplayContract):
+class Settings:
+    """The settings of servers."""
+
     settings: ClassVar = {}
 
+    @pytest.fixture(autouse=True)
+    def at_a_path(self, tmp_path):
+        self.folder, self.made = tmp_path, 0
+
+    def serve(self, replay):
+        self.made += 1
+        settings = dict(self.settings)
+        if "unix" in settings:
+            settings["unix"] = self.folder / str(self.made)
+        return Served(replay, **settings)
+
+
+class TestOverTcp(Settings, ReplayContract):
     def make(self, signature, tables, seed=0):
-        return Served(hr.Replay(signature, tables, seed=seed), **self.settings)
+        return self.serve(hr.Replay(signature, tables, seed=seed))
 
     def test_it_has_the_interface(self):
         with self.new(hr.Table.queue("t", 1)) as replay:
-            assert_has_interface(ReplayLike, replay._remote)
+            assert_has_interface(ReplayLike, replay.remote)
 
 
 class TestWithAToken(TestOverTcp):
@@ -60,11 +66,17 @@ class TestWithAToken(TestOverTcp):
 
 
 class TestInPlace(TestOverTcp):
-    @pytest.fixture(autouse=True)
-    def at_a_path(self, tmp_path):
-        self.folder, self.made = tmp_path, 0
+    settings: ClassVar = {"address": None, "unix": None}
 
-    def make(self, signature, tables, seed=0):
-        self.made += 1
-        path = self.folder / str(self.made)
-        return Served(hr.Replay(signature, tables, seed=seed), address=None, unix=path)
+
+class TestWritersOverTcp(Settings, WriterContract):
+    def make(self, signature, tables, capacity=None):
+        return self.serve(hr.Replay(signature, tables, capacity=capacity))
+
+
+class TestWritersWithAToken(TestWritersOverTcp):
+    settings: ClassVar = {"token": "secret"}
+
+
+class TestWritersOverUnix(TestWritersOverTcp):
+    settings: ClassVar = {"address": None, "unix": None}

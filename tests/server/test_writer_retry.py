@@ -34,7 +34,7 @@ class Windows(RuleBasedStateMachine):
         self.replay = replay_of(hr.rate_limiters.Queue(bound) if bound else None)
         rules = [hr.ItemRule("t", LENGTH, STRIDE)]
         self.lanes = lanes
-        self.writers = [self.replay.row_writer(lanes=lanes, items=rules, history=5) for _ in range(2)]
+        self.writers = [self.replay.remote.row_writer(lanes=lanes, items=rules, history=5) for _ in range(2)]
         self.numbers = [0, 0]
         # Of each writer and lane: the rows of the open episode, and the items so far in the order of their making.
         self.open = [[[] for _ in range(lanes)] for _ in range(2)]
@@ -73,17 +73,19 @@ class Windows(RuleBasedStateMachine):
 
     @rule(of_server=st.booleans(), nbytes=st.integers(0, 400))
     def cut(self, of_server, nbytes):
-        channel = self.replay.servers[-1].channel if of_server else self.replay.connection.channel
-        channel.left = nbytes
+        replay = self.replay
+        channel = replay.channel_of_server() if of_server else replay.channel_of_writers()
+        if channel is not None:
+            channel.left = nbytes
 
     @rule(most=st.integers(1, 5))
     def take(self, most):
-        count = min(most, len(hr.Replay.table(self.replay, "t")))
+        count = min(most, len(self.replay.local.table("t")))
         if count:
             self._take(count)
 
     def _take(self, count):
-        batch = hr.Replay.sample(self.replay, "t", count, timeout=0)
+        batch = self.replay.local.sample("t", count, timeout=0)
         masks = (
             np.ones(batch.data["n"].reshape(count, -1).shape, np.bool_) if batch.mask is None else batch.mask
         )
@@ -104,7 +106,7 @@ class Windows(RuleBasedStateMachine):
         finally:
             self.done = True
             thread.join()
-        count = len(hr.Replay.table(self.replay, "t"))
+        count = len(self.replay.local.table("t"))
         if count:
             self._take(count)
         assert self.seen[who] == self.expected[who]
@@ -112,7 +114,7 @@ class Windows(RuleBasedStateMachine):
     def _take_all(self, _):
         while not self.done:
             try:
-                batch = len(hr.Replay.table(self.replay, "t"))
+                batch = len(self.replay.local.table("t"))
                 if batch:
                     self._take(batch)
             except (hr.errors.DeadlineExceeded, Closed):
@@ -128,11 +130,10 @@ class Windows(RuleBasedStateMachine):
             for writer in self.writers:
                 writer.close(20)
             assert self.seen == self.expected
-            self.replay.disconnect()
-            store = self.replay.statistics().store
+            self.replay.end()
+            store = self.replay.local.statistics().store
             assert store.pages == 0, "pages are held by connections that have ended"
         finally:
-            self.replay.disconnect()
             self.replay.close()
 
 
@@ -141,27 +142,28 @@ TestWindows.settings = settings(max_examples=60, stateful_step_count=25, deadlin
 
 
 def items(replay):
-    count = len(replay.table("t"))
-    return replay.sample("t", count, timeout=0).data["n"].reshape(count, -1).tolist() if count else []
+    count = len(replay.local.table("t"))
+    if not count:
+        return []
+    return replay.local.sample("t", count, timeout=0).data["n"].reshape(count, -1).tolist()
 
 
 @pytest.fixture
 def replay():
     with replay_of() as made:
         yield made
-        made.disconnect()
 
 
 @pytest.mark.parametrize("nbytes", [0, 1, 60])
 @pytest.mark.parametrize("history", [None, 5])
 def test_an_operation_whose_acknowledgement_is_lost_is_applied_once(replay, nbytes, history):
-    writer = replay.row_writer(items=[hr.ItemRule("t", 2)], history=history)
+    writer = replay.remote.row_writer(items=[hr.ItemRule("t", 2)], history=history)
     for n in range(6):
         writer.append({"n": n, "who": 0})
     writer.flush(20)
-    replay.servers[-1].channel.left = nbytes
+    replay.channel_of_server().left = nbytes
     for n in range(6, 9):
         writer.append({"n": n, "who": 0})
     writer.flush(20)
-    assert len(replay.servers) == 2
+    assert replay.server.statistics().connections_total == 3
     assert items(replay) == [[n, n + 1] for n in range(8)]

@@ -19,7 +19,6 @@ from headrace.replay.intake.row_writer import RowWriter
 from headrace.replay.intake.writer import Writer
 from headrace.replay.intake.writer_like import WriterLike
 from headrace.replay.item_keys import checked_keys
-from headrace.replay.local import LocalReplay
 from headrace.replay.replay import STAYS_HERE, ReplayCore, checked_tables
 from headrace.replay.sampling.replay_sample import ReplaySample
 from headrace.replay.table_view import TableView
@@ -332,7 +331,7 @@ class Replay(Closing):
         return repr(self._core)
 
 
-def core_of(replay: Replay) -> LocalReplay:
+def core_of(replay: Replay) -> ReplayCore:
     """Returns the inside of a replay, for the parts of Headrace that work on its rows in place.
 
     Raises:

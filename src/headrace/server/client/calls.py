@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from headrace.errors import Closed
 from headrace.leases.frames import Payload
 from headrace.server.client.link import Link, Reply
+from headrace.server.client.writer_connection import WriterConnection
 from headrace.server.messages.requests import Request
 
 
@@ -33,12 +34,24 @@ class Connected(Protocol):
     def repeated(self, request: Request, payload: Payload = b"", owner: object = None) -> Any:
         """Returns the answer to a request, which is sent again if the connection ends before."""
 
+    def writers(self) -> WriterConnection:
+        """Returns the connection of the client's writers; makes it if there is none.
+
+        Raises:
+            Closed, Disconnected: see `link`.
+        """
+
+    def settle(self, replay: str) -> None:
+        """Returns when the server has applied all steps that the client's writers sent to a replay."""
+
     def end_waits(self, owner: object) -> None:
         """Ends the waits of an owner with `Closed`."""
 
 
 class ReplayCalls:
     """The way from a `RemoteReplay` and its tables to the server.
+
+    Every request comes behind the steps that writers of the same client sent before.
 
     Args:
         client: has the connection.
@@ -62,18 +75,27 @@ class ReplayCalls:
 
     def once(self, request: Request, payload: Payload = b"") -> Any:
         """See `Connected.once`."""
-        self.check_open()
+        self._settle()
         return self._client.once(request, payload, self)
 
     def repeated(self, request: Request, payload: Payload = b"") -> Any:
         """See `Connected.repeated`."""
-        self.check_open()
+        self._settle()
         return self._client.repeated(request, payload, self)
 
     def link(self) -> Link:
         """See `Connected.link`."""
-        self.check_open()
+        self._settle()
         return self._client.link()
+
+    def _settle(self) -> None:
+        self.check_open()
+        self._client.settle(self.name)
+
+    def writers(self) -> WriterConnection:
+        """See `Connected.writers`."""
+        self.check_open()
+        return self._client.writers()
 
     def begin(self, link: Link, request: Request) -> Reply:
         """Sends a request, whose wait ends when the replay is closed."""

@@ -100,8 +100,21 @@ class Client(Closing):
         return statistics_of(self._session.repeated(GetServerStatistics()))
 
     def close(self) -> None:
-        """Ends the connection, and every wait with `Closed`. A second call does nothing."""
+        """Ends the connection, and every wait with `Closed`. A second call does nothing.
+
+        It waits until the items of open writers are applied, at most `timeout` seconds. After an exception a `with`
+        block does not wait.
+
+        Raises:
+            DeadlineExceeded, Disconnected: some are not; `.pending` is their number. The client is closed.
+        """
         self._session.close()
+
+    def __exit__(self, *error: object) -> None:
+        if error[0] is None:
+            self.close()
+        else:
+            self._session.abandon()
 
     def __repr__(self) -> str:
         return f"<Client of {self._session.peer}>"

@@ -5,16 +5,18 @@ from __future__ import annotations
 import select
 import socket
 import time
+from typing import NamedTuple
 
 from headrace.errors import AuthenticationError, Closed, DeadlineExceeded, Disconnected, HeadraceError
 from headrace.leases.channel import Channel
 from headrace.leases.frames import LARGEST_PAYLOAD, ProtocolError
+from headrace.leases.messages import Goodbye, Hello
 from headrace.server.addresses import Address
 from headrace.server.auth import NONCE_NBYTES, is_proof, new_nonce, proof
 from headrace.server.client.blocks import MappedBlocks
 from headrace.server.client.link import Link
 from headrace.server.keepalive import set_options
-from headrace.server.messages import answers, handshake
+from headrace.server.messages import answers, handshake, writing
 from headrace.server.messages.handshake import Challenge, Greeting, Proof, Refusal, Welcome
 from headrace.system import has_sealed_memory
 
@@ -25,19 +27,47 @@ _ERRORS: dict[str, type[HeadraceError]] = {
 }
 
 
+class _Welcomed(NamedTuple):
+    """A connection after its handshake.
+
+    Attributes:
+        channel: to the server.
+        welcome: the server's last message of the handshake.
+        may_map: whether the client asked for shared memory.
+    """
+
+    channel: Channel
+    welcome: Welcome
+    may_map: bool
+
+
 def connect(address: Address, token: bytes | None, timeout: float | None) -> Link:
-    """Returns a connection after its handshake.
+    """Returns a connection for requests after its handshake.
 
     Raises:
         Disconnected: nobody listens, or the peer does not speak the protocol.
         AuthenticationError: the server does not accept the token, or cannot prove that it knows it.
         DeadlineExceeded: the handshake took longer than `timeout` seconds.
     """
+    channel, welcome, may_map = _welcomed(address, token, timeout, address.is_unix and has_sealed_memory())
+    channel.expect(answers.AnyAnswer, answers.LARGEST_NBYTES, LARGEST_PAYLOAD)
+    return Link(channel, str(address), welcome.served, MappedBlocks(may_map=may_map))
+
+
+def connect_writers(address: Address, token: bytes | None, timeout: float | None) -> Channel:
+    """Returns a connection for the operations of writers; see `connect`."""
+    channel, _, _ = _welcomed(address, token, timeout, may_map=False)
+    channel.expect(Hello | Goodbye | writing.WriterAnswer, writing.LARGEST_ANSWER_NBYTES, 0)
+    return channel
+
+
+def _welcomed(address: Address, token: bytes | None, timeout: float | None, may_map: bool) -> _Welcomed:
     deadline = None if timeout is None else time.monotonic() + timeout
     channel = Channel(_connected(address, timeout), handshake.ToClient)
     try:
         channel.expect(handshake.ToClient, handshake.LARGEST_WELCOME_NBYTES, 0)
-        return _shake_hands(channel, address, token, _Reader(channel, address, deadline))
+        reader = _Reader(channel, address, deadline)
+        return _Welcomed(channel, _shake_hands(channel, address, token, reader, may_map), may_map)
     except Disconnected as error:
         channel.close()
         raise Disconnected(f"{address}: {error}") from error
@@ -101,7 +131,9 @@ class _Reader:
                 return frame.message
 
 
-def _shake_hands(channel: Channel, address: Address, token: bytes | None, reader: _Reader) -> Link:
+def _shake_hands(
+    channel: Channel, address: Address, token: bytes | None, reader: _Reader, may_map: bool
+) -> Welcome:
     nonce = new_nonce()
     channel.send(Greeting(nonce=nonce))
     challenge = reader.receive()
@@ -111,12 +143,10 @@ def _shake_hands(channel: Channel, address: Address, token: bytes | None, reader
         raise AuthenticationError(f"{address}: this client has a token, and the server does not ask for one")
     has_proof = token is not None and challenge.needs_token
     mac = proof(token, "client", nonce, challenge.nonce) if token is not None and has_proof else b""
-    may_map = address.is_unix and has_sealed_memory()
     channel.send(Proof(mac=mac, in_place=may_map))
     welcome = reader.receive()
     if not isinstance(welcome, Welcome):
         raise ProtocolError(f"expected a welcome, got {type(welcome).__name__}")
     if token is not None and not is_proof(welcome.mac, token, "server", nonce, challenge.nonce):
         raise AuthenticationError(f"{address}: the server cannot prove that it knows the token")
-    channel.expect(answers.AnyAnswer, answers.LARGEST_NBYTES, LARGEST_PAYLOAD)
-    return Link(channel, str(address), welcome.served, MappedBlocks(may_map=may_map))
+    return welcome

@@ -22,6 +22,7 @@ from headrace.server.client.operation_log import NO_USE, OperationLog, Use
 from headrace.server.client.step_buffer import StepBuffer
 from headrace.server.messages.writing import (
     AppendSteps,
+    CloseWriter,
     Given,
     Keys,
     OpenWriter,
@@ -30,6 +31,7 @@ from headrace.server.messages.writing import (
     Report,
     StopWaiting,
     Waited,
+    WaitPending,
     WantKeys,
     WriterAnswer,
     WriterOpened,
@@ -49,11 +51,10 @@ class Link(Protocol):
     """A connection to the server, as writers use it."""
 
     def send(self, *messages: Message, payload: Payload = b"") -> None:
-        """Sends messages, the last one with the payload, without waiting for the server.
+        """Sends messages, the last one with the payload, without waiting for the server."""
 
-        Raises:
-            Disconnected: the connection has ended.
-        """
+    def forget(self, stream: OperationStream) -> None:
+        """Forgets a writer, which sends nothing more."""
 
 
 class OperationStream:
@@ -72,7 +73,7 @@ class OperationStream:
         failure: an error of an operation that was not waited for; None: there is none.
     """
 
-    def __init__(self, signature: Signature, opening: OpenWriter, timeout: float) -> None:
+    def __init__(self, signature: Signature, opening: OpenWriter, timeout: float | None) -> None:
         self._opening = opening
         self._timeout = timeout
         self._changed = threading.Condition(threading.RLock())
@@ -89,6 +90,7 @@ class OperationStream:
         self._answers: dict[int, Exception | None] = {}
         self._keys = range(0)
         self._end: Exception | None = None
+        self._is_closing = False
         self.state = WriterState(
             writer=opening.writer, sequence=0, pending=0, room=0, finals=0, completes=False
         )
@@ -100,11 +102,7 @@ class OperationStream:
     # ---- the connection --------------------------------------------------------------------------------------------
 
     def attach(self, link: Link) -> None:
-        """Opens the writer over a connection; see `wait_until_open`.
-
-        Raises:
-            Disconnected: it has ended.
-        """
+        """Opens the writer over a connection, the first or another; see `wait_until_open`."""
         with self._changed:
             self._link, self._is_open = link, False
             opening, log = self._opening, self._log
@@ -133,6 +131,7 @@ class OperationStream:
             for request in self._requests.values():
                 link.send(request)
         self._was_open = True
+        self._leave_if_closing()
 
     def wait_until_open(self) -> None:
         """Returns when the server has opened the writer.
@@ -151,11 +150,16 @@ class OperationStream:
             self._link, self._is_open = None, False
 
     def give_up(self, error: Exception) -> None:
-        """Notes that there will be no other connection: calls raise `Closed` or `Disconnected`."""
+        """Notes that nothing more will be sent: every call raises this error."""
         with self._changed:
+            link, was_open = self._link, self._is_open
             self._link, self._is_open = None, False
             self._end = error
             self._changed.notify_all()
+        if link is not None:
+            if was_open:
+                link.send(CloseWriter(writer=self.number))
+            link.forget(self)
 
     def take(self, message: WriterAnswer) -> None:
         """Processes a message of the server."""
@@ -176,7 +180,7 @@ class OperationStream:
             self._changed.notify_all()
 
     def _take_state(self, state: WriterState) -> None:
-        # Operations that are sent again are confirmed already.
+        # Operations that are sent again may be confirmed already.
         if state.sequence < self.state.sequence:
             return
         self.state = state
@@ -187,8 +191,12 @@ class OperationStream:
         self._log.confirm(state)
         if self._buffer.count and not self._log.flying:
             self._send_buffer()
+        self._leave_if_closing()
 
     def _take_refusal(self, sequence: int, error: Exception) -> None:
+        if not sequence and self._was_open:
+            self.give_up(Disconnected(f"the server does not open the writer again: {error}"))
+            return
         refused = self._log.refuse(sequence)
         if not sequence or (refused is not None and refused.operation.must):
             self._refusals[sequence] = error
@@ -321,6 +329,24 @@ class OperationStream:
         return self._opening.writer
 
     @property
+    def replay(self) -> str:
+        """The name of the replay."""
+        return self._opening.replay
+
+    def wait_until_applied(self, timeout: float | None) -> None:
+        """Returns when no item is in flight or pending; any thread may call it.
+
+        Raises:
+            DeadlineExceeded, Disconnected: some are.
+        """
+        with self._changed:
+            if self._end is None and (self.is_busy or self.state.pending):
+                self.ask(WaitPending, timeout, self._pending_message, lambda: self._unacknowledged, most=0)
+
+    def _pending_message(self, seconds: float) -> str:
+        return f"{self._unacknowledged} items of a writer are not applied after {seconds:.3g} s"
+
+    @property
     def is_busy(self) -> bool:
         """Whether operations are not confirmed."""
         return bool(self._log.flying or self._buffer.count)
@@ -424,10 +450,10 @@ class OperationStream:
         return self.state.pending + self.items_flying
 
     def _lost(self) -> Exception:
-        error = self._end
-        if isinstance(error, Closed):
-            return Closed(str(error))
-        return Disconnected(f"the server is gone: {error}", pending=self._unacknowledged)
+        """Returns the error with which the stream has ended, for one more call."""
+        error, count = self._end, self._unacknowledged
+        text = f"{error}; {count} items of this writer are not acknowledged" if count else str(error)
+        return Closed(text) if isinstance(error, Closed) else Disconnected(text, pending=count)
 
     def check(self) -> None:
         """Raises an error of an operation that was not waited for, once."""
@@ -435,9 +461,30 @@ class OperationStream:
         if error is not None:
             raise error
 
-    def send_now(self, message: Message) -> None:
-        """Sends a message behind the operations, if there is a connection."""
+    def settle(self) -> None:
+        """Returns when everything that was put has been applied, or waits for a page, or the connection is lost.
+
+        So another request of the client comes behind it. Any thread may call it.
+        """
         with self._changed:
-            if self._link is not None and self._is_open:
+            if self._end is not None:
+                return
+            self._send_buffer()
+            last = self._sequence
+            if self._log.flying and self._is_open:
+                self._wait(lambda: self.state.sequence >= last or self.state.waits or not self._is_open)
+
+    def close(self) -> None:
+        """Closes the writer at the server as soon as it has applied everything; does not wait."""
+        with self._changed:
+            if self._end is None:
                 self._send_buffer()
-                self._link.send(message)
+            self._is_closing = True
+            self._leave_if_closing()
+
+    def _leave_if_closing(self) -> None:
+        link = self._link
+        if self._is_closing and not self._log.flying and link is not None and self._is_open:
+            self._is_closing = False
+            link.send(CloseWriter(writer=self._opening.writer))
+            link.forget(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -11,15 +12,15 @@ from numpy.typing import ArrayLike
 
 from headrace.checks import check_count, check_mapping, check_seconds
 from headrace.closing import Closing
-from headrace.errors import Closed, Unsupported
+from headrace.errors import Closed
 from headrace.replay.intake.writer import Writer
-from headrace.replay.intake.writer_like import WriterLike
 from headrace.replay.item_keys import checked_keys
 from headrace.replay.sampling.replay_sample import ReplaySample
 from headrace.server.client.batches import batch_of
 from headrace.server.client.calls import Connected, ReplayCalls
 from headrace.server.client.link import Link
 from headrace.server.client.remote_table import RemoteTable
+from headrace.server.client.row_writer import RemoteRowWriter, WrittenReplay
 from headrace.server.messages.handshake import Served
 from headrace.server.messages.requests import (
     CanInsert,
@@ -61,6 +62,7 @@ class RemoteReplay(Closing):
         self._name = name
         self._signature = Signature.from_json(served.signature)
         self._table_names = tuple(served.tables)
+        self._writers: weakref.WeakSet[RemoteRowWriter] = weakref.WeakSet()
 
     # ---- description -----------------------------------------------------------------------------------------------
 
@@ -111,17 +113,18 @@ class RemoteReplay(Closing):
 
     def row_writer(
         self,
-        lanes: int = 1,  # noqa: ARG002
-        items: Sequence[Rule] = (),  # noqa: ARG002
-        history: int | None = None,  # noqa: ARG002
-        max_pending: int = 1000,  # noqa: ARG002
-        timeout: float | None = None,  # noqa: ARG002
-    ) -> WriterLike:
-        """Raises `Unsupported`: a client reads; rows are written in the server's process."""
-        self._calls.check_open()
-        raise Unsupported(
-            "row_writer: expected the replay itself, in the server's process, got one of a client"
-        )
+        lanes: int = 1,
+        items: Sequence[Rule] = (),
+        history: int | None = None,
+        max_pending: int = 1000,
+        timeout: float | None = None,
+    ) -> RemoteRowWriter:
+        """Returns a writer of rows, which step writers and observers use; see `WriterLike`."""
+        connection = self._calls.writers()
+        written = WrittenReplay(self._name, self._signature, self._table_names)
+        writer = RemoteRowWriter(connection, written, lanes, items, history, max_pending, timeout)
+        self._writers.add(writer)
+        return writer
 
     # ---- sampling --------------------------------------------------------------------------------------------------
 
@@ -224,8 +227,13 @@ class RemoteReplay(Closing):
     # ---- closing ---------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Ends every wait of this replay with `Closed`, and refuses later calls. A second call does nothing."""
+        """Ends every wait of this replay with `Closed`, and refuses later calls. A second call does nothing.
+
+        Its writers raise `Closed`, too; the message has the number of items that are not applied.
+        """
         self._calls.close()
+        for writer in tuple(self._writers):
+            writer.end(Closed("the replay is closed"))
 
     def __repr__(self) -> str:
         return f"<Replay {self._name!r} of {self._signature!r} on {self._calls.peer}>"

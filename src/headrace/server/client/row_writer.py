@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,12 +19,12 @@ from headrace.replay.intake.writer_like import UNKNOWN_STEPS, Made
 from headrace.replay.padding import read_padding
 from headrace.server.client.lane_lengths import LaneLengths
 from headrace.server.client.operation_log import Use
-from headrace.server.client.operation_stream import Link, OperationStream
+from headrace.server.client.operation_stream import OperationStream
+from headrace.server.client.writer_connection import WriterConnection
 from headrace.server.messages.columns import packed_arrays
 from headrace.server.messages.rules import described_rule
 from headrace.server.messages.writing import (
     AppendEnds,
-    CloseWriter,
     CreateItem,
     CutLanes,
     DeclareFinals,
@@ -37,7 +37,6 @@ from headrace.server.messages.writing import (
     OpenWriter,
     Sync,
     WaitPending,
-    WriterAnswer,
 )
 from headrace.spec import Signature, check_array
 from headrace.tables.description.rules import Rule, check_priority, checked_rules
@@ -47,6 +46,20 @@ Values = Mapping[str, NDArray[Any]]
 _NOTHING_SELECTED = Selection({}, {})
 
 
+class WrittenReplay(NamedTuple):
+    """The replay of a writer.
+
+    Attributes:
+        name: at the server.
+        signature: of a step.
+        table_names: in their order.
+    """
+
+    name: str
+    signature: Signature
+    table_names: tuple[str, ...]
+
+
 class RemoteRowWriter:
     """Sends steps to the writer of a replay on a server: see `WriterLike`. One thread uses it.
 
@@ -54,38 +67,35 @@ class RemoteRowWriter:
     the server where operations are in flight; other calls do not, unless the server is short of pages.
 
     Args:
-        signature: of a step.
-        table_names: of the replay.
-        replay: its name at the server.
-        session: the name of the client's session, 16 random bytes.
-        number: of the writer in the client.
-        timeout_of_server: in seconds: how long to wait for the server itself.
+        connection: to the server.
+        replay: the replay that it writes to.
         lanes, items, history, max_pending, timeout: as `Replay.writer`.
+
+    Raises:
+        ValueError, TypeError, KeyError, StoreFull, Closed: as `Replay.writer`.
+        Disconnected: the server is gone.
     """
 
     def __init__(
         self,
-        signature: Signature,
-        table_names: Sequence[str],
-        replay: str,
-        session: bytes,
-        number: int,
-        timeout_of_server: float,
+        connection: WriterConnection,
+        replay: WrittenReplay,
         lanes: int,
         items: Sequence[Rule],
         history: int | None,
         max_pending: int,
         timeout: float | None,
     ) -> None:
+        self._closed = True  # Until everything below has succeeded.
         lanes = check_count("lanes", lanes, 1)
         self._max_pending = check_count("max_pending", max_pending, 1)
         history = None if history is None else check_count("history", history, 1)
         self._rules = checked_rules(items)
-        self._signature = signature
-        self._table_names = tuple(table_names)
+        self._signature = replay.signature
+        self._table_names = replay.table_names
         for rule in self._rules:
             self._check_table(rule.table)
-        self._finals = FinalColumns(signature)
+        self._finals = FinalColumns(replay.signature)
         self._timeout = timeout
         self.lanes = lanes
         self.policy_version = 0
@@ -95,68 +105,29 @@ class RemoteRowWriter:
         self._declared: frozenset[str] | None = None
         self._given: Mapping[int, NDArray[np.float64]] = {}
         self._selected = _NOTHING_SELECTED
-        self._is_recording = self._closed = False
+        self._is_recording = False
         # Upper bounds of the items that a step, and the end of one lane, complete.
         self._items_of_step = 2 * len(self._rules) * lanes
         self._items_of_end = sum(rule.reach + 2 for rule in self._rules)
         self._of_step = Use(steps=1, items=self._items_of_step)
         self._stream = OperationStream(
-            signature,
+            replay.signature,
             OpenWriter(
-                writer=number,
-                replay=replay,
+                writer=next(connection.numbers),
+                replay=replay.name,
                 lanes=lanes,
                 rules=[described_rule(rule) for rule in self._rules],
                 history=history,
-                session=session,
+                session=connection.session,
             ),
-            timeout_of_server,
+            connection.timeout,
         )
+        connection.open(self._stream)
+        self._closed = False
 
-    # ---- the connection --------------------------------------------------------------------------------------------
-
-    @property
-    def number(self) -> int:
-        """The number of the writer in its client."""
-        return self._stream.number
-
-    def open(self, link: Link) -> None:
-        """Opens the writer at the server.
-
-        Raises:
-            ValueError, TypeError, KeyError, StoreFull, Closed: as `Replay.writer`.
-            Disconnected: the connection has ended.
-        """
-        self._stream.attach(link)
-        self._stream.wait_until_open()
-
-    def take(self, message: WriterAnswer) -> None:
-        """Processes a message of the server."""
-        self._stream.take(message)
-
-    def lose(self) -> None:
-        """Notes that the connection has ended. Calls go on up to their bounds; `reopen` sends what is missing."""
-        self._stream.lose()
-
-    def reopen(self, link: Link) -> None:
-        """Continues over another connection.
-
-        Raises:
-            Disconnected: it has ended, too.
-        """
-        self._stream.attach(link)
-
-    def give_up(self, error: Exception) -> None:
-        """Notes that there will be no other connection: calls raise `Closed` or `Disconnected`."""
+    def end(self, error: Exception) -> None:
+        """Ends the writer at once: every later call raises this error."""
         self._stream.give_up(error)
-
-    def settle(self) -> None:
-        """Returns when the server has applied all steps, so that another request of the client comes behind them.
-
-        Any thread may call it. Items that wait for rate limiters are not waited for.
-        """
-        if self._stream.is_busy and not self._closed:
-            self._stream.drain()
 
     # ---- declarations ----------------------------------------------------------------------------------------------
 
@@ -211,8 +182,7 @@ class RemoteRowWriter:
             if given is None:
                 self._stream.append(step, self.policy_version, self._of_step)
             else:
-                payload = packed_arrays(np.asarray(step[name]) for name in self._signature.columns)
-                self._stream.append_given(payload, self.policy_version, given, self._of_step)
+                self._stream.append_given(self._packed_step(step), self.policy_version, given, self._of_step)
         except Exception:  # The server refused it.
             self._begun = self._sent
             raise
@@ -237,7 +207,7 @@ class RemoteRowWriter:
         self._check_open()
         if finals:
             self.declare_final_columns(finals)
-        payload = packed_arrays([*(step[name] for name in self._signature.columns), *finals.values()])
+        payload = self._packed_step(step) + self._packed(finals)
         self._begun = self._sent + 1
         try:
             self._stream.put(
@@ -256,6 +226,14 @@ class RemoteRowWriter:
         self._lengths.append(idle)
         self._lengths.end(ended, 1)
         self._sent = self._begun
+
+    def _packed_step(self, step: Mapping[str, Any]) -> bytes:
+        return self._packed({name: step[name] for name in self._signature.columns})
+
+    def _packed(self, values: Values) -> bytes:
+        """Returns the payload of columns, with the signature's dtypes."""
+        specs = self._signature.columns
+        return packed_arrays(np.asarray(value, specs[name].dtype) for name, value in values.items())
 
     def _use_of_ends(self, steps: int, ends: int) -> Use:
         """Returns what final rows take: those of all lanes are a step, others stand beside the lanes."""
@@ -292,7 +270,7 @@ class RemoteRowWriter:
             self.declare_final_columns(values)
         self._stream.put(
             EndLanes,
-            packed_arrays(values.values()) if values else b"",
+            self._packed(values) if values else b"",
             self._use_of_ends(0, len(lanes))
             if values is not None
             else Use(items=self._items_of_end * len(lanes)),
@@ -471,7 +449,7 @@ class RemoteRowWriter:
 
     def _release(self) -> None:
         self._closed = True
-        self._stream.send_now(CloseWriter(writer=self._stream.number))
+        self._stream.close()
 
     def abandon(self) -> None:
         """See `WriterLike.abandon`."""

@@ -11,8 +11,10 @@ from headrace import forking
 from headrace.errors import Closed, Disconnected
 from headrace.leases.frames import Payload
 from headrace.server.addresses import Address
-from headrace.server.client.connecting import connect
+from headrace.server.client.connecting import connect, connect_writers
 from headrace.server.client.link import Link
+from headrace.server.client.operation_stream import OperationStream
+from headrace.server.client.writer_connection import WriterConnection
 from headrace.server.messages.requests import Request
 
 _FIRST_PAUSE_SECONDS = 0.01
@@ -41,6 +43,7 @@ class Session:
         self._is_closed = False
         self._connecting = threading.Lock()
         self._link = connect(address, token, timeout)
+        self._writers: WriterConnection | None = None
 
     def link(self) -> Link:
         """Returns the connection, and makes a new one if the last has ended; see `Connected.link`."""
@@ -53,6 +56,29 @@ class Session:
                 self._link.close()
                 self._link = connect(self._address, self._token, self._timeout)
             return self._link
+
+    def writers(self) -> WriterConnection:
+        """Returns the connection of the writers; see `Connected.writers`."""
+        self._check_open()
+        with self._connecting:
+            self._check_open()
+            if self._writers is None or self._writers.has_ended:
+                self._writers = WriterConnection(
+                    lambda: connect_writers(self._address, self._token, self._timeout),
+                    self.peer,
+                    self._timeout,
+                )
+            return self._writers
+
+    def settle(self, replay: str) -> None:
+        """See `Connected.settle`."""
+        self._check_open()
+        for stream in self._streams():
+            if stream.replay == replay:
+                stream.settle()
+
+    def _streams(self) -> list[OperationStream]:
+        return [] if self._writers is None else self._writers.streams()
 
     def _check_open(self) -> None:
         if self._forks != forking.forks:
@@ -87,8 +113,23 @@ class Session:
             self._link.end_waits(owner, lambda: Closed("the replay is closed"))
 
     def close(self) -> None:
-        """Ends the connection, and every wait with `Closed`. A second call does nothing."""
+        """Waits for the items of writers, and then does the same as `abandon`. A second call does nothing.
+
+        Raises:
+            DeadlineExceeded, Disconnected: items are not applied within the client's timeout; `.pending` is their
+                number.
+        """
+        try:
+            if self._writers is not None and not self._is_closed and self._forks == forking.forks:
+                self._writers.wait_until_applied()
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Ends the connections, and every wait with `Closed`."""
         if self._forks != forking.forks or self._is_closed:
             return
         self._is_closed = True
         self._link.close()
+        if self._writers is not None:
+            self._writers.close()

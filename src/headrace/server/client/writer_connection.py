@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import count
 
-from headrace.errors import Closed, Disconnected
+from headrace.errors import Closed, DeadlineExceeded, Disconnected
 from headrace.leases.channel import Channel
 from headrace.leases.frames import Frame, Payload
 from headrace.leases.messages import Goodbye, Message
 from headrace.leases.selector import PEERS
-from headrace.server.client.row_writer import RemoteRowWriter
+from headrace.server.client.operation_stream import OperationStream
 
 _LOGGER = logging.getLogger(__name__)
 _FIRST_PAUSE = 0.01
 _LONGEST_PAUSE = 1.0
+_NO_LIMIT = 1 << 62
 
 
 class WriterConnection:
@@ -28,23 +32,32 @@ class WriterConnection:
     Args:
         connect: connects with the server and does the handshake. An `OSError` is tried again, save a
             `PermissionError`; every other error is final.
+        peer: the server's address, for messages.
+        timeout: seconds to wait for the server itself; None waits without limit.
 
     Attributes:
+        timeout: see above.
         channel: to the server.
+        session: the name of the client's session, 16 random bytes.
+        numbers: of its writers.
     """
 
     waits = is_full = False
 
-    def __init__(self, connect: Callable[[], Channel]) -> None:
+    def __init__(self, connect: Callable[[], Channel], peer: str, timeout: float | None) -> None:
         self._connect = connect
+        self._peer = peer
+        self.timeout = timeout
         self._lock = threading.Lock()
-        self._writers: dict[int, RemoteRowWriter] = {}
+        self._streams: dict[int, OperationStream] = {}
         self._stop = threading.Event()
         self._reason: Exception | None = None
+        self.session = os.urandom(16)
+        self.numbers = count()
         self.channel = connect()
         PEERS.add(self)
 
-    def open(self, writer: RemoteRowWriter) -> None:
+    def open(self, stream: OperationStream) -> None:
         """Opens a writer at the server.
 
         Raises:
@@ -52,13 +65,30 @@ class WriterConnection:
             Disconnected: the server is gone.
         """
         with self._lock:
-            self._writers[writer.number] = writer
-        writer.open(self)
+            if self._reason is not None:
+                raise type(self._reason)(str(self._reason))
+            self._streams[stream.number] = stream
+        try:
+            stream.attach(self)
+            stream.wait_until_open()
+        except BaseException:
+            self.forget(stream)
+            raise
+
+    def forget(self, stream: OperationStream) -> None:
+        """Forgets a writer, which sends nothing more."""
+        with self._lock:
+            self._streams.pop(stream.number, None)
+
+    def streams(self) -> list[OperationStream]:
+        """Returns the streams of all open writers."""
+        with self._lock:
+            return list(self._streams.values())
 
     def send(self, *messages: Message, payload: Payload = b"") -> None:
         """Sends messages, the last one with the payload; writers send again what is lost with a connection."""
         with suppress(Disconnected):
-            PEERS.send(self, *messages, payload=payload)
+            PEERS.send(self, *messages, payload=payload, most=_NO_LIMIT)
 
     # ---- in the thread that listens --------------------------------------------------------------------------------
 
@@ -66,11 +96,12 @@ class WriterConnection:
         """See `Peer.take`."""
         message = frame.message
         if isinstance(message, Goodbye):
-            self._reason = Closed(f"the server was stopped: {message.reason}")
+            reason = message.reason or "the server has ended the connection"
+            self._reason = Closed(f"{self._peer}: {reason}")
             raise Disconnected("the server said goodbye")
-        writer = self._writers.get(message.writer)
-        if writer is not None:
-            writer.take(message)
+        stream = self._streams.get(message.writer)
+        if stream is not None:
+            stream.take(message)
 
     def look(self) -> None:
         """See `Peer.look`."""
@@ -78,23 +109,21 @@ class WriterConnection:
     def end(self, error: BaseException) -> None:
         """See `Peer.end`."""
         self.channel.close()
-        for writer in self._all():
-            writer.lose()
+        for stream in self.streams():
+            stream.lose()
         if not isinstance(error, OSError):
-            self._give_up(Disconnected(f"the server sent what was not asked for: {error}"))
+            self._give_up(Disconnected(f"{self._peer} sent what was not asked for: {error}"))
         elif self._reason is not None:
             self._give_up(self._reason)
         elif not self._stop.is_set():
             _LOGGER.info("the connection of writers is lost, and made again: %s", error)
             threading.Thread(target=self._reconnect, name="headrace-reconnect", daemon=True).start()
 
-    def _all(self) -> list[RemoteRowWriter]:
-        with self._lock:
-            return list(self._writers.values())
-
     def _give_up(self, error: Exception) -> None:
-        for writer in self._all():
-            writer.give_up(error)
+        with self._lock:
+            self._reason = self._reason or error
+        for stream in self.streams():
+            stream.give_up(error)
 
     # ---- reconnecting ----------------------------------------------------------------------------------------------
 
@@ -118,14 +147,36 @@ class WriterConnection:
                     return
                 self.channel = channel
                 PEERS.add(self)
-            for writer in self._all():
-                writer.reopen(self)
+            for stream in self.streams():
+                stream.attach(self)
             return
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it will not be made again."""
+        return self._reason is not None
 
     def close(self) -> None:
         """Ends the connection. Writers that are still open raise `Closed`. A second call does nothing."""
         with self._lock:
             self._stop.set()
+        self._give_up(Closed("the client is closed"))
         PEERS.remove(self)
         self.channel.close()
-        self._give_up(Closed("the client is closed"))
+
+    def wait_until_applied(self) -> None:
+        """Returns when every item of every writer is applied.
+
+        Raises:
+            DeadlineExceeded, Disconnected: some are not, `timeout` seconds later; `.pending` is their number.
+        """
+        deadline = None if self.timeout is None else time.monotonic() + self.timeout
+        failure: DeadlineExceeded | Disconnected | None = None
+        for stream in self.streams():
+            try:
+                stream.wait_until_applied(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            except (DeadlineExceeded, Disconnected) as error:
+                error.pending += 0 if failure is None else failure.pending
+                failure = error
+        if failure is not None:
+            raise failure

@@ -60,11 +60,20 @@ class Given(msgspec.Struct, kw_only=True):
     finals: dict[int, bytes] = {}
 
 
-class OpenWriter(Message, kw_only=True):
-    """Client to server: opens a writer.
+class WriterMessage(Message, kw_only=True):
+    """The root of these messages.
 
     Attributes:
         writer: its number in the client's session.
+    """
+
+    writer: int
+
+
+class OpenWriter(WriterMessage, kw_only=True):
+    """Client to server: opens a writer.
+
+    Attributes:
         replay: the name of the replay.
         lanes, history: see `Replay.writer`.
         rules: of the items.
@@ -76,7 +85,6 @@ class OpenWriter(Message, kw_only=True):
         applied: maps tables to the number of items that the client knows to be applied.
     """
 
-    writer: int
     replay: str
     lanes: int
     rules: list[RuleDescription]
@@ -89,16 +97,14 @@ class OpenWriter(Message, kw_only=True):
     applied: dict[str, int] = msgspec.field(default_factory=dict)
 
 
-class WriterOpened(Message, kw_only=True):
+class WriterOpened(WriterMessage, kw_only=True):
     """Server to client.
 
     Attributes:
-        writer: its number.
         history: rows of a lane that stay in reach of later items.
         is_known: whether the server knows what the writer has made over earlier connections.
     """
 
-    writer: int
     history: int
     is_known: bool
 
@@ -106,16 +112,14 @@ class WriterOpened(Message, kw_only=True):
 # ---- operations ------------------------------------------------------------------------------------------------------
 
 
-class Operation(Message, kw_only=True):
+class Operation(WriterMessage, kw_only=True):
     """Client to server: something to do, after all operations with lower numbers.
 
     Attributes:
-        writer: its number.
         sequence: 1 for the first operation, one more with each.
         must: True: the client waits, so an operation that finds no page fails. False: it waits for a page.
     """
 
-    writer: int
     sequence: int
     must: bool = False
 
@@ -266,11 +270,10 @@ WriterOperation: TypeAlias = (
 )
 
 
-class WriterState(Message, kw_only=True):
+class WriterState(WriterMessage, kw_only=True):
     """Server to client: all operations up to this one are applied.
 
     Attributes:
-        writer: its number.
         sequence: of the last operation that was applied.
         pending: number of items that wait for rate limiters.
         tables: maps tables to the number of items that wait for them.
@@ -278,32 +281,31 @@ class WriterState(Message, kw_only=True):
         room: number of further vector steps for which the writer has pages.
         finals: number of further final rows beside the lanes for which it has a page.
         completes: whether the next step makes an item.
+        waits: whether an operation waits for a page.
         made: number of the rule, first key and count of the items made since the last state.
         refused: an error that kept items of stored rows from being made.
     """
 
-    writer: int
     sequence: int
     pending: int
     room: int
     finals: int
     completes: bool
+    waits: bool = False
     taken: dict[str, int] = msgspec.field(default_factory=dict)
     tables: dict[str, int] = msgspec.field(default_factory=dict)
     made: list[tuple[int, int, int]] = msgspec.field(default_factory=list)
     refused: Failure | None = None
 
 
-class Refused(Message, kw_only=True):
+class Refused(WriterMessage, kw_only=True):
     """Server to client: an operation changed nothing.
 
     Attributes:
-        writer: its number.
         sequence: of the operation; 0: the writer could not be opened.
         failure: the error.
     """
 
-    writer: int
     sequence: int
     failure: Failure
 
@@ -311,92 +313,72 @@ class Refused(Message, kw_only=True):
 # ---- waiting ---------------------------------------------------------------------------------------------------------
 
 
-class WaitPending(Message, kw_only=True):
+class WaitPending(WriterMessage, kw_only=True):
     """Client to server: asks to be told when at most `most` items are pending.
 
     Attributes:
-        writer: its number.
         ticket: of the answer.
         most: number of items.
     """
 
-    writer: int
     ticket: int
     most: int
 
 
-class StopWaiting(Message, kw_only=True):
+class StopWaiting(WriterMessage, kw_only=True):
     """Client to server: no answer is wanted any more.
 
     Attributes:
-        writer: its number.
         ticket: of the request.
     """
 
-    writer: int
     ticket: int
 
 
-class Sync(Message, kw_only=True):
+class Sync(WriterMessage, kw_only=True):
     """Client to server: asks to be told when everything that was applied is on the disk.
 
     Attributes:
-        writer: its number.
         ticket: of the answer.
     """
 
-    writer: int
     ticket: int
 
 
-class Waited(Message, kw_only=True):
+class Waited(WriterMessage, kw_only=True):
     """Server to client: what was asked for has come, or failed.
 
     Attributes:
-        writer: its number.
         ticket: of the request.
         failure: the error.
     """
 
-    writer: int
     ticket: int
     failure: Failure | None = None
 
 
-class WantKeys(Message, kw_only=True):
-    """Client to server: asks for keys.
-
-    Attributes:
-        writer: its number.
-    """
-
-    writer: int
+class WantKeys(WriterMessage, kw_only=True):
+    """Client to server: asks for keys."""
 
 
-class Keys(Message, kw_only=True):
+class Keys(WriterMessage, kw_only=True):
     """Server to client: keys for `CreateItem`.
 
     Attributes:
-        writer: its number.
         first, count: of the keys.
     """
 
-    writer: int
     first: int
     count: int
 
 
-class CloseWriter(Message, kw_only=True):
-    """Client to server: nothing more comes from this writer.
-
-    Attributes:
-        writer: its number.
-    """
-
-    writer: int
+class CloseWriter(WriterMessage, kw_only=True):
+    """Client to server: nothing more comes from this writer."""
 
 
 WriterRequest: TypeAlias = (
     OpenWriter | WriterOperation | WaitPending | StopWaiting | Sync | WantKeys | CloseWriter
 )
 WriterAnswer: TypeAlias = WriterOpened | WriterState | Refused | Waited | Keys
+LARGEST_ANSWER_NBYTES = 1 << 22
+"""Largest message of a server to writers."""

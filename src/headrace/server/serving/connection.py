@@ -18,12 +18,15 @@ from headrace.server.messages import handshake, requests
 from headrace.server.messages.answers import Done, Failed, ServerRecord
 from headrace.server.messages.failures import failure_of
 from headrace.server.messages.handshake import Proof, Refusal, Welcome
+from headrace.server.messages.writing import WriterMessage, WriterRequest
 from headrace.server.serving.batch_arena import BatchArena
+from headrace.server.serving.client_writers import ClientWriters
 from headrace.server.serving.deadlines import TableDeadlines
 from headrace.server.serving.handshake import ServerHandshake
 from headrace.server.serving.replay_requests import answer_replay
 from headrace.server.serving.samples import ClientSamples
 from headrace.server.serving.served import ServedObjects
+from headrace.server.serving.writer_sessions import WriterSessions
 from headrace.system import has_sealed_memory
 
 _LOGGER = logging.getLogger(__name__)
@@ -40,6 +43,7 @@ class Host(Protocol):
         selector: listens to the connections.
         deadlines: of waiting samples.
         served: replays and queues.
+        sessions: writers of all clients.
         token: that clients must know.
         version: of Headrace.
         handshake_timeout: in seconds.
@@ -48,6 +52,7 @@ class Host(Protocol):
     selector: PeerSelector
     deadlines: TableDeadlines
     served: ServedObjects
+    sessions: WriterSessions
     token: bytes | None
     version: str
     handshake_timeout: float
@@ -70,8 +75,6 @@ class ServedConnection:
         host: the server.
     """
 
-    waits = False
-
     def __init__(self, connection: socket.socket, host: Host) -> None:
         self.channel = Channel(connection, handshake.ToServer)
         self.channel.expect(handshake.ToServer, handshake.LARGEST_NBYTES, 0)
@@ -79,6 +82,7 @@ class ServedConnection:
         self._is_unix = connection.family == getattr(socket, "AF_UNIX", None)
         self._handshake: ServerHandshake | None = ServerHandshake(host.token)
         self._samples: ClientSamples | None = None
+        self._writers = ClientWriters(host.served, host.sessions, self.send)
         self._is_ending = False
         self._has_ended = False
         host.selector.add(self)
@@ -90,12 +94,18 @@ class ServedConnection:
         return self.channel.unsent > _MOST_UNSENT_NBYTES
 
     @property
+    def waits(self) -> bool:
+        """See `Peer.waits`."""
+        return self._writers.waits
+
+    @property
     def is_welcome(self) -> bool:
         """Whether the handshake succeeded."""
         return self._samples is not None
 
     def look(self) -> None:
         """See `Peer.look`."""
+        self._writers.look()
 
     # ---- messages --------------------------------------------------------------------------------------------------
 
@@ -113,6 +123,8 @@ class ServedConnection:
                 if isinstance(error, Disconnected):
                     raise
                 self.send(Failed(number=message.number, failure=failure_of(error)))
+        elif isinstance(message, WriterMessage):
+            self._writers.take(frame)
         elif isinstance(message, requests.ReturnBlocks) and self._samples is not None:
             self._samples.return_blocks(message.blocks)
         elif isinstance(message, Goodbye):
@@ -166,7 +178,7 @@ class ServedConnection:
         self._samples = ClientSamples(
             self._host.selector, self._host.deadlines, self.send, BatchArena() if in_place else None
         )
-        self.channel.expect(requests.AnyRequest, requests.LARGEST_NBYTES, LARGEST_PAYLOAD)
+        self.channel.expect(requests.AnyRequest | WriterRequest, requests.LARGEST_NBYTES, LARGEST_PAYLOAD)
         self._host.count_welcome()
         self.send(
             Welcome(
@@ -215,5 +227,6 @@ class ServedConnection:
             _LOGGER.error("a connection ended", exc_info=error)
         if self._samples is not None:
             self._samples.close()
+        self._writers.close()
         self._host.has_ended(self, error)
         self.channel.close()

@@ -21,6 +21,7 @@ from headrace.server.serving.connection import ServedConnection
 from headrace.server.serving.deadlines import TableDeadlines
 from headrace.server.serving.listening import ListeningSocket
 from headrace.server.serving.served import ServedObjects
+from headrace.server.serving.writer_sessions import WriterSessions
 from headrace.server.statistics import ConnectionCounts, ServerStatistics
 
 _STOPS = "the server stops"
@@ -39,7 +40,7 @@ class Connections:
 
     Attributes:
         addresses: with their true ports.
-        selector, served, token, deadlines, version, handshake_timeout: see `Host`.
+        selector, served, sessions, token, deadlines, version, handshake_timeout: see `Host`.
 
     Raises:
         OSError: an address cannot be bound.
@@ -53,6 +54,7 @@ class Connections:
         selector: PeerSelector,
     ) -> None:
         self.served = served
+        self.sessions = WriterSessions()
         self.token = token
         self.selector = selector
         self.deadlines = TableDeadlines(selector)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace.checks import check_mapping
-from headrace.replay.local import LocalReplay
 from headrace.replay.public import Replay, core_of
+from headrace.replay.replay import ReplayCore
 from headrace.server.batch_queue import BatchQueue
 from headrace.server.messages.handshake import Served
 
@@ -56,7 +56,7 @@ class ServedObjects:
             raise KeyError(f"no replay {name!r}; there are {', '.join(map(repr, self.replays))}")
         return found
 
-    def core(self, name: str) -> LocalReplay:
+    def core(self, name: str) -> ReplayCore:
         """Returns the inside of a replay; see `replay`."""
         self.replay(name)
         return self._cores[name]

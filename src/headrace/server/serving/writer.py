@@ -56,6 +56,9 @@ class ServedWriter:
         send: sends messages to the client without waiting for it.
         sessions: writers of the server.
 
+    Attributes:
+        is_closed: whether its pages are given back.
+
     Raises:
         ValueError, KeyError, TypeError, StoreFull, Closed: as `Replay.writer`.
     """
@@ -74,9 +77,14 @@ class ServedWriter:
         self._number = opening.writer
         self._send = send
         rules = [rule_of(rule) for rule in opening.rules]
-        self._writer = ServedRowWriter(
-            replay, opening.lanes, rules, opening.history, None if earlier is None else earlier.pending
-        )
+        try:
+            self._writer = ServedRowWriter(
+                replay, opening.lanes, rules, opening.history, None if earlier is None else earlier.pending
+            )
+        except Exception:
+            if earlier is not None:
+                sessions.lost(self._key, earlier)
+            raise
         self._tables = [rule.table for rule in rules]
         self._operations = Operations(self._writer, replay.signature)
         self._waiting: deque[_Waiting] = deque()
@@ -84,7 +92,7 @@ class ServedWriter:
         self._done = 0
         self._sequence = opening.base
         self._tickets: dict[int, Ticket] = {}
-        self._is_closed = False
+        self.is_closed = False
         exist = opening.applied if earlier is None else earlier.taken
         self._taken = dict(opening.taken)
         self._skipping = {table: count - self._taken.get(table, 0) for table, count in exist.items()}
@@ -220,6 +228,7 @@ class ServedWriter:
                 room=room,
                 finals=finals,
                 completes=writer.completes_items,
+                waits=bool(self._waiting),
                 tables={name: count for name, count in pending.by_table.items() if count},
                 taken=self._taken_now(),
                 made=made,
@@ -285,9 +294,9 @@ class ServedWriter:
 
     def close(self) -> None:
         """Gives back the pages of the writer; pending items stay. A second call does nothing."""
-        if self._is_closed:
+        if self.is_closed:
             return
-        self._is_closed = True
+        self.is_closed = True
         self._waiting.clear()
         self._sessions.lost(self._key, self.progress)
         with self._replay.lock:

@@ -1,0 +1,74 @@
+"""The writers of one client."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.leases.checking import LeaseError
+from headrace.leases.frames import Frame
+from headrace.server.messages.failures import failure_of
+from headrace.server.messages.writing import CloseWriter, OpenWriter, Refused
+from headrace.server.serving.served import ServedObjects
+from headrace.server.serving.writer import ServedWriter
+from headrace.server.serving.writer_sessions import WriterSessions
+
+_MOST = 1024
+
+
+class ClientWriters:
+    """Opens the writers of one client, and passes their messages on. Used in the thread of the selector.
+
+    Args:
+        served: the replays.
+        sessions: writers of all clients.
+        send: sends messages to the client without waiting for it.
+    """
+
+    def __init__(self, served: ServedObjects, sessions: WriterSessions, send: Callable[..., None]) -> None:
+        self._served = served
+        self._sessions = sessions
+        self._send = send
+        self._writers: dict[int, ServedWriter] = {}
+
+    def take(self, frame: Frame) -> None:
+        """Processes a message.
+
+        Raises:
+            LeaseError: it is of a writer that is not open, or not one of a client.
+        """
+        message = frame.message
+        if isinstance(message, OpenWriter):
+            self._open(message)
+            return
+        writer = self._writers.get(message.writer)
+        if writer is None:
+            raise LeaseError(f"writer: expected the number of an open writer, got {message.writer}")
+        if not writer.is_closed:  # Otherwise the client has come back over another connection.
+            writer.take(frame)
+        if isinstance(message, CloseWriter):
+            del self._writers[message.writer]
+
+    def _open(self, opening: OpenWriter) -> None:
+        if opening.writer in self._writers or len(self._writers) >= _MOST:
+            raise LeaseError(f"expected at most {_MOST} writers, each opened once, got {opening.writer}")
+        try:
+            core = self._served.core(opening.replay)
+            self._writers[opening.writer] = ServedWriter(core, opening, self._send, self._sessions)
+        except Exception as error:
+            self._send(Refused(writer=opening.writer, sequence=0, failure=failure_of(error)))
+
+    @property
+    def waits(self) -> bool:
+        """Whether an operation waits for a page."""
+        return any(writer.waits for writer in self._writers.values())
+
+    def look(self) -> None:
+        """Tries again to apply the operations that wait for a page."""
+        for writer in self._writers.values():
+            writer.look()
+
+    def close(self) -> None:
+        """Gives back the pages of all writers, whose client is gone; pending items stay."""
+        for writer in self._writers.values():
+            writer.close()
+        self._writers.clear()
