@@ -109,7 +109,7 @@ def check_timeout(timeout: Any) -> float | None:
     return seconds
 
 
-def check_seconds(timeout: Any) -> float | None:
+def check_seconds(timeout: Any, name: str = "timeout") -> float | None:
     """Checks a number of seconds like `check_timeout`; a negative number means not to wait.
 
     Raises:
@@ -122,8 +122,8 @@ def check_seconds(timeout: Any) -> float | None:
     if timeout is None:
         return None
     if isinstance(timeout, bool) or not hasattr(timeout, "__float__"):
-        raise TypeError(f"timeout: expected seconds or None, got {shown(timeout)}")
+        raise TypeError(f"{name}: expected seconds or None, got {shown(timeout)}")
     seconds = float(timeout)
     if math.isnan(seconds):
-        raise ValueError(f"timeout: expected seconds or None, got {shown(timeout)}")
+        raise ValueError(f"{name}: expected seconds or None, got {shown(timeout)}")
     return seconds

@@ -57,9 +57,14 @@ class LastStep:
         self._at[0] = time.monotonic()
 
     @property
+    def at(self) -> float:
+        """`time.monotonic()` at the newest step; 0 before the first."""
+        return float(self._at[0])
+
+    @property
     def age(self) -> float | None:
         """Seconds since the newest step; None before the first."""
-        at = float(self._at[0])
+        at = self.at
         return None if at == 0 else max(0.0, time.monotonic() - at)
 
     def close(self) -> None:

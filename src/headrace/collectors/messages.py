@@ -120,6 +120,10 @@ class Progress(Message):
     seconds: LoopSeconds
 
 
+class Stepped(Message):
+    """Worker without shared memory to collector: a step was taken since the last message of this kind."""
+
+
 class Proceed(Message):
     """Collector to worker: one more rollout may be begun.
 
@@ -245,6 +249,7 @@ AnyMessage: TypeAlias = (
     | NotStored
     | Failed
     | Progress
+    | Stepped
     | Proceed
     | Preempt
     | WeightsAt

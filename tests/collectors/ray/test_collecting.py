@@ -3,6 +3,8 @@
 import os
 import signal
 import sys
+import threading
+import time
 
 import cloudpickle
 import numpy as np
@@ -87,6 +89,28 @@ def test_an_actor_that_is_killed_is_started_again_with_the_newest_weights(take):
     assert (after[-1]["action"] == [[1], [3]]).all()
     ids = [batch["episode_id"] for batch in (first, batch, *after)]
     assert after[-1]["episode_id"][0].min() > max(ids[0].max(), ids[1].max())
+
+
+def test_an_actor_that_hangs_is_started_again(take, tmp_path):
+    # CX5: a rollout that takes longer than the limit is fine, as long as its steps do not.
+    flag = tmp_path / "hung"
+
+    class Slow(CounterEnv):
+        def step(self, action):
+            time.sleep(0.05)
+            if self.step_count == 90 and not flag.exists():
+                flag.touch()
+                threading.Event().wait()
+            return super().step(action)
+
+    with hr.MultiCollector(
+        lambda: Slow(1000), sync=True, frames_per_batch=50, worker_timeout=1.2, **RAY
+    ) as collector:
+        first, second = take(collector, 2)
+        assert first["t"][0].tolist() == list(range(50))
+        assert second["t"][0].tolist() == list(range(50))
+        assert collector.statistics().restarts == 1
+        assert "worker_timeout=1.2" in collector.statistics().workers[0].last_error
 
 
 def test_actors_fill_a_replay(make_replay):

@@ -13,6 +13,7 @@ from headrace.collectors.handle.place import WorkerPlace
 from headrace.collectors.handle.questions import Questions
 from headrace.collectors.handle.rows import WorkerRows
 from headrace.collectors.handle.status import WorkerStatus
+from headrace.collectors.handle.step_watch import StepWatch
 from headrace.collectors.last_step import LastStep
 from headrace.collectors.messages import Progress, Question, Ready, Reset, Seed, SetHooks, Start
 from headrace.errors import Disconnected, StoreFull
@@ -31,6 +32,8 @@ class WorkerHandle:
         worker_idx: the worker's number.
         group: the state of all workers, to which the worker's own is added.
         new_place: starts a process for the worker.
+        is_collecting: returns whether this handle's worker has begun a rollout that is not complete.
+        worker_timeout: see `MultiCollector`.
         progressed: called with this handle and each `Progress` of the worker, in the thread that listens.
         ended: called there with this handle and the reason, when the connection to its process has ended.
 
@@ -49,11 +52,15 @@ class WorkerHandle:
         progressed: Callable[[WorkerHandle, Progress, WorkerRows], None],
         ended: Callable[[WorkerHandle, BaseException], None],
         new_place: Callable[[], WorkerPlace],
+        is_collecting: Callable[[WorkerHandle], bool],
+        worker_timeout: float | None,
     ) -> None:
         self.worker_idx = worker_idx
         self._group = group
         self._progressed, self._ended = progressed, ended
         self._new_place = new_place
+        self._is_collecting = is_collecting
+        self._worker_timeout = worker_timeout
         self.process = new_place()
         self.status = WorkerStatus(worker_idx, self.process)
         group.workers.append(self.status)
@@ -72,7 +79,18 @@ class WorkerHandle:
             partial(self._progressed, self),
             self.questions.take,
             partial(self._ended, self),
+            self.last_step.note,
+            self._may_step,
+            StepWatch(self.status.__str__, self.last_step),
+            self._worker_timeout,
         )
+
+    def _may_step(self) -> bool:
+        """Whether the worker is to collect, and waits neither for this process nor for the replay."""
+        group, rows = self._group, self.peer.rows
+        if rows is None or rows.owes_pages or group.is_closed or group.pause_wanted is not None:
+            return False
+        return self._is_collecting(self) and not (self.stands_still or self.questions.are_open)
 
     def __str__(self) -> str:
         return str(self.status)

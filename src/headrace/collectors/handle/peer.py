@@ -11,8 +11,19 @@ from headrace.collectors.handle.group_status import GroupStatus
 from headrace.collectors.handle.place import WorkerPlace
 from headrace.collectors.handle.rows import WorkerRows
 from headrace.collectors.handle.status import WorkerStatus
+from headrace.collectors.handle.step_watch import StepWatch
 from headrace.collectors.loop.columns import not_stored_text
-from headrace.collectors.messages import Answer, Failed, MoreColumns, NotStored, Paused, Progress, Ready
+from headrace.collectors.messages import (
+    Answer,
+    Failed,
+    MoreColumns,
+    NotStored,
+    Paused,
+    Progress,
+    Ready,
+    Stepped,
+)
+from headrace.errors import DeadlineExceeded, Disconnected
 from headrace.leases.frames import Frame, Payload
 from headrace.leases.messages import Commit, Return, Unpin
 
@@ -29,6 +40,10 @@ class WorkerPeer:
         progressed: called with each `Progress` of the worker, and its rows.
         answered: takes in answers, with `changed` of the group held.
         ended: called once, after the last message, with the reason.
+        stepped: called when the worker, which shares no memory, has taken a step.
+        may_step: whether the worker is to collect, and waits for nothing.
+        steps: how long it has taken no step.
+        worker_timeout: seconds without a step after which the worker is killed; None: never.
 
     Attributes:
         channel: to the worker.
@@ -47,6 +62,10 @@ class WorkerPeer:
         progressed: Callable[[Progress, WorkerRows], None],
         answered: Callable[[Answer, Payload], None],
         ended: Callable[[BaseException], None],
+        stepped: Callable[[], None],
+        may_step: Callable[[], bool],
+        steps: StepWatch,
+        worker_timeout: float | None,
     ) -> None:
         self._answered = answered
         self._ended = ended
@@ -54,6 +73,10 @@ class WorkerPeer:
         self._status = status
         self._group = group
         self._progressed = progressed
+        self._stepped = stepped
+        self._may_step = may_step
+        self._steps = steps
+        self._worker_timeout = worker_timeout
         self.channel = process.channel
         self.ready: Ready | None = None
         self.not_stored: list[str] = []
@@ -69,6 +92,8 @@ class WorkerPeer:
                 rows.take(frame)
             case Progress() as progress if rows is not None:
                 self._progressed(progress, rows)
+            case Stepped():
+                self._stepped()
             case MoreColumns(signature=signature, is_loaded=True) if rows is not None:
                 rows.reopen(signature)
             case MoreColumns(signature=signature) if rows is not None:
@@ -114,6 +139,23 @@ class WorkerPeer:
         if not self._process.is_alive:
             # A process started by the environment may have inherited the worker's end of the connection.
             self.channel.shutdown()
+        self._look_at_steps()
+
+    def _look_at_steps(self) -> None:
+        """Ends the connection to a worker that hangs.
+
+        Raises:
+            Disconnected: it hangs.
+        """
+        # Rules: collectors CX5
+        limit = self._worker_timeout
+        seconds = self._steps.look(may_step=self._may_step())
+        if limit is None or seconds < limit:
+            return
+        hang = f"no step was finished for {seconds:.3g} s while collecting (worker_timeout={limit:g})"
+        with self._group.changed:
+            self._status.note_hang(DeadlineExceeded(hang))
+        raise Disconnected(hang)
 
     def end(self, error: BaseException) -> None:
         """See `Peer.end`."""

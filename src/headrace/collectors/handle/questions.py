@@ -87,6 +87,11 @@ class Questions:
             raise rebuilt(answer.failure, payload)
         return cloudpickle.loads(payload)
 
+    @property
+    def are_open(self) -> bool:
+        """Whether a call waits for an answer."""
+        return bool(self._waiting)
+
     def take(self, answer: Answer, payload: Payload) -> None:
         """Takes in an answer; `changed` of the group is held, and notified afterwards."""
         if answer.number in self._waiting:  # Else the question was given up.

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 
 from headrace.collectors.handle.place import WorkerPlace
-from headrace.errors import WorkerDied
+from headrace.errors import DeadlineExceeded, WorkerDied
 
 _log = logging.getLogger(__name__)
 
@@ -30,12 +30,13 @@ class WorkerStatus:
     Attributes:
         is_ready: it has built its environments and policy.
         is_restarting: its process is gone, and another one does not collect yet.
-        cause: the exception that its process reported as its end.
+        is_hung: its process does nothing any more, and is to be killed.
+        cause: the exception that its process reported as its end, or that says how it hangs.
     """
 
     def __init__(self, worker_idx: int, process: WorkerPlace) -> None:
         self.worker_idx = worker_idx
-        self.is_ready = self.is_restarting = False
+        self.is_ready = self.is_restarting = self.is_hung = False
         self.cause: BaseException | None = None
         self._process = process
         self._death: _Death | None = None
@@ -67,7 +68,11 @@ class WorkerStatus:
     def begin(self, process: WorkerPlace) -> None:
         """Records the process that takes the place of one that is gone."""
         self._process = process
-        self.cause = None
+        self.cause, self.is_hung = None, False
+
+    def note_hang(self, error: DeadlineExceeded) -> None:
+        """Records that the process does nothing any more."""
+        self.cause, self.is_hung = error, True
 
     def note_failure(self, error: BaseException) -> None:
         """Records that a report of the worker could not be processed."""

@@ -147,6 +147,10 @@ class Admission:
         with self._lock:
             return self._staleness.order
 
+    def is_collecting(self, worker_idx: int) -> bool:
+        """Returns whether a worker has begun a rollout that is not complete."""
+        return self._under_way[worker_idx] > self._complete[worker_idx]
+
     def is_idle(self, worker_idx: int) -> bool:
         """Returns whether all rollouts that a worker has begun were handed out or written."""
         return self._under_way[worker_idx] == 0

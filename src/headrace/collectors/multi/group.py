@@ -103,6 +103,8 @@ class WorkerGroup:
                 self._take_progress,
                 self._restarts.worker_ended,
                 self._new_place,
+                lambda handle: self.collection.admission.is_collecting(handle.worker_idx),
+                self._options.worker_timeout,
             )
             self.handles.append(handle)
         for handle in self.handles:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, Required
 
-from headrace.checks import check_count
+from headrace.checks import check_count, check_seconds
 from headrace.collectors.loop.task import Task
 from headrace.collectors.multi.threads import default_threads
 from headrace.collectors.options import CollectorArguments, CollectorOptions, is_int
@@ -26,6 +26,7 @@ class WorkerArguments(CollectorArguments, total=False):
     restart_workers: bool
     max_restarts: int
     start_timeout: float
+    worker_timeout: float | None
     num_threads: int | None
     num_sub_threads: int
     update_at_each_batch: bool
@@ -53,6 +54,7 @@ class MultiOptions(CollectorOptions):
     restart_workers: bool = True
     max_restarts: int = 3
     start_timeout: float = 60.0
+    worker_timeout: float | None = None
     num_threads: int | None = None
     num_sub_threads: int = 1
     update_at_each_batch: bool = False
@@ -68,6 +70,9 @@ class MultiOptions(CollectorOptions):
             raise TypeError(f"restart_workers: expected True or False, got {self.restart_workers!r}")
         if not is_int(self.max_restarts) or self.max_restarts < 0:
             raise ValueError(f"max_restarts: expected an int of 0 or more, got {self.max_restarts!r}")
+        timeout = check_seconds(self.worker_timeout, "worker_timeout")
+        if timeout is not None and timeout <= 0:
+            raise ValueError(f"worker_timeout: expected seconds > 0, or None, got {timeout:g}")
         if self.backend not in ("process", "ray"):
             raise ValueError(f"backend: expected 'process' or 'ray', got {self.backend!r}")
         if self.backend == "ray":

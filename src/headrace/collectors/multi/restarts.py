@@ -12,7 +12,7 @@ from functools import partial
 from headrace.clock import SYSTEM_CLOCK
 from headrace.collectors.handle.group_status import GroupStatus
 from headrace.collectors.handle.handle import WorkerHandle
-from headrace.errors import Disconnected
+from headrace.errors import DeadlineExceeded, Disconnected
 
 _log = logging.getLogger(__name__)
 
@@ -88,6 +88,8 @@ class Restarts:
 
     def _follow_end(self, handle: WorkerHandle) -> None:
         try:
+            if handle.status.is_hung:
+                handle.process.kill()
             exitcode = handle.process.wait(_EXIT_SECONDS)
             handle.process.kill()
             attempt = self._note_end(handle, exitcode)
@@ -136,6 +138,10 @@ class Restarts:
             self._wait(peer.has_ended.is_set, _PLACE_SECONDS)
         self._wait(lambda: peer.ready is not None or peer.has_ended.is_set(), self._start_timeout)
         if peer.ready is None:
+            late = f"the process was not ready within {self._start_timeout:g} s (start_timeout)"
+            with status.changed:
+                if not (peer.has_ended.is_set() or status.is_closed):
+                    handle.status.note_hang(DeadlineExceeded(late))
             handle.process.kill()  # Its end is handled as that of the process before.
             return
         self._wait(lambda: status.pause_wanted is None, None)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import threading
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from headrace.collectors.ray.channels import ActorEnd
 from headrace.collectors.ray.connecting import Listener, Secret
 from headrace.collectors.worker.inbox import WorkerInbox
 from headrace.collectors.worker.main import serve
+from headrace.errors import Disconnected
 from headrace.weights.ray import import_ray
 
 _GRACE_SECONDS = 1.0
@@ -59,7 +61,7 @@ class WorkerActor:
         """
         channel = ActorEnd(self._listener.accept(timeout), self._weights)
         try:
-            return serve(channel, self._watch)
+            return serve(channel, partial(self._watch, channel))
         finally:
             self._has_ended.set()
             channel.close()
@@ -68,8 +70,17 @@ class WorkerActor:
         """See `ArrivingWeights.take`; Ray has resolved the reference to the data."""
         self._weights.take(data, number, sequence)
 
-    def _watch(self, inbox: WorkerInbox) -> None:
-        """Ends this process when the collector is gone, also in the middle of a step."""
-        inbox.wait_until_orphaned()
+    def _watch(self, channel: ActorEnd, inbox: WorkerInbox) -> None:
+        """Reports steps. Ends this process when the collector is gone, also in the middle of a step."""
+        inbox.wait_until_orphaned(lambda: _report_step(channel))
         if not self._has_ended.wait(_GRACE_SECONDS):
             os._exit(1)
+
+
+def _report_step(channel: ActorEnd) -> bool:
+    """Returns whether the collector is there."""
+    try:
+        channel.report_step()
+    except Disconnected:
+        return False
+    return True

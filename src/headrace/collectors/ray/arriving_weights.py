@@ -20,13 +20,18 @@ _ARRIVAL_SECONDS = 60.0
 
 
 class ArrivingWeights:
-    """Publishes the sets that arrive to the worker of this process. Thread-safe."""
+    """Publishes the sets that arrive to the worker of this process. Thread-safe.
+
+    Attributes:
+        are_awaited: whether the worker waits for a set that was sent.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._board: WeightBoard | None = None
         self._layout: WeightLayout | None = None
         self._sequence = 0
+        self.are_awaited = False
 
     def open(self, message: WeightsAt) -> tuple[WeightsAt, int]:
         """Makes the memory; returns the message as the worker is to read it, and a descriptor for it."""
@@ -62,5 +67,10 @@ class ArrivingWeights:
             Disconnected: it did not arrive.
         """
         with self._changed:
-            if not self._changed.wait_for(lambda: self._sequence >= sequence, _ARRIVAL_SECONDS):
-                raise Disconnected(f"weights that were sent did not arrive within {_ARRIVAL_SECONDS:g} s")
+            self.are_awaited = True
+            try:
+                has_arrived = self._changed.wait_for(lambda: self._sequence >= sequence, _ARRIVAL_SECONDS)
+            finally:
+                self.are_awaited = False
+        if not has_arrived:
+            raise Disconnected(f"weights that were sent did not arrive within {_ARRIVAL_SECONDS:g} s")

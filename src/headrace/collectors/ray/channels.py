@@ -14,7 +14,16 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from headrace.collectors.last_step import LastStep
-from headrace.collectors.messages import AnyMessage, Proceed, Ready, RowsAt, Start, WeightsAt, WeightsSent
+from headrace.collectors.messages import (
+    AnyMessage,
+    Proceed,
+    Ready,
+    RowsAt,
+    Start,
+    Stepped,
+    WeightsAt,
+    WeightsSent,
+)
 from headrace.collectors.ray.arriving_weights import ArrivingWeights
 from headrace.leases.channel import Channel
 from headrace.leases.forwarding import steps_of
@@ -61,6 +70,8 @@ class ActorEnd(Channel):
         self._observed: frozenset[str] = frozenset()
         self._lanes = 0
         self._rows: _LocalRows | None = None
+        self._last_step: LastStep | None = None
+        self._reported_step = 0.0
 
     # ---- receiving -------------------------------------------------------------------------------------------------
 
@@ -77,9 +88,9 @@ class ActorEnd(Channel):
         """Returns a frame with the descriptors that a process would have been sent."""
         match frame.message:
             case Start():
-                memory = LastStep.new()
-                frame.descriptors.append(os.dup(memory.descriptor))
-                memory.close()
+                self._last_step = LastStep.new()
+                frame.descriptors.append(os.dup(self._last_step.descriptor))
+                self._last_step.close()
             case RowsAt() as rows:
                 if self._rows is not None:
                     self._rows.close()
@@ -99,6 +110,15 @@ class ActorEnd(Channel):
         return frame
 
     # ---- sending ---------------------------------------------------------------------------------------------------
+
+    def report_step(self) -> None:
+        """Tells the collector if a step was taken since the last call, or if the next one waits for weights."""
+        # Rules: collectors CX5
+        if self._last_step is None:
+            return
+        if self._last_step.at != self._reported_step or self._weights.are_awaited:
+            self._reported_step = self._last_step.at
+            super().send(Stepped())
 
     def send(self, *messages: Message, payload: Payload = b"", descriptors: tuple[int, ...] = ()) -> None:
         """Sends frames as `Channel.send` does, each commit with its rows."""

@@ -87,11 +87,11 @@ class WorkerInbox:
         time.sleep(_GRACE_SECONDS)
         os._exit(1)
 
-    def wait_until_orphaned(self, has_parent: Callable[[], bool] = lambda: True) -> None:
+    def wait_until_orphaned(self, has_parent: Callable[[], bool]) -> None:
         """Waits until the collector is gone, and lets the main thread stop before its next step.
 
         Args:
-            has_parent: whether the collector's process is there, as far as the system tells.
+            has_parent: called twice a second; whether the collector's process is there, as far as is known.
         """
         ended = select.poll()
         ended.register(self._channel.fileno(), select.POLLRDHUP)

@@ -1,0 +1,210 @@
+"""Workers that hang: in a step, in a reset, while they build their environments, or stopped from outside (CX5)."""
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+
+import cloudpickle
+import numpy as np
+import pytest
+
+import headrace as hr
+import headrace.collectors.multi.restarts as restarts_module
+from headrace.clock import SystemClock
+from headrace.collectors.handle.step_watch import WARN_SECONDS, StepWatch
+from headrace.collectors.last_step import LastStep
+from headrace.testing import CounterEnv, FakeClock
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+SIGNATURE = hr.collectors.signature(lambda: CounterEnv(3))
+TIMEOUT = 0.4
+
+
+class Hanging(CounterEnv):
+    """Hangs once, in its n-th call of a method; `flag` is a path that tells later processes of it."""
+
+    def __init__(self, flag, method, call, length=7):
+        super().__init__(length)
+        self.flag, self.method, self.left = flag, method, call
+        self._hang_if("make")
+
+    def _hang_if(self, method):
+        if method != self.method or self.flag.exists():
+            return
+        self.left -= 1
+        if not self.left:
+            self.flag.touch()
+            threading.Event().wait()
+
+    def step(self, action):
+        self._hang_if("step")
+        return super().step(action)
+
+    def reset(self, **options):
+        self._hang_if("reset")
+        return super().reset(**options)
+
+
+# ---- the watch -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def watched():
+    clock, last_step = FakeClock(start=50.0), LastStep.new()
+    yield clock, last_step, StepWatch(lambda: "worker 3", last_step, clock)
+    last_step.release()
+
+
+def test_seconds_begin_anew_with_each_step_and_each_wait(watched):
+    clock, last_step, watch = watched
+    found = []
+    for may_step, steps in [(True, 0), (True, 0), (True, 1), (True, 0), (False, 0), (True, 0), (True, 0)]:
+        clock.advance(0.5)
+        if steps:
+            last_step.note()
+        found.append(watch.look(may_step=may_step))
+    assert found == [0.5, 1.0, 0.0, 0.5, 0.0, 0.5, 1.0]
+
+
+def test_time_in_which_nothing_looks_does_not_count(watched):
+    # A learner that was stopped, or busy in C code, has served no worker meanwhile.
+    clock, _, watch = watched
+    clock.advance(1000.0)
+    assert watch.look(may_step=True) == 1.0
+
+
+def test_a_warning_every_30_seconds(watched, caplog):
+    clock, last_step, watch = watched
+    caplog.set_level(logging.WARNING)
+    for look in range(1, 4 * int(WARN_SECONDS) + 1):
+        clock.advance(0.5)
+        watch.look(may_step=True)
+        assert caplog.text.count("worker 3 has taken no step") == look // int(2 * WARN_SECONDS)
+    last_step.note()
+    watch.look(may_step=True)
+    assert "no step for 30 s" in caplog.text
+    assert "no step for 60 s" in caplog.text
+
+
+# ---- workers -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("method", "call"), [("step", 13), ("reset", 2)])
+def test_a_hung_worker_is_killed_and_started_again(method, call, tmp_path, caplog):
+    flag = tmp_path / "hung"
+    with hr.MultiCollector(
+        lambda: Hanging(flag, method, call),
+        sync=True,
+        num_workers=2,
+        frames_per_batch=10,
+        worker_timeout=TIMEOUT,
+    ) as collector:
+        batches = [collector.next(timeout=40) for _ in range(4)]
+        statistics = collector.statistics()
+    assert flag.exists()
+    assert statistics.restarts == 1
+    assert statistics.frames == 40
+    for batch in batches:
+        assert batch["mask"].all()
+        np.testing.assert_array_equal(batch["next_observation"], batch["observation"] + [0, 0, 1])
+    assert "worker_timeout=0.4" in caplog.text
+
+
+def test_without_restarts_it_is_worker_died(tmp_path):
+    with hr.AsyncCollector(
+        lambda: Hanging(tmp_path / "hung", "step", 8),
+        frames_per_batch=5,
+        worker_timeout=TIMEOUT,
+        restart_workers=False,
+    ) as collector:
+        assert collector.next(timeout=40).shape == (1, 5)  # Complete rollouts come first.
+        with pytest.raises(hr.WorkerDied, match="worker 0.*no step was finished for") as raised:
+            collector.next(timeout=40)
+        assert raised.value.exitcode == -signal.SIGKILL
+        assert isinstance(raised.value.__cause__, hr.DeadlineExceeded)
+
+
+def test_a_stopped_worker_is_killed(make_replay):
+    # A process that is stopped takes no signal but SIGKILL.
+    replay = make_replay(SIGNATURE)
+    with hr.AsyncCollector(
+        lambda: CounterEnv(7), frames_per_batch=10, worker_timeout=TIMEOUT, replay_buffer=replay
+    ) as collector:
+        collector.start()
+        replay.sample("t", 1, timeout=20)
+        os.kill(collector.worker_pid, signal.SIGSTOP)
+        status = collector._group.status
+        with status.changed:
+            assert status.changed.wait_for(lambda: collector.statistics().restarts == 1, 45)
+
+
+def test_waiting_is_not_hanging(make_replay):
+    # For the learner, in a pause, and for a question; each is longer than the limit and two looks.
+    class Asked(CounterEnv):
+        def ask(self):
+            time.sleep(1.2)
+            return 1
+
+    replay = make_replay(SIGNATURE)
+    options = {"frames_per_batch": 10, "worker_timeout": 0.1}
+    with (
+        hr.AsyncCollector(lambda: Asked(7), replay_buffer=replay, **options) as free,
+        hr.MultiCollector(lambda: CounterEnv(7), sync=True, **options) as iterated,
+    ):
+        iterated.next(timeout=40)
+        free.start()
+        assert free.map_fn("env.unwrapped.ask") == [1]
+        with free.pause():
+            threading.Event().wait(1.2)
+        iterated.next(timeout=40)
+        assert free.statistics().running
+        assert free.statistics().restarts == iterated.statistics().restarts == 0
+
+
+class ClockThatIsLate(SystemClock):
+    """Passes long waits at once when a file exists."""
+
+    def __init__(self, flag):
+        self.flag = flag
+
+    def monotonic(self):
+        return time.monotonic() + 100.0 * self.flag.exists()
+
+    def wait(self, condition, timeout):
+        return super().wait(condition, 0.05 if timeout is None else min(0.05, timeout))
+
+
+def test_an_environment_that_hangs_while_a_worker_is_started_again(tmp_path, monkeypatch):
+    # CX3, CX5: bounded by start_timeout too; it counts as a further restart.
+    flag = tmp_path / "hung"
+    monkeypatch.setattr(restarts_module, "SYSTEM_CLOCK", ClockThatIsLate(flag))
+
+    class Building(CounterEnv):
+        def __init__(self):
+            super().__init__(7)
+            made = tmp_path / "made"
+            if made.exists() and not flag.exists():
+                flag.touch()
+                threading.Event().wait()
+            made.touch()
+
+    with hr.AsyncCollector(Building, frames_per_batch=5, start_timeout=60.0) as collector:
+        collector.next(timeout=40)
+        os.kill(collector.worker_pid, signal.SIGKILL)
+        status = collector._group.status
+        with status.changed:
+            assert status.changed.wait_for(lambda: collector.statistics().restarts == 2, 45)
+        assert "not ready within 60 s" in collector.statistics().workers[0].last_error
+        assert collector.next(timeout=40).shape == (1, 5)
+
+
+@pytest.mark.parametrize(
+    ("error", "given"), [(ValueError, 0), (ValueError, -1.0), (TypeError, "1"), (TypeError, True)]
+)
+def test_arguments(error, given):
+    with pytest.raises(error, match="worker_timeout: expected seconds"):
+        hr.MultiCollector("CartPole-v1", sync=True, frames_per_batch=8, worker_timeout=given)
