@@ -8,6 +8,8 @@ import pytest
 
 import headrace as hr
 from headrace.monitor.recorder import Recorder
+from headrace.monitor.sources import EachOne, WholeServer
+from headrace.server.statistics import ServerStatistics
 
 prometheus_client = pytest.importorskip("prometheus_client")
 
@@ -52,7 +54,7 @@ def test_values_and_labels():
             for x in range(4):
                 writer.append({"x": x})
         replay.sample('q "1"\n', 3)
-        recorder = Recorder({"main": replay}, Collector())
+        recorder = Recorder(EachOne({"main": replay}), Collector())
         recorder.take()
         found, _ = scrape(recorder)
     place = ("main", 'q "1"\n')
@@ -72,9 +74,13 @@ def test_values_and_labels():
 
 def test_names_follow_the_conventions_and_every_metric_has_a_help_text():
     with hr.Replay(SIGNATURE, [hr.Table.queue("q", 5)]) as replay:
-        recorder = Recorder({"main": replay}, Collector())
+        recorder = Recorder(EachOne({"main": replay}), Collector())
         recorder.take()
         _, text = scrape(recorder)
+    check_names(text)
+
+
+def check_names(text):
     for name, kind in re.findall(r"# TYPE (\S+) (\S+)", text):
         assert re.fullmatch(r"headrace_[a-z][a-z_]*", name)
         assert name.endswith("_total") == (kind == "counter"), name
@@ -98,10 +104,39 @@ def test_every_number_of_the_records_is_there_or_is_left_out_on_purpose():
         "last_error",
     }
 
+    shown = {each.field for each in metrics._OF_QUEUE}
+    assert {field.name for field in fields(hr.server.BatchQueueInfo)} == shown
+    shown = {each.field for each in metrics._OF_SERVER}
+    assert {field.name for field in fields(ServerStatistics)} - shown == {"served", "version"}
+
+
+def test_a_server_with_a_queue():
+    with (
+        hr.Replay(SIGNATURE, [hr.Table.queue("t", 5)]) as replay,
+        hr.BatchQueue({"x": 0}, 2) as queue,
+        hr.Server({"r": replay, "q": queue}) as server,
+    ):
+        queue.send({"x": 1})
+        recorder = Recorder(WholeServer(server, server.served), Collector())
+        with hr.Client(server.address):
+            recorder.take()
+        found, text = scrape(recorder)
+        server.stop()
+        recorder.take()
+        later, _ = scrape(recorder)
+    assert found["headrace_replay_up", "r"] == 1
+    assert found["headrace_queue_samples", "q"] == 1
+    assert found["headrace_queue_samples_received_total", "q"] == 1
+    assert found["headrace_server_connections",] == 1
+    assert found["headrace_server_received_bytes_total",] > 0
+    assert ("headrace_replay_up", "q") not in found | later
+    assert later["headrace_replay_up", "r"] == 0
+    check_names(text)
+
 
 def test_a_replay_that_does_not_answer_is_down():
     with hr.Replay(SIGNATURE, [hr.Table.queue("q", 5)]) as replay:
-        recorder = Recorder({"main": replay})
+        recorder = Recorder(EachOne({"main": replay}))
     recorder.take()
     found, _ = scrape(recorder)
     assert found == {("headrace_replay_up", "main"): 0}

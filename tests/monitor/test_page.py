@@ -14,6 +14,7 @@ import headrace as hr
 from headrace.monitor import access
 from headrace.monitor.app import App
 from headrace.monitor.recorder import Recorder
+from headrace.monitor.sources import EachOne
 
 NASTY = "<img src=x onerror=alert(1)>&\"'😀"
 SIGNATURE = hr.Signature.like({NASTY: np.float32(0), "x": np.zeros(3, np.float32)})
@@ -150,7 +151,7 @@ def test_a_closed_replay_is_reported(replay):
 
 
 def test_a_stalled_recorder_is_not_healthy(replay, monkeypatch):
-    recorder = Recorder({"replay": replay})
+    recorder = Recorder(EachOne({"replay": replay}))
     recorder.take()
     app = App(recorder, {"replay": replay}, {"replay": SIGNATURE})
     assert app._health(None).status_code == 200
@@ -233,6 +234,27 @@ def test_several_replays_have_names_of_their_own(replay):
             assert list(get(monitor, "/api/statistics").json["replays"]) == ["demo", "agent"]
     with pytest.raises(ValueError, match="at least one"):
         hr.monitor.serve({})
+
+
+def test_a_server_with_its_replays_and_queues(replay):
+    with (
+        hr.BatchQueue({"x": 0}, 2) as queue,
+        hr.Server({"r": replay, NASTY: queue}) as server,
+        hr.monitor.serve(server) as monitor,
+    ):
+        found = get(monitor, "/api/statistics").json
+        assert (list(found["replays"]), list(found["queues"])) == (["r"], [NASTY])
+        assert found["server"]["connections"] == 0
+        assert get(monitor, f"/api/item?{query(replay='r', table=NASTY)}").json["rows"] == 2
+        assert get(monitor, f"/api/item?{query(replay=NASTY, table=NASTY)}").status == 404
+    with pytest.raises(hr.Closed):
+        hr.monitor.serve(server)
+
+
+def test_queues_beside_replays(replay):
+    with hr.BatchQueue({"x": 0}, 2) as queue, hr.monitor.serve({"r": replay, "q": queue}) as monitor:
+        found = get(monitor, "/api/statistics").json
+    assert (list(found["replays"]), list(found["queues"]), found["server"]) == (["r"], ["q"], None)
 
 
 def test_a_port_in_use_is_an_error_at_once(replay):

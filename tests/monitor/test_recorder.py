@@ -5,9 +5,12 @@ import threading
 import pytest
 
 import headrace as hr
+from headrace.monitor import recorder as recorder_module
 from headrace.monitor.rates import rates_over, series
 from headrace.monitor.record import record_of, to_json
 from headrace.monitor.recorder import KEPT_SAMPLES, Recorder
+from headrace.monitor.sources import EachOne, WholeServer
+from headrace.server.statistics import ServerStatistics
 from headrace.testing import FakeClock
 
 SIGNATURE = hr.Signature.like({"x": 0})
@@ -34,7 +37,7 @@ def insert(replay, count, table="t"):
 
 def test_rates_are_those_of_the_counts_between_two_samples(clock):
     with make_replay(clock, "t", "other") as replay:
-        recorder = Recorder({"r": replay})
+        recorder = Recorder(EachOne({"r": replay}))
         recorder.take()
         for inserts, samples in ((10, 0), (4, 30), (0, 5)):
             clock.advance(2.0)
@@ -55,7 +58,7 @@ def test_rates_are_those_of_the_counts_between_two_samples(clock):
 
 def test_a_reset_between_samples_gives_no_negative_rate(clock):
     with make_replay(clock) as replay:
-        recorder = Recorder({"r": replay})
+        recorder = Recorder(EachOne({"r": replay}))
         insert(replay, 10)
         recorder.take()
         clock.advance(1.0)
@@ -67,7 +70,7 @@ def test_a_reset_between_samples_gives_no_negative_rate(clock):
 
 def test_a_page_that_asks_for_news_gets_each_sample_once(clock):
     with make_replay(clock) as replay:
-        recorder = Recorder({"r": replay})
+        recorder = Recorder(EachOne({"r": replay}))
         known, seen = 0, []
         for count in (1, 3, 0, 2):
             for _ in range(count):
@@ -83,7 +86,7 @@ def test_a_page_that_asks_for_news_gets_each_sample_once(clock):
 
 def test_ten_minutes_are_kept(clock):
     with make_replay(clock) as replay:
-        recorder = Recorder({"r": replay})
+        recorder = Recorder(EachOne({"r": replay}))
         for _ in range(KEPT_SAMPLES + 5):
             clock.advance(1.0)
             recorder.take()
@@ -95,7 +98,7 @@ def test_ten_minutes_are_kept(clock):
 
 def test_a_closed_replay_keeps_its_last_numbers(clock):
     with make_replay(clock) as replay:
-        recorder = Recorder({"r": replay})
+        recorder = Recorder(EachOne({"r": replay}))
         insert(replay, 7)
         recorder.take()
     clock.advance(1.0)
@@ -121,7 +124,7 @@ class Failing:
 def test_a_replay_that_does_not_answer_hides_no_other(clock):
     with make_replay(clock) as replay:
         recorder = Recorder(
-            {"lost": Failing(hr.Disconnected("gone")), "r": replay}, Failing(hr.Closed("shut"))
+            EachOne({"lost": Failing(hr.Disconnected("gone")), "r": replay}), Failing(hr.Closed("shut"))
         )
         recorder.take()
         found = record_of(recorder, {"lost": None, "r": SIGNATURE}, recorder.latest.seconds)
@@ -152,7 +155,7 @@ def test_the_gate_of_each_limiter():
         insert(replay, 4, "ratio")
         insert(replay, 4, "least")
         replay.sample("ratio", 3)
-        recorder = Recorder({"r": replay})
+        recorder = Recorder(EachOne({"r": replay}))
         recorder.take()
         found = record_of(recorder, {"r": SIGNATURE}, recorder.latest.seconds)["replays"]["r"]["tables"]
         assert found["ratio"]["gate"] == {"difference": 5, "is_bounded": True, "items_missing": 0}
@@ -170,7 +173,7 @@ def test_the_thread_samples_until_it_is_stopped(clock):
             return replay.statistics()
 
     with make_replay(clock) as replay:
-        recorder = Recorder({"r": Watched()}, interval=0.001)
+        recorder = Recorder(EachOne({"r": Watched()}), interval=0.001)
         recorder.start()
         for _ in range(5):
             assert taken.acquire(timeout=10)
@@ -195,8 +198,65 @@ def test_an_unexpected_error_is_logged_and_sampling_goes_on(clock, caplog):
             return replay.statistics()
 
     with make_replay(clock) as replay:
-        recorder = Recorder({"r": Odd()}, interval=0.001)
+        recorder = Recorder(EachOne({"r": Odd()}), interval=0.001)
         recorder.start()
         assert done.wait(10)
         recorder.stop()
         assert "a sample of the monitor failed" in caplog.text
+
+
+# ---- servers and queues --------------------------------------------------------------------------------------------
+
+
+class Counting:
+    """A server with the numbers that a test gives it."""
+
+    def __init__(self, served):
+        self.served, self.bytes_in = served, 0
+
+    def statistics(self):
+        if self.served is None:
+            raise hr.Closed("the server is stopped")
+        records = {name: each.statistics() for name, each in self.served.items()}
+        return ServerStatistics(1, 2, 3, 4, 5, self.bytes_in, 60, 7.0, "1.2", records)
+
+
+def test_rates_of_a_server_and_its_queues(clock, monkeypatch):
+    now = iter([100.0, 102.0, 104.0])
+    monkeypatch.setattr(recorder_module.time, "monotonic", lambda: next(now))
+    with make_replay(clock) as replay, hr.BatchQueue({"x": 0}, 2, num_buffers=4) as queue:
+        server = Counting({"r": replay, "q": queue})
+        recorder = Recorder(WholeServer(server, server.served))
+        recorder.take()
+        for x in range(6):
+            queue.send({"x": x})
+        server.bytes_in = 500
+        recorder.take()
+        queue.sample()
+        recorder.take()
+    found = recorder.since(0)
+    points = series(found)
+    assert points["queues"] == {
+        "q": {"samples_received": [3, 0], "samples_delivered": [0, 1], "size": [6, 4]}
+    }
+    assert points["server"] == {"bytes_in": [250, 0], "bytes_out": [0, 0]}
+    record = record_of(recorder, {"r": replay.signature}, 104.0)
+    assert list(record["replays"]) == ["r"]
+    assert record["queues"]["q"]["state"] == "open"
+    assert record["queues"]["q"]["rates"]["now"] == {"samples_received": 1.5, "samples_delivered": 0.5}
+    assert record["server"]["rates"]["now"] == {"bytes_in": 125, "bytes_out": 0}
+    assert (record["server"]["connections"], record["server"]["protocol_errors"]) == (1, 4)
+
+
+def test_a_server_that_stopped_keeps_its_last_numbers(clock):
+    with make_replay(clock) as replay, hr.BatchQueue({"x": 0}, 2) as queue:
+        server = Counting({"r": replay, "q": queue})
+        recorder = Recorder(WholeServer(server, server.served))
+        recorder.take()
+        server.served = None
+        recorder.take()
+    record = record_of(recorder, {"r": None}, 0.0)
+    assert record["server"] is None
+    assert (record["replays"]["r"]["state"], record["queues"]["q"]["state"]) == ("closed", "closed")
+    assert record["replays"]["r"]["tables"]["t"]["size"] == 0
+    assert series(recorder.since(0))["queues"]["q"]["size"] == [None]

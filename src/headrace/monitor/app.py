@@ -30,6 +30,7 @@ _FILES = {
     "/collector.js": ("collector.js", "text/javascript"),
     "/item.js": ("item.js", "text/javascript"),
     "/plots.js": ("plots.js", "text/javascript"),
+    "/server.js": ("server.js", "text/javascript"),
     "/icon.svg": ("icon.svg", "image/svg+xml"),
 }
 _STALLED_AFTER = 10.0

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from headrace.monitor.rates import queue_names
 from headrace.monitor.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -74,6 +75,29 @@ _OF_STORE = (
     _Series("bytes", "bytes", "Bytes of the rows in use, metadata included."),
     _Series("capacity_rows", "capacity", "Rows that fit; absent without a limit."),
 )
+_OF_QUEUE = (
+    _Series("samples", "size", "Samples waiting."),
+    _Series("batches", "index", "Batches handed out.", _COUNTER),
+    _Series("samples_received", "samples_received", "Samples that came in.", _COUNTER),
+    _Series("samples_delivered", "samples_delivered", "Samples handed out.", _COUNTER),
+    _Series("blocked_sends", "blocked_sends", "Sends that had to wait for a place.", _COUNTER),
+    _Series("senders", "senders", "Open connections of senders."),
+    _Series(
+        "replaced_buffers", "buffers_replaced", "Batches whose arrays were kept by a consumer.", _COUNTER
+    ),
+)
+_OF_SERVER = (
+    _Series("connections", "connections", "Clients now."),
+    _Series("accepted_connections", "connections_total", "Clients since the start.", _COUNTER),
+    _Series("rejected_handshakes", "rejected_handshakes", "Handshakes that failed.", _COUNTER),
+    _Series(
+        "protocol_errors", "protocol_errors", "Connections ended by bytes of another protocol.", _COUNTER
+    ),
+    _Series("truncated_frames", "truncated_frames", "Connections that ended within a message.", _COUNTER),
+    _Series("received_bytes", "bytes_in", "Bytes from clients.", _COUNTER),
+    _Series("sent_bytes", "bytes_out", "Bytes to clients.", _COUNTER),
+    _Series("uptime_seconds", "seconds_up", "Time since the start."),
+)
 _OF_COLLECTOR = (
     _Series("frames", "frames", "Frames handed out.", _COUNTER),
     _Series("batches", "batches", "Batches handed out.", _COUNTER),
@@ -121,7 +145,8 @@ class Metrics(Collector):
         """Returns the metrics of the newest sample. A replay that did not answer has only `headrace_replay_up` 0."""
         sample = self._recorder.latest
         up = GaugeMetricFamily("headrace_replay_up", "1 while the replay answers.", labels=("replay",))
-        for name in (*sample.replays, *sample.problems):
+        queues_ever = queue_names(self._recorder.since(0))
+        for name in (*sample.replays, *(each for each in sample.problems if each not in queues_ever)):
             up.add_metric((name,), float(name in sample.replays))
         yield up
         tables = [
@@ -132,6 +157,11 @@ class Metrics(Collector):
         yield from _metrics("table", _OF_TABLE, _LABELS, tables)
         stores = [((name,), replay.store) for name, replay in sample.replays.items()]
         yield from _metrics("store", _OF_STORE, ("replay",), stores)
+        if queues_ever:
+            queues = [((name,), record) for name, record in sample.queues.items()]
+            yield from _metrics("queue", _OF_QUEUE, ("queue",), queues)
+        if sample.server is not None:
+            yield from _metrics("server", _OF_SERVER, (), [((), sample.server)])
         if sample.collector is not None:
             yield from _collector_metrics(sample.collector)
 

@@ -13,7 +13,10 @@ from typing import Any
 from headrace.checks import shown
 from headrace.closing import Closing
 from headrace.errors import HeadraceError
-from headrace.monitor.recorder import HasCollectorStatistics, HasReplayStatistics, Recorder
+from headrace.monitor.recorder import HasCollectorStatistics, Recorder
+from headrace.monitor.sources import EachOne, HasStatistics, Source, WholeServer
+from headrace.server.batch_queue import BatchQueue
+from headrace.server.serving.server import Server
 from headrace.spec import Signature
 
 _LOGGER = logging.getLogger(__name__)
@@ -59,20 +62,21 @@ class Monitor(Closing):
 
 
 def serve(
-    replay: HasReplayStatistics | Mapping[str, HasReplayStatistics],
+    replay: HasStatistics | Mapping[str, HasStatistics] | Server,
     *,
     collector: HasCollectorStatistics | None = None,
     host: str = "127.0.0.1",
     port: int = 0,
     token: str | None = None,
 ) -> Monitor:
-    """Serves a live page of a replay: its tables, rates, waits and a look at random items. Returns at once.
+    """Serves a live page of a replay or a server: tables, rates, waits and a look at random items. Returns at once.
 
     The page only reads: nothing that it shows counts as a sample. A thread of this process takes the statistics once a
     second, and keeps those of the last ten minutes. The page stays until `close` is called or the process ends.
 
     Args:
-        replay: a replay, or several by name.
+        replay: a replay; several replays and queues by name; or a server, which is shown with its replays, queues and
+            connections.
         collector: also shows this collector.
         host: the address to listen at. Other machines reach it only if it is not a loopback address.
         port: 0 takes a free one.
@@ -83,9 +87,11 @@ def serve(
         ImportError: the extra `server` is not installed.
         OSError: the port is in use.
         TypeError: the replay or the collector has no `statistics`.
+        Closed: the server is not running.
         ValueError: no replay, or `host` is not a loopback address and there is no token.
     """
-    replays = _checked_replays(replay)
+    source, objects = _source(replay)
+    replays = {name: each for name, each in objects.items() if hasattr(each, "table")}
     if collector is not None and not hasattr(collector, "statistics"):
         raise TypeError(
             f"collector: expected a collector, got {type(collector).__name__}: {shown(collector)}"
@@ -97,7 +103,7 @@ def serve(
         raise ValueError(
             f"host: {host!r} can be reached from other machines; expected a token as well, got none"
         )
-    recorder = Recorder(replays, collector)
+    recorder = Recorder(source, collector)
     app = app_module.App(recorder, replays, {name: _signature(each) for name, each in replays.items()})
     listener = _listen(host, port)
     bound = listener.getsockname()[1]
@@ -115,17 +121,22 @@ def serve(
     return Monitor(uvicorn.Server(config), listener, url, recorder)
 
 
-def _checked_replays(replay: Any) -> dict[str, Any]:
-    replays = dict(replay) if isinstance(replay, Mapping) else {"replay": replay}
-    if not replays:
+def _source(replay: Any) -> tuple[Source, dict[str, Any]]:
+    """Returns the source of statistics, and the replays and queues by name."""
+    if isinstance(replay, Server):
+        replay.statistics()
+        return WholeServer(replay, replay.served), dict(replay.served)
+    objects = dict(replay) if isinstance(replay, Mapping) else {"replay": replay}
+    if not objects:
         raise ValueError("replay: expected at least one, got none")
-    for name, each in replays.items():
-        if isinstance(each, type) or not hasattr(each, "statistics") or not hasattr(each, "table"):
+    for name, each in objects.items():
+        is_known = hasattr(each, "table") or isinstance(each, BatchQueue)
+        if isinstance(each, type) or not hasattr(each, "statistics") or not is_known:
             raise TypeError(
-                f"replay: expected a Replay, or an object with its interface, got {type(each).__name__} as "
-                f"{name!r}: {shown(each)}"
+                f"replay: expected a Replay, a BatchQueue, or an object with the interface of a Replay, got "
+                f"{type(each).__name__} as {name!r}: {shown(each)}"
             )
-    return replays
+    return EachOne(objects), objects
 
 
 def _signature(replay: Any) -> Signature | None:

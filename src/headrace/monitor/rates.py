@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -11,6 +11,10 @@ from headrace.statistics import ReplayStatistics, TableRates
 
 _Points = dict[str, list[float | None]]
 _FIELDS = ("inserts", "samples", "size")
+SAMPLE_COUNTERS = ("samples_received", "samples_delivered")
+"""Counters of a queue of which rates are shown."""
+BYTE_COUNTERS = ("bytes_in", "bytes_out")
+"""Counters of a server of which rates are shown."""
 
 
 def rates_over(samples: Sequence[Sample], replay: str, seconds: float) -> Mapping[str, TableRates]:
@@ -36,6 +40,29 @@ def _rates(earlier: ReplayStatistics, now: ReplayStatistics) -> Mapping[str, Tab
     return now.rates_since(earlier)
 
 
+def changes_over(
+    samples: Sequence[Sample], record_in: Callable[[Sample], Any], fields: Sequence[str], seconds: float
+) -> dict[str, float] | None:
+    """Returns the changes per second of some counters over the newest `seconds`; None before the second record.
+
+    Args:
+        samples: in order.
+        record_in: returns the record of a sample that has the counters; None for a sample without.
+        fields: the counters.
+        seconds: the time span; shorter if the samples do not reach back so far.
+    """
+    known = [(sample.seconds, record) for sample in samples if (record := record_in(sample)) is not None]
+    if not known:
+        return None
+    now, newest = known[-1]
+    then, first = next(each for each in known if now - each[0] <= seconds + 0.5)
+    return None if now <= then else _changes(first, newest, fields, now - then)
+
+
+def _changes(before: Any, now: Any, fields: Sequence[str], passed: float) -> dict[str, float]:
+    return {field: (getattr(now, field) - getattr(before, field)) / passed for field in fields}
+
+
 def series(samples: Sequence[Sample]) -> dict[str, Any]:
     """Returns what plots show, as JSON. Rates are those since the sample before; None where they are unknown.
 
@@ -55,8 +82,35 @@ def series(samples: Sequence[Sample]) -> dict[str, Any]:
         "count": len(shown),
         "seconds_ago": [round(samples[-1].seconds - sample.seconds, 2) for sample in shown],
         "replays": replays,
+        "queues": {name: _queue_series(samples, name) for name in queue_names(samples)},
+        "server": _counter_series(samples, lambda sample: sample.server, BYTE_COUNTERS),
         "collector": _collector_series(samples),
     }
+
+
+def queue_names(samples: Iterable[Sample]) -> list[str]:
+    """Returns the names of the queues in any sample."""
+    return list(dict.fromkeys(name for sample in samples for name in sample.queues))
+
+
+def _queue_series(samples: Sequence[Sample], name: str) -> _Points:
+    sizes = [sample.queues[name].size if name in sample.queues else None for sample in samples[1:]]
+    return {
+        **_counter_series(samples, lambda sample: sample.queues.get(name), SAMPLE_COUNTERS),
+        "size": list(sizes),
+    }
+
+
+def _counter_series(
+    samples: Sequence[Sample], record_in: Callable[[Sample], Any], fields: Sequence[str]
+) -> _Points:
+    """Returns the changes per second of counters, from sample to sample."""
+    points: _Points = {field: [] for field in fields}
+    for before, now in pairwise(samples):
+        changes = changes_over([before, now], record_in, fields, now.seconds - before.seconds)
+        for field, values in points.items():
+            values.append(None if changes is None else _rounded(changes[field]))
+    return points
 
 
 def _newest_records(samples: Iterable[Sample]) -> dict[str, ReplayStatistics]:

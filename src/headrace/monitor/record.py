@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 
-from headrace.monitor.rates import rates_over
+from headrace.monitor.rates import BYTE_COUNTERS, SAMPLE_COUNTERS, changes_over, queue_names, rates_over
 from headrace.monitor.recorder import KEPT_SAMPLES, SECONDS_BETWEEN_SAMPLES, Recorder, Sample
+from headrace.server.statistics import ConnectionCounts
 from headrace.spec import Signature
 from headrace.statistics import ReplayStatistics, TableRates, TableStatistics
 
@@ -51,6 +52,8 @@ def record_of(recorder: Recorder, signatures: Mapping[str, Signature | None], no
         "age_seconds": round(now - newest.seconds, 3),
         "recorded_seconds": round(newest.seconds - samples[0].seconds, 1),
         "replays": replays,
+        "queues": {name: _queue(samples, name) for name in queue_names(samples)},
+        "server": _server(samples),
         "collector": None if newest.collector is None else asdict(newest.collector),
     }
 
@@ -68,6 +71,32 @@ def _tables(samples: list[Sample], replay: str, record: ReplayStatistics) -> dic
             "rates": {span: _rates(rates.get(name)) for span, rates in spans.items()},
         }
         for name, table in record.tables.items()
+    }
+
+
+def _queue(samples: list[Sample], name: str) -> dict[str, Any]:
+    newest = samples[-1]
+    record = next(sample.queues[name] for sample in reversed(samples) if name in sample.queues)
+    return {
+        "state": newest.problems.get(name, "open"),
+        **asdict(record),
+        "rates": {
+            span: changes_over(samples, lambda sample: sample.queues.get(name), SAMPLE_COUNTERS, seconds)
+            for span, seconds in _SPANS.items()
+        },
+    }
+
+
+def _server(samples: list[Sample]) -> dict[str, Any] | None:
+    newest = samples[-1].server
+    if newest is None:
+        return None
+    return {
+        **{field: getattr(newest, field) for field in ConnectionCounts.__dataclass_fields__},
+        "rates": {
+            span: changes_over(samples, lambda sample: sample.server, BYTE_COUNTERS, seconds)
+            for span, seconds in _SPANS.items()
+        },
     }
 
 

@@ -10,7 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from headrace.errors import Closed, HeadraceError
+from headrace.errors import HeadraceError
+from headrace.monitor.sources import Source
+from headrace.server.batch_queue import BatchQueueInfo
+from headrace.server.statistics import ConnectionCounts
 from headrace.statistics import ReplayStatistics
 
 if TYPE_CHECKING:
@@ -20,13 +23,6 @@ _LOGGER = logging.getLogger(__name__)
 SECONDS_BETWEEN_SAMPLES = 1.0
 KEPT_SAMPLES = 601
 """Ten minutes of samples, and the one before them, from which the first rate is computed."""
-
-
-class HasReplayStatistics(Protocol):
-    """The part of a replay that is recorded."""
-
-    def statistics(self) -> ReplayStatistics:
-        """Returns one frozen record."""
 
 
 class HasCollectorStatistics(Protocol):
@@ -44,13 +40,17 @@ class Sample:
         number: of the sample, from 1 on.
         seconds: when it was taken, on the monotonic clock.
         replays: the record of each replay that answered, by name.
+        queues: the record of each queue that answered, by name.
+        server: the counters of the server; None without a server, or if it did not answer.
         collector: the record of the collector; None without a collector, or if it did not answer.
-        problems: the error of each replay that did not answer, by name.
+        problems: the error of each replay and queue that did not answer, by name.
     """
 
     number: int
     seconds: float
     replays: Mapping[str, ReplayStatistics]
+    queues: Mapping[str, BatchQueueInfo]
+    server: ConnectionCounts | None
     collector: CollectorStatistics | None
     problems: Mapping[str, str]
 
@@ -59,13 +59,14 @@ class Recorder:
     """Takes a sample every second on a daemon thread. Readers never wait for a replay.
 
     Args:
-        replays: by name.
+        source: of the statistics.
         collector: None for none.
         interval: seconds between samples.
 
     >>> import headrace as hr
+    >>> from headrace.monitor.sources import EachOne
     >>> with hr.Replay(hr.Signature.like({"x": 0}), [hr.Table.queue("q", 9)]) as replay:
-    ...     recorder = Recorder({"replay": replay})
+    ...     recorder = Recorder(EachOne({"replay": replay}))
     ...     recorder.take()
     >>> recorder.latest.number, recorder.latest.replays["replay"].tables["q"].size
     (1, 0)
@@ -73,12 +74,12 @@ class Recorder:
 
     def __init__(
         self,
-        replays: Mapping[str, HasReplayStatistics],
+        source: Source,
         collector: HasCollectorStatistics | None = None,
         *,
         interval: float = SECONDS_BETWEEN_SAMPLES,
     ) -> None:
-        self._replays, self._collector, self._interval = dict(replays), collector, interval
+        self._source, self._collector, self._interval = source, collector, interval
         # Replaced by each sample, never changed, so that readers need no lock.
         self._samples: tuple[Sample, ...] = ()
         self._numbers = itertools.count(1)
@@ -100,16 +101,20 @@ class Recorder:
     def take(self) -> None:
         """Takes a sample now."""
         with self._taking:
-            replays: dict[str, ReplayStatistics] = {}
-            problems: dict[str, str] = {}
-            for name, replay in self._replays.items():
-                try:
-                    replays[name] = replay.statistics()
-                except Closed:
-                    problems[name] = "closed"
-                except (HeadraceError, OSError, RuntimeError) as error:
-                    problems[name] = f"{type(error).__name__}: {error}"
-            sample = Sample(next(self._numbers), time.monotonic(), replays, self._ask_collector(), problems)
+            found = self._source.read()
+            sample = Sample(
+                number=next(self._numbers),
+                seconds=time.monotonic(),
+                replays={
+                    name: each for name, each in found.records.items() if isinstance(each, ReplayStatistics)
+                },
+                queues={
+                    name: each for name, each in found.records.items() if isinstance(each, BatchQueueInfo)
+                },
+                server=found.server,
+                collector=self._ask_collector(),
+                problems=found.problems,
+            )
             self._samples = (*self._samples[1 - KEPT_SAMPLES :], sample)
 
     def _ask_collector(self) -> CollectorStatistics | None:

@@ -76,7 +76,7 @@ class Service:
         settings = self._settings
         server = self._new_server(settings)
         with server:
-            announce(Ready(server.addresses, self._start_page()))
+            announce(Ready(server.addresses, self._start_page(server)))
             every = None if settings.checkpoint is None else settings.checkpoint.every_seconds
             while not wait(every):
                 self._save()
@@ -109,14 +109,12 @@ class Service:
         given = settings.checkpoint
         return Path(given.directory) / name if given is not None and given.load_newest else None
 
-    def _start_page(self) -> str | None:
+    def _start_page(self, server: Server) -> str | None:
         page = self._settings.page
         if page is None:
             return None
         with self._settings.document.at(("page",)):
-            monitor = serve_page(
-                self._replays, host=page.host, port=page.port, token=self._settings.page_token
-            )
+            monitor = serve_page(server, host=page.host, port=page.port, token=self._settings.page_token)
         return self._stack.enter_context(monitor).url
 
     def _save(self) -> list[str]:

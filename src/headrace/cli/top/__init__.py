@@ -1,4 +1,4 @@
-"""`headrace top ADDRESS`: shows a running replay in the terminal."""
+"""`headrace top ADDRESS`: shows a running replay or server in the terminal."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ import click
     help="Seconds between two drawings.",
 )
 def command(address: str, once: bool, as_json: bool, interval: float) -> None:
-    """Show tables, rates, waits and workers of a running program, until Ctrl-C.
+    """Show tables, queues, rates, waits and workers of a running program, until Ctrl-C.
 
-    ADDRESS is the http address of a live page (hr.monitor.serve). A token is read from the environment variable
-    HEADRACE_TOKEN.
+    ADDRESS is the http address of a live page (hr.monitor.serve), or the tcp or unix address of a server (hr.Server,
+    headrace serve). A token is read from the environment variable HEADRACE_TOKEN.
 
     \b
+      headrace top tcp://127.0.0.1:9000
+      headrace top unix:///run/headrace/server.sock --once
       headrace top http://127.0.0.1:8080
       headrace top 127.0.0.1:8080 --once
       HEADRACE_TOKEN=... headrace top http://learner:8080 --json

@@ -10,13 +10,15 @@ from urllib.parse import urlsplit
 
 import click
 
+from headrace.closing import Closing
+
 _TIMEOUT = 10.0
 # A record has about 1 KB for each table.
 _MAX_BYTES = 16 << 20
 _CONNECTIONS = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
 
 
-class Page:
+class Page(Closing):
     """A live page at an address.
 
     No proxy is used and no redirection is followed, so the token reaches only the address that was given.
@@ -36,7 +38,8 @@ class Page:
             port = None
         if parts.scheme not in _CONNECTIONS or not parts.hostname:
             raise click.BadParameter(
-                f"expected the http address of a live page, such as http://127.0.0.1:8080, got {address!r}"
+                "expected the http address of a live page, such as http://127.0.0.1:8080, or the address of a server, "
+                f"such as tcp://127.0.0.1:9000, got {address!r}"
             )
         self._kind, self._host, self._port = _CONNECTIONS[parts.scheme], parts.hostname, port
         self._path = parts.path.rstrip("/") + "/api/statistics"
@@ -72,3 +75,6 @@ class Page:
                 f"{self.address} answers, but is no live page of Headrace ({answer.status})"
             )
         return record
+
+    def close(self) -> None:
+        """Does nothing: each reading has a connection of its own."""

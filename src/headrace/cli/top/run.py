@@ -11,8 +11,10 @@ from typing import Any, TextIO
 
 import click
 
+from headrace.cli.server_address import is_server_address
 from headrace.cli.tables import has_styles
 from headrace.cli.top.page import Page
+from headrace.cli.top.remote import RemoteServer
 from headrace.cli.top.screen import screen
 from headrace.terminal import columns, is_terminal
 
@@ -22,14 +24,19 @@ _HIDE_CURSOR, _SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 
 
 def run(address: str, *, once: bool, as_json: bool, interval: float) -> None:
-    """Shows the record of a live page; see `headrace top --help`.
+    """Shows the record of a live page or a server; see `headrace top --help`.
 
     Raises:
-        click.ClickException: the page does not answer at the beginning.
+        click.ClickException: nothing answers at the beginning.
         click.BadParameter: the address is of another kind.
+        Disconnected, DeadlineExceeded: the server does not answer at the beginning.
     """
-    page = Page(address)
-    record = page.read()
+    with RemoteServer(address) if is_server_address(address) else Page(address) as source:
+        _show(source, once=once, as_json=as_json, interval=interval)
+
+
+def _show(source: RemoteServer | Page, *, once: bool, as_json: bool, interval: float) -> None:
+    record = source.read()
     if as_json:
         click.echo(json.dumps(record))
     elif once or not is_terminal(sys.stdout):
@@ -38,7 +45,7 @@ def run(address: str, *, once: bool, as_json: bool, interval: float) -> None:
             click.echo(line, color=None if has_styles(sys.stdout) else False)
     else:
         try:
-            watch(page.read, page.address, interval, sys.stdout)
+            watch(source.read, source.address, interval, sys.stdout)
         except KeyboardInterrupt:
             # The usual end, so no error.
             return
@@ -58,7 +65,7 @@ def watch(
 
     Args:
         read: returns the newest record.
-        address: of the page, for the first line.
+        address: of the page or the server, for the first line.
         interval: seconds between two drawings.
         stream: the terminal.
         wait: sleeps for some seconds.

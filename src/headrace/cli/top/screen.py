@@ -9,6 +9,7 @@ from headrace.cli import tables
 
 _TABLE_HEADER = ("table", "items", "of", "in/s", "out/s", "ratio", "rate limiter", "waiting")
 _WORKER_HEADER = ("worker", "process", "frames", "restarts", "version", "last step", "error")
+_QUEUE_HEADER = ("queue", "waiting", "in/s", "out/s", "batches", "senders", "sends that waited")
 _UNITS = (" ", "k", "M", "G", "T")
 
 
@@ -19,9 +20,16 @@ def screen(record: Mapping[str, Any], width: int | None) -> Iterator[str]:
         record: as /api/statistics gives it.
         width: of the terminal; None wraps nothing.
     """
+    if record["server"] is not None:
+        yield from tables.lines(_server_title(record["server"]), _server_rows(record["server"]), (), width)
+        yield ""
     for name, replay in record["replays"].items():
         rows = [_table_row(table) for table in replay["tables"].values()]
         yield from tables.lines(_replay_title(name, replay), rows, _TABLE_HEADER, width)
+        yield ""
+    if record["queues"]:
+        rows = [_queue_row(name, queue) for name, queue in record["queues"].items()]
+        yield from tables.lines("queues", rows, _QUEUE_HEADER, width)
         yield ""
     collector = record["collector"]
     if collector is not None:
@@ -48,6 +56,33 @@ def short(value: float | None) -> str:
         return f"{value:.0f}"
     digits = 2 if size < 10 else 1 if size < 100 else 0
     return f"{value:.{digits}f}{_UNITS[unit]}".rstrip()
+
+
+def _server_title(server: Mapping[str, Any]) -> str:
+    return f"server: version {server['version']}, up {_duration(server['seconds_up'])}"
+
+
+def _server_rows(server: Mapping[str, Any]) -> list[list[str]]:
+    now = server["rates"]["now"] or {"bytes_in": None, "bytes_out": None}
+    return [
+        ["clients", f"{short(server['connections'])} now, {short(server['connections_total'])} ever"],
+        ["refused", f"{short(server['rejected_handshakes'])} handshakes, {short(server['protocol_errors'])} protocol "
+         f"errors, {short(server['truncated_frames'])} cut messages"],
+        ["bytes/s", f"{short(now['bytes_in'])} in, {short(now['bytes_out'])} out"],
+    ]  # fmt: skip
+
+
+def _queue_row(name: str, queue: Mapping[str, Any]) -> list[Any]:
+    now = queue["rates"]["now"] or {"samples_received": None, "samples_delivered": None}
+    return [
+        name if queue["state"] == "open" else f"{name}  [{queue['state']}]",
+        short(queue["size"]),
+        short(now["samples_received"]),
+        short(now["samples_delivered"]),
+        short(queue["index"]),
+        short(queue["senders"]),
+        short(queue["blocked_sends"]),
+    ]
 
 
 def _replay_title(name: str, replay: Mapping[str, Any]) -> str:

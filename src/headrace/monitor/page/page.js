@@ -2,13 +2,14 @@
 import { drawCollector } from "./collector.js";
 import { drawItem } from "./item.js";
 import { bytes, duration, make, plot, short } from "./plots.js";
+import { drawQueue, drawServer } from "./server.js";
 
 const KEPT = 600;
 const LEAST = 60;
 const main = document.getElementById("main"), state = document.getElementById("state");
-const sections = new Map();
-let history = { number: 0, replays: {}, collector: {} };
-let collector = null;
+const sections = new Map(), queues = new Map();
+let history = noHistory();
+let collector = null, server = null;
 
 async function ask(path) {
   const answer = await fetch(path);
@@ -20,6 +21,10 @@ async function ask(path) {
 
 // ---- history ----
 
+function noHistory() {
+  return { number: 0, replays: {}, queues: {}, server: {}, collector: {} };
+}
+
 function extend(into, from) {
   for (const [name, value] of Object.entries(from)) {
     if (Array.isArray(value)) into[name] = [...(into[name] || []), ...value].slice(-KEPT);
@@ -28,9 +33,8 @@ function extend(into, from) {
 }
 
 function take(news) {
-  if (news.number < history.number) history = { number: 0, replays: {}, collector: {} };
-  extend(history.replays, news.replays);
-  extend(history.collector, news.collector);
+  if (news.number < history.number) history = noHistory();
+  for (const part of ["replays", "queues", "server", "collector"]) extend(history[part], news[part]);
   history.number = news.number;
 }
 
@@ -178,12 +182,26 @@ function replaySection(name) {
 }
 
 function draw(record) {
+  if (record.server) {
+    if (!server) {
+      server = drawServer();
+      main.prepend(server.node);
+    }
+    server.update(record.server, history.server, ago, span);
+  }
   for (const [name, replay] of Object.entries(record.replays)) {
     if (!sections.has(name)) {
       sections.set(name, replaySection(name));
       main.append(sections.get(name).node);
     }
     sections.get(name).update(replay);
+  }
+  for (const [name, queue] of Object.entries(record.queues)) {
+    if (!queues.has(name)) {
+      queues.set(name, drawQueue(name));
+      main.append(queues.get(name).node);
+    }
+    queues.get(name).update(queue, history.queues[name], ago, span);
   }
   if (record.collector) {
     if (!collector) {

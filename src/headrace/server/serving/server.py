@@ -145,6 +145,11 @@ class Server:
 
     # ---- looking ---------------------------------------------------------------------------------------------------
 
+    @property
+    def served(self) -> Mapping[str, Replay | BatchQueue]:
+        """The replays and queues by name."""
+        return {**self._served.replays, **self._served.queues}
+
     def statistics(self) -> ServerStatistics:
         """Returns one frozen record: connections, errors, bytes, and the record of each replay and queue.
 

@@ -1,0 +1,37 @@
+"""Servers that a command asks: `tcp://host:port` and `unix:///path`."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from headrace.errors import AuthenticationError
+from headrace.server.client.client import Client
+
+_TIMEOUT = 10.0
+
+
+def is_server_address(text: str) -> bool:
+    """Returns whether a text is meant as the address of a server.
+
+    >>> is_server_address("tcp://127.0.0.1:9000"), is_server_address("http://127.0.0.1:8080")
+    (True, False)
+    """
+    return text.startswith(("tcp://", "unix://"))
+
+
+def connect(address: str) -> Client:
+    """Returns a client of a server, with the token of the environment variable HEADRACE_TOKEN.
+
+    Raises:
+        click.BadParameter: not an address.
+        click.ClickException: the server asks for another token.
+        Disconnected, DeadlineExceeded: the server does not answer.
+    """
+    try:
+        return Client(address, token=os.environ.get("HEADRACE_TOKEN") or None, timeout=_TIMEOUT)
+    except AuthenticationError as error:
+        raise click.ClickException(f"{error}. Set HEADRACE_TOKEN to the token of the server") from error
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
