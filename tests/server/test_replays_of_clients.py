@@ -8,6 +8,7 @@ import headrace as hr
 from headrace.replay.interface import ReplayLike
 from headrace.testing import ReplayContract, WriterContract
 from headrace.testing.replay_contract import assert_has_interface
+from tests.server.certificates import client_context, server_context
 
 
 class Served:
@@ -16,7 +17,8 @@ class Served:
     def __init__(self, replay, **server):
         self._replay = replay
         self._server = hr.Server({"r": replay}, **server).start()
-        self._client = hr.Client(self._server.address, token=server.get("token"))
+        tls = client_context() if "tls" in server else None
+        self._client = hr.Client(self._server.address, token=server.get("token"), tls=tls)
         self.remote = self._client.replay("r")
 
     def __getattr__(self, name):
@@ -61,8 +63,8 @@ class TestOverTcp(Settings, ReplayContract):
             assert_has_interface(ReplayLike, replay.remote)
 
 
-class TestWithAToken(TestOverTcp):
-    settings: ClassVar = {"token": "secret"}
+class TestOverTls(TestOverTcp):
+    settings: ClassVar = {"tls": server_context(), "token": "secret"}
 
 
 class TestInPlace(TestOverTcp):
@@ -74,8 +76,8 @@ class TestWritersOverTcp(Settings, WriterContract):
         return self.serve(hr.Replay(signature, tables, capacity=capacity))
 
 
-class TestWritersWithAToken(TestWritersOverTcp):
-    settings: ClassVar = {"token": "secret"}
+class TestWritersOverTls(TestWritersOverTcp):
+    settings: ClassVar = {"tls": server_context(), "token": "secret"}
 
 
 class TestWritersOverUnix(TestWritersOverTcp):

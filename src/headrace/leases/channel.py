@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any
 
-from headrace.errors import Disconnected
+from headrace.errors import AuthenticationError, Disconnected
 from headrace.leases.frames import (
     LARGEST_PAYLOAD,
     MOST_DESCRIPTORS,
@@ -70,6 +70,11 @@ class Channel:
         """The descriptor of the socket; -1 when it is closed."""
         return self._socket.fileno()
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether messages can be sent: no handshake has to come first."""
+        return True
+
     # ---- sending ---------------------------------------------------------------------------------------------------
 
     def send(self, *messages: Message, payload: Payload = b"", descriptors: tuple[int, ...] = ()) -> None:
@@ -83,12 +88,11 @@ class Channel:
         Raises:
             Disconnected: the peer is gone.
         """
-        with self._sending, _disconnected():
+        with self._sending, disconnected():
             data = self._framed(messages, payload, descriptors)
             sent = self._send_some([data], descriptors, 0)
-            if sent < len(data):
-                self._socket.sendall(memoryview(data)[sent:])
-                self.bytes_out += len(data) - sent
+            while sent < len(data):
+                sent += self._send_some([memoryview(data)[sent:]], (), 0)
 
     def send_soon(
         self,
@@ -111,7 +115,7 @@ class Channel:
         Raises:
             Disconnected: the peer is gone, or does not read.
         """
-        with self._sending, _disconnected():
+        with self._sending, disconnected():
             if parts:
                 *others, last = messages
                 head = encoded_head(last, sum(map(len, parts)), len(descriptors))
@@ -139,7 +143,7 @@ class Channel:
         Raises:
             Disconnected: the peer is gone.
         """
-        with self._sending, _disconnected():
+        with self._sending, disconnected():
             return self._send_unsent()
 
     def _send_unsent(self) -> bool:
@@ -199,7 +203,7 @@ class Channel:
         Raises:
             Disconnected: the peer has ended, or sends bytes that are not frames.
         """
-        while (frame := self._reader.take()) is None:
+        while (frame := self._next_frame()) is None:
             self._read(0)
         return frame
 
@@ -230,13 +234,16 @@ class Channel:
         Raises:
             Disconnected: the peer sends bytes that are not frames.
         """
-        while (frame := self._reader.take()) is not None:
+        while (frame := self._next_frame()) is not None:
             yield frame
+
+    def _next_frame(self) -> Frame | None:
+        return self._reader.take()
 
     def _read(self, flags: int) -> None:
         destination = self._reader.destination
         if destination is not None:
-            with _disconnected():
+            with disconnected():
                 nbytes = self._socket.recv_into(destination[:_MOST_DIRECT_NBYTES], 0, flags)
             if not nbytes:
                 raise Disconnected("the peer has ended")
@@ -244,7 +251,7 @@ class Channel:
             self.bytes_in += nbytes
             return
         size = min(max(_READ_NBYTES, self._reader.missing), _MOST_READ_NBYTES)
-        with _disconnected():
+        with disconnected():
             data, ancillary, _, _ = self._socket.recvmsg(size, _ANCILLARY_NBYTES, flags)
         if not data:
             raise Disconnected("the peer has ended")
@@ -267,10 +274,11 @@ class Channel:
 
 
 @contextmanager
-def _disconnected() -> Iterator[None]:
+def disconnected() -> Iterator[None]:
+    """Raises `Disconnected` for the errors of a socket."""
     try:
         yield
-    except (Disconnected, BlockingIOError):
+    except (Disconnected, BlockingIOError, AuthenticationError):
         raise
     except OSError as error:
         raise Disconnected(f"the peer is gone: {error}") from error

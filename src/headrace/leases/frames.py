@@ -23,6 +23,7 @@ from headrace.errors import Disconnected
 from headrace.leases.messages import VERSION, Hello, Message
 
 _MAGIC = b"hrl1"
+_TLS_RECORDS = (b"\x15\x03", b"\x16\x03")
 _HEADER = struct.Struct("<4sIIQ")
 MOST_DESCRIPTORS = 4
 _LARGEST_HELLO = 1 << 16
@@ -194,8 +195,9 @@ class FrameReader:
     def _checked_header(self) -> tuple[int, int, int]:
         magic, length, count, payload = _HEADER.unpack_from(self._bytes)
         if magic != _MAGIC:
+            hint = "; it speaks TLS, and this side does not (tls=)" if magic[:2] in _TLS_RECORDS else ""
             raise ProtocolError(
-                f"the peer does not speak the lease protocol: expected {_MAGIC!r}, got {magic!r}"
+                f"the peer does not speak the lease protocol: expected {_MAGIC!r}, got {magic!r}{hint}"
             )
         longest = self._largest_message if self._was_greeted else _LARGEST_HELLO
         most = self._largest_payload if self._was_greeted else 0

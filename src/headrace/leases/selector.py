@@ -261,7 +261,7 @@ class PeerSelector:
                 self._take_all(peer, peer.channel.received())
             if events & selectors.EVENT_READ:
                 self._take_all(peer, peer.channel.receive_ready())
-            if events & selectors.EVENT_WRITE and peer in self._peers:
+            if (events & selectors.EVENT_WRITE or peer.channel.unsent) and peer in self._peers:
                 self._listen_for(peer)
             if peer.waits:
                 self._waiting.add(peer)

@@ -10,6 +10,7 @@ from headrace.closing import Closing
 from headrace.errors import SpecError
 from headrace.server.addresses import parse_address
 from headrace.server.auth import token_bytes
+from headrace.server.client.connecting import ServerAccess
 from headrace.server.client.remote_replay import RemoteReplay
 from headrace.server.client.session import Session
 from headrace.server.messages.handshake import Served
@@ -25,13 +26,15 @@ class Client(Closing):
     Args:
         address: `tcp://host:port` or `unix:///path`; `Server.address` is one.
         token: the secret of the server; it is proven, and never sent.
-        tls: an `ssl.SSLContext` for TCP, with the authorities that the client trusts.
+        tls: an `ssl.SSLContext` for TCP, with the authorities that the client trusts, and with a certificate if the
+            server asks for one. The certificate and the name of the server are checked as the context says.
         timeout: seconds for the handshake, and for calls that have no timeout of their own and do not wait for a rate
             limiter; None waits without limit.
 
     Raises:
         Disconnected: nobody listens there, or the peer does not speak the protocol.
-        AuthenticationError: the server refuses the token, or does not ask for it, or cannot prove that it knows it.
+        AuthenticationError: the server refuses the token, or does not ask for it, or cannot prove that it knows it; or
+            one side does not accept the certificate of the other.
         DeadlineExceeded: the handshake took longer than `timeout`.
         ValueError: not an address.
 
@@ -52,9 +55,9 @@ class Client(Closing):
         tls: ssl.SSLContext | None = None,
         timeout: float | None = 30.0,
     ) -> None:
-        if tls is not None:
-            raise NotImplementedError("tls is not there yet")
-        self._session = Session(parse_address(address), token_bytes(token), check_timeout(timeout))
+        self._session = Session(
+            ServerAccess(parse_address(address), token_bytes(token), tls, check_timeout(timeout))
+        )
 
     # ---- calls -----------------------------------------------------------------------------------------------------
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import select
 import socket
+import ssl
 import time
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from headrace.errors import AuthenticationError, Closed, DeadlineExceeded, Disconnected, HeadraceError
 from headrace.leases.channel import Channel
 from headrace.leases.frames import LARGEST_PAYLOAD, ProtocolError
 from headrace.leases.messages import Goodbye, Hello
+from headrace.leases.tls_channel import TlsChannel
+from headrace.leases.tls_session import TlsSession
 from headrace.server.addresses import Address
 from headrace.server.auth import NONCE_NBYTES, is_proof, new_nonce, proof
 from headrace.server.client.blocks import MappedBlocks
@@ -20,11 +25,29 @@ from headrace.server.messages import answers, handshake, writing
 from headrace.server.messages.handshake import Challenge, Greeting, Proof, Refusal, Welcome
 from headrace.system import has_sealed_memory
 
+_TLS_HINT = " before it said a word; if this is a server with TLS, pass tls= to hr.Client"
 _ERRORS: dict[str, type[HeadraceError]] = {
     "authentication": AuthenticationError,
     "closed": Closed,
     "protocol": Disconnected,
 }
+
+
+@dataclass(frozen=True)
+class ServerAccess:
+    """Reaches a server.
+
+    Attributes:
+        address: of the server.
+        token: that the server must know, too.
+        tls: for TCP.
+        timeout: of a handshake, in seconds.
+    """
+
+    address: Address
+    token: bytes | None = field(repr=False)
+    tls: ssl.SSLContext | None
+    timeout: float | None
 
 
 class _Welcomed(NamedTuple):
@@ -41,39 +64,52 @@ class _Welcomed(NamedTuple):
     may_map: bool
 
 
-def connect(address: Address, token: bytes | None, timeout: float | None) -> Link:
+def connect(access: ServerAccess) -> Link:
     """Returns a connection for requests after its handshake.
 
     Raises:
         Disconnected: nobody listens, or the peer does not speak the protocol.
-        AuthenticationError: the server does not accept the token, or cannot prove that it knows it.
+        AuthenticationError: the server does not accept the token, or cannot prove that it knows it; or a certificate is
+            not accepted.
         DeadlineExceeded: the handshake took longer than `timeout` seconds.
     """
-    channel, welcome, may_map = _welcomed(address, token, timeout, address.is_unix and has_sealed_memory())
+    may_map = access.address.is_unix and has_sealed_memory()
+    channel, welcome, may_map = _welcomed(access, may_map)
     channel.expect(answers.AnyAnswer, answers.LARGEST_NBYTES, LARGEST_PAYLOAD)
-    return Link(channel, str(address), welcome.served, MappedBlocks(may_map=may_map))
+    return Link(channel, str(access.address), welcome.served, MappedBlocks(may_map=may_map))
 
 
-def connect_writers(address: Address, token: bytes | None, timeout: float | None) -> Channel:
+def connect_writers(access: ServerAccess) -> Channel:
     """Returns a connection for the operations of writers; see `connect`."""
-    channel, _, _ = _welcomed(address, token, timeout, may_map=False)
+    channel, _, _ = _welcomed(access, may_map=False)
     channel.expect(Hello | Goodbye | writing.WriterAnswer, writing.LARGEST_ANSWER_NBYTES, 0)
     return channel
 
 
-def _welcomed(address: Address, token: bytes | None, timeout: float | None, may_map: bool) -> _Welcomed:
-    deadline = None if timeout is None else time.monotonic() + timeout
-    channel = Channel(_connected(address, timeout), handshake.ToClient)
+def _welcomed(access: ServerAccess, may_map: bool) -> _Welcomed:
+    deadline = None if access.timeout is None else time.monotonic() + access.timeout
+    channel = _channel(access)
     try:
         channel.expect(handshake.ToClient, handshake.LARGEST_WELCOME_NBYTES, 0)
-        reader = _Reader(channel, address, deadline)
-        return _Welcomed(channel, _shake_hands(channel, address, token, reader, may_map), may_map)
-    except Disconnected as error:
+        welcome = _shake_hands(channel, access.token, _Reader(channel, deadline), may_map)
+        return _Welcomed(channel, welcome, may_map)
+    except HeadraceError as error:
         channel.close()
-        raise Disconnected(f"{address}: {error}") from error
+        kind = Disconnected if isinstance(error, Disconnected) else type(error)
+        may_want_tls = not (access.tls or access.address.is_unix or channel.bytes_in)
+        hint = _TLS_HINT if kind is Disconnected and may_want_tls else ""
+        raise kind(f"{access.address}: {error}{hint}") from error
     except BaseException:
         channel.close()
         raise
+
+
+def _channel(access: ServerAccess) -> Channel:
+    address = access.address
+    if access.tls is None or address.is_unix:
+        return Channel(_connected(address, access.timeout), handshake.ToClient)
+    session = TlsSession(access.tls, address.host)
+    return TlsChannel(_connected(address, access.timeout), handshake.ToClient, session)
 
 
 def _connected(address: Address, timeout: float | None) -> socket.socket:
@@ -102,12 +138,11 @@ class _Reader:
 
     Args:
         channel: to the server.
-        address: of the server, for messages.
         deadline: of the handshake.
     """
 
-    def __init__(self, channel: Channel, address: Address, deadline: float | None) -> None:
-        self._channel, self._address, self._deadline = channel, address, deadline
+    def __init__(self, channel: Channel, deadline: float | None) -> None:
+        self._channel, self._deadline = channel, deadline
         self._poll = select.poll()
         self._poll.register(channel.fileno(), select.POLLIN)
 
@@ -120,33 +155,35 @@ class _Reader:
         while True:
             left = None if self._deadline is None else self._deadline - time.monotonic()
             if left is not None and left <= 0:
-                raise DeadlineExceeded(f"{self._address}: the handshake was not finished in time")
+                raise DeadlineExceeded("the handshake was not finished in time")
             # In turns, for Ctrl-C.
             if not self._poll.poll(500 if left is None else min(left, 0.5) * 1000):
                 continue
             for frame in self._channel.receive_ready():
                 frame.close_descriptors()
                 if isinstance(frame.message, Refusal):
-                    raise _ERRORS[frame.message.kind](f"{self._address}: {frame.message.reason}")
+                    raise _ERRORS[frame.message.kind](frame.message.reason)
                 return frame.message
+            if self._channel.unsent:
+                # It waited for a handshake of TLS.
+                self._channel.send_rest()
 
 
-def _shake_hands(
-    channel: Channel, address: Address, token: bytes | None, reader: _Reader, may_map: bool
-) -> Welcome:
+def _shake_hands(channel: Channel, token: bytes | None, reader: _Reader, may_map: bool) -> Welcome:
     nonce = new_nonce()
-    channel.send(Greeting(nonce=nonce))
+    channel.send_soon(Greeting(nonce=nonce))
     challenge = reader.receive()
     if not isinstance(challenge, Challenge) or len(challenge.nonce) != NONCE_NBYTES:
         raise ProtocolError(f"expected a challenge, got {type(challenge).__name__}")
     if token is not None and not challenge.needs_token:
-        raise AuthenticationError(f"{address}: this client has a token, and the server does not ask for one")
+        raise AuthenticationError("this client has a token, and the server does not ask for one")
     has_proof = token is not None and challenge.needs_token
     mac = proof(token, "client", nonce, challenge.nonce) if token is not None and has_proof else b""
-    channel.send(Proof(mac=mac, in_place=may_map))
+    with suppress(Disconnected):  # Receiving tells why.
+        channel.send_soon(Proof(mac=mac, in_place=may_map))
     welcome = reader.receive()
     if not isinstance(welcome, Welcome):
         raise ProtocolError(f"expected a welcome, got {type(welcome).__name__}")
     if token is not None and not is_proof(welcome.mac, token, "server", nonce, challenge.nonce):
-        raise AuthenticationError(f"{address}: the server cannot prove that it knows the token")
+        raise AuthenticationError("the server cannot prove that it knows the token")
     return welcome

@@ -10,8 +10,7 @@ from typing import Any
 from headrace import forking
 from headrace.errors import Closed, Disconnected
 from headrace.leases.frames import Payload
-from headrace.server.addresses import Address
-from headrace.server.client.connecting import connect, connect_writers
+from headrace.server.client.connecting import ServerAccess, connect, connect_writers
 from headrace.server.client.link import Link
 from headrace.server.client.operation_stream import OperationStream
 from headrace.server.client.writer_connection import WriterConnection
@@ -25,24 +24,21 @@ class Session:
     """The connection of a client; see `Connected`.
 
     Args:
-        address: of the server.
-        token: that the server must know, too.
-        timeout: in seconds, of handshakes and calls.
+        access: to the server; its timeout is that of calls, too.
 
     Attributes:
         peer: the address, for messages.
     """
 
-    def __init__(self, address: Address, token: bytes | None, timeout: float | None) -> None:
-        self._address = address
-        self._token = token
-        self._timeout = timeout
-        self.peer = str(address)
+    def __init__(self, access: ServerAccess) -> None:
+        self._access = access
+        self._timeout = access.timeout
+        self.peer = str(access.address)
         self._pid = os.getpid()
         self._forks = forking.forks
         self._is_closed = False
         self._connecting = threading.Lock()
-        self._link = connect(address, token, timeout)
+        self._link = connect(access)
         self._writers: WriterConnection | None = None
 
     def link(self) -> Link:
@@ -54,7 +50,7 @@ class Session:
             self._check_open()
             if self._link.failure is not None:
                 self._link.close()
-                self._link = connect(self._address, self._token, self._timeout)
+                self._link = connect(self._access)
             return self._link
 
     def writers(self) -> WriterConnection:
@@ -64,7 +60,7 @@ class Session:
             self._check_open()
             if self._writers is None or self._writers.has_ended:
                 self._writers = WriterConnection(
-                    lambda: connect_writers(self._address, self._token, self._timeout),
+                    lambda: connect_writers(self._access),
                     self.peer,
                     self._timeout,
                 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import socket
 import time
 from collections.abc import Sequence
 from typing import Protocol
@@ -71,15 +70,16 @@ class ServedConnection:
     """One client. It is a `Peer` of the selector.
 
     Args:
-        connection: an accepted socket, which it owns.
+        channel: of an accepted socket; the connection owns it.
+        is_unix: whether its socket passes descriptors.
         host: the server.
     """
 
-    def __init__(self, connection: socket.socket, host: Host) -> None:
-        self.channel = Channel(connection, handshake.ToServer)
+    def __init__(self, channel: Channel, host: Host, *, is_unix: bool) -> None:
+        self.channel = channel
         self.channel.expect(handshake.ToServer, handshake.LARGEST_NBYTES, 0)
         self._host = host
-        self._is_unix = connection.family == getattr(socket, "AF_UNIX", None)
+        self._is_unix = is_unix
         self._handshake: ServerHandshake | None = ServerHandshake(host.token)
         self._samples: ClientSamples | None = None
         self._writers = ClientWriters(host.served, host.sessions, self.send)
@@ -154,6 +154,8 @@ class ServedConnection:
         self, *messages: Message, parts: Sequence[memoryview] = (), descriptors: tuple[int, ...] = ()
     ) -> None:
         """Sends messages without waiting; a client that is gone is noticed by the selector."""
+        if not self.channel.is_ready:
+            return  # It would wait for a handshake that may never end.
         try:
             self._host.selector.send(self, *messages, parts=parts, descriptors=descriptors, most=_NO_LIMIT)
         except Disconnected as error:

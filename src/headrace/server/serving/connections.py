@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Sequence
@@ -10,11 +11,15 @@ from contextlib import suppress
 from importlib import metadata
 
 from headrace.errors import Closed
+from headrace.leases.channel import Channel
 from headrace.leases.checking import LeaseError
 from headrace.leases.frames import ProtocolError
 from headrace.leases.selector import PeerSelector
+from headrace.leases.tls_channel import TlsChannel
+from headrace.leases.tls_session import TlsSession
 from headrace.server.addresses import Address
 from headrace.server.keepalive import set_options
+from headrace.server.messages import handshake
 from headrace.server.messages.answers import ServerRecord
 from headrace.server.records import statistics_of
 from headrace.server.serving.connection import ServedConnection
@@ -36,6 +41,7 @@ class Connections:
         served: replays and queues.
         addresses: to listen at.
         token: that clients must know.
+        tls: for TCP.
         selector: of this server.
 
     Attributes:
@@ -51,11 +57,13 @@ class Connections:
         served: ServedObjects,
         addresses: Sequence[Address],
         token: bytes | None,
+        tls: ssl.SSLContext | None,
         selector: PeerSelector,
     ) -> None:
         self.served = served
         self.sessions = WriterSessions()
         self.token = token
+        self._tls = tls
         self.selector = selector
         self.deadlines = TableDeadlines(selector)
         self.version = metadata.version("headrace")
@@ -80,7 +88,12 @@ class Connections:
     def _accept(self, connection: socket.socket) -> None:
         try:
             set_options(connection)
-            served = ServedConnection(connection, self)
+            is_unix = connection.family == getattr(socket, "AF_UNIX", None)
+            if self._tls is None or is_unix:
+                channel = Channel(connection, handshake.ToServer)
+            else:
+                channel = TlsChannel(connection, handshake.ToServer, TlsSession(self._tls))
+            served = ServedConnection(channel, self, is_unix=is_unix)
         except OSError:  # It has ended already.
             connection.close()
             return

@@ -12,6 +12,7 @@ from typing import Self
 from headrace.checks import check_timeout
 from headrace.errors import Closed, HeadraceError
 from headrace.leases.selector import PeerSelector
+from headrace.leases.tls_session import TlsSession
 from headrace.replay.public import Replay
 from headrace.server.addresses import Address, parse_address
 from headrace.server.auth import token_bytes
@@ -32,13 +33,14 @@ class Server:
         unix: path of a Unix socket, which only this user's processes may use (mode 0600). Its clients read large
             batches in shared memory.
         token: a secret that clients must know, too; it is never sent. None asks for none.
-        tls: an `ssl.SSLContext` for TCP, with the certificate of the server.
+        tls: an `ssl.SSLContext` for TCP, with the certificate of the server. Its `verify_mode=ssl.CERT_REQUIRED` asks
+            clients for certificates, too. A Unix socket is not encrypted.
         checkpoint: directory for checkpoints.
         insecure: allows an address that other machines reach, without a token and without client certificates.
 
     Raises:
         ValueError: nothing to serve; no address; an address that other machines reach, without protection.
-        TypeError: something else than a `Replay` or a `BatchQueue`.
+        TypeError: something else than a `Replay` or a `BatchQueue`; `tls` is not an `ssl.SSLContext`.
 
     >>> import headrace as hr
     >>> replay = hr.Replay(hr.Signature.like({"x": 0}), [hr.Table.queue("q", 9)])
@@ -61,8 +63,11 @@ class Server:
     ) -> None:
         self._served = ServedObjects(served)
         self._token = token_bytes(token)
-        if tls is not None or checkpoint is not None:
-            raise NotImplementedError("tls and checkpoint are not there yet")
+        self._tls = tls
+        if tls is not None:
+            TlsSession(tls)  # Refuses contexts that no client could use.
+        if checkpoint is not None:
+            raise NotImplementedError("checkpoint is not there yet")
         self._wanted = [] if address is None else [parse_address(address)]
         if unix is not None:
             self._wanted.append(Address(path=os.fspath(unix)))
@@ -97,7 +102,9 @@ class Server:
         with self._lock:
             if self._was_started:
                 raise HeadraceError("start: expected a server that was not started before; make a new one")
-            self._connections = Connections(self._served, self._wanted, self._token, PeerSelector())
+            self._connections = Connections(
+                self._served, self._wanted, self._token, self._tls, PeerSelector()
+            )
             self._was_started = True
         return self
 

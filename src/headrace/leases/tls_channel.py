@@ -1,0 +1,137 @@
+"""A channel that is encrypted from its first byte."""
+
+from __future__ import annotations
+
+import select
+import socket
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from headrace.errors import Disconnected
+from headrace.leases.channel import Channel, disconnected
+from headrace.leases.frames import Frame, Payload
+from headrace.leases.messages import Message
+from headrace.leases.tls_session import TlsSession
+
+_READ_NBYTES = 1 << 18
+
+
+class TlsChannel(Channel):
+    """One end of a connection with TLS. It passes no descriptors.
+
+    The handshake needs no calls of its own: the client's first message begins it, and receiving carries it on. Until it
+    is finished, messages wait as unsent.
+
+    Args:
+        connection: a connected TCP socket, owned by the channel.
+        messages: union of the messages that may arrive.
+        session: of this side, not used before.
+    """
+
+    def __init__(self, connection: socket.socket, messages: Any, session: TlsSession) -> None:
+        super().__init__(connection, messages)
+        self._session = session
+        # One thread receives while others send, and a session takes one call at a time.
+        self._session_lock = threading.Lock()
+        self._ciphertext = memoryview(b"")
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether messages can be sent: the handshake is finished."""
+        return self._session.is_ready
+
+    # ---- sending ---------------------------------------------------------------------------------------------------
+
+    @property
+    def unsent(self) -> int:
+        """Number of bytes that the system has not taken yet, those included that are encrypted already."""
+        return self._waiting + len(self._ciphertext)
+
+    def send(self, *messages: Message, payload: Payload = b"", descriptors: tuple[int, ...] = ()) -> None:
+        """See `Channel.send`. It does the handshake too, so no other thread may receive before."""
+        is_sent = self.send_soon(*messages, payload=payload, descriptors=descriptors)
+        while not is_sent:
+            if self.is_ready:
+                self._wait_until_writable()
+            else:
+                self._read(0)
+            is_sent = self.send_rest()
+
+    def _wait_until_writable(self) -> None:
+        poll = select.poll()
+        poll.register(self.fileno(), select.POLLOUT)
+        poll.poll()
+
+    def _send_unsent(self) -> bool:
+        is_encrypted = super()._send_unsent()
+        with self._session_lock:
+            return self._send_ciphertext() and is_encrypted
+
+    def _send_some(self, pieces: Sequence[Payload], descriptors: Sequence[int], flags: int) -> int:  # noqa: ARG002
+        """See `Channel`; it never waits."""
+        if descriptors:
+            raise ValueError("expected no descriptors on a connection with TLS")
+        with self._session_lock:
+            # Ciphertext for a peer that does not read must not pile up.
+            if not self._send_ciphertext():
+                raise BlockingIOError
+            try:
+                taken = self._session.encrypt(pieces)
+            finally:
+                self._send_ciphertext()
+        self.bytes_out += taken
+        return taken
+
+    def _send_ciphertext(self) -> bool:
+        """Sends what the system takes at once; returns whether that is all."""
+        while True:
+            if not self._ciphertext:
+                self._ciphertext = memoryview(self._session.take_ciphertext())
+                if not self._ciphertext:
+                    return True
+            try:
+                sent = self._socket.send(self._ciphertext, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return False
+            self._ciphertext = self._ciphertext[sent:]
+
+    # ---- receiving -------------------------------------------------------------------------------------------------
+
+    def _read(self, flags: int) -> None:
+        with disconnected():
+            ciphertext = self._socket.recv(_READ_NBYTES, flags)
+        if not ciphertext:
+            raise Disconnected("the peer has ended")
+        with self._session_lock:
+            self._session.feed(ciphertext)
+        self._decrypt_some()
+
+    def _next_frame(self) -> Frame | None:
+        # Not all that was received may be decrypted yet.
+        while (frame := super()._next_frame()) is None:
+            if not self._decrypt_some():
+                return None
+        return frame
+
+    def _decrypt_some(self) -> bool:
+        """Gives the reader what the next record holds; returns whether there was one."""
+        destination = self._reader.destination
+        with self._session_lock:
+            try:
+                if destination is None:
+                    data = self._session.decrypt()
+                    self._reader.feed(data, [])
+                    nbytes = len(data)
+                else:
+                    nbytes = self._session.decrypt_into(destination)
+                    self._reader.received(nbytes)
+            except BlockingIOError:
+                return False
+            finally:
+                # Of the handshake, or an alert.
+                with suppress(OSError):
+                    self._send_ciphertext()
+        self.bytes_in += nbytes
+        return True

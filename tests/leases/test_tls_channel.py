@@ -1,0 +1,130 @@
+"""Channels with TLS: pieces of any size, peers that do not read, and bytes that are not TLS."""
+
+import os
+import select
+import socket
+import threading
+
+import pytest
+
+import headrace as hr
+from headrace.leases.frames import encoded
+from headrace.leases.messages import VERSION, Ack, Hello, LeaseMessage
+from headrace.leases.tls_channel import TlsChannel
+from headrace.leases.tls_session import TlsSession
+from tests.server.certificates import client_context, server_context
+
+
+def sessions():
+    return TlsSession(server_context()), TlsSession(client_context(), "127.0.0.1")
+
+
+@pytest.fixture
+def pair():
+    """A server and a client, whose handshake is finished."""
+    server, client = channels = [
+        TlsChannel(end, LeaseMessage, session)
+        for end, session in zip(socket.socketpair(), sessions(), strict=True)
+    ]
+    try:
+        client.send_soon(Ack(writer=0, sequence=0))
+        while not (server.is_ready and client.is_ready):
+            for each in channels:
+                assert not list(ready(each))
+        client.send_rest()
+        assert server.receive().message.sequence == 0
+        yield server, client
+    finally:
+        for each in channels:
+            each.close()
+
+
+def ready(channel):
+    if select.select([channel], [], [], 0)[0]:
+        yield from channel.receive_ready()
+
+
+def test_frames_of_any_size_arrive(pair):
+    server, client = pair
+    for size in (0, 1, 16_383, 16_385, 65_535, 65_536, 300_000, 1_500_000):
+        payload = os.urandom(size)
+        server.send_soon(Ack(writer=1, sequence=size), payload=payload)
+        server.send_soon(Ack(writer=2, sequence=size))
+        found = []
+        while len(found) < 2:
+            found += ready(client)
+            server.send_rest()
+        assert [frame.message.writer for frame in found] == [1, 2]
+        assert found[0].payload == payload
+    assert not server.unsent
+    assert client.bytes_in == server.bytes_out
+
+
+def test_a_stopped_iteration_goes_on(pair):
+    """Bytes that were received and not yet decrypted are no reason to wait for the socket."""
+    server, client = pair
+    for number in range(40):
+        server.send_soon(Ack(writer=0, sequence=number), payload=bytes(1000))
+    first = next(client.receive_ready())
+    assert first.message.sequence == 0
+    assert [frame.message.sequence for frame in client.received()] == list(range(1, 40))
+
+
+def test_what_a_peer_does_not_read_is_not_encrypted(pair):
+    server, _ = pair
+    parts = [memoryview(bytes(1 << 20)) for _ in range(20)]
+    assert not server.send_soon(Ack(writer=0, sequence=0), parts=parts)
+    assert len(server._ciphertext) < 1 << 19
+    assert server.unsent > 15 << 20
+    with pytest.raises(hr.Disconnected, match="does not read"):
+        server.send_soon(Ack(writer=0, sequence=1), most=1 << 20)
+
+
+def test_one_byte_at_a_time(pair):
+    server, client = pair
+    client._session.encrypt([encoded(Ack(writer=3, sequence=3), b"behind")])
+    for byte in client._session.take_ciphertext():
+        client._socket.sendall(bytes([byte]))
+        frames = list(server.receive_ready())
+    assert [(frame.message.writer, frame.payload) for frame in frames] == [(3, b"behind")]
+
+
+def test_descriptors_are_refused(pair):
+    with pytest.raises(ValueError, match="no descriptors"):
+        pair[0].send_soon(Ack(writer=0, sequence=0), descriptors=(0,))
+
+
+@pytest.mark.parametrize("data", [encoded(Hello(version=VERSION)), b"GET / HTTP/1.1\r\n\r\n", bytes(99)])
+def test_bytes_that_are_not_tls_end_the_connection(data):
+    one, other = socket.socketpair()
+    server = TlsChannel(one, LeaseMessage, sessions()[0])
+    other.sendall(data)
+    with pytest.raises(hr.Disconnected, match="TLS session failed"):
+        list(server.receive_ready())
+    server.close()
+    other.close()
+
+
+def test_a_changed_byte_ends_the_connection(pair):
+    server, client = pair
+    client._session.encrypt([encoded(Ack(writer=3, sequence=3))])
+    data = bytearray(client._session.take_ciphertext())
+    data[-1] ^= 1
+    client._socket.sendall(data)
+    with pytest.raises(hr.Disconnected, match="BAD_RECORD_MAC"):
+        list(server.receive_ready())
+
+
+def test_calls_that_wait_do_the_handshake_too():
+    server, client = (
+        TlsChannel(end, LeaseMessage, session)
+        for end, session in zip(socket.socketpair(), sessions(), strict=True)
+    )
+    found = []
+    thread = threading.Thread(target=lambda: found.append(server.receive()))
+    thread.start()
+    client.send(Ack(writer=7, sequence=1), payload=bytes(3_000_000))
+    thread.join(10)
+    assert len(found[0].payload) == 3_000_000
+    server.close()
+    client.close()
