@@ -1,0 +1,109 @@
+"""docs/deployment.md: its files are valid, and its command lines start a server."""
+
+import configparser
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+import pytest
+from click.testing import CliRunner
+from msgspec import Struct
+from msgspec.structs import fields
+
+import headrace as hr
+from headrace.cli import main
+from headrace.cli.serve import sections
+from headrace.cli.serve.service import Service
+from headrace.cli.serve.settings import read_settings
+from headrace.tables.description.table_json import SelectorJson
+
+TEXT = (Path(__file__).parents[1] / "docs" / "deployment.md").read_text()
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```", TEXT, flags=re.DOTALL | re.MULTILINE)
+
+
+FILES = blocks("toml")
+UNIT = configparser.ConfigParser(interpolation=None)
+UNIT.optionxform = str
+UNIT.read_string(blocks("ini")[0])
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    """Writes a file of the page, with paths and ports of the test."""
+    monkeypatch.setenv("HEADRACE_TOKEN", "one")
+    monkeypatch.setenv("HEADRACE_PAGE_TOKEN", "two")
+
+    def write(text):
+        path = tmp_path / "headrace.toml"
+        text = re.sub(
+            r"(:|port = )\d{4}\b", lambda found: f"{found[1]}0", text.replace("0.0.0.0", "127.0.0.1")
+        )
+        path.write_text(re.sub(r'"/(?:var/lib|run)/headrace', f'"{tmp_path}', text))
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("text", FILES, ids=["shortest", "whole"])
+def test_a_client_reaches_what_a_file_describes(config, text):
+    found = []
+
+    def during(ready):
+        for address in ready.addresses:
+            with hr.Client(address, token="one" if "token" in text else None) as client:
+                found.append(sorted(client.statistics().served))
+
+    with Service(read_settings(config(text))) as service:
+        assert service.run(during, lambda seconds: True) == []
+    expected = sorted(re.findall(r"^\[(?:replays|queues)\.(\w+)\]", text, flags=re.MULTILINE))
+    assert found == [expected] * len(found)
+    assert len(found) == 1 + ("\nunix = " in text)
+
+
+def test_the_whole_file_has_every_key_and_the_page_every_kind():
+    kinds = [each for each in vars(sections).values() if isinstance(each, type) and issubclass(each, Struct)]
+    for key in {field.name for kind in kinds for field in fields(kind)}:
+        assert re.search(rf"\b{key}\b( = |[].])", FILES[1]) or f"`{key}`" in TEXT, key
+    tags = [each.__struct_config__.tag for each in kinds if isinstance(each.__struct_config__.tag, str)]
+    selectors = get_args(get_type_hints(SelectorJson)["kind"])
+    assert len(tags) == 4
+    for kind in (*tags, *selectors):
+        assert f"`{kind}`" in TEXT, kind
+
+
+def test_the_mistake_of_the_page(config):
+    path = config(FILES[0].replace("capacity", "capcity"))
+    done = CliRunner().invoke(main, ["serve", str(path), "--check"])
+    shown = re.search(r"^headrace.toml:\d+: .*$", TEXT, flags=re.MULTILINE)[0]
+    assert shown.removeprefix("headrace.toml:5") in done.output
+    assert f"headrace.toml:{5}: " in done.output
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        UNIT["Service"]["ExecStart"],
+        " ".join(json.loads(re.search(r"ENTRYPOINT (.*)", blocks("dockerfile")[0])[1])),
+        " ".join(json.loads(re.search(r"args: (.*)", blocks("yaml")[0])[1])),
+        re.search(r"^\$ (.*)$", TEXT, flags=re.MULTILINE)[1],
+    ],
+    ids=["systemd", "container", "kubernetes", "shell"],
+)
+def test_the_command_lines(config, line):
+    program, *arguments = shlex.split(line)
+    assert Path(program).name == "headrace"
+    arguments[-1] = str(config(FILES[1]))
+    done = CliRunner().invoke(main, [*arguments, "--check"])
+    assert (done.exit_code, done.output) == (0, f"{arguments[-1]}: no mistake found\n")
+
+
+def test_folders_of_the_unit_are_those_of_the_file():
+    service = UNIT["Service"]
+    assert f"/var/lib/{service['StateDirectory']}/" in FILES[1]
+    assert f"/run/{service['RuntimeDirectory']}/" in FILES[1]
+    assert service["RestartPreventExitStatus"] == "2"
