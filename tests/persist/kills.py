@@ -25,6 +25,7 @@ import headrace as hr
 from headrace.kernels import plain
 from headrace.persist.disk.durable_ring import DurableRing
 from headrace.replay.public import core_of
+from headrace.server.serving.row_writer import ServedRowWriter
 from headrace.store.layout import LANES, LINKED_ROWS, REFERENCES
 from headrace.store.pages.recovery import PageRecovery
 from headrace.tables.description import selectors
@@ -99,8 +100,18 @@ def dump(replay):
             "observations": [store.columns["observation"][row[row >= 0]].tolist() for row in rows],
             "counts": [live.inserts, live.samples, live.deletes, live.ring.unique],
             "ignored": [live.updates, live.ignored_updates, live.ignored_deletes],
+            "of writers": counts_of_writers(replay, name),
         }
     return found
+
+
+def counts_of_writers(replay, table):
+    """The numbers of items that clients' writers have made, as the disk knows them."""
+    writers = core_of(replay)._disk._writers
+    if writers is None:
+        return []
+    number = replay.table_names.index(table)
+    return sorted(count for count in writers.state()[:, 4 + number].tolist() if count)
 
 
 def check_rows(found):
@@ -384,6 +395,17 @@ def update(history, name):
     history.replay.update_priorities(name, np.append(some, np.uint64(10**12)), np.array([7.0, 8.0, 9.0, 1.0]))
 
 
+def counted_steps(history):
+    """Steps of a client's writer, whose items are counted on disk."""
+    core = core_of(history.replay)
+    writer = ServedRowWriter(core, LANES_OF_WRITER, RULES, 6)
+    writer.count_at(core.writer_counts.open(b"a session of one", 7, {}))
+    history.writer = writer
+    many_steps(history)
+    writer.create_item_as(core.keys.take(1), "few", 2, 1.5, 0)
+    history.replay.sample("limited", 4)
+
+
 def many_steps(history):
     for _ in range(7):
         history.step()
@@ -392,6 +414,7 @@ def many_steps(history):
 OPERATIONS = {
     "append": lambda history: history.step(),
     "append across pages": many_steps,
+    "append of a client": counted_steps,
     "create_item": lambda history: history.create("few", 3, 2.5),
     "end_episode": lambda history: history.end(),
     "end_episode of one lane": lambda history: history.end(1),

@@ -18,6 +18,7 @@ SCRIPT = Path(__file__).with_name("kills.py")
 STRIDES = {
     "append": 67,
     "append across pages": 211,
+    "append of a client": 487,
     "create_item": 17,
     "end_episode": 53,
     "end_episode of one lane": 53,

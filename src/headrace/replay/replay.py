@@ -16,6 +16,7 @@ from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.errors import Closed
 from headrace.forking import REPLAYS
 from headrace.persist.disk.disk import Disk
+from headrace.persist.disk.writer_counts import WriterCounts
 from headrace.persist.states import ReplayState
 from headrace.replay.declarations import Declarations
 from headrace.replay.item_keys import ItemKeys
@@ -218,6 +219,11 @@ class ReplayCore:
         return core
 
     # ---- on disk ---------------------------------------------------------------------------------------------------
+
+    @property
+    def writer_counts(self) -> WriterCounts | None:
+        """The counts of clients' writers; None for a replay in memory. The lock must be held."""
+        return None if self._disk is None else self._disk.writers()
 
     @property
     def is_on_disk(self) -> bool:

@@ -25,6 +25,7 @@ class NewItems:
         priorities: float64[M], or float64[1] for all.
         keys: uint64[M], in any order, for items whose keys were given out ahead, in place of `first_key`; otherwise
             empty.
+        source: where the items of a client's writer are counted on disk (`persist.disk.writer_counts`); -1: nowhere.
 
     >>> new = NewItems(7, np.arange(3), ONE_ROW, np.ones(1))
     >>> len(new), len(new.until(1)), new.after(1).first_key
@@ -36,6 +37,7 @@ class NewItems:
     windows: NDArray[np.uint32]
     priorities: NDArray[np.float64]
     keys: NDArray[np.uint64] = field(default_factory=lambda: _NO_KEYS)
+    source: int = -1
 
     @classmethod
     def none(cls) -> NewItems:
@@ -60,6 +62,7 @@ class NewItems:
             self.windows[start:stop] if len(self.windows) > 1 else self.windows,
             self.priorities[start:stop] if len(self.priorities) > 1 else self.priorities,
             self.keys[start:stop],
+            self.source,
         )
 
     def unpin(self, pins: Pins) -> None:

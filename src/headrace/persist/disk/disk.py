@@ -33,6 +33,7 @@ from headrace.persist.disk.manifest import (
 from headrace.persist.disk.rollback import restore_rows, restored_items
 from headrace.persist.disk.rows_file import INDEX, ROWS, cut, open_grown
 from headrace.persist.disk.store_files import HEADER, StoreFiles
+from headrace.persist.disk.writer_counts import WRITERS, WriterCounts
 from headrace.persist.generator import generator_record, generator_state
 from headrace.persist.recovery import recover
 from headrace.spec import Signature
@@ -102,6 +103,7 @@ class Disk:
             os.close(descriptor)
         self.syncing = threading.RLock()
         self._is_new = manifest is None
+        self._writers: WriterCounts | None = None
         self._names = tuple(tables) if manifest is None else manifest.tables
         self._points = DurablePoints(self.folder, self.store)
         try:
@@ -212,7 +214,30 @@ class Disk:
         if not self._is_new:
             memories = {name: ring.memory for name, ring in self._rings.items()}
             recover(self.store, pages_in_use(self.store), self._files.described(memories))
+            if (self.folder / WRITERS).exists():
+                self._recover_writers(self.writers())
         return list(self._rings.values())
+
+    def _recover_writers(self, writers: WriterCounts) -> None:
+        if self._point is not None:
+            writers.restore(self._point.writers)
+        writers.complete([int(ring.arrays.ring[INSERTS]) for ring in self._rings.values()])
+
+    def writers(self) -> WriterCounts:
+        """Returns the counts of clients' writers; their file is made when it is first asked for.
+
+        The store's lock must be held.
+
+        Raises:
+            CheckpointError: the file is damaged.
+            StoreFull: the disk is full.
+        """
+        if self._writers is None:
+            writers = WriterCounts(self.folder / WRITERS, self._names)
+            for number, ring in enumerate(self._rings.values()):
+                ring.count_writers(writers, number)
+            self._writers = writers
+        return self._writers
 
     def _found_items(self, tables: Sequence[Table]) -> dict[str, ItemMemory]:
         point, files = self._point, self._files
@@ -241,7 +266,8 @@ class Disk:
         self._files.note_boot()
         # Without the record of its close the store counts as killed.
         remove_own_files(
-            self.folder, keep={MANIFEST, ROWS, INDEX, HEADER, PADDINGS, HASHES, DURABLE, RELEASED, *current}
+            self.folder,
+            keep={MANIFEST, ROWS, INDEX, HEADER, PADDINGS, HASHES, DURABLE, RELEASED, WRITERS, *current},
         )
         if closed is not None:
             # The record must not come back after a failure of the machine: its items are gone.
@@ -269,7 +295,7 @@ class Disk:
             self._points.begin()
             buffers = {name: ring.buffers_for_copy() for name, ring in self._rings.items()}
             with self.store.lock:
-                point = self._points.take(self._rings, buffers, self.header)
+                point = self._points.take(self._rings, buffers, self.header, self._writers)
             for arena in (self.store.arena, self.store.index, self.header.arena):
                 arena.sync()
             self._points.write(point)
@@ -295,6 +321,8 @@ class Disk:
     def after_fork_in_child(self) -> None:
         """Leaves the folder to the parent: nothing is written to it from here on."""
         self.header.arena.make_private()
+        if self._writers is not None:
+            self._writers.arena.make_private()
         # Another thread may have held it.
         self.syncing = threading.RLock()
 

@@ -28,6 +28,7 @@ from headrace.persist.checked_arrays import read_checked_arrays, write_checked_a
 from headrace.persist.disk.durable_ring import DurableRing
 from headrace.persist.disk.header import DiskHeader
 from headrace.persist.disk.mapped_file import mapped_file
+from headrace.persist.disk.writer_counts import WriterCounts
 from headrace.persist.final_rows import SavedRows
 from headrace.persist.items_record import ItemsRecord, record_fields
 from headrace.store.layout import LINKED, LINKED_ROWS
@@ -40,6 +41,7 @@ from headrace.tables.items.layout import RING_WORDS
 
 DURABLE, RELEASED = "durable", "released"
 _FORMAT, _VERSION = "headrace durable point", 1
+_NO_WRITERS = np.zeros((0, 0), np.int64)
 
 
 class _Table(ItemsRecord, frozen=True, forbid_unknown_fields=True):
@@ -66,6 +68,7 @@ class DurablePoint:
         words: int64[n, PAGE_WORDS], of these pages.
         links: int64[2, m], the last rows of episodes and their final rows in other pages.
         is_lost: bool[n], pages that were given up since.
+        writers: of `WriterCounts.state`.
     """
 
     number: int
@@ -77,6 +80,7 @@ class DurablePoint:
     words: NDArray[np.int64]
     links: NDArray[np.int64]
     is_lost: NDArray[np.bool_]
+    writers: NDArray[np.int64]
 
 
 class DurablePoints:
@@ -125,6 +129,7 @@ class DurablePoints:
             arrays["words"],
             arrays["links"],
             released[pages] >= record.number,
+            arrays.get("writers", _NO_WRITERS),
         )
 
     def begin(self, pages: Sequence[int] | NDArray[np.int64] = ()) -> None:
@@ -152,7 +157,11 @@ class DurablePoints:
         self._arena.sync()
 
     def take(
-        self, rings: Mapping[str, DurableRing], buffers: Mapping[str, Any], header: DiskHeader
+        self,
+        rings: Mapping[str, DurableRing],
+        buffers: Mapping[str, Any],
+        header: DiskHeader,
+        writers: WriterCounts | None,
     ) -> DurablePoint:
         """Takes the point of this instant, without links, and retains its pages. The lock must be held.
 
@@ -160,6 +169,7 @@ class DurablePoints:
             rings: by the names of their tables.
             buffers: by the same names, from `buffers_for_copy`.
             header: of the store.
+            writers: of clients; None: there never was one.
         """
         self._number += 1
         tables = {name: ring.copy(buffers[name]) for name, ring in rings.items()}
@@ -174,6 +184,7 @@ class DurablePoints:
             words,
             np.zeros((2, 0), np.int64),
             np.zeros(len(pages), np.bool_),
+            _NO_WRITERS if writers is None else writers.state(),
         )
 
     def write(self, point: DurablePoint) -> None:
@@ -182,6 +193,8 @@ class DurablePoints:
         given = tuple(sorted(point.given))
         record = _Point(point.number, point.next_key, point.next_episode, given, tables)
         arrays = {"pages": point.pages, "words": point.words, "links": _links_of(self._store, point)}
+        if len(point.writers):
+            arrays["writers"] = point.writers
         for number, state in enumerate(point.tables.values()):
             arrays.update({f"{number}:{name}": array for name, array in state.arrays.items()})
         write_checked_arrays(self._path, record, arrays, _FORMAT, _VERSION)

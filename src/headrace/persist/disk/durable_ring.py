@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from headrace.errors import StoreFull
 from headrace.persist.disk.generations import Generations
+from headrace.persist.disk.writer_counts import UNCOUNTED, WriterCounts
 from headrace.store.block import EpisodeBoundary, LaneBlock
 from headrace.store.store import Store
 from headrace.tables.description.table import Table, kernel_selectors
@@ -75,6 +76,8 @@ class DurableRing(ItemRing):
         found: ItemMemory | None = None,
     ) -> None:
         self._files = files
+        self._writers: WriterCounts | None = None
+        self._number = 0
         self._in_transaction = False
         super().__init__(store, table.max_size, *kernel_selectors(table), random, found)
 
@@ -152,7 +155,25 @@ class DurableRing(ItemRing):
 
     def insert(self, new: NewItems) -> None:
         """See `ItemRing.insert`."""
-        self._insertion(len(new), new.windows, new.priorities, partial(super().insert, new))
+        insert = partial(super().insert, new)
+        writers, number = self._writers, self._number
+        if new.source == UNCOUNTED or writers is None:
+            self._insertion(len(new), new.windows, new.priorities, insert)
+            return
+        writers.begin(number, new.source, int(self.arrays.ring[INSERTS]))
+        try:
+            self._insertion(len(new), new.windows, new.priorities, insert)
+        finally:
+            writers.end(number, int(self.arrays.ring[INSERTS]))
+
+    def count_writers(self, writers: WriterCounts, number: int) -> None:
+        """Counts the items of clients' writers from here on.
+
+        Args:
+            writers: of the store.
+            number: of the table.
+        """
+        self._writers, self._number = writers, number
 
     def append(
         self, block: LaneBlock, boundary: EpisodeBoundary | None, buffer: WindowBuffer, first_key: int

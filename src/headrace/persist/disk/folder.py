@@ -10,6 +10,7 @@ hashes            the hash of each page of rows that was not taken since; mapped
 closed.json       after an orderly close: the random generator, exact counters, checksums
 durable           the last durable point, once there is one; `released` beside it (`durable_point.py`)
 paddings.json     the values of padded rows
+writers           the numbers of items of clients' writers, once there was one; mapped
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from headrace.persist.disk.durable_point import DURABLE, RELEASED
 from headrace.persist.disk.manifest import MANIFEST
 from headrace.persist.disk.rows_file import INDEX, ROWS
 from headrace.persist.disk.store_files import HEADER
+from headrace.persist.disk.writer_counts import WRITERS
 from headrace.system import lock, need_linux
 
 PADDINGS = "paddings.json"
@@ -34,6 +36,7 @@ _OWN_FILES = (
     HEADER,
     HASHES,
     RELEASED,
+    WRITERS,
     *(f"{name}.partial" for name in _REPLACED),
     *_REPLACED[1:],
 )

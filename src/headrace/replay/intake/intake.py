@@ -46,6 +46,7 @@ class Intake:
         made: the items that were made, in order; None while they are not recorded.
         refused: the error that kept items of stored rows out of their table; None: there was none.
         is_given: whether priorities or windows are given for this call; the source forgets them after it.
+        source: of the items; see `NewItems`.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Intake:
         self.made: list[Made] | None = None
         self.refused: Exception | None = None
         self.is_given = False
+        self.source = -1
         # In a step that is a transition of every lane, rules of single rows come first.
         self._of_transitions = sorted(windows, key=lambda each: not each.buffer.is_every_row)
         # A selector of the user's own is told of items one by one, and may fail: not together with the step.
@@ -350,7 +352,8 @@ class Intake:
         key = self._keys.take(1) if given_key is None else given_key
         keys = _NO_KEYS if given_key is None else np.array([given_key], np.uint64)
         shape = np.array([[length, 0, 0]], np.uint32)
-        live.offer(NewItems(key, np.array([start]), shape, np.array([float(priority)]), keys), self._pending)
+        priorities = np.array([float(priority)])
+        live.offer(NewItems(key, np.array([start]), shape, priorities, keys, self.source), self._pending)
         return key
 
     def _make_of_step(self, block: LaneBlock, windows: Sequence[RuleWindows]) -> None:
@@ -374,7 +377,8 @@ class Intake:
         if self.made is not None:
             self.made.append((of.number, range(key, key + count)))
         try:
-            of.table.offer(NewItems(key, rows, shapes, of.take_priorities(count)), self._pending)
+            new = NewItems(key, rows, shapes, of.take_priorities(count), source=self.source)
+            of.table.offer(new, self._pending)
         except Exception as error:  # Also what a selector or rate limiter of the user's own raises.
             self._refuse(error, count, of.table.inserts - before)
 

@@ -24,6 +24,11 @@ class RestoringIntake(Intake):
 
     to_skip: Mapping[str, int] = {}
 
+    def count_at(self, source: int) -> None:
+        """Counts the items on disk; see `NewItems.source`. No step goes into a table together with its items then."""
+        self.source = source
+        self._only = None
+
     def restore_rows(self) -> None:
         """Makes no items from here on: the rows are only brought into reach of later windows."""
         self._normal = self._windows, self._of_transitions, self._only

@@ -59,6 +59,11 @@ class ServedRowWriter(RowWriter):
         self._store.allow(_PAGES_AHEAD)
         self.record_items()
 
+    def count_at(self, slot: int) -> None:
+        """Counts the items on disk; see `WriterCounts.open`."""
+        with self._lock:
+            self._intake.count_at(slot)
+
     def _new_pending(self) -> Pending:
         return self._earlier_pending or super()._new_pending()
 

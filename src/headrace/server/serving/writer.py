@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from headrace.errors import Closed, StoreFull
 from headrace.leases.frames import Frame, Payload
 from headrace.leases.messages import ROWS
+from headrace.persist.disk.writer_counts import UNCOUNTED
 from headrace.replay.replay import ReplayCore
 from headrace.server.messages.failures import failure_of
 from headrace.server.messages.rules import rule_of
@@ -36,6 +37,7 @@ from headrace.server.serving.writer_sessions import Progress, SessionKey, Writer
 from headrace.tables.ticket import Ticket
 
 _KEYS_AHEAD = 1024
+_SESSION_NBYTES = 16
 
 
 class _Waiting(NamedTuple):
@@ -73,8 +75,11 @@ class ServedWriter:
         self._replay = replay
         self._sessions = sessions
         self._key = SessionKey(opening.replay, opening.session, opening.writer)
+        if len(opening.session) != _SESSION_NBYTES:
+            raise ValueError(f"session: expected {_SESSION_NBYTES} bytes, got {len(opening.session)}")
         earlier = sessions.resume(self._key)
         self._number = opening.writer
+        self._slot = UNCOUNTED
         self._send = send
         rules = [rule_of(rule) for rule in opening.rules]
         try:
@@ -93,7 +98,8 @@ class ServedWriter:
         self._sequence = opening.base
         self._tickets: dict[int, Ticket] = {}
         self.is_closed = False
-        exist = opening.applied if earlier is None else earlier.taken
+        kept = self._count_on_disk(opening, earlier)
+        exist = earlier.taken if earlier is not None else kept or opening.applied
         self._taken = dict(opening.taken)
         self._skipping = {table: count - self._taken.get(table, 0) for table, count in exist.items()}
         self._restored = opening.restored if opening.lengths else -1
@@ -101,9 +107,29 @@ class ServedWriter:
             self._restore(opening)
         sessions.opened(self._key, self)
         send(
-            WriterOpened(writer=self._number, history=self._writer.history, is_known=earlier is not None),
+            WriterOpened(
+                writer=self._number,
+                history=self._writer.history,
+                is_known=earlier is not None or kept is not None,
+            ),
             self._state(),
         )
+
+    def _count_on_disk(self, opening: OpenWriter, earlier: Progress | None) -> Mapping[str, int] | None:
+        """Counts the items of the writer from here on, if the replay is on disk.
+
+        Returns:
+            The number of items of each table that it has made already; None: the disk does not know it.
+        """
+        with self._replay.lock:
+            counts = self._replay.writer_counts
+            if counts is None:
+                return None
+            kept = counts.find(opening.session, opening.writer)
+            exist = opening.applied if earlier is None else earlier.applied
+            self._slot = counts.open(opening.session, opening.writer, exist)
+        self._writer.count_at(self._slot)
+        return kept
 
     def _restore(self, opening: OpenWriter) -> None:
         lengths = np.frombuffer(opening.lengths, ROWS).copy()
@@ -141,8 +167,16 @@ class ServedWriter:
             case CloseWriter():
                 self.close()
                 self._sessions.closed(self._key)
+                self._stop_counting()
             case message:
                 raise ValueError(f"expected a message of a writer, got {type(message).__name__}")
+
+    def _stop_counting(self) -> None:
+        with self._replay.lock:
+            counts = None if self._replay.is_closed else self._replay.writer_counts
+            # Items that wait are counted when they go in.
+            if counts is not None and not self._writer.pending_items.count:
+                counts.close(self._slot)
 
     # ---- operations ------------------------------------------------------------------------------------------------
 

@@ -38,6 +38,12 @@ class Progress:
     taken: Mapping[str, int]
     pending: Pending
 
+    @property
+    def applied(self) -> dict[str, int]:
+        """Maps tables to the number of items that are in them, or were."""
+        waiting = self.pending.by_table
+        return {table: count - waiting.get(table, 0) for table, count in self.taken.items()}
+
 
 class Replaced(Protocol):
     """A writer whose client has come back before its connection was known to have ended."""

@@ -1,0 +1,53 @@
+"""server AK2, AK3, AK4: the process of a server with a replay on disk is killed, and another takes its place."""
+
+import pytest
+
+import headrace as hr
+from tests.server.killed_servers import KilledServer
+
+
+def numbers(replay, table):
+    count = len(replay.table(table))
+    return replay.sample(table, count).data["n"].reshape(count, -1).tolist() if count else []
+
+
+@pytest.fixture
+def server(tmp_path):
+    with KilledServer(tmp_path) as made:
+        yield made
+
+
+def test_each_item_is_there_once_after_kills(server):
+    with hr.Client(server.address, timeout=30) as client:
+        replay = client.replay("r")
+        rules = [hr.ItemRule("t", 3, stride=2), hr.ItemRule("u", 1)]
+        with replay.writer(items=rules, history=5) as writer:
+            for n in range(1000):
+                writer.append({"n": n})
+                if n in (100, 300, 301, 700):
+                    # Some of the steps before are applied, some are on their way.
+                    server.kill()
+                    server.start()
+            writer.flush(30)
+            assert numbers(replay, "u") == [[n] for n in range(1000)]
+            assert numbers(replay, "t") == [[n, n + 1, n + 2] for n in range(0, 998, 2)]
+
+
+def test_items_that_wait_go_in_once_after_a_kill(tmp_path):
+    with KilledServer(tmp_path, bound=5) as server, hr.Client(server.address, timeout=30) as client:
+        replay = client.replay("r")
+        writer = replay.writer(items=[hr.ItemRule("u", 1)], max_pending=1000)
+        for n in range(20):
+            writer.append({"n": n})
+        with pytest.raises(hr.DeadlineExceeded) as caught:
+            writer.flush(0)
+        assert caught.value.pending == 15
+        assert numbers(replay, "u") == [[n] for n in range(5)]
+        server.kill()
+        server.start()
+        replay.statistics()  # Connects again, which a sample does not.
+        seen = []
+        while len(seen) < 15:
+            seen += replay.sample("u", 1, timeout=20).data["n"].tolist()
+        assert seen == list(range(5, 20))
+        writer.close(20)
