@@ -51,7 +51,7 @@ class RemotelyWritten:
         self.local = hr.Replay(*args, **kwargs)
         self._cut = [
             mock.patch("headrace.server.client.connecting.Channel", CutChannel),
-            mock.patch("headrace.server.serving.connection.Channel", CutChannel),
+            mock.patch("headrace.server.serving.connections.Channel", CutChannel),
         ]
         for each in self._cut:
             each.start()
