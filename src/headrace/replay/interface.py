@@ -50,7 +50,7 @@ class ReplayLike(Protocol):
 
     `Replay` implements it in this process, and its docstrings describe the calls. Step writers, observers and loaders
     ask for no more than this, so they also work with a replay on another machine, or with a wrapper around one. `save`
-    is not part of it: a client names no folder on the server.
+    is not part of it: that of a client takes no directory, since a client names no folder on the server.
 
     Errors of every call:
         Closed: the replay is closed, or is closed while the call waits.

@@ -31,6 +31,9 @@ class Connected(Protocol):
     def once(self, request: Request, payload: Payload = b"", owner: object = None) -> Any:
         """Returns the answer to a request, which is sent once."""
 
+    def lasting(self, request: Request, owner: object = None) -> Any:
+        """Returns the answer to a request that is sent once and may take long."""
+
     def repeated(self, request: Request, payload: Payload = b"", owner: object = None) -> Any:
         """Returns the answer to a request, which is sent again if the connection ends before."""
 
@@ -77,6 +80,11 @@ class ReplayCalls:
         """See `Connected.once`."""
         self._settle()
         return self._client.once(request, payload, self)
+
+    def lasting(self, request: Request) -> Any:
+        """See `Connected.lasting`."""
+        self.check_open()
+        return self._client.lasting(request, self)
 
     def repeated(self, request: Request, payload: Payload = b"") -> Any:
         """See `Connected.repeated`."""

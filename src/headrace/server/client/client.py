@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 import time
+from pathlib import Path
 
 from headrace.checks import check_timeout
 from headrace.closing import Closing
@@ -14,7 +15,7 @@ from headrace.server.client.connecting import ServerAccess
 from headrace.server.client.remote_replay import RemoteReplay
 from headrace.server.client.session import Session
 from headrace.server.messages.handshake import Served
-from headrace.server.messages.requests import GetServerStatistics, Ping
+from headrace.server.messages.requests import GetServerStatistics, Ping, SaveReplays
 from headrace.server.records import statistics_of
 from headrace.server.statistics import ServerStatistics
 from headrace.spec import Signature, first_difference
@@ -101,6 +102,19 @@ class Client(Closing):
     def statistics(self) -> ServerStatistics:
         """Returns one frozen record of the server: connections, errors, bytes, and its replays and queues."""
         return statistics_of(self._session.repeated(GetServerStatistics()))
+
+    def checkpoint(self) -> dict[str, Path]:
+        """Saves each replay of the server to the server's directory for checkpoints, however long that takes.
+
+        Returns:
+            The new folders by name, on the server's machine.
+
+        Raises:
+            CheckpointError: the server has no such directory, or a replay could not be saved.
+            Disconnected: the server is gone; the replays may be saved or not.
+        """
+        folders = self._session.lasting(SaveReplays()).folders
+        return {name: Path(folder) for name, folder in folders.items()}
 
     def close(self) -> None:
         """Ends the connection, and every wait with `Closed`. A second call does nothing.

@@ -6,6 +6,7 @@ import warnings
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -31,6 +32,7 @@ from headrace.server.messages.requests import (
     GetStatistics,
     Reset,
     Sample,
+    SaveReplays,
     UpdatePriorities,
 )
 from headrace.server.messages.views import described_views
@@ -223,6 +225,17 @@ class RemoteReplay(Closing):
         """Returns one frozen record of all tables and the store at one instant."""
         record: ReplayStatistics = self._calls.repeated(GetStatistics(replay=self._name)).record
         return replace(record, tables=FrozenDict(record.tables))
+
+    def save(self) -> Path:
+        """Does the same as `Client.checkpoint`: all replays of the server are saved, to its own directory.
+
+        Returns:
+            The new folder of this replay, on the server's machine.
+
+        Raises:
+            CheckpointError, Disconnected: see `Client.checkpoint`.
+        """
+        return Path(self._calls.lasting(SaveReplays()).folders[self._name])
 
     # ---- closing ---------------------------------------------------------------------------------------------------
 

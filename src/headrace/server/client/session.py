@@ -90,6 +90,11 @@ class Session:
         link = self.link()
         return link.wait(link.begin(request, payload, owner), self._timeout)[0]
 
+    def lasting(self, request: Request, owner: object = None) -> Any:
+        """See `Connected.lasting`."""
+        link = self.link()
+        return link.wait(link.begin(request, owner=owner), None)[0]
+
     def repeated(self, request: Request, payload: Payload = b"", owner: object = None) -> Any:
         """See `Connected.repeated`."""
         deadline = None if self._timeout is None else time.monotonic() + self._timeout

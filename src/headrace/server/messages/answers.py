@@ -51,6 +51,16 @@ class Names(Answer, kw_only=True):
     values: list[str]
 
 
+class Saved(Answer, kw_only=True):
+    """The replays are saved.
+
+    Attributes:
+        folders: the new checkpoint of each, by name.
+    """
+
+    folders: dict[str, str]
+
+
 class ServerRecord(Answer, kw_only=True):
     """Statistics of the server."""
 
@@ -139,6 +149,7 @@ AnyAnswer: TypeAlias = (
     | Count
     | Flag
     | Names
+    | Saved
     | ServerRecord
     | ReplayRecord
     | TableRecord

@@ -31,6 +31,10 @@ class GetServerStatistics(Request, kw_only=True):
     """Asks for `ServerRecord`."""
 
 
+class SaveReplays(Request, kw_only=True):
+    """Saves each replay to the server's directory for checkpoints, and asks for `Saved`."""
+
+
 class OfReplay(Request, kw_only=True):
     """A request to one replay.
 
@@ -136,6 +140,7 @@ AnyRequest: TypeAlias = (
     | Cancel
     | Ping
     | GetServerStatistics
+    | SaveReplays
     | CheckOpen
     | GetFinalColumns
     | GetStatistics

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
-from headrace.errors import AuthenticationError, Disconnected, HeadraceError
+from headrace.errors import AuthenticationError, CheckpointError, Disconnected, HeadraceError
 from headrace.leases.channel import Channel
 from headrace.leases.checking import LeaseError
 from headrace.leases.frames import LARGEST_PAYLOAD, Frame, ProtocolError
 from headrace.leases.messages import Goodbye, Message
 from headrace.leases.selector import PeerSelector
 from headrace.server.messages import handshake, requests
-from headrace.server.messages.answers import Done, Failed, ServerRecord
+from headrace.server.messages.answers import Done, Failed, Saved, ServerRecord
 from headrace.server.messages.failures import failure_of
 from headrace.server.messages.handshake import Proof, Refusal, Welcome
 from headrace.server.messages.writing import WriterMessage, WriterRequest
 from headrace.server.serving.batch_arena import BatchArena
+from headrace.server.serving.checkpoints import Checkpoints
 from headrace.server.serving.client_writers import ClientWriters
 from headrace.server.serving.deadlines import TableDeadlines
 from headrace.server.serving.handshake import ServerHandshake
@@ -46,6 +48,7 @@ class Host(Protocol):
         token: that clients must know.
         version: of Headrace.
         handshake_timeout: in seconds.
+        checkpoints: of the replays; None where no directory was given.
     """
 
     selector: PeerSelector
@@ -55,6 +58,7 @@ class Host(Protocol):
     token: bytes | None
     version: str
     handshake_timeout: float
+    checkpoints: Checkpoints | None
 
     def count_welcome(self) -> None:
         """Counts a client whose handshake succeeded."""
@@ -147,8 +151,24 @@ class ServedConnection:
                 self.send(Done(number=request.number))
             case requests.GetServerStatistics():
                 self.send(self._host.server_record(request.number))
+            case requests.SaveReplays():
+                self._save(request.number)
             case _:
                 raise LeaseError(f"expected a request, got {type(request).__name__}")
+
+    def _save(self, number: int) -> None:
+        if self._host.checkpoints is None:
+            raise CheckpointError(
+                "the server has no directory for checkpoints; give it one with checkpoint= of hr.Server"
+            )
+
+        def answer(result: Mapping[str, Path] | Exception) -> None:
+            if isinstance(result, Exception):
+                self.send(Failed(number=number, failure=failure_of(result)))
+            else:
+                self.send(Saved(number=number, folders={name: str(path) for name, path in result.items()}))
+
+        self._host.checkpoints.begin(answer)
 
     def send(
         self, *messages: Message, parts: Sequence[memoryview] = (), descriptors: tuple[int, ...] = ()

@@ -22,6 +22,7 @@ from headrace.server.keepalive import set_options
 from headrace.server.messages import handshake
 from headrace.server.messages.answers import ServerRecord
 from headrace.server.records import statistics_of
+from headrace.server.serving.checkpoints import Checkpoints
 from headrace.server.serving.connection import ServedConnection
 from headrace.server.serving.deadlines import TableDeadlines
 from headrace.server.serving.listening import ListeningSocket
@@ -42,11 +43,12 @@ class Connections:
         addresses: to listen at.
         token: that clients must know.
         tls: for TCP.
+        checkpoints: of the replays; None where no directory was given.
         selector: of this server.
 
     Attributes:
         addresses: with their true ports.
-        selector, served, sessions, token, deadlines, version, handshake_timeout: see `Host`.
+        selector, served, sessions, token, deadlines, version, handshake_timeout, checkpoints: see `Host`.
 
     Raises:
         OSError: an address cannot be bound.
@@ -58,12 +60,14 @@ class Connections:
         addresses: Sequence[Address],
         token: bytes | None,
         tls: ssl.SSLContext | None,
+        checkpoints: Checkpoints | None,
         selector: PeerSelector,
     ) -> None:
         self.served = served
         self.sessions = WriterSessions()
         self.token = token
         self._tls = tls
+        self.checkpoints = checkpoints
         self.selector = selector
         self.deadlines = TableDeadlines(selector)
         self.version = metadata.version("headrace")

@@ -7,16 +7,18 @@ import ssl
 import threading
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Self
 
 from headrace.checks import check_timeout
-from headrace.errors import Closed, HeadraceError
+from headrace.errors import CheckpointError, Closed, HeadraceError
 from headrace.leases.selector import PeerSelector
 from headrace.leases.tls_session import TlsSession
 from headrace.replay.public import Replay
 from headrace.server.addresses import Address, parse_address
 from headrace.server.auth import token_bytes
 from headrace.server.batch_queue import BatchQueue
+from headrace.server.serving.checkpoints import Checkpoints
 from headrace.server.serving.connections import Connections
 from headrace.server.serving.served import ServedObjects
 from headrace.server.statistics import ServerStatistics
@@ -35,7 +37,10 @@ class Server:
         token: a secret that clients must know, too; it is never sent. None asks for none.
         tls: an `ssl.SSLContext` for TCP, with the certificate of the server. Its `verify_mode=ssl.CERT_REQUIRED` asks
             clients for certificates, too. A Unix socket is not encrypted.
-        checkpoint: directory for checkpoints.
+        checkpoint: directory for checkpoints. `stop`, `checkpoint` and `Client.checkpoint` save each replay to the
+            folder of its name in there, by the rules of `Replay.save`. Queues are not saved, and nothing is loaded:
+            `Replay.load` does that.
+        keep: removes all but the newest checkpoints of each replay; None removes none.
         insecure: allows an address that other machines reach, without a token and without client certificates.
 
     Raises:
@@ -59,6 +64,7 @@ class Server:
         token: str | bytes | None = None,
         tls: ssl.SSLContext | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
+        keep: int | None = None,
         insecure: bool = False,
     ) -> None:
         self._served = ServedObjects(served)
@@ -66,8 +72,9 @@ class Server:
         self._tls = tls
         if tls is not None:
             TlsSession(tls)  # Refuses contexts that no client could use.
+        self._checkpoints = None
         if checkpoint is not None:
-            raise NotImplementedError("checkpoint is not there yet")
+            self._checkpoints = Checkpoints(self._served.replays, Path(os.fspath(checkpoint)), keep)
         self._wanted = [] if address is None else [parse_address(address)]
         if unix is not None:
             self._wanted.append(Address(path=os.fspath(unix)))
@@ -103,7 +110,7 @@ class Server:
             if self._was_started:
                 raise HeadraceError("start: expected a server that was not started before; make a new one")
             self._connections = Connections(
-                self._served, self._wanted, self._token, self._tls, PeerSelector()
+                self._served, self._wanted, self._token, self._tls, self._checkpoints, PeerSelector()
             )
             self._was_started = True
         return self
@@ -135,14 +142,32 @@ class Server:
     def stop(self, drain_timeout: float = 5.0) -> None:
         """Ends all connections: waiting calls of clients end with `Closed`. A second call does nothing.
 
+        With a directory for checkpoints it saves the replays afterwards.
+
         Args:
             drain_timeout: seconds in which clients may read the rest of their answers.
+
+        Raises:
+            CheckpointError: a replay could not be saved; the connections have ended.
         """
         seconds = check_timeout(drain_timeout)
         with self._lock:
             running, self._connections = self._connections, None
         if running is not None:
             running.close(5.0 if seconds is None else seconds)
+            if self._checkpoints is not None:
+                self._checkpoints.save()
+
+    def checkpoint(self) -> dict[str, Path]:
+        """Saves each replay, while clients go on. Returns the new folders by name.
+
+        Raises:
+            CheckpointError: the server has no directory for checkpoints, or a replay could not be saved; the message
+                names it, and the others are saved.
+        """
+        if self._checkpoints is None:
+            raise CheckpointError("expected a server with a directory for checkpoints: pass checkpoint=")
+        return self._checkpoints.save()
 
     def __enter__(self) -> Self:
         return self.start()
