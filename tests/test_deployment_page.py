@@ -18,6 +18,7 @@ from headrace.cli.serve import sections
 from headrace.cli.serve.service import Service
 from headrace.cli.serve.settings import read_settings
 from headrace.tables.description.table_json import SelectorJson
+from tests.server.certificates import AUTHORITY, client_context
 
 TEXT = (Path(__file__).parents[1] / "docs" / "deployment.md").read_text()
 
@@ -43,7 +44,11 @@ def config(tmp_path, monkeypatch):
         text = re.sub(
             r"(:|port = )\d{4}\b", lambda found: f"{found[1]}0", text.replace("0.0.0.0", "127.0.0.1")
         )
-        path.write_text(re.sub(r'"/(?:var/lib|run)/headrace', f'"{tmp_path}', text))
+        path.write_text(re.sub(r'"/(?:var/lib|run|etc)/headrace', f'"{tmp_path}', text))
+        AUTHORITY.cert_pem.write_to_path(tmp_path / "clients.pem")
+        issued = AUTHORITY.issue_cert("127.0.0.1")
+        issued.private_key_pem.write_to_path(tmp_path / "server.key")
+        issued.cert_chain_pems[0].write_to_path(tmp_path / "server.pem")
         return path
 
     return write
@@ -52,10 +57,12 @@ def config(tmp_path, monkeypatch):
 @pytest.mark.parametrize("text", FILES, ids=["shortest", "whole"])
 def test_a_client_reaches_what_a_file_describes(config, text):
     found = []
+    tls = client_context(certificate_of=AUTHORITY) if "[tls]" in text else None
 
     def during(ready):
         for address in ready.addresses:
-            with hr.Client(address, token="one" if "token" in text else None) as client:
+            token = "one" if "token" in text else None
+            with hr.Client(address, token=token, tls=tls if "tcp" in address else None) as client:
                 found.append(sorted(client.statistics().served))
 
     with Service(read_settings(config(text))) as service:

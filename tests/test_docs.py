@@ -91,6 +91,7 @@ def parameters(function):
 # Arguments of other libraries and commands, and keys of a dict that a page makes.
 FOREIGN_ARGUMENTS = {
     "collectors.md": {"in_keys", "logits", "out_keys"},
+    "deployment.md": {"cafile"},
     "durability.md": {"sparse"},
     "loaders.md": {"multiprocessing_context"},
     "memories.md": {"memory", "models", "target", "weights_only"},

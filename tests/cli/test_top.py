@@ -21,6 +21,7 @@ from headrace.cli import main
 from headrace.cli.top import remote
 from headrace.cli.top.run import watch
 from headrace.cli.top.screen import screen, short
+from tests.server.certificates import AUTHORITY, server_context
 
 SIGNATURE = hr.Signature.like({"x": 0})
 
@@ -139,6 +140,20 @@ def test_a_server(server):
 def test_the_token_of_a_server_comes_from_the_environment(server):
     refused = top(server.address, "--once", HEADRACE_TOKEN=None)
     assert (refused.exit_code, "Set HEADRACE_TOKEN to the token of the server" in refused.output) == (1, True)
+
+
+def test_a_server_with_tls(tmp_path):
+    AUTHORITY.cert_pem.write_to_path(tmp_path / "ca.pem")
+    (tmp_path / "none.pem").write_text("nothing")
+    with (
+        hr.Replay(SIGNATURE, [hr.Table.queue("t", 3)]) as replay,
+        hr.Server({"r": replay}, tls=server_context()) as server,
+    ):
+        assert top(server.address, "--once", "--ca", str(tmp_path / "ca.pem")).exit_code == 0
+        done = top(server.address, "--once", "--ca", str(tmp_path / "none.pem"))
+        assert (done.exit_code, "expected a PEM file" in done.output) == (2, True)
+        done = top("127.0.0.1:8080", "--ca", str(tmp_path / "ca.pem"))
+        assert (done.exit_code, "expected the address of a server" in done.output) == (2, True)
 
 
 def test_a_server_that_is_gone(server, monkeypatch):

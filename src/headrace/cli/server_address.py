@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import ssl
+from pathlib import Path
 
 import click
 
@@ -21,17 +23,33 @@ def is_server_address(text: str) -> bool:
     return text.startswith(("tcp://", "unix://"))
 
 
-def connect(address: str) -> Client:
+def connect(address: str, authorities: Path | None) -> Client:
     """Returns a client of a server, with the token of the environment variable HEADRACE_TOKEN.
 
+    Args:
+        address: of the server.
+        authorities: a PEM file of the certificates that the client trusts; None connects without TLS.
+
     Raises:
-        click.BadParameter: not an address.
+        click.BadParameter: not an address, or no certificate in the file.
         click.ClickException: the server asks for another token.
         Disconnected, DeadlineExceeded: the server does not answer.
     """
+    tls = None if authorities is None else _context(authorities)
     try:
-        return Client(address, token=os.environ.get("HEADRACE_TOKEN") or None, timeout=_TIMEOUT)
+        return Client(address, token=os.environ.get("HEADRACE_TOKEN") or None, tls=tls, timeout=_TIMEOUT)
     except AuthenticationError as error:
         raise click.ClickException(f"{error}. Set HEADRACE_TOKEN to the token of the server") from error
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
+
+
+def _context(authorities: Path) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        context.load_verify_locations(authorities)
+    except OSError as error:
+        raise click.BadParameter(
+            f"{authorities}: expected a PEM file of certificates, got {error}"
+        ) from error
+    return context

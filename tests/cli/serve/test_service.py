@@ -11,6 +11,7 @@ import urllib.request
 import click
 import pytest
 from click.testing import CliRunner
+from cryptography.hazmat.primitives import serialization
 
 import headrace as hr
 from headrace.cli import main
@@ -18,6 +19,7 @@ from headrace.cli.serve import run
 from headrace.cli.serve.service import Service
 from headrace.cli.serve.settings import read_settings
 from headrace.errors import CheckpointError
+from tests.server.certificates import AUTHORITY, client_context
 
 SIGNATURE = hr.Signature.like({"x": 0})
 CONFIG = """
@@ -162,6 +164,62 @@ def test_checkpoints_that_cannot_be_loaded_are_refused(settings, tmp_path):
         file.write_bytes(b"")
     with pytest.raises(CheckpointError), pytest.warns(UserWarning, match="checkpoint-000000000001"):
         serve(settings(), pytest.fail)
+
+
+TLS = """
+[tls]
+certificate = "server.pem"
+key = "server.key"
+client_authorities = "ca.pem"
+"""
+
+
+def write_certificates(folder):
+    AUTHORITY.cert_pem.write_to_path(folder / "ca.pem")
+    issued = AUTHORITY.issue_cert("127.0.0.1")
+    issued.private_key_pem.write_to_path(folder / "server.key")
+    for part in issued.cert_chain_pems:
+        part.write_to_path(folder / "server.pem", append=True)
+
+
+def test_tls_with_certificates_of_clients(settings, tmp_path):
+    write_certificates(tmp_path)
+    names = []
+
+    def during(ready):
+        with hr.Client(
+            ready.addresses[0], token="s3cret", tls=client_context(certificate_of=AUTHORITY)
+        ) as client:
+            names.extend(client.statistics().served)
+        with pytest.raises(hr.HeadraceError):
+            hr.Client(ready.addresses[0], token="s3cret", tls=client_context()).ping()
+
+    assert serve(settings(CONFIG + TLS), during)[0] == []
+    assert names == ["r", "q"]
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("server.pem", b"", "tls.certificate: expected PEM files"),
+        ("server.key", None, "tls.certificate: expected PEM files"),
+        ("server.key", "with a pass phrase", "tls.certificate: expected PEM files"),
+        ("ca.pem", b"nothing", "tls.client_authorities: expected a PEM file"),
+        ("ca.pem", None, "tls.client_authorities: expected a PEM file"),
+    ],
+)
+def test_certificates_that_cannot_be_used(settings, tmp_path, file, content, message):
+    write_certificates(tmp_path)
+    if content is None:
+        (tmp_path / file).unlink()
+    elif isinstance(content, bytes):
+        (tmp_path / file).write_bytes(content)
+    else:
+        key = serialization.load_pem_private_key((tmp_path / file).read_bytes(), None)
+        form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+        (tmp_path / file).write_bytes(key.private_bytes(*form, serialization.BestAvailableEncryption(b"x")))
+    with pytest.raises(click.BadParameter, match=message):
+        settings(CONFIG + TLS)
 
 
 def test_the_page(settings):

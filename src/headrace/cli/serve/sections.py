@@ -85,6 +85,20 @@ class TokenSection(_Section, frozen=True):
     file: str | None = None
 
 
+class TlsSection(_Section, frozen=True):
+    """`[tls]`: encrypts the TCP address; all files are PEM.
+
+    Attributes:
+        certificate: of the server, followed by those of its authorities up to the root.
+        key: of the certificate, without a pass phrase.
+        client_authorities: clients must have a certificate of one of these; None asks for none.
+    """
+
+    certificate: str
+    key: str
+    client_authorities: str | None = None
+
+
 class CheckpointSection(_Section, frozen=True):
     """`[checkpoint]`: the replays are saved to `directory/NAME`, and at the end.
 
@@ -121,6 +135,7 @@ class FileSections(_Section, frozen=True):
     insecure: bool = False
     drain_timeout: _Seconds = 5.0
     token: TokenSection | None = None
+    tls: TlsSection | None = None
     checkpoint: CheckpointSection | None = None
     page: PageSection | None = None
     replays: dict[str, dict[str, Any]] = {}

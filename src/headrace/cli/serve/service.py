@@ -102,6 +102,7 @@ class Service:
                 address=settings.address,
                 unix=settings.unix,
                 token=settings.token,
+                tls=settings.tls,
                 insecure=settings.insecure,
             )
 

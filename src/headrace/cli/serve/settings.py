@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from headrace.cli.serve.sections import (
     TableSection,
     TokenSection,
 )
+from headrace.cli.serve.tls import server_context
 from headrace.server.addresses import parse_address
 from headrace.spec import ArraySpec, Signature
 from headrace.tables.description.rate_limiters import MinSize, Queue, RateLimiter, SampleToInsertRatio, Stack
@@ -57,7 +59,7 @@ class Settings:
 
     Attributes:
         document: the file, for errors that are found later.
-        address, unix, insecure, token: see `hr.Server`.
+        address, unix, insecure, token, tls: see `hr.Server`.
         drain_timeout: see `Server.stop`.
         checkpoint, page: None for none.
         page_token: that visitors of the page show.
@@ -68,6 +70,7 @@ class Settings:
     address: str | None
     unix: Path | None
     insecure: bool
+    tls: ssl.SSLContext | None
     drain_timeout: float
     checkpoint: CheckpointSection | None
     page: PageSection | None
@@ -78,7 +81,7 @@ class Settings:
 
 
 def read_settings(path: Path) -> Settings:
-    """Reads a file, its tokens included.
+    """Reads a file, and those of its tokens and certificates.
 
     Raises:
         click.BadParameter: a mistake; names the file, the line and the key, what was expected, and what came.
@@ -107,6 +110,7 @@ def read_settings(path: Path) -> Settings:
         address=given.address,
         unix=None if given.unix is None else folder / given.unix,
         insecure=given.insecure,
+        tls=None if given.tls is None else server_context(document, given.tls),
         drain_timeout=given.drain_timeout,
         checkpoint=checkpoint,
         page=given.page,

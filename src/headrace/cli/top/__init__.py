@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
+
+from headrace.cli.options import authorities_option
 
 
 @click.command("top")
@@ -18,7 +22,8 @@ import click
     show_default=True,
     help="Seconds between two drawings.",
 )
-def command(address: str, once: bool, as_json: bool, interval: float) -> None:
+@authorities_option
+def command(address: str, once: bool, as_json: bool, interval: float, authorities: Path | None) -> None:
     """Show tables, queues, rates, waits and workers of a running program, until Ctrl-C.
 
     ADDRESS is the http address of a live page (hr.monitor.serve), or the tcp or unix address of a server (hr.Server,
@@ -33,4 +38,4 @@ def command(address: str, once: bool, as_json: bool, interval: float) -> None:
     """  # noqa: D301 - click reads this backspace
     from headrace.cli.top.run import run
 
-    run(address, once=once, as_json=as_json, interval=interval)
+    run(address, authorities, once=once, as_json=as_json, interval=interval)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -21,6 +22,7 @@ class RemoteServer(Closing):
 
     Args:
         address: such as "tcp://127.0.0.1:9000".
+        authorities: see `connect`.
         wait: sleeps for some seconds.
 
     Attributes:
@@ -32,9 +34,11 @@ class RemoteServer(Closing):
         Disconnected, DeadlineExceeded: the server does not answer.
     """
 
-    def __init__(self, address: str, wait: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self, address: str, authorities: Path | None = None, *, wait: Callable[[float], None] = time.sleep
+    ) -> None:
         self.address, self._wait = address, wait
-        self._client = connect(address)
+        self._client = connect(address, authorities)
         served = self._client.statistics().served
         self._signatures = {
             name: self._client.replay(name).signature

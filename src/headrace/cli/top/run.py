@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TextIO
 
 import click
@@ -23,7 +24,7 @@ _CLEAR_SCREEN, _TO_TOP, _CLEAR_LINE_END, _CLEAR_BELOW = "\x1b[2J", "\x1b[H", "\x
 _HIDE_CURSOR, _SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 
 
-def run(address: str, *, once: bool, as_json: bool, interval: float) -> None:
+def run(address: str, authorities: Path | None, *, once: bool, as_json: bool, interval: float) -> None:
     """Shows the record of a live page or a server; see `headrace top --help`.
 
     Raises:
@@ -31,7 +32,11 @@ def run(address: str, *, once: bool, as_json: bool, interval: float) -> None:
         click.BadParameter: the address is of another kind.
         Disconnected, DeadlineExceeded: the server does not answer at the beginning.
     """
-    with RemoteServer(address) if is_server_address(address) else Page(address) as source:
+    if authorities is not None and not is_server_address(address):
+        raise click.UsageError(
+            f"--ca: expected the address of a server, such as tcp://127.0.0.1:9000, got {address}"
+        )
+    with RemoteServer(address, authorities) if is_server_address(address) else Page(address) as source:
         _show(source, once=once, as_json=as_json, interval=interval)
 
 
