@@ -1,6 +1,8 @@
-"""The heartbeat of a TCP connection: the system notices within 15 s that the other machine is silently gone.
+"""Options of TCP sockets: the system notices within 15 s that the machine behind an idle connection is silently gone.
 
-The systems of both machines exchange the heartbeats, so a program that computes for minutes is not taken for dead.
+The systems of both machines exchange these probes, so a program that computes for minutes is not taken for dead. There
+is no limit for data that are not acknowledged (TCP_USER_TIMEOUT), because it would also end a connection whose other
+side does not read for a while. Where something is expected of the other side, `headrace.server.heartbeat` watches it.
 """
 
 from __future__ import annotations
@@ -15,8 +17,6 @@ _OPTIONS = {
     "TCP_KEEPALIVE": _IDLE_SECONDS,  # The same on macOS.
     "TCP_KEEPINTVL": _INTERVAL_SECONDS,
     "TCP_KEEPCNT": _PROBES,
-    # Milliseconds for which sent data may stay without an acknowledgement.
-    "TCP_USER_TIMEOUT": 1000 * (_IDLE_SECONDS + _INTERVAL_SECONDS * _PROBES),
 }
 
 

@@ -82,7 +82,7 @@ def connect(access: ServerAccess) -> Link:
 def connect_writers(access: ServerAccess) -> Channel:
     """Returns a connection for the operations of writers; see `connect`."""
     channel, _, _ = _welcomed(access, may_map=False)
-    channel.expect(Hello | Goodbye | writing.WriterAnswer, writing.LARGEST_ANSWER_NBYTES, 0)
+    channel.expect(Hello | Goodbye | answers.Done | writing.WriterAnswer, writing.LARGEST_ANSWER_NBYTES, 0)
     return channel
 
 

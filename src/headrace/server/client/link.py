@@ -14,14 +14,16 @@ from contextlib import suppress
 from itertools import count
 from typing import Any
 
+from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.errors import Closed, DeadlineExceeded, Disconnected
 from headrace.leases.channel import Channel
 from headrace.leases.frames import Frame, Payload, ProtocolError
 from headrace.leases.messages import Goodbye
 from headrace.server.client.blocks import MappedBlocks
+from headrace.server.heartbeat import ANSWER_SECONDS, ASK_SECONDS, Heartbeat, Pulse
 from headrace.server.messages.answers import Answer, Failed, ForgetBlocks, GrantBlocks
 from headrace.server.messages.handshake import Served
-from headrace.server.messages.requests import Cancel, Request, ReturnBlocks
+from headrace.server.messages.requests import Cancel, Ping, Request, ReturnBlocks
 
 # A thread that waits looks this often whether Ctrl-C has come, or whether nobody reads the socket.
 _TURN_SECONDS = 0.5
@@ -71,6 +73,7 @@ class Link:
         peer: the server's address, for messages.
         served: as the server described it.
         blocks: of the batch arena.
+        clock: of the heartbeat.
 
     Attributes:
         served, blocks: see above.
@@ -78,13 +81,22 @@ class Link:
         views: numbers of the views that the server knows.
     """
 
-    def __init__(self, channel: Channel, peer: str, served: dict[str, Served], blocks: MappedBlocks) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        peer: str,
+        served: dict[str, Served],
+        blocks: MappedBlocks,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
         self._channel = channel
         self._peer = peer
         self.served = served
         self.blocks = blocks
         self.failure: BaseException | None = None
         self.views: dict[Any, int] = {}
+        self._clock = clock
+        self._heartbeat = Heartbeat()
         self._numbers = count(1)
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -105,6 +117,8 @@ class Link:
         reply = Reply(request.number, owner)
         with self._lock:
             self._check_alive()
+            if not self._waiting:
+                self._heartbeat.restart()
             self._waiting[reply.number] = reply
         returned = self.blocks.take_returned()
         try:
@@ -170,14 +184,17 @@ class Link:
     def read_ready(self, seconds: float) -> None:
         """Waits for the socket at most `seconds`, and takes the answers that have come. One thread at a time."""
         try:
+            now = self._clock.monotonic()
             if self._channel.unsent:
                 self._poll.modify(self._channel.fileno(), select.POLLIN | select.POLLOUT)
                 ready = self._poll.poll(seconds * 1000)
                 self._poll.modify(self._channel.fileno(), select.POLLIN)
                 self._channel.send_rest()
-                if not any(events & ~select.POLLOUT for _, events in ready):
-                    return
-            elif not self._poll.poll(seconds * 1000):
+                has_data = any(events & ~select.POLLOUT for _, events in ready)
+            else:
+                has_data = bool(self._poll.poll(seconds * 1000))
+            if not has_data:
+                self._look_for_life(now)
                 return
             for frame in self._channel.receive_ready():
                 try:
@@ -186,6 +203,18 @@ class Link:
                     frame.close_descriptors()
         except (Disconnected, OSError, ValueError) as error:
             self.fail(error)
+
+    def _look_for_life(self, now: float) -> None:
+        """Asks a server that is silent for a sign of life.
+
+        Raises:
+            Disconnected: it did not answer.
+        """
+        pulse = self._heartbeat.look(now, self._channel.bytes_in)
+        if pulse is Pulse.ASK:
+            self._channel.send_soon(Ping(number=next(self._numbers)), most=_MOST_UNSENT_NBYTES)
+        elif pulse is Pulse.GONE:
+            raise Disconnected(f"no sign of life in {ASK_SECONDS + ANSWER_SECONDS:g} s")
 
     def _take(self, frame: Frame) -> None:
         message = frame.message

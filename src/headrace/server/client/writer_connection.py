@@ -10,12 +10,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 
+from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.errors import Closed, DeadlineExceeded, Disconnected
 from headrace.leases.channel import Channel
 from headrace.leases.frames import Frame, Payload
 from headrace.leases.messages import Goodbye, Message
 from headrace.leases.selector import PEERS
 from headrace.server.client.operation_stream import OperationStream
+from headrace.server.heartbeat import ANSWER_SECONDS, ASK_SECONDS, Heartbeat, Pulse
+from headrace.server.messages.answers import Done
+from headrace.server.messages.requests import Ping
 
 _LOGGER = logging.getLogger(__name__)
 _FIRST_PAUSE = 0.01
@@ -34,6 +38,7 @@ class WriterConnection:
             `PermissionError`; every other error is final.
         peer: the server's address, for messages.
         timeout: seconds to wait for the server itself; None waits without limit.
+        clock: of the heartbeat.
 
     Attributes:
         timeout: see above.
@@ -44,11 +49,19 @@ class WriterConnection:
 
     waits = is_full = False
 
-    def __init__(self, connect: Callable[[], Channel], peer: str, timeout: float | None) -> None:
+    def __init__(
+        self,
+        connect: Callable[[], Channel],
+        peer: str,
+        timeout: float | None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
         self._connect = connect
         self._peer = peer
         self.timeout = timeout
         self._lock = threading.Lock()
+        self._clock = clock
+        self._heartbeat = Heartbeat()
         self._streams: dict[int, OperationStream] = {}
         self._stop = threading.Event()
         self._reason: Exception | None = None
@@ -95,6 +108,8 @@ class WriterConnection:
     def take(self, frame: Frame) -> None:
         """See `Peer.take`."""
         message = frame.message
+        if isinstance(message, Done):  # A sign of life.
+            return
         if isinstance(message, Goodbye):
             reason = message.reason or "the server has ended the connection"
             self._reason = Closed(f"{self._peer}: {reason}")
@@ -104,7 +119,15 @@ class WriterConnection:
             stream.take(message)
 
     def look(self) -> None:
-        """See `Peer.look`."""
+        """See `Peer.look`. Asks a server that is silent for a sign of life."""
+        if not self._streams:
+            self._heartbeat.restart()
+            return
+        pulse = self._heartbeat.look(self._clock.monotonic(), self.channel.bytes_in)
+        if pulse is Pulse.ASK:
+            self.send(Ping())
+        elif pulse is Pulse.GONE:
+            raise Disconnected(f"no sign of life in {ASK_SECONDS + ANSWER_SECONDS:g} s")
 
     def end(self, error: BaseException) -> None:
         """See `Peer.end`."""
@@ -146,6 +169,7 @@ class WriterConnection:
                     channel.close()
                     return
                 self.channel = channel
+                self._heartbeat.restart()
                 PEERS.add(self)
             for stream in self.streams():
                 stream.attach(self)

@@ -58,6 +58,11 @@ class ClientWriters:
             self._send(Refused(writer=opening.writer, sequence=0, failure=failure_of(error)))
 
     @property
+    def is_open(self) -> bool:
+        """Whether a writer is open."""
+        return bool(self._writers)
+
+    @property
     def waits(self) -> bool:
         """Whether an operation waits for a page."""
         return any(writer.waits for writer in self._writers.values())

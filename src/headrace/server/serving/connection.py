@@ -8,12 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from headrace.clock import Clock
 from headrace.errors import AuthenticationError, CheckpointError, Disconnected, HeadraceError
 from headrace.leases.channel import Channel
 from headrace.leases.checking import LeaseError
 from headrace.leases.frames import LARGEST_PAYLOAD, Frame, ProtocolError
 from headrace.leases.messages import Goodbye, Message
 from headrace.leases.selector import PeerSelector
+from headrace.server.heartbeat import ANSWER_SECONDS, ASK_SECONDS, Heartbeat, Pulse
 from headrace.server.messages import handshake, requests
 from headrace.server.messages.answers import Done, Failed, Saved, ServerRecord
 from headrace.server.messages.failures import failure_of
@@ -49,6 +51,7 @@ class Host(Protocol):
         version: of Headrace.
         handshake_timeout: in seconds.
         checkpoints: of the replays; None where no directory was given.
+        clock: of the heartbeat.
     """
 
     selector: PeerSelector
@@ -59,6 +62,7 @@ class Host(Protocol):
     version: str
     handshake_timeout: float
     checkpoints: Checkpoints | None
+    clock: Clock
 
     def count_welcome(self) -> None:
         """Counts a client whose handshake succeeded."""
@@ -87,6 +91,7 @@ class ServedConnection:
         self._handshake: ServerHandshake | None = ServerHandshake(host.token)
         self._samples: ClientSamples | None = None
         self._writers = ClientWriters(host.served, host.sessions, self.send)
+        self._heartbeat = Heartbeat()
         self._is_ending = False
         self._has_ended = False
         host.selector.add(self)
@@ -108,8 +113,15 @@ class ServedConnection:
         return self._samples is not None
 
     def look(self) -> None:
-        """See `Peer.look`."""
+        """See `Peer.look`. Ends a client that is silent while the server holds something for it."""
         self._writers.look()
+        if not (self._writers.is_open or (self._samples is not None and self._samples.waiting)):
+            self._heartbeat.restart()
+            return
+        # A client that waits sends a `Ping` when the server is silent, and reads what it is sent.
+        moved = self.channel.bytes_in + self.channel.bytes_out
+        if self._heartbeat.look(self._host.clock.monotonic(), moved) is Pulse.GONE:
+            raise Disconnected(f"no sign of life in {ASK_SECONDS + ANSWER_SECONDS:g} s")
 
     # ---- messages --------------------------------------------------------------------------------------------------
 

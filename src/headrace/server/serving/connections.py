@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib import metadata
 
+from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.errors import Closed
 from headrace.leases.channel import Channel
 from headrace.leases.checking import LeaseError
@@ -45,10 +46,11 @@ class Connections:
         tls: for TCP.
         checkpoints: of the replays; None where no directory was given.
         selector: of this server.
+        clock: of the heartbeat.
 
     Attributes:
         addresses: with their true ports.
-        selector, served, sessions, token, deadlines, version, handshake_timeout, checkpoints: see `Host`.
+        selector, served, sessions, token, deadlines, version, handshake_timeout, checkpoints, clock: see `Host`.
 
     Raises:
         OSError: an address cannot be bound.
@@ -62,6 +64,7 @@ class Connections:
         tls: ssl.SSLContext | None,
         checkpoints: Checkpoints | None,
         selector: PeerSelector,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.served = served
         self.sessions = WriterSessions()
@@ -69,6 +72,7 @@ class Connections:
         self._tls = tls
         self.checkpoints = checkpoints
         self.selector = selector
+        self.clock = clock
         self.deadlines = TableDeadlines(selector)
         self.version = metadata.version("headrace")
         self.handshake_timeout = _HANDSHAKE_SECONDS
