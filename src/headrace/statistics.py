@@ -51,6 +51,9 @@ class TableStatistics:
             custom limiter names none.
         samples_per_insert_so_far: the ratio reached; 0 before the first insert.
         bytes: of the items; `TableDistribution.rows_bytes` has the bytes of their steps.
+        total_weight: sum of the sampler's weights: the size for `Uniform`, the sum of `priority ** exponent` for
+            `Prioritized`; None for a sampler without weights.
+        is_distinct: whether the draws of one batch are different items.
     """
 
     name: str
@@ -77,6 +80,8 @@ class TableStatistics:
     min_diff: float
     max_diff: float
     bytes: int
+    total_weight: float | None
+    is_distinct: bool
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ def check_names(text):
 def test_every_number_of_the_records_is_there_or_is_left_out_on_purpose():
     shown = {each.field for each in metrics._OF_TABLE}
     assert {field.name for field in fields(hr.statistics.TableStatistics)} - shown == {
-        "name", "max_times_sampled", "samples_per_insert_so_far", "bytes",
+        "name", "max_times_sampled", "samples_per_insert_so_far", "bytes", "total_weight", "is_distinct",
     }  # fmt: skip
     shown = {each.field for each in metrics._OF_COLLECTOR}
     assert {field.name for field in fields(CollectorStatistics)} - shown == {

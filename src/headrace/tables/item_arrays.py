@@ -25,7 +25,9 @@ from headrace.tables.items.layout import (
     NO_PRIORITIES,
     NO_SLOT,
     NO_WINDOWS,
+    PRIORITIZED,
     SPAN,
+    UNIFORM,
     UNIQUE,
 )
 
@@ -118,6 +120,14 @@ class GrowingItems:
     def window(self) -> NDArray[np.uint32]:
         """uint32[3]: the window of all items while they agree."""
         return self.arrays.common_window
+
+    @property
+    def total_weight(self) -> float | None:
+        """Sum of the sampler's weights of the items; None for a sampler without weights."""
+        sampler = self.arrays.sampler
+        if sampler.kind == PRIORITIZED:
+            return self.items.sampler.tree.total()
+        return float(len(self)) if sampler.kind == UNIFORM else None
 
     @property
     def nbytes(self) -> int:

@@ -279,6 +279,8 @@ class LiveTable(SampleQueue):
             min_diff=self.limiter.min_diff,
             max_diff=self.limiter.max_diff,
             bytes=self.ring.nbytes,
+            total_weight=self.ring.total_weight,
+            is_distinct=self._is_distinct,
         )
 
     def distribution(self, next_key: int, skipped: SkippedKeys) -> TableDistribution:

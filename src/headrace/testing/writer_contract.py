@@ -270,7 +270,10 @@ class WriterContract(ABC):
             writer.record_items()
             none = np.zeros(2, np.bool_)
             for n, mask in enumerate([none, np.array([False, True]), none]):
-                writer.give_priorities({0: np.array([n, n + 5.0]), 1: np.full(int(mask.sum()), 7.0)})
+                writer.give_priorities(
+                    {0: np.array([n, n + 5.0]), 1: np.full(int(mask.sum()), 7.0)},
+                    {0: np.arange(2), 1: np.flatnonzero(mask)},
+                )
                 writer.select_windows(Selection({1: mask}, {1: none}))
                 writer.append_checked(_lane_steps(n, 2))
             made = [(rule, list(keys)) for rule, keys in writer.take_made()]

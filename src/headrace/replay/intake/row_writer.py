@@ -107,6 +107,11 @@ class RowWriter:
         if self._intake.refused is not None or self._intake.is_given:
             self._intake.finish_call()
 
+    def wait_to_append(self) -> None:
+        """See `WriterLike.wait_to_append`."""
+        if self._closed or self._lifetime.is_closed or self._pending.count >= self._max_pending:
+            self._wait_to_append()
+
     @property
     def steps(self) -> int:
         """See `WriterLike.steps`."""
@@ -259,7 +264,11 @@ class RowWriter:
         """See `WriterLike.record_items`."""
         self._intake.made = []
 
-    def give_priorities(self, priorities: Mapping[int, NDArray[np.float64]]) -> None:
+    def give_priorities(
+        self,
+        priorities: Mapping[int, NDArray[np.float64]],
+        lanes: Mapping[int, NDArray[np.int64]] | None = None,  # noqa: ARG002 - they follow from the rules
+    ) -> None:
         """See `WriterLike.give_priorities`."""
         self._intake.give_priorities(priorities)
 

@@ -79,6 +79,13 @@ class WriterLike(Protocol):
             DeadlineExceeded: `max_pending` items were pending for the writer's timeout; nothing is stored.
         """
 
+    def wait_to_append(self) -> None:
+        """Waits as `append` does if too many items are pending, and stores nothing.
+
+        Raises:
+            DeadlineExceeded: `max_pending` items were pending for the writer's timeout.
+        """
+
     @property
     def steps(self) -> int:
         """Rises when a vector step is stored. So after Ctrl-C it tells whether a call has stored its step.
@@ -206,12 +213,18 @@ class WriterLike(Protocol):
             StoreFull: no memory for the item; it is not made.
         """
 
-    def give_priorities(self, priorities: Mapping[int, NDArray[np.float64]]) -> None:
+    def give_priorities(
+        self,
+        priorities: Mapping[int, NDArray[np.float64]],
+        lanes: Mapping[int, NDArray[np.int64]] | None = None,
+    ) -> None:
         """Sets the priorities of the items that the next call makes, in place of those of their rules.
 
         Args:
             priorities: maps numbers of rules to float64[m], finite and >= 0: one for each of the m items that the rule
                 makes in that call, in order.
+            lanes: maps the same numbers to int64[m]: the lane of each item. None: every lane has one item, or there is
+                one lane.
         """
 
     def select_windows(self, selection: Selection) -> None:

@@ -157,6 +157,12 @@ class RemoteRowWriter:
             self._wait_to_append()
         self._append(checked)
 
+    def wait_to_append(self) -> None:
+        """See `WriterLike.wait_to_append`."""
+        self._check_open()
+        if self._may_exceed_pending():
+            self._wait_to_append()
+
     def _checked(self, step: Any) -> Values:
         leading = (self.lanes,) if self.lanes > 1 else ()
         specs = self._signature.columns
@@ -333,7 +339,11 @@ class RemoteRowWriter:
             known = ", ".join(map(repr, self._table_names))
             raise KeyError(f"no table {table!r}; there are {known}")
 
-    def give_priorities(self, priorities: Mapping[int, NDArray[np.float64]]) -> None:
+    def give_priorities(
+        self,
+        priorities: Mapping[int, NDArray[np.float64]],
+        lanes: Mapping[int, NDArray[np.int64]] | None = None,  # noqa: ARG002 - they follow from the rules
+    ) -> None:
         """See `WriterLike.give_priorities`."""
         self._given = priorities
 

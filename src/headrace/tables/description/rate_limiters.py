@@ -96,6 +96,17 @@ class RateLimiter:
         # Rules: replay L10
         return max(self.max_diff, self.samples_per_insert * self.min_size) - self.min_diff
 
+    def share(self, parts: int) -> RateLimiter:
+        """Returns the limiter of each of several tables that divide the items of one among them.
+
+        Raises:
+            ValueError: so little is left for each that neither side could move.
+        """
+        # Rules: collectors CY4
+        return RateLimiter(
+            self.samples_per_insert, -(-self.min_size // parts), self.min_diff / parts, self.max_diff / parts
+        )
+
     def __str__(self) -> str:
         return (
             f"samples_per_insert={self.samples_per_insert:g}, min_size={self.min_size}, "
@@ -163,6 +174,14 @@ class CustomRateLimiter(RateLimiter, ABC):
         """Returns the largest batch that any number of inserts could admit; infinity unless overridden."""
         return _INFINITE
 
+    def share(self, parts: int) -> RateLimiter:
+        """Raises ValueError, unless overridden or for one part: a rule of your own cannot be divided."""
+        if parts == 1:
+            return self
+        raise ValueError(
+            f"{self}: expected a limiter of Headrace, or one with a method share(parts), for {parts} shards"
+        )
+
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and vars(self) == vars(other)
 
@@ -187,6 +206,10 @@ class MinSize(RateLimiter):
         n = check_count("MinSize: n", n, 1)
         _fill(self, 1.0, n, -_INFINITE, _INFINITE)
 
+    def share(self, parts: int) -> MinSize:
+        """See `RateLimiter.share`."""
+        return MinSize(-(-self.min_size // parts))
+
 
 @dataclass(frozen=True)
 class Queue(RateLimiter):
@@ -201,6 +224,10 @@ class Queue(RateLimiter):
     def __init__(self, n: int) -> None:
         n = check_count(f"{type(self).__name__}: n", n, 1)
         _fill(self, 1.0, 1, 0.0, float(n))
+
+    def share(self, parts: int) -> Queue:
+        """See `RateLimiter.share`."""
+        return type(self)(-(-int(self.max_diff) // parts))
 
 
 class Stack(Queue):
@@ -265,6 +292,11 @@ class SampleToInsertRatio(RateLimiter):
                 stacklevel=2,
             )
         _fill(self, spi, size, low, high)
+
+    def share(self, parts: int) -> SampleToInsertRatio:
+        """See `RateLimiter.share`."""
+        bounds = self.min_diff / parts, self.max_diff / parts
+        return SampleToInsertRatio(self.samples_per_insert, -(-self.min_size // parts), bounds)
 
 
 def _fill(limiter: RateLimiter, spi: float, min_size: int, min_diff: float, max_diff: float) -> None:

@@ -79,7 +79,7 @@ class ItemDecisions:
                 name: columns.zeros(name, len(step.ended)) for name in columns.specs if name not in finals
             }
             whole = step._replace(columns=kept, finals={**finals, **zeros})
-            writer.give_priorities(self._priorities.of_step(whole, self._selected))
+            writer.give_priorities(*self._priorities.of_step(whole, self._selected))
 
     def stored(self) -> Selection:
         """Notes that the step is stored; returns the lanes for which patterns made items."""

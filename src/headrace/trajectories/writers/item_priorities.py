@@ -64,8 +64,10 @@ class ItemPriorities:
         self._lanes = self._ended = np.zeros(0, np.int64)
         self._rows: list[Row] = []
 
-    def of_step(self, step: LaneStep, selected: Selection) -> dict[int, NDArray[np.float64]]:
-        """Returns the priorities of the items of a step, by rule, in the order in which the writer makes them.
+    def of_step(
+        self, step: LaneStep, selected: Selection
+    ) -> tuple[dict[int, NDArray[np.float64]], dict[int, NDArray[np.int64]]]:
+        """Returns the priorities of the items of a step and their lanes, by rule, in the order of the items.
 
         Args:
             step: all columns of rows and final rows; arrays are kept until the rows are out of reach.
@@ -77,7 +79,8 @@ class ItemPriorities:
         self._lanes, self._ended = step.storing, step.ended
         self._rows = [(step.columns, lane) for lane in step.storing.tolist()]
         self._rows += [(step.finals, index) for index in range(len(step.ended))]
-        priorities = {}
+        priorities, lanes = {}, {}
+        lane_of_row = np.concatenate([step.storing, step.ended])
         for number, rule in self._rules.items():
             if isinstance(rule, PatternWindow):
                 windows = self._selected(selected, number, rule)
@@ -85,7 +88,8 @@ class ItemPriorities:
                 windows = self._planned(number)
             values = [self._ask(number, rule, self._rows_of(*window)) for window in windows]
             priorities[number] = np.array(values, np.float64)
-        return priorities
+            lanes[number] = lane_of_row[[at for at, _, _ in windows]]
+        return priorities, lanes
 
     def took_step(self) -> None:
         """Notes that the step of the last call of `of_step` is stored."""

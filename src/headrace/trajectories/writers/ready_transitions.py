@@ -95,7 +95,7 @@ class ReadyTransitions:
         for number, ends in enumerate(self.ends.tolist()):
             ended = _LANE if ends else _NO_LANE
             step = LaneStep(_LANE, self.rows(number), _LANE, ended, zeros | self.final(number))
-            found.append(asked.of_step(step, Selection({}, {}))[0])
+            found.append(asked.of_step(step, Selection({}, {}))[0][0])
             asked.took_step()
         return found
 

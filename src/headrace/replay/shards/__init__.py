@@ -1,0 +1,1 @@
+"""Several replays behind the interface of one."""

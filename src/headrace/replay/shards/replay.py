@@ -1,0 +1,362 @@
+"""Several replays behind the interface of one."""
+
+# Rules: collectors CY4
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from headrace.checks import check_count
+from headrace.clock import SYSTEM_CLOCK, Clock
+from headrace.closing import Closing
+from headrace.errors import Closed, Disconnected, SpecError
+from headrace.replay.intake.writer import Writer
+from headrace.replay.intake.writer_like import WriterLike
+from headrace.replay.interface import ReplayLike
+from headrace.replay.item_keys import checked_keys
+from headrace.replay.sampling.replay_sample import ReplaySample
+from headrace.replay.shards.keys import split_keys
+from headrace.replay.shards.merging import Merging, Request
+from headrace.replay.shards.row_writer import ShardedRowWriter
+from headrace.replay.shards.sampler import ShardSampler
+from headrace.replay.shards.shard import Shard, ShardDown
+from headrace.replay.shards.split import most_now
+from headrace.replay.shards.statistics import ShardedStatistics, ShardStatistics, sharded_statistics
+from headrace.replay.shards.table import ShardedTable
+from headrace.spec import Signature, first_difference
+from headrace.tables.description.rules import Rule
+from headrace.views.view import View
+
+
+class ShardedReplay(Closing):
+    """Several replays, the shards, behind the interface of one. Thread-safe.
+
+    A lane of a writer belongs to one shard: the lanes of all writers are numbered in the order in which the writers are
+    made, and lane l is of shard `l % len(shards)`. A batch has the distribution of one replay with the items of all
+    shards, and its keys and probabilities are those of the whole. Tables without weights (queues, stacks, heaps, custom
+    samplers) keep their order within each shard, and shards give their draws in turn.
+
+    A shard that cannot be reached is counted in `statistics().shards`, logged once, left out, and tried again after a
+    pause.
+
+    Args:
+        shards: for each, a function that returns its replay, or raises `Disconnected`, `Closed` or `DeadlineExceeded`
+            while it cannot be reached. It is called again after the replay was lost.
+        seed: of the choice of shards; None takes one from the system.
+        first_lane: number of this object's first lane, where several processes write to the same shards.
+        clock: for deadlines.
+
+    Raises:
+        ValueError: no shard, or shards with different tables.
+        SpecError: shards with different signatures.
+        ShardDown: none can be reached.
+
+    >>> import headrace as hr
+    >>> table = hr.Table("t", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=100)
+    >>> signature = hr.Signature.like({"x": 0})
+    >>> replays = [hr.Replay(signature, [table]) for _ in range(2)]
+    >>> with ShardedReplay([lambda replay=replay: replay for replay in replays], seed=0) as whole:
+    ...     with whole.writer(lanes=4, items=[hr.ItemRule("t", 1)]) as writer:
+    ...         writer.append({"x": [10, 11, 12, 13]})
+    ...     sorted(set(whole.sample("t", 100)["x"].tolist())), [len(replay.table("t")) for replay in replays]
+    ([10, 11, 12, 13], [2, 2])
+    """
+
+    def __init__(
+        self,
+        shards: Sequence[Callable[[], ReplayLike]],
+        *,
+        seed: int | None = None,
+        first_lane: int = 0,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        if not shards:
+            raise ValueError("shards: expected at least one, got none")
+        self._clock = clock
+        self._is_closed = False
+        self._description: tuple[Signature, tuple[str, ...]] | None = None
+        self._shards = [
+            Shard(number, self._checked(number, open_replay), clock)
+            for number, open_replay in enumerate(shards)
+        ]
+        first = next(iter(self._use_all(lambda replay: (replay.signature, replay.table_names)).values()))
+        self._signature: Signature = first[0]
+        self._table_names: tuple[str, ...] = first[1]
+        self._sampler = ShardSampler(
+            self._shards, Merging(len(shards)), np.random.default_rng(seed), clock, self.check_open
+        )
+        self._next_lane = check_count("first_lane", first_lane, 0)
+        self._lock = threading.Lock()
+
+    def _checked(self, number: int, open_replay: Callable[[], ReplayLike]) -> Callable[[], ReplayLike]:
+        """Returns the function that opens a shard and compares it with the first one."""
+
+        def opened() -> ReplayLike:
+            replay = open_replay()
+            replay.check_open()
+            if self._description is None:
+                self._description = replay.signature, replay.table_names
+            signature, tables = self._description
+            if difference := first_difference(signature, replay.signature):
+                raise SpecError(f"shard {number}: {difference}")
+            if tables != replay.table_names:
+                raise ValueError(f"shard {number}: expected the tables {tables}, got {replay.table_names}")
+            return replay
+
+        return opened
+
+    def _use_all(self, call: Callable[[ReplayLike], Any]) -> dict[int, Any]:
+        """Returns the results of a call with every shard that can be reached, by its number.
+
+        Raises:
+            ShardDown: none can.
+        """
+        self.check_open()
+        found, error = {}, None
+        for shard in self._shards:
+            try:
+                found[shard.number] = shard.use(call)
+            except ShardDown as down:
+                error = down
+        if error is not None and not found:
+            raise error
+        return found
+
+    def _use_every(self, what: str, call: Callable[[ReplayLike], Any]) -> None:
+        """Makes a call with all shards.
+
+        Raises:
+            Disconnected: it was not made with those that are down.
+        """
+        done = self._use_all(call)
+        missing = [shard.number for shard in self._shards if shard.number not in done]
+        if missing:
+            raise Disconnected(f"{what}: shards {missing} are down; it is done in the others")
+
+    # ---- description -----------------------------------------------------------------------------------------------
+
+    @property
+    def signature(self) -> Signature:
+        """The signature of one step."""
+        return self._signature
+
+    @property
+    def final_columns(self) -> frozenset[str]:
+        """The columns for which final rows have values; empty before the first final row."""
+        return frozenset().union(*self._use_all(lambda replay: replay.final_columns).values())
+
+    @property
+    def table_names(self) -> tuple[str, ...]:
+        """The names of the tables, in their order."""
+        return self._table_names
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._is_closed
+
+    def check_open(self) -> None:
+        """Raises if the replay cannot be used.
+
+        Raises:
+            Closed: it is closed.
+        """
+        if self._is_closed:
+            raise Closed("the replay is closed")
+
+    # ---- writing ---------------------------------------------------------------------------------------------------
+
+    def writer(
+        self,
+        lanes: int = 1,
+        items: Sequence[Rule] = (),
+        history: int | None = None,
+        max_pending: int = 1000,
+        timeout: float | None = None,
+    ) -> Writer:
+        """See `Replay.writer`."""
+        return Writer(self.row_writer(lanes, items, history, max_pending, timeout))
+
+    def row_writer(
+        self,
+        lanes: int = 1,
+        items: Sequence[Rule] = (),
+        history: int | None = None,
+        max_pending: int = 1000,
+        timeout: float | None = None,
+    ) -> WriterLike:
+        """Returns a writer for code that checks steps itself and ends episodes lane by lane; see `Replay.writer`.
+
+        Each shard may have an equal part of `max_pending` items pending.
+        """
+        self.check_open()
+        lanes = check_count("lanes", lanes, 1)
+        for rule in items:
+            self._check_table(rule.table)
+        pending = -(-check_count("max_pending", max_pending, 1) // min(lanes, len(self._shards)))
+
+        def open_writer(replay: ReplayLike, count: int) -> WriterLike:
+            return replay.row_writer(count, items, history, pending, timeout)
+
+        with self._lock:
+            first = self._next_lane
+            self._next_lane += lanes
+        return ShardedRowWriter(
+            self._signature, lanes, self._shards, first, open_writer, self.check_open, self._clock
+        )
+
+    # ---- sampling --------------------------------------------------------------------------------------------------
+
+    def sample(
+        self,
+        table: str,
+        batch_size: int,
+        *,
+        views: Mapping[str, View] | None = None,
+        timeout: float | None = None,
+    ) -> ReplaySample:
+        """Draws a batch from the shards; see `Replay.sample`.
+
+        A batch that ends by an error or a deadline keeps the draws that shards have made: the next call with the same
+        table, size and views completes it.
+        """
+        self.check_open()
+        self._check_table(table)
+        request = Request(
+            table, check_count("batch_size", batch_size, 1), None if views is None else dict(views)
+        )
+        return self._sampler.sample(request, timeout)
+
+    def _check_table(self, table: str) -> None:
+        if table not in self._table_names:
+            raise KeyError(f"no table {table!r}; there are {', '.join(map(repr, self._table_names))}")
+
+    # ---- items -----------------------------------------------------------------------------------------------------
+
+    def update_priorities(self, table: str, keys: ArrayLike, priorities: ArrayLike) -> int:
+        """Sets the priorities of items; see `Replay.update_priorities`. Those of a shard that is down are left out."""
+        self.check_open()
+        self._check_table(table)
+        wanted = checked_keys(keys)
+        values = np.ascontiguousarray(priorities, np.float64).reshape(-1)
+        if len(wanted) != len(values):
+            raise ValueError(
+                f"update_priorities: expected as many priorities as keys, got {len(values)} and {len(wanted)}"
+            )
+        is_good = np.isfinite(values) & (values >= 0)
+        if not is_good.all():
+            raise ValueError(
+                f"update_priorities: expected finite priorities >= 0, got {values[~is_good][0]}; nothing was changed"
+            )
+        return self._for_keys(
+            wanted, lambda replay, keys, places: replay.update_priorities(table, keys, values[places])
+        )
+
+    def delete(self, table: str, keys: ArrayLike) -> int:
+        """Removes items and returns their number; see `Replay.delete`. Those of a shard that is down are left out."""
+        self.check_open()
+        self._check_table(table)
+        return self._for_keys(checked_keys(keys), lambda replay, keys, _: replay.delete(table, keys))
+
+    def _for_keys(
+        self,
+        keys: NDArray[np.uint64],
+        call: Callable[[ReplayLike, NDArray[np.uint64], NDArray[np.int64]], int],
+    ) -> int:
+        """Makes a call for the keys of each shard, with their places; returns the sum of the results."""
+        owners, own_keys = split_keys(keys, len(self._shards))
+
+        def apply(shard: Shard) -> int:
+            places = np.flatnonzero(owners == shard.number)
+            return shard.use(lambda replay: call(replay, own_keys[places], places)) if len(places) else 0
+
+        done, error = 0, None
+        for shard in self._shards:
+            try:
+                done += apply(shard)
+            except ShardDown as down:
+                error = down
+        if error is not None and all(shard.is_down for shard in self._shards):
+            raise error
+        return done
+
+    def reset(self, table: str) -> None:
+        """Removes all items of a table; see `Replay.reset`.
+
+        Raises:
+            Disconnected: a shard is down; the table is reset in the others.
+        """
+        self.check_open()
+        self._check_table(table)
+        self._sampler.forget(table)
+        self._use_every("reset", lambda replay: replay.reset(table))
+
+    def can_insert(self, table: str, n: int = 1) -> bool:
+        """Returns whether every shard would apply its equal part of n items now; see `Replay.can_insert`."""
+        self.check_open()
+        self._check_table(table)
+        part = -(-n // len(self._shards))
+        return all(self._use_all(lambda replay: replay.can_insert(table, part)).values())
+
+    def can_sample(self, table: str, n: int = 1) -> bool:
+        """Returns whether a batch of n would be served now; see `Replay.can_sample`.
+
+        A sampler with weights may ask one shard for more than its part of the batch, and wait for it.
+        """
+        self.check_open()
+        self._check_table(table)
+        records = [record for record in self._sampler.records(table) if record is not None]
+        if self._sampler.waiting(table) or sum(map(most_now, records)) < n:
+            return False
+        total = sum(record.total_weight or 0.0 for record in records)
+        return all(
+            most_now(record) >= n * (record.total_weight or 0.0) / (total or 1.0) for record in records
+        )
+
+    # ---- tables ----------------------------------------------------------------------------------------------------
+
+    def table(self, name: str) -> ShardedTable:
+        """Returns a live table: its length, statistics and settings.
+
+        Raises:
+            KeyError: no such table; the message has the known names.
+            Closed: the replay is closed.
+        """
+        self.check_open()
+        self._check_table(name)
+        return ShardedTable(name, self._shards, self._sampler, self.check_open)
+
+    def statistics(self) -> ShardedStatistics:
+        """Returns one frozen record: sums over the shards, and `shards` with a record of each."""
+        found = self._use_all(lambda replay: replay.statistics())
+        shards = [
+            ShardStatistics(
+                shard.number,
+                shard.is_down,
+                shard.losses,
+                shard.last_error,
+                shard.rows_dropped,
+                found.get(shard.number),
+            )
+            for shard in self._shards
+        ]
+        return sharded_statistics(shards, self._clock.monotonic())
+
+    # ---- closing ---------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Closes the replays of all shards, and ends every wait with `Closed`. A second call does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for shard in self._shards:
+            shard.close()
+        self._sampler.end_waits()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {len(self._shards)} shards of {self._signature!r}>"

@@ -1,0 +1,153 @@
+"""A shard that is down: counted, logged once, left out, and tried again."""
+
+import logging
+
+import numpy as np
+import pytest
+
+import headrace as hr
+from headrace.errors import Disconnected
+from headrace.replay.shards.replay import ShardedReplay
+from headrace.testing import FakeClock
+
+TABLE = hr.Table("t", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=1000)
+
+
+def is_down(whole):
+    return [shard.is_down for shard in whole.statistics().shards]
+
+
+def fill(whole, count, lanes=2):
+    with whole.writer(lanes=lanes, items=[hr.ItemRule("t", 1)]) as writer:
+        for n in range(count):
+            writer.append({"n": np.arange(lanes) + lanes * n})
+
+
+def test_sampling_goes_on_with_the_others(make_shards, caplog):
+    clock = FakeClock()
+    whole, shards = make_shards([TABLE], 2, clock=clock)
+    fill(whole, 5)
+    keys = whole.sample("t", 50).info.keys
+    assert set((keys % 2).tolist()) == {0, 1}
+    shards[1].is_lost = True
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            batch = whole.sample("t", 50)
+            assert set((batch["n"] % 2).tolist()) == {0}
+            np.testing.assert_allclose(batch.info.probabilities, 0.2)
+            assert (batch.info.table_size == 5).all()
+            assert whole.update_priorities("t", keys, np.ones(50)) == (keys % 2 == 0).sum()
+        clock.advance(1.1)
+        whole.sample("t", 1)
+    assert len(caplog.records) == 1
+    assert "shard 1 is down" in caplog.text
+    told = whole.statistics()
+    assert told.tables["t"].size == 5
+    assert [(shard.is_down, shard.losses) for shard in told.shards] == [(False, 0), (True, 1)]
+    assert "connection" in told.shards[1].last_error or "listens" in told.shards[1].last_error
+    assert told.shards[1].replay is None
+    with pytest.raises(Disconnected, match=r"\[1\] are down"):
+        whole.reset("t")
+
+
+def test_it_is_tried_again_after_a_pause(make_shards):
+    clock = FakeClock()
+    whole, shards = make_shards([TABLE], 2, clock=clock)
+    fill(whole, 5)
+    shards[1].is_lost = True
+    assert is_down(whole) == [False, True]
+    shards[1].is_lost = False
+    assert is_down(whole) == [False, True]
+    clock.advance(1.1)
+    assert is_down(whole) == [False, False]
+    assert whole.statistics().tables["t"].size == 10
+    # The pauses grow while it stays down.
+    shards[1].is_lost = True
+    attempts = 0
+    for _ in range(60):
+        before = whole._shards[1]._try_at
+        whole.table("t").statistics()
+        attempts += whole._shards[1]._try_at != before
+        clock.advance(1.0)
+    assert 4 <= attempts <= 8
+
+
+def test_all_shards_down_is_an_error(make_shards):
+    whole, shards = make_shards([TABLE], 2)
+    fill(whole, 2)
+    for shard in shards:
+        shard.is_lost = True
+    for call in (
+        lambda: whole.sample("t", 1, timeout=1),
+        whole.statistics,
+        lambda: whole.update_priorities("t", [2, 3], [1.0, 1.0]),
+        lambda: whole.can_sample("t"),
+    ):
+        with pytest.raises(Disconnected, match="shard . is down"):
+            call()
+
+
+def test_a_shard_may_be_down_at_first(make_shards):
+    clock = FakeClock()
+    signature = hr.Signature.like({"n": 0})
+    up = [False]
+    replays = [hr.Replay(signature, [TABLE]) for _ in range(2)]
+
+    def second():
+        if not up[0]:
+            raise Disconnected("nobody listens there")
+        return replays[1]
+
+    with ShardedReplay([lambda: replays[0], second], clock=clock) as whole:
+        fill(whole, 3)
+        assert is_down(whole) == [False, True]
+        assert whole.statistics().shards[1].rows_dropped == 3
+        up[0] = True
+        clock.advance(1.1)
+        fill(whole, 3)
+        assert [len(replay.table("t")) for replay in replays] == [6, 3]
+
+
+def test_shards_of_other_steps_or_tables_are_refused():
+    signature = hr.Signature.like({"n": 0})
+    with (
+        hr.Replay(signature, [TABLE]) as one,
+        hr.Replay(hr.Signature.like({"n": 0.0}), [TABLE]) as other,
+        hr.Replay(signature, [hr.Table.queue("u", 5)]) as third,
+    ):
+        with pytest.raises(hr.SpecError, match="shard 1.*n"):
+            ShardedReplay([lambda: one, lambda: other])
+        with pytest.raises(ValueError, match=r"shard 1.*'t'.*'u'"):
+            ShardedReplay([lambda: one, lambda: third])
+        with pytest.raises(ValueError, match="at least one"):
+            ShardedReplay([])
+
+
+def test_a_lane_goes_on_with_its_next_episode_when_its_shard_is_back(make_shards):
+    # No item holds rows from before and after the hole.
+    clock = FakeClock()
+    table = hr.Table(
+        "t", sampler=hr.selectors.Fifo(), remover=hr.selectors.Fifo(), max_size=1000, max_times_sampled=1
+    )
+    whole, shards = make_shards([table], 2, clock=clock)
+    writer = whole.writer(lanes=4, items=[hr.ItemRule("t", 2)])
+    ends = {2: 1, 6: 1, 7: 3}  # Steps after which an episode of a lane ends.
+    for t in range(10):
+        shards[1].is_lost = 3 <= t < 5
+        clock.advance(1.0)
+        writer.append({"n": np.arange(4) * 100 + t})
+        if t in ends:
+            writer.end_episode(lane=ends[t])
+        assert writer.lanes == 4
+    told = whole.statistics().shards[1]
+    with pytest.raises(Disconnected, match="shards 1") as caught:
+        writer.flush()
+    assert caught.value.pending > 0
+    writer.close()
+    windows = [shard.replay.table("t").statistics().inserts for shard in shards]
+    assert [len(set(row // 100)) for row in whole.sample("t", len(whole.table("t")))["n"]] == [1] * sum(
+        windows
+    )
+    # Lane 1: rows 0-2, then from row 7 on; lane 3: rows 0-2 without an end, then from row 8 on.
+    assert windows == [18, 2 + 2 + 2 + 1]
+    assert told.rows_dropped > 0
