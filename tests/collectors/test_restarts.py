@@ -241,7 +241,7 @@ def test_random_rollouts_stay_random(take):
 
 def fifo_table():
     fifo = hr.selectors.Fifo()
-    return hr.Table("t", sampler=fifo, remover=fifo, max_size=100_000, max_times_sampled=1)
+    return hr.Table("t", sampler=fifo, remover=fifo, max_size=2_000_000, max_times_sampled=1)
 
 
 @pytest.mark.parametrize("paused", [False, True])
@@ -300,6 +300,62 @@ def test_a_question_to_a_worker_that_dies():
         wait_until(collector, lambda: not collector._group.status.workers[0].is_restarting)
         assert collector.getattr_env("step_count") >= 0
         assert collector.next(timeout=20).shape == (1, 5)
+
+
+def test_a_question_while_a_worker_is_away(make_replay):
+    # CQ1: its successor answers, once.
+    class Asked(CounterEnv):
+        asked = 0
+
+        def ask(self):
+            self.asked += 1
+            return self.asked
+
+    with hr.MultiCollector(
+        lambda: Asked(5), sync=False, num_workers=2, frames_per_batch=5, replay_buffer=make_replay(SIGNATURE)
+    ) as collector:
+        collector.start()
+        for _ in range(2):
+            os.kill(collector.statistics().workers[0].pid, signal.SIGKILL)
+            wait_until(collector, lambda: collector._group.status.workers[0].is_restarting)
+            collector.reset()
+            begin = time.monotonic()
+            assert collector.map_fn("env.unwrapped.ask")[0] == 1
+            assert time.monotonic() - begin < 20
+
+
+def test_a_pause_waits_for_the_rows_of_a_worker_that_is_gone(make_replay):
+    # CF6: their final rows come before the pause or after it.
+    replay = make_replay(SIGNATURE, fifo_table())
+    with hr.AsyncCollector(lambda: CounterEnv(50), frames_per_batch=20, replay_buffer=replay) as collector:
+        collector.start()
+        wait_until(collector, lambda: collector.statistics().frames > 0)
+        losing, may_lose, follower = threading.Event(), threading.Event(), collector._group._restarts
+
+        def lose(handle, lose=follower._lose):
+            losing.set()
+            assert may_lose.wait(20)
+            lose(handle)
+
+        follower._lose = lose
+        os.kill(collector.worker_pid, signal.SIGKILL)
+        assert losing.wait(20)
+        counts = []
+
+        def pause():
+            with collector.pause():
+                statistics = collector.statistics()
+                counts.append((len(replay.table("t")), statistics.frames, statistics.restarts))
+
+        pausing = threading.Thread(target=pause)
+        pausing.start()
+        wait_until(collector, lambda: collector._group.status.pause_wanted is not None)
+        assert not counts
+        may_lose.set()
+        pausing.join(20)
+    ((items, frames, restarts),) = counts
+    assert items == frames
+    assert restarts == 1
 
 
 def test_shutdown_while_a_worker_is_away():

@@ -15,7 +15,7 @@ from headrace.collectors.handle.rows import WorkerRows
 from headrace.collectors.handle.status import WorkerStatus
 from headrace.collectors.handle.step_watch import StepWatch
 from headrace.collectors.last_step import LastStep
-from headrace.collectors.messages import Progress, Question, Ready, Reset, Seed, SetHooks, Start
+from headrace.collectors.messages import Progress, Ready, Reset, Seed, SetHooks, Start
 from headrace.errors import Disconnected, StoreFull
 from headrace.leases.messages import Message
 from headrace.leases.selector import PEERS
@@ -65,7 +65,7 @@ class WorkerHandle:
         self.status = WorkerStatus(worker_idx, self.process)
         group.workers.append(self.status)
         self.last_step = LastStep.new()
-        self.questions = Questions(group, f"worker {worker_idx}", self._send_question)
+        self.questions = Questions(group, self.status, self.send)
         self.peer = self._new_peer()
         # Resets that were asked for; and those before the report that every environment waits, None: some do not.
         self._resets = 0
@@ -109,6 +109,7 @@ class WorkerHandle:
         def send_task() -> None:
             with suppress(Disconnected):  # The worker's end is noted by the thread that listens.
                 peer.channel.send(start, payload=task, descriptors=(last_step.descriptor,))
+                peer.has_task = True
             last_step.close()
             PEERS.add(peer)
 
@@ -124,6 +125,13 @@ class WorkerHandle:
         self.peer = self._new_peer()
         self._resets, self._waits_after = 0, None
 
+    def come_back(self) -> None:
+        """Notes that the worker, if it was started again, is ready for rollouts and questions."""
+        with self._group.changed:
+            self.status.is_restarting = False
+            self.questions.send_held()
+            self._group.changed.notify_all()
+
     @property
     def ready(self) -> Ready:
         """Describes the worker, which is ready."""
@@ -135,22 +143,25 @@ class WorkerHandle:
         """Frames of a rollout without masked rows."""
         return self.ready.steps * self.ready.num_envs
 
-    def send(self, *messages: Message, descriptors: tuple[int, ...] = ()) -> None:
+    def send(self, *messages: Message, payload: bytes = b"", descriptors: tuple[int, ...] = ()) -> None:
         """Sends messages to the worker in one piece; does nothing if it is gone."""
+        peer = self.peer
+        if not peer.has_task:  # The task is the first message to a process.
+            return
         # The next call raises the worker's death, after the rollouts that it has completed.
         with suppress(Disconnected):
-            PEERS.send(self.peer, *messages, descriptors=descriptors)
+            PEERS.send(peer, *messages, payload=payload, descriptors=descriptors)
 
     def send_reset(self, reset: Seed | Reset) -> None:
         """Asks the worker to reset environments before its next step."""
         with self._group.changed:
-            self._resets += 1
-            self.send(reset)
+            if self.peer.has_task:  # Else a new process is about to begin with resets of its own.
+                self._resets += 1
+                self.send(reset)
 
     def send_hooks(self, pickled: bytes) -> None:
         """Asks the worker to use these hooks from its next rollout on; does nothing if it is gone."""
-        with suppress(Disconnected):
-            PEERS.send(self.peer, SetHooks(), payload=pickled)
+        self.send(SetHooks(), payload=pickled)
 
     def note_progress(self, progress: Progress) -> None:
         """Notes whether every environment of the worker waits."""
@@ -163,10 +174,6 @@ class WorkerHandle:
         """Whether every environment of the worker waits, and no reset was asked for since."""
         # Rules: collectors CR7
         return self._waits_after == self._resets
-
-    def _send_question(self, question: Question, payload: bytes) -> None:
-        with suppress(Disconnected):  # The wait for the answer raises the worker's death.
-            PEERS.send(self.peer, question, payload=payload)
 
     @property
     def may_begin(self) -> bool:

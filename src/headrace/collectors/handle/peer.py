@@ -47,6 +47,7 @@ class WorkerPeer:
 
     Attributes:
         channel: to the worker.
+        has_task: whether the task was sent to it, so that other messages may follow.
         ready: n, T and the worker's policy; None before the worker is ready.
         not_stored: columns that the policy adds and the replay lacks, as far as is known.
         rows: the worker's rows; None before it is ready and after the end.
@@ -78,6 +79,7 @@ class WorkerPeer:
         self._steps = steps
         self._worker_timeout = worker_timeout
         self.channel = process.channel
+        self.has_task = False
         self.ready: Ready | None = None
         self.not_stored: list[str] = []
         self.rows: WorkerRows | None = None

@@ -12,6 +12,7 @@ import cloudpickle
 
 from headrace.collectors.failures import rebuilt
 from headrace.collectors.handle.group_status import GroupStatus
+from headrace.collectors.handle.status import WorkerStatus
 from headrace.collectors.messages import Answer, Question
 from headrace.errors import WorkerDied
 from headrace.leases.frames import Payload
@@ -23,19 +24,23 @@ ANSWER_SECONDS = 30.0
 class Questions:
     """The questions to one worker that wait for their answers. Thread-safe.
 
+    A question that comes while the worker is started again is sent to its new process.
+
     Args:
         group: the state of all workers.
-        name: of the worker, in messages.
-        send: sends a question with its payload.
+        status: of the worker.
+        send: see `WorkerHandle.send`.
     """
 
-    def __init__(self, group: GroupStatus, name: str, send: Callable[[Question, bytes], None]) -> None:
+    def __init__(self, group: GroupStatus, status: WorkerStatus, send: Callable[..., None]) -> None:
         self._group = group
-        self._name = name
+        self._status = status
         self._send = send
         self._numbers = itertools.count()
         # None: not answered yet.
         self._waiting: dict[int, tuple[Answer, Payload] | WorkerDied | None] = {}
+        # Payloads of questions that were not sent yet.
+        self._held: dict[int, bytes] = {}
 
     def pose(self, path: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
         """Sends a question and returns its number, which `answer` takes.
@@ -51,13 +56,23 @@ class Questions:
         self._group.check()
         payload = cloudpickle.dumps((path, tuple(args), dict(kwargs)))
         number = next(self._numbers)
-        self._waiting[number] = None
+        with self._group.changed:
+            self._waiting[number] = None
+            if self._status.is_restarting:
+                self._held[number] = payload
+                return number
         try:
-            self._send(Question(number=number), payload)
+            self._send(Question(number=number), payload=payload)
         except BaseException:
             self.forget(number)
             raise
         return number
+
+    def send_held(self) -> None:
+        """Sends the questions that have come while the worker was started again; `changed` of the group is held."""
+        held, self._held = self._held, {}
+        for number, payload in held.items():
+            self._send(Question(number=number), payload=payload)
 
     def answer(self, number: int, name: str, timeout: float) -> Any:
         """Waits for an answer and returns the result of the call.
@@ -73,7 +88,9 @@ class Questions:
             WorkerDied: the worker is gone.
             Closed: the collector was shut down meanwhile.
         """
-        event = f"the answer of {self._name} to {name}; a step of its environment or policy takes long"
+        event = (
+            f"the answer of worker {self._status.worker_idx} to {name}; its environment or policy takes long"
+        )
         try:
             self._group.wait(lambda: self._waiting[number] is not None, timeout, lambda: event)
             answered = self._waiting[number]
@@ -99,9 +116,11 @@ class Questions:
 
     def lose(self, died: WorkerDied) -> None:
         """Ends the waits for answers of a process that is gone; `changed` of the group is held."""
+        self._held.clear()
         for number in self._waiting:
             self._waiting[number] = died
 
     def forget(self, number: int) -> None:
         """Gives up a question."""
+        self._held.pop(number, None)
         self._waiting.pop(number, None)

@@ -30,13 +30,14 @@ class WorkerStatus:
     Attributes:
         is_ready: it has built its environments and policy.
         is_restarting: its process is gone, and another one does not collect yet.
+        delays_pause: its rows are about to change, although it takes no step; a pause begins afterwards.
         is_hung: its process does nothing any more, and is to be killed.
         cause: the exception that its process reported as its end, or that says how it hangs.
     """
 
     def __init__(self, worker_idx: int, process: WorkerPlace) -> None:
         self.worker_idx = worker_idx
-        self.is_ready = self.is_restarting = self.is_hung = False
+        self.is_ready = self.is_restarting = self.is_hung = self.delays_pause = False
         self.cause: BaseException | None = None
         self._process = process
         self._death: _Death | None = None

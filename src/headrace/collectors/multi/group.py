@@ -136,9 +136,7 @@ class WorkerGroup:
             handle.send_hooks(self._hooks)
         handle.peer.rows = self._new_rows(handle)
         handle.peer.rows.open(handle.ready.signature)
-        with self.status.changed:
-            handle.status.is_restarting = False
-            self.status.changed.notify_all()
+        handle.come_back()
         self.collection.admission.settle()
 
     def _lose(self, handle: WorkerHandle) -> None:
@@ -282,7 +280,8 @@ class WorkerGroup:
         return [
             str(handle)
             for handle in self.handles
-            if handle.peer.paused_at != number and not handle.status.is_restarting
+            if handle.status.delays_pause
+            or (handle.peer.paused_at != number and not handle.status.is_restarting)
         ]
 
     def pause(self, timeout: float) -> None:

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 from headrace.clock import SYSTEM_CLOCK
@@ -125,9 +126,8 @@ class Restarts:
     def _restart(self, handle: WorkerHandle, pause: float) -> None:
         status = self._status
         self._wait(lambda: False, pause)
-        # In a pause nothing is written, and the end of the rows before writes final rows.
-        self._wait(lambda: status.pause_wanted is None, None)
-        self._lose(handle)
+        with self._unpaused(handle):  # The end of the rows before writes final rows.
+            self._lose(handle)
         with status.changed:
             if status.is_closed:
                 return
@@ -144,9 +144,23 @@ class Restarts:
                     handle.status.note_hang(DeadlineExceeded(late))
             handle.process.kill()  # Its end is handled as that of the process before.
             return
-        self._wait(lambda: status.pause_wanted is None, None)
-        if not (peer.has_ended.is_set() or self._status.is_closed):
-            self._resume(handle)
+        with self._unpaused(handle):
+            if not (peer.has_ended.is_set() or status.is_closed):
+                self._resume(handle)
+
+    @contextmanager
+    def _unpaused(self, handle: WorkerHandle) -> Iterator[None]:
+        """Waits for the end of a pause; one that is asked for within the block begins after it."""
+        status = self._status
+        with status.changed:
+            self._wait(lambda: status.pause_wanted is None, None)
+            handle.status.delays_pause = True
+        try:
+            yield
+        finally:
+            with status.changed:
+                handle.status.delays_pause = False
+                status.changed.notify_all()
 
     def _wait(self, there: Callable[[], bool], seconds: float | None) -> None:
         """Waits until `there` returns True or the collector is closed, at most so many seconds."""
