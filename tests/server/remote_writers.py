@@ -65,7 +65,11 @@ class RemotelyWritten:
 
     def channel_of_server(self):
         """The server's end of it; None while there is no connection."""
-        found = [each for each in self.server._connections._open if each._writers._writers]
+        found = [
+            each
+            for each in self.server._connections._open
+            if each._requests and each._requests._writers._writers
+        ]
         return found[-1].channel if found else None
 
     def end(self):

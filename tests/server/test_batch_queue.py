@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from headrace.errors import Closed, DeadlineExceeded, SpecError
 from headrace.server import BatchQueue
+from headrace.server.batch_queue import core_of
 from headrace.trajectories import TrajectoryAccumulator
 from headrace.waits import Wait
 
@@ -245,7 +246,7 @@ def test_bq6_a_queue_that_is_filled_and_emptied_takes_no_more_memory():
 
 def test_bq7_views_are_read_only_and_on_the_queues_memory():
     queue = queue_of(range(4))
-    addresses = {buffer.columns[0].ctypes.data for buffer in queue._pending}
+    addresses = {buffer.columns[0].ctypes.data for buffer in queue._core._pending}
     view, _ = queue.sample(copy=False)
     assert view.ctypes.data in addresses
     with pytest.raises(ValueError, match="read-only"):
@@ -411,7 +412,7 @@ def test_bq10_the_tail_has_the_tree():
 def test_bq10_a_batch_that_was_opened_for_nobody_holds_nothing_up():
     # A sender that was interrupted after it had opened a batch and before it had a place.
     queue = queue_of(range(2))
-    queue._open_batch(Wait(queue._clock, None, queue._full_message))
+    queue._core._open_batch(Wait(queue._core._clock, None, queue._core._full_message))
     queue.close()
     assert queue.tail() is None
     assert [batch.tolist() for batch in queue.batches()] == [[0, 1]]
@@ -431,8 +432,8 @@ def test_bq11_info():
 
 def test_bq11_open_connections():
     queue = queue_of([])
-    queue.count_senders(2)
-    queue.count_senders(-1)
+    core_of(queue).count_senders(2)
+    core_of(queue).count_senders(-1)
     assert queue.statistics().senders == 1
 
 
@@ -464,7 +465,7 @@ def test_the_memory_is_written_after_all_where_ctrl_c_comes_between_two_leaves()
 
     queue = BatchQueue((0, 0), 2)
     queue.send((1, 1))
-    columns = queue._open.columns
+    columns = queue._core._open.columns
     columns[1] = Interrupting(columns[1])
     with pytest.raises(KeyboardInterrupt):
         queue.send((2, 2))

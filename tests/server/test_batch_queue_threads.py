@@ -201,7 +201,7 @@ class SlowColumn:
 
 def slow_send(queue, value):
     """A sender that has its place and is still copying."""
-    columns = queue._open.columns
+    columns = queue._core._open.columns
     slow = columns[0] = SlowColumn(columns[0])
     sender = Caller(lambda: queue.send(value))
     assert slow.reached.wait(JOIN)
@@ -211,7 +211,7 @@ def slow_send(queue, value):
 
 def test_bq5_a_batch_waits_for_a_sender_that_is_still_copying(clock):
     queue = filled(clock, 1)
-    columns = queue._open.columns
+    columns = queue._core._open.columns
     sender, slow = slow_send(queue, 1)
     with pytest.raises(DeadlineExceeded):
         queue.sample(timeout=0)
@@ -227,7 +227,7 @@ def test_bq5_a_batch_waits_for_a_sender_that_is_still_copying(clock):
 def test_bq10_close_waits_for_a_sender_that_has_its_place(clock, before):
     queue = filled(clock, 2 + before)
     if not before:
-        queue._open_batch(Wait(queue._clock, None, queue._full_message))
+        queue._core._open_batch(Wait(queue._core._clock, None, queue._core._full_message))
     sender, slow = slow_send(queue, 9)
     queue.close()
     last = Caller(queue.tail) if not before else Caller(lambda: (queue.sample(), queue.sample())[1][0])
@@ -429,7 +429,7 @@ def test_every_use_in_a_forked_child_is_refused():
             pass
         return len(refused), "of another process" in repr(queue)
 
-    with queue._lock:  # Another thread may hold it.
+    with queue._core._lock:  # Another thread may hold it.
         assert in_forked_child(use) == (5, True)
     queue.send(2)
     assert queue.sample(timeout=0)[0].tolist() == [1, 2]

@@ -1,5 +1,6 @@
 """Experience between processes and machines, and batches straight from many senders."""
 
-from headrace.server.batch_queue import BatchQueue, BatchQueueInfo
+from headrace.server.batch_queue import BatchQueue
+from headrace.server.queue_core import BatchQueueInfo
 
 __all__ = ["BatchQueue", "BatchQueueInfo"]

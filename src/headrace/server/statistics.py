@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from headrace.server.batch_queue import BatchQueueInfo
+from headrace.server.queue_core import BatchQueueInfo
 from headrace.statistics import ReplayStatistics
 
 

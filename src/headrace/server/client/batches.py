@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -53,23 +53,32 @@ def _batch_of(
     signature: Signature,
     views: Mapping[str, View] | None,
 ) -> ReplaySample:
-    # Writable, as all batches are.
+    arrays = arrays_of(answer.arrays, payload, blocks)
+    mask = arrays.pop() if answer.has_mask else None
+    values, info = arrays[: -len(_INFO)], arrays[-len(_INFO) :]
+    if [each.dtype.str for each in info] != list(_INFO) or any(each.ndim != 1 for each in info):
+        raise ValueError("expected the numbers of its items")
+    data = columns_of(signature, values) if views is None else _views(answer, signature, views, values)
+    layout = BatchLayout(answer.length, tuple((name, every) for name, every in answer.every))
+    return ReplaySample(data, SampleInfo(*info), mask, layout)
+
+
+def arrays_of(places: Sequence[PlacedArray], payload: Payload, blocks: MappedBlocks) -> list[NDArray[Any]]:
+    """Returns arrays that came with an answer; the caller may write into them.
+
+    Raises:
+        ProtocolError, ValueError, TypeError: they are not numbers within the payload or a block.
+    """
     behind = np.frombuffer(bytearray(payload) if isinstance(payload, bytes) else payload, np.uint8)
     roots: dict[int | None, NDArray[np.uint8]] = {None: behind}
     arrays = []
-    for each in answer.arrays:
+    for each in places:
         root = roots.get(each.block)
         if root is None:
             assert each.block is not None
             root = roots[each.block] = blocks.array(each.block)
         arrays.append(_array(each, root))
-    mask = arrays.pop() if answer.has_mask else None
-    values, info = arrays[: -len(_INFO)], arrays[-len(_INFO) :]
-    if [each.dtype.str for each in info] != list(_INFO) or any(each.ndim != 1 for each in info):
-        raise ValueError("expected the numbers of its items")
-    data = _columns(signature, values) if views is None else _views(answer, signature, views, values)
-    layout = BatchLayout(answer.length, tuple((name, every) for name, every in answer.every))
-    return ReplaySample(data, SampleInfo(*info), mask, layout)
+    return arrays
 
 
 def _array(place: PlacedArray, root: NDArray[np.uint8]) -> NDArray[Any]:
@@ -81,7 +90,12 @@ def _array(place: PlacedArray, root: NDArray[np.uint8]) -> NDArray[Any]:
     return np.ndarray(place.shape, dtype, root, place.offset)
 
 
-def _columns(signature: Signature, values: list[NDArray[Any]]) -> Any:
+def columns_of(signature: Signature, values: list[NDArray[Any]]) -> Any:
+    """Returns the tree of arrays, one per column, `[n, ...]`.
+
+    Raises:
+        ValueError: they are not of this signature.
+    """
     data = dict(zip(signature.columns, values, strict=True))
     for name, spec in signature.columns.items():
         _check_spec(name, data[name], spec.shape, spec.dtype)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ssl
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 from headrace.checks import check_timeout
 from headrace.closing import Closing
@@ -12,6 +14,7 @@ from headrace.errors import SpecError
 from headrace.server.addresses import parse_address
 from headrace.server.auth import token_bytes
 from headrace.server.client.connecting import ServerAccess
+from headrace.server.client.remote_queue import RemoteQueue
 from headrace.server.client.remote_replay import RemoteReplay
 from headrace.server.client.session import Session
 from headrace.server.messages.handshake import Served
@@ -59,6 +62,8 @@ class Client(Closing):
         self._session = Session(
             ServerAccess(parse_address(address), token_bytes(token), tls, check_timeout(timeout))
         )
+        self._lock = threading.Lock()
+        self._queues: dict[str, RemoteQueue] = {}
 
     # ---- calls -----------------------------------------------------------------------------------------------------
 
@@ -78,6 +83,27 @@ class Client(Closing):
         found = RemoteReplay(self._session, name, served)
         if signature is not None and (difference := first_difference(signature, found.signature)):
             raise SpecError(f"replay {name!r} on {self._session.peer}: {difference}")
+        return found
+
+    def queue(self, name: str, *, example: Any = None) -> RemoteQueue:
+        """Returns a queue of the server; each call returns the same object.
+
+        Args:
+            name: of the queue.
+            example: a sample as the caller expects it; its values are not used. None accepts all.
+
+        Raises:
+            KeyError: no such queue; the message has the known names.
+            TypeError: a replay has this name.
+            SpecError: the queue takes other samples; the message has the first difference.
+        """
+        served = self._served(name, "queue")
+        with self._lock:
+            found = self._queues.get(name)
+            if found is None:
+                found = self._queues[name] = RemoteQueue(self._session, name, served)
+        if example is not None and (difference := first_difference(Signature.like(example), found.signature)):
+            raise SpecError(f"queue {name!r} on {self._session.peer}: {difference}")
         return found
 
     def _served(self, name: str, kind: str) -> Served:
@@ -119,11 +145,12 @@ class Client(Closing):
     def close(self) -> None:
         """Ends the connection, and every wait with `Closed`. A second call does nothing.
 
-        It waits until the items of open writers are applied, at most `timeout` seconds. After an exception a `with`
-        block does not wait.
+        It waits until the items of open writers are applied and the samples on their way to queues are stored, at most
+        `timeout` seconds. After an exception a `with` block does not wait.
 
         Raises:
             DeadlineExceeded, Disconnected: some are not; `.pending` is their number. The client is closed.
+            Closed: a queue was closed before it had all samples.
         """
         self._session.close()
 

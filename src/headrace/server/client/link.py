@@ -9,7 +9,7 @@ from __future__ import annotations
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import count
 from typing import Any
@@ -107,8 +107,21 @@ class Link:
 
     # ---- requests --------------------------------------------------------------------------------------------------
 
-    def begin(self, request: Request, payload: Payload = b"", owner: object = None) -> Reply:
+    def begin(
+        self,
+        request: Request,
+        payload: Payload = b"",
+        owner: object = None,
+        *,
+        parts: Sequence[memoryview] = (),
+        descriptors: tuple[int, ...] = (),
+    ) -> Reply:
         """Sends a request; `wait` returns its answer.
+
+        Args:
+            request: whose number it sets.
+            payload, parts, descriptors: see `Channel.send_soon`.
+            owner: see `Reply`.
 
         Raises:
             Disconnected, Closed: the connection has ended.
@@ -123,7 +136,14 @@ class Link:
         returned = self.blocks.take_returned()
         try:
             before = [ReturnBlocks(blocks=returned)] if returned else []
-            self._channel.send_soon(*before, request, payload=payload, most=_MOST_UNSENT_NBYTES)
+            self._channel.send_soon(
+                *before,
+                request,
+                payload=payload,
+                parts=parts,
+                descriptors=descriptors,
+                most=_MOST_UNSENT_NBYTES,
+            )
         except Disconnected as error:
             self.fail(error)
         except BaseException:
@@ -149,18 +169,35 @@ class Link:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         try:
-            while not reply.is_done:
-                if self._may_read(reply, deadline):
-                    try:
-                        self._read_until(reply, deadline)
-                    finally:
-                        self._stop_reading()
-                if not _is_done(reply) and deadline is not None and time.monotonic() >= deadline:
-                    raise DeadlineExceeded(f"{self._peer} did not answer in {timeout:.3g} s")
+            if not self.is_answered(reply, deadline):
+                raise DeadlineExceeded(f"{self._peer} did not answer in {timeout:.3g} s")
         except BaseException:
             self.cancel(reply)
             raise
         return reply.result()
+
+    def is_answered(self, reply: Reply, deadline: float | None) -> bool:
+        """Waits for the answer to a request until a time; returns whether it is there."""
+        while not reply.is_done:
+            if self._may_read(reply, deadline):
+                try:
+                    self._read_until(reply, deadline)
+                finally:
+                    self._stop_reading()
+            if not _is_done(reply) and deadline is not None and time.monotonic() >= deadline:
+                return False
+        return True
+
+    def look(self) -> None:
+        """Takes the answers that have come, unless another thread does; never waits."""
+        with self._lock:
+            if self._is_read:
+                return
+            self._is_read = True
+        try:
+            self.read_ready(0.0)
+        finally:
+            self._stop_reading()
 
     def _may_read(self, reply: Reply, deadline: float | None) -> bool:
         """Waits until the answer is there or nobody reads the socket; returns whether the caller has to read it."""
@@ -245,7 +282,12 @@ class Link:
 
     def cancel(self, reply: Reply) -> None:
         """Gives up on a request."""
-        if self._forget(reply) and self.failure is None:
+        if self._forget(reply):
+            self.ask_to_cancel(reply)
+
+    def ask_to_cancel(self, reply: Reply) -> None:
+        """Asks for an answer to a request at once; the one that it asked for may be under way, and comes before."""
+        if self.failure is None:
             with suppress(Disconnected):
                 self._channel.send_soon(Cancel(number=reply.number), most=_MOST_UNSENT_NBYTES)
 

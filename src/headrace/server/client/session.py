@@ -13,8 +13,10 @@ from headrace.leases.frames import Payload
 from headrace.server.client.connecting import ServerAccess, connect, connect_writers
 from headrace.server.client.link import Link
 from headrace.server.client.operation_stream import OperationStream
+from headrace.server.client.sample_stream import SampleStream
 from headrace.server.client.writer_connection import WriterConnection
 from headrace.server.messages.requests import Request
+from headrace.system import has_sealed_memory
 
 _FIRST_PAUSE_SECONDS = 0.01
 _LONGEST_PAUSE_SECONDS = 1.0
@@ -28,12 +30,16 @@ class Session:
 
     Attributes:
         peer: the address, for messages.
+        timeout: see above.
+        can_share: whether the server can map memory of this process.
     """
 
     def __init__(self, access: ServerAccess) -> None:
         self._access = access
-        self._timeout = access.timeout
+        self.timeout = access.timeout
         self.peer = str(access.address)
+        self.can_share = access.address.is_unix and has_sealed_memory()
+        self._samples: list[SampleStream] = []
         self._pid = os.getpid()
         self._forks = forking.forks
         self._is_closed = False
@@ -62,7 +68,7 @@ class Session:
                 self._writers = WriterConnection(
                     lambda: connect_writers(self._access),
                     self.peer,
-                    self._timeout,
+                    self.timeout,
                 )
             return self._writers
 
@@ -88,7 +94,7 @@ class Session:
     def once(self, request: Request, payload: Payload = b"", owner: object = None) -> Any:
         """See `Connected.once`."""
         link = self.link()
-        return link.wait(link.begin(request, payload, owner), self._timeout)[0]
+        return link.wait(link.begin(request, payload, owner), self.timeout)[0]
 
     def lasting(self, request: Request, owner: object = None) -> Any:
         """See `Connected.lasting`."""
@@ -97,7 +103,7 @@ class Session:
 
     def repeated(self, request: Request, payload: Payload = b"", owner: object = None) -> Any:
         """See `Connected.repeated`."""
-        deadline = None if self._timeout is None else time.monotonic() + self._timeout
+        deadline = None if self.timeout is None else time.monotonic() + self.timeout
         pause = _FIRST_PAUSE_SECONDS
         while True:
             try:
@@ -113,24 +119,39 @@ class Session:
         if self._forks == forking.forks:
             self._link.end_waits(owner, lambda: Closed("the replay is closed"))
 
+    def add_stream(self, stream: SampleStream) -> None:
+        """Notes a stream, for which `close` waits."""
+        self._samples.append(stream)
+
+    def _wait_for_samples(self) -> None:
+        deadline = None if self.timeout is None else time.monotonic() + self.timeout
+        for stream in self._samples:
+            if stream.owes_samples:
+                stream.wait(None if deadline is None else max(deadline - time.monotonic(), 0.0))
+
     def close(self) -> None:
-        """Waits for the items of writers, and then does the same as `abandon`. A second call does nothing.
+        """Waits for the items of writers and the samples on their way, and then does the same as `abandon`.
 
         Raises:
-            DeadlineExceeded, Disconnected: items are not applied within the client's timeout; `.pending` is their
+            DeadlineExceeded, Disconnected: some are not confirmed within the client's timeout; `.pending` is their
                 number.
+            Closed: a queue refused samples.
         """
         try:
-            if self._writers is not None and not self._is_closed and self._forks == forking.forks:
-                self._writers.wait_until_applied()
+            if not self._is_closed and self._forks == forking.forks:
+                if self._writers is not None:
+                    self._writers.wait_until_applied()
+                self._wait_for_samples()
         finally:
             self.abandon()
 
     def abandon(self) -> None:
-        """Ends the connections, and every wait with `Closed`."""
+        """Ends the connections, and every wait with `Closed`. A second call does nothing."""
         if self._forks != forking.forks or self._is_closed:
             return
         self._is_closed = True
         self._link.close()
         if self._writers is not None:
             self._writers.close()
+        for stream in self._samples:
+            stream.close()

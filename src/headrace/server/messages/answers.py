@@ -7,8 +7,8 @@ from typing import TypeAlias
 import msgspec
 
 from headrace.leases.messages import Goodbye, Hello, Message
-from headrace.server.batch_queue import BatchQueueInfo
 from headrace.server.messages.failures import Failure
+from headrace.server.queue_core import BatchQueueInfo
 from headrace.server.statistics import ConnectionCounts
 from headrace.statistics import ReplayStatistics, TableDistribution, TableStatistics
 
@@ -123,6 +123,34 @@ class Sampled(Answer, kw_only=True):
     warning: str = ""
 
 
+class SenderOpened(Answer, kw_only=True):
+    """Samples may be sent.
+
+    Attributes:
+        stored: number of the last sample of the session that is in the queue, or was.
+    """
+
+    stored: int
+
+
+class QueueBatch(Answer, kw_only=True):
+    """A batch of a queue.
+
+    Attributes:
+        arrays: the leaves, in the order of the signature.
+        info: of the queue, taken with the batch.
+    """
+
+    arrays: list[PlacedArray]
+    info: BatchQueueInfo
+
+
+class QueueRecord(Answer, kw_only=True):
+    """Statistics of a queue."""
+
+    record: BatchQueueInfo
+
+
 class GrantBlocks(Message):
     """Blocks of the batch arena of this connection, whose descriptors come along. They follow in answers.
 
@@ -155,6 +183,9 @@ AnyAnswer: TypeAlias = (
     | TableRecord
     | DistributionRecord
     | Sampled
+    | SenderOpened
+    | QueueBatch
+    | QueueRecord
     | GrantBlocks
     | ForgetBlocks
 )

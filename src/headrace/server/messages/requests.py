@@ -128,6 +128,55 @@ class Sample(OfTable, kw_only=True):
     described: dict[str, ViewRecord] | None = None
 
 
+class OfQueue(Request, kw_only=True):
+    """A request to one queue.
+
+    Attributes:
+        queue: its name.
+    """
+
+    queue: str
+
+
+class OpenSender(OfQueue, kw_only=True):
+    """Asks for `SenderOpened`; samples follow.
+
+    A descriptor may come along, of a sealed memory file with a place for each sample in flight
+    (`headrace.server.messages.samples`). Sample n then lies in place `(n - 1) % places`.
+
+    Attributes:
+        session: the name of the session, 16 random bytes.
+    """
+
+    session: bytes
+
+
+class SendSamples(OfQueue, kw_only=True):
+    """Asks for `Done` when these samples are in the queue. They are the payload, or lie in shared memory.
+
+    Attributes:
+        first: number of the first sample in its session; the first of all is 1.
+        count: number of samples.
+    """
+
+    first: int
+    count: int
+
+
+class TakeBatch(OfQueue, kw_only=True):
+    """Asks for `QueueBatch`.
+
+    Attributes:
+        timeout: seconds to wait for a full batch; None waits without limit.
+    """
+
+    timeout: float | None
+
+
+class GetQueueStatistics(OfQueue, kw_only=True):
+    """Asks for `QueueRecord`."""
+
+
 class ReturnBlocks(Message):
     """Client to server: no array over these blocks of the batch arena is alive. There is no answer."""
 
@@ -153,6 +202,10 @@ AnyRequest: TypeAlias = (
     | UpdatePriorities
     | Delete
     | Sample
+    | OpenSender
+    | SendSamples
+    | TakeBatch
+    | GetQueueStatistics
     | ReturnBlocks
 )
 LARGEST_NBYTES = 1 << 20

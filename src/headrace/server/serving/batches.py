@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,18 +16,43 @@ from headrace.views.columns import Columns
 from headrace.views.view import View
 
 
-class BatchAnswer(NamedTuple):
-    """A batch to be sent.
+class PlacedArrays(NamedTuple):
+    """Arrays to be sent.
 
     Attributes:
-        message: the answer.
+        places: one per array.
         parts: the payload.
-        blocks: of the arena, to which the answer refers.
+        blocks: of the arena, in which some of them lie.
     """
 
-    message: Sampled
+    places: list[PlacedArray]
     parts: list[memoryview]
     blocks: set[int]
+
+
+def placed(arrays: Iterable[NDArray[Any]], arena: BatchArena | None) -> PlacedArrays:
+    """Returns where arrays lie: in the arena, or one after the other in the payload."""
+    found = PlacedArrays([], [], set())
+    offset = 0
+    for array in arrays:
+        place = None if arena is None else arena.place_of(array)
+        if place is not None:
+            found.blocks.add(place[0])
+            found.places.append(PlacedArray(array.dtype.str, array.shape, *place))
+            continue
+        contiguous = _little_endian(array)
+        found.places.append(PlacedArray(contiguous.dtype.str, array.shape, None, offset))
+        if contiguous.nbytes:
+            found.parts.append(contiguous.reshape(-1).view(np.uint8).data)
+        offset += contiguous.nbytes
+    return found
+
+
+class BatchAnswer(NamedTuple):
+    """A batch to be sent."""
+
+    message: Sampled
+    arrays: PlacedArrays
 
 
 def batch_answer(
@@ -55,30 +80,16 @@ def batch_answer(
     arrays += [info.keys, info.probabilities, info.table_size, info.priorities, info.times_sampled]
     if batch.mask is not None:
         arrays.append(batch.mask)
-    placed: list[PlacedArray] = []
-    parts: list[memoryview] = []
-    blocks: set[int] = set()
-    offset = 0
-    for array in arrays:
-        place = None if arena is None else arena.place_of(array)
-        if place is not None:
-            blocks.add(place[0])
-            placed.append(PlacedArray(array.dtype.str, array.shape, *place))
-            continue
-        contiguous = _little_endian(array)
-        placed.append(PlacedArray(contiguous.dtype.str, array.shape, None, offset))
-        if contiguous.nbytes:
-            parts.append(contiguous.reshape(-1).view(np.uint8).data)
-        offset += contiguous.nbytes
+    found = placed(arrays, arena)
     message = Sampled(
         number=number,
         names=names,
-        arrays=placed,
+        arrays=found.places,
         has_mask=batch.mask is not None,
         length=batch.layout.length,
         every=list(batch.layout.every),
     )
-    return BatchAnswer(message, parts, blocks)
+    return BatchAnswer(message, found)
 
 
 def _little_endian(array: NDArray[Any]) -> NDArray[Any]:

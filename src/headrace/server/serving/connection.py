@@ -4,32 +4,22 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Protocol
 
 from headrace.clock import Clock
-from headrace.errors import AuthenticationError, CheckpointError, Disconnected, HeadraceError
+from headrace.errors import AuthenticationError, Disconnected, HeadraceError
 from headrace.leases.channel import Channel
 from headrace.leases.checking import LeaseError
 from headrace.leases.frames import LARGEST_PAYLOAD, Frame, ProtocolError
 from headrace.leases.messages import Goodbye, Message
-from headrace.leases.selector import PeerSelector
 from headrace.server.heartbeat import ANSWER_SECONDS, ASK_SECONDS, Heartbeat, Pulse
 from headrace.server.messages import handshake, requests
-from headrace.server.messages.answers import Done, Failed, Saved, ServerRecord
-from headrace.server.messages.failures import failure_of
 from headrace.server.messages.handshake import Proof, Refusal, Welcome
-from headrace.server.messages.writing import WriterMessage, WriterRequest
+from headrace.server.messages.writing import WriterRequest
 from headrace.server.serving.batch_arena import BatchArena
-from headrace.server.serving.checkpoints import Checkpoints
-from headrace.server.serving.client_writers import ClientWriters
-from headrace.server.serving.deadlines import TableDeadlines
+from headrace.server.serving.client_requests import ClientRequests, Services
 from headrace.server.serving.handshake import ServerHandshake
-from headrace.server.serving.replay_requests import answer_replay
-from headrace.server.serving.samples import ClientSamples
-from headrace.server.serving.served import ServedObjects
-from headrace.server.serving.writer_sessions import WriterSessions
 from headrace.system import has_sealed_memory
 
 _LOGGER = logging.getLogger(__name__)
@@ -39,29 +29,19 @@ _NO_LIMIT = 1 << 62
 _REFUSAL_SECONDS = 0.1
 
 
-class Host(Protocol):
+class Host(Services, Protocol):
     """The server of a connection, as the connection calls it.
 
     Attributes:
-        selector: listens to the connections.
-        deadlines: of waiting samples.
-        served: replays and queues.
-        sessions: writers of all clients.
         token: that clients must know.
         version: of Headrace.
         handshake_timeout: in seconds.
-        checkpoints: of the replays; None where no directory was given.
         clock: of the heartbeat.
     """
 
-    selector: PeerSelector
-    deadlines: TableDeadlines
-    served: ServedObjects
-    sessions: WriterSessions
     token: bytes | None
     version: str
     handshake_timeout: float
-    checkpoints: Checkpoints | None
     clock: Clock
 
     def count_welcome(self) -> None:
@@ -69,9 +49,6 @@ class Host(Protocol):
 
     def has_ended(self, connection: ServedConnection, error: BaseException) -> None:
         """Counts a connection that has ended."""
-
-    def server_record(self, number: int) -> ServerRecord:
-        """Returns the answer with the server's statistics."""
 
 
 class ServedConnection:
@@ -89,8 +66,8 @@ class ServedConnection:
         self._host = host
         self._is_unix = is_unix
         self._handshake: ServerHandshake | None = ServerHandshake(host.token)
-        self._samples: ClientSamples | None = None
-        self._writers = ClientWriters(host.served, host.sessions, self.send)
+        # After the handshake.
+        self._requests: ClientRequests | None = None
         self._heartbeat = Heartbeat()
         self._is_ending = False
         self._has_ended = False
@@ -105,17 +82,19 @@ class ServedConnection:
     @property
     def waits(self) -> bool:
         """See `Peer.waits`."""
-        return self._writers.waits
+        return self._requests is not None and self._requests.waits
 
     @property
     def is_welcome(self) -> bool:
         """Whether the handshake succeeded."""
-        return self._samples is not None
+        return self._requests is not None
 
     def look(self) -> None:
         """See `Peer.look`. Ends a client that is silent while the server holds something for it."""
-        self._writers.look()
-        if not (self._writers.is_open or (self._samples is not None and self._samples.waiting)):
+        if self._requests is None:
+            return
+        self._requests.look()
+        if not self._requests.are_open:
             self._heartbeat.restart()
             return
         # A client that waits sends a `Ping` when the server is silent, and reads what it is sent.
@@ -132,55 +111,10 @@ class ServedConnection:
             return
         if self._handshake is not None:
             self._shake_hands(self._handshake, message)
-        elif isinstance(message, requests.Request):
-            try:
-                self._answer(message, frame)
-            except Exception as error:
-                if isinstance(error, Disconnected):
-                    raise
-                self.send(Failed(number=message.number, failure=failure_of(error)))
-        elif isinstance(message, WriterMessage):
-            self._writers.take(frame)
-        elif isinstance(message, requests.ReturnBlocks) and self._samples is not None:
-            self._samples.return_blocks(message.blocks)
         elif isinstance(message, Goodbye):
             raise Disconnected("the peer has ended")
-        else:
-            raise LeaseError(f"expected a request, got {type(message).__name__}")
-
-    def _answer(self, request: requests.Request, frame: Frame) -> None:
-        assert self._samples is not None
-        match request:
-            case requests.Sample():
-                self._samples.sample(request, self._host.served.core(request.replay))
-            case requests.OfReplay():
-                replay = self._host.served.replay(request.replay)
-                self.send(answer_replay(replay, request, frame.payload))
-            case requests.Cancel():
-                self._samples.cancel(request.number)
-                self.send(Done(number=request.number))
-            case requests.Ping():
-                self.send(Done(number=request.number))
-            case requests.GetServerStatistics():
-                self.send(self._host.server_record(request.number))
-            case requests.SaveReplays():
-                self._save(request.number)
-            case _:
-                raise LeaseError(f"expected a request, got {type(request).__name__}")
-
-    def _save(self, number: int) -> None:
-        if self._host.checkpoints is None:
-            raise CheckpointError(
-                "the server has no directory for checkpoints; give it one with checkpoint= of hr.Server"
-            )
-
-        def answer(result: Mapping[str, Path] | Exception) -> None:
-            if isinstance(result, Exception):
-                self.send(Failed(number=number, failure=failure_of(result)))
-            else:
-                self.send(Saved(number=number, folders={name: str(path) for name, path in result.items()}))
-
-        self._host.checkpoints.begin(answer)
+        elif self._requests is not None:
+            self._requests.take(frame)
 
     def send(
         self, *messages: Message, parts: Sequence[memoryview] = (), descriptors: tuple[int, ...] = ()
@@ -209,9 +143,7 @@ class ServedConnection:
         assert isinstance(message, Proof)
         in_place = self._is_unix and message.in_place and has_sealed_memory()
         self._handshake = None
-        self._samples = ClientSamples(
-            self._host.selector, self._host.deadlines, self.send, BatchArena() if in_place else None
-        )
+        self._requests = ClientRequests(self._host, self.send, BatchArena() if in_place else None)
         self.channel.expect(requests.AnyRequest | WriterRequest, requests.LARGEST_NBYTES, LARGEST_PAYLOAD)
         self._host.count_welcome()
         self.send(
@@ -236,8 +168,8 @@ class ServedConnection:
         if self._has_ended or self._is_ending:
             return
         self._is_ending = True
-        if self._samples is not None:
-            self._samples.refuse_waiting(reason)
+        if self._requests is not None:
+            self._requests.refuse_waiting(reason)
             self.send(Goodbye(reason=reason))
         else:
             self.send(Refusal(kind="closed", reason=reason))
@@ -259,8 +191,7 @@ class ServedConnection:
             self.send(reason)
         if not isinstance(error, HeadraceError | LeaseError):
             _LOGGER.error("a connection ended", exc_info=error)
-        if self._samples is not None:
-            self._samples.close()
-        self._writers.close()
+        if self._requests is not None:
+            self._requests.close()
         self._host.has_ended(self, error)
         self.channel.close()

@@ -6,7 +6,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import metadata
 
@@ -28,6 +28,7 @@ from headrace.server.serving.connection import ServedConnection
 from headrace.server.serving.deadlines import TableDeadlines
 from headrace.server.serving.listening import ListeningSocket
 from headrace.server.serving.served import ServedObjects
+from headrace.server.serving.served_queue import ServedQueue
 from headrace.server.serving.writer_sessions import WriterSessions
 from headrace.server.statistics import ConnectionCounts, ServerStatistics
 
@@ -50,7 +51,8 @@ class Connections:
 
     Attributes:
         addresses: with their true ports.
-        selector, served, sessions, token, deadlines, version, handshake_timeout, checkpoints, clock: see `Host`.
+        selector, served, sessions, queues, token, deadlines, version, handshake_timeout, checkpoints, clock: see
+            `Host`.
 
     Raises:
         OSError: an address cannot be bound.
@@ -74,6 +76,9 @@ class Connections:
         self.selector = selector
         self.clock = clock
         self.deadlines = TableDeadlines(selector)
+        self.queues: Mapping[str, ServedQueue] = {
+            name: ServedQueue(queue, selector) for name, queue in served.queues.items()
+        }
         self.version = metadata.version("headrace")
         self.handshake_timeout = _HANDSHAKE_SECONDS
         self._began = time.monotonic()
@@ -88,6 +93,7 @@ class Connections:
                 self._listening.append(ListeningSocket(address))
         except BaseException:
             self._stop_listening()
+            self._close_queues()
             raise
         self.addresses = [each.address for each in self._listening]
         for each in self._listening:
@@ -180,6 +186,11 @@ class Connections:
             time.sleep(_LOOK_SECONDS)
         for each in self._clients():
             each.drop(Closed(_STOPS))
+        self._close_queues()
+
+    def _close_queues(self) -> None:
+        for queue in self.queues.values():
+            queue.close()
 
     def _clients(self) -> tuple[ServedConnection, ...]:
         with self._lock:

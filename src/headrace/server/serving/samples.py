@@ -2,41 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol
 
 from headrace.checks import check_count, check_seconds
 from headrace.errors import Closed
-from headrace.leases.messages import Message
 from headrace.leases.selector import PeerSelector
 from headrace.replay.local import LocalReplay
 from headrace.replay.sampling.replay_sample import ReplaySample
 from headrace.replay.sampling.sampler import Sampling
-from headrace.server.messages.answers import Failed, ForgetBlocks, GrantBlocks
+from headrace.server.messages.answers import Failed
 from headrace.server.messages.failures import failure_of
 from headrace.server.messages.requests import Sample
 from headrace.server.messages.views import views_of
-from headrace.server.serving.batch_arena import BatchArena
+from headrace.server.serving.batch_sender import BatchSender
 from headrace.server.serving.batches import batch_answer
 from headrace.server.serving.deadlines import TableDeadlines
-from headrace.store.gather import Pool
 from headrace.tables.live_table import LiveTable
 from headrace.tables.ticket import Ticket
 from headrace.views.view import View
 
 _MOST_VIEWS = 256
 _MOST_WAITING = 1024
-_DESCRIPTORS_A_FRAME = 4
-
-
-class Send(Protocol):
-    """Sends messages to the client."""
-
-    def __call__(
-        self, *messages: Message, parts: Sequence[memoryview] = (), descriptors: tuple[int, ...] = ()
-    ) -> None:
-        """See `PeerSelector.send`."""
 
 
 class _WaitingSample:
@@ -67,18 +54,13 @@ class ClientSamples:
     Args:
         selector: calls when a waiting sample can be drawn.
         deadlines: of waiting samples.
-        send: to the client.
-        arena: for large batches, if the client maps memory.
+        sender: of batches, to the client.
     """
 
-    def __init__(
-        self, selector: PeerSelector, deadlines: TableDeadlines, send: Send, arena: BatchArena | None
-    ) -> None:
+    def __init__(self, selector: PeerSelector, deadlines: TableDeadlines, sender: BatchSender) -> None:
         self._selector = selector
         self._deadlines = deadlines
-        self._send = send
-        self._arena = arena
-        self._pool = arena or Pool()
+        self._sender = sender
         self._warning = ""
         self._views: dict[int, Mapping[str, View]] = {}
         self._samplings: dict[str, Sampling] = {}
@@ -131,7 +113,7 @@ class ClientSamples:
     ) -> ReplaySample | None:
         sampling = self._samplings.get(request.replay)
         if sampling is None:
-            sampling = replay.sampling.with_pool(self._pool, self._warn)
+            sampling = replay.sampling.with_pool(self._sender.pool, self._warn)
             self._samplings[request.replay] = sampling
         sampling.keep_up(replay.sampling)
         self._warning = ""
@@ -143,28 +125,9 @@ class ClientSamples:
     def _answer(
         self, request: Sample, replay: LocalReplay, views: Mapping[str, View] | None, batch: ReplaySample
     ) -> None:
-        answer = batch_answer(request.number, batch, replay.signature, views, self._arena)
+        answer = batch_answer(request.number, batch, replay.signature, views, self._sender.arena)
         answer.message.warning = self._warning
-        if self._arena is not None:
-            self._arena.lend(answer.blocks)
-            self._grant_blocks(self._arena)
-        self._send(answer.message, parts=answer.parts)
-
-    def _grant_blocks(self, arena: BatchArena) -> None:
-        new = arena.take_new()
-        for first in range(0, len(new), _DESCRIPTORS_A_FRAME):
-            some = new[first : first + _DESCRIPTORS_A_FRAME]
-            try:
-                self._send(
-                    GrantBlocks(blocks=[each.number for each in some], sizes=[each.nbytes for each in some]),
-                    descriptors=tuple(each.descriptor for each in some),
-                )
-            finally:
-                for each in some:
-                    each.close()
-        forgotten = arena.take_forgotten()
-        if forgotten:
-            self._send(ForgetBlocks(blocks=forgotten))
+        self._sender.send_batch(answer.message, answer.arrays)
 
     # ---- waiting ---------------------------------------------------------------------------------------------------
 
@@ -200,7 +163,7 @@ class ClientSamples:
                 self._send_failure(request.number, error)
 
     def _send_failure(self, number: int, error: Exception) -> None:
-        self._send(Failed(number=number, failure=failure_of(error)))
+        self._sender.send(Failed(number=number, failure=failure_of(error)))
 
     def _leave(self, waiting: _WaitingSample) -> None:
         del self._waiting[waiting.request.number]
@@ -222,14 +185,7 @@ class ClientSamples:
             self._leave(waiting)
             self._send_failure(waiting.request.number, Closed(reason))
 
-    def return_blocks(self, blocks: list[int]) -> None:
-        """Takes blocks of the arena back."""
-        if self._arena is not None:
-            self._arena.give_back(blocks)
-
     def close(self) -> None:
         """Ends all waits, whose client is gone."""
         for waiting in tuple(self._waiting.values()):
             self._leave(waiting)
-        if self._arena is not None:
-            self._arena.close()

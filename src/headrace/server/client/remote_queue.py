@@ -1,0 +1,183 @@
+"""A queue on a server."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from headrace.checks import check_seconds
+from headrace.errors import Closed, DeadlineExceeded, HeadraceError
+from headrace.leases.frames import ProtocolError
+from headrace.server.client.batches import arrays_of, columns_of
+from headrace.server.client.link import Link, Reply
+from headrace.server.client.sample_stream import SampleStream
+from headrace.server.client.session import Session
+from headrace.server.messages.answers import QueueBatch
+from headrace.server.messages.handshake import Served
+from headrace.server.messages.requests import GetQueueStatistics, TakeBatch
+from headrace.server.messages.samples import SampleLayout
+from headrace.server.queue_core import BatchQueueInfo
+from headrace.spec import ArraySpec, Signature
+from headrace.trajectories.columns.leaf_reader import LeafCheck, checked_reader
+from headrace.trees import compile_tree
+
+# The server answers a request that is given up.
+_CANCEL_SECONDS = 1.0
+
+
+class _Taken(NamedTuple):
+    """A request for a batch, and the connection that it was sent over."""
+
+    link: Link
+    reply: Reply
+
+
+class RemoteQueue:
+    """A queue on a server, with the calls of `BatchQueue`; made by `Client.queue`. Thread-safe.
+
+    Samples are sent without waiting for each: up to 64 of them may be on their way, fewer if they take more than 8 MiB.
+    `wait` returns when all of them are in the queue.
+
+    Args:
+        session: of the client.
+        name: of the queue.
+        served: its description.
+
+    Attributes:
+        signature: of a sample.
+
+    >>> import headrace as hr
+    >>> queue = hr.BatchQueue({"reward": 0.0}, batch_size=2)
+    >>> with hr.Server({"q": queue}) as server, hr.Client(server.address) as client:
+    ...     remote = client.queue("q")
+    ...     remote.send({"reward": 1.0})
+    ...     remote.send({"reward": 2.0})
+    ...     remote.wait()
+    ...     batch, info = remote.sample()
+    >>> batch["reward"].tolist(), info.samples_received
+    ([1.0, 2.0], 2)
+    """
+
+    def __init__(self, session: Session, name: str, served: Served) -> None:
+        self._session = session
+        self._name = name
+        self.signature = Signature.from_json(served.signature)
+        specs = self.signature.columns
+        node = compile_tree(self.signature.tree, lambda node: isinstance(node, ArraySpec))
+        self._read = checked_reader(node, [LeafCheck(path, spec) for path, spec in specs.items()])
+        self._stream = SampleStream(session, name, SampleLayout(self.signature))
+        session.add_stream(self._stream)
+        # Requests for batches whose callers gave up: a batch that still comes is for the next caller.
+        self._abandoned: deque[_Taken] = deque()
+
+    # ---- sending ---------------------------------------------------------------------------------------------------
+
+    def send(self, sample: Any, timeout: float | None = None) -> None:
+        """Copies a sample and sends it, without waiting for the server to store it; see `wait`.
+
+        A sample that was on its way when the connection ended is sent again, and stored once.
+
+        Args:
+            sample: a tree like the example of the queue.
+            timeout: seconds to wait while the most samples are on their way; None waits without limit, 0 does not wait.
+
+        Raises:
+            SpecError: structure, shape, dtype or a value does not fit; the message has the path. Nothing is sent.
+            DeadlineExceeded: the queue had no place for all of the timeout; the sample is not sent.
+            Disconnected: the server is gone; the sample is not sent.
+            Closed: the queue or the client is closed.
+        """
+        timeout = None if timeout is None else check_seconds(timeout)
+        self._stream.put(self._read(sample), timeout)
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Returns when all samples that were sent are in the queue.
+
+        Args:
+            timeout: in seconds; None waits without limit, 0 does not wait.
+
+        Raises:
+            DeadlineExceeded: the queue had no place for them; `.pending` is their number.
+            Disconnected: the server is gone; `.pending` samples are kept, and sent by a later call.
+            Closed: the queue or the client is closed.
+        """
+        self._stream.wait(check_seconds(timeout))
+
+    # ---- taking ----------------------------------------------------------------------------------------------------
+
+    def sample(self, timeout: float | None = None, *, copy: bool = True) -> tuple[Any, BatchQueueInfo]:
+        """Waits for the next full batch; see `BatchQueue.sample`. The arrays are the caller's own.
+
+        Args:
+            timeout: in seconds; None waits without limit, 0 does not wait.
+            copy: False returns read-only arrays.
+
+        Raises:
+            DeadlineExceeded: no batch was full within the timeout; no sample is lost.
+            Closed: the queue is closed and all full batches are taken.
+            Disconnected: the server is gone; a batch that was on its way is lost.
+        """
+        seconds = check_seconds(timeout)
+        taken = self._abandoned_batch() or self._taken(seconds)
+        answer, payload = taken.reply.result()
+        try:
+            arrays = arrays_of(answer.arrays, payload, taken.link.blocks)
+            if not copy:
+                for array in arrays:
+                    array.flags.writeable = False
+            return columns_of(self.signature, arrays), answer.info
+        except (HeadraceError, KeyError, ValueError, TypeError, OverflowError) as error:
+            raise ProtocolError(f"the server sent something that is not a batch: {error}") from error
+
+    def _taken(self, seconds: float | None) -> _Taken:
+        link = self._session.link()
+        taken = _Taken(link, link.begin(TakeBatch(queue=self._name, timeout=seconds)))
+        longest = self._session.timeout
+        deadline = None
+        if seconds is not None and longest is not None:
+            # The server ends the wait; this is for a server that does not answer.
+            deadline = time.monotonic() + max(seconds, 0.0) + longest
+        try:
+            if not link.is_answered(taken.reply, deadline):
+                raise DeadlineExceeded(f"{self._session.peer} did not answer in {seconds:.3g} s")
+        except BaseException:
+            self._abandoned.append(taken)
+            link.ask_to_cancel(taken.reply)
+            raise
+        return taken
+
+    def _abandoned_batch(self) -> _Taken | None:
+        """Returns a batch that came for a caller who had given up."""
+        while self._abandoned:
+            try:
+                taken = self._abandoned.popleft()
+            except IndexError:  # Another thread was first.
+                break
+            if not taken.link.is_answered(taken.reply, time.monotonic() + _CANCEL_SECONDS):
+                self._abandoned.append(taken)
+                break
+            if isinstance(taken.reply.answer, QueueBatch):
+                return taken
+        return None
+
+    def batches(self, copy: bool = True) -> Iterator[Any]:
+        """Iterates over the batches until the queue is closed and no full batch is left; see `BatchQueue.batches`."""
+        while True:
+            try:
+                batch = [self.sample(copy=copy)[0]]
+            except Closed:
+                if self._session.link().failure is None:
+                    return
+                raise
+            # The generator must not keep the arrays alive while it waits for the next.
+            yield batch.pop()
+
+    def statistics(self) -> BatchQueueInfo:
+        """Returns the queue's state, without taking a batch."""
+        record: BatchQueueInfo = self._session.repeated(GetQueueStatistics(queue=self._name)).record
+        return record
+
+    def __repr__(self) -> str:
+        return f"<BatchQueue {self._name!r} of {self.signature!r} on {self._session.peer}>"

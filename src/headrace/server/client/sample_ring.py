@@ -1,0 +1,64 @@
+"""The memory of samples that are sent and not confirmed."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from headrace.server.messages.samples import SampleLayout
+from headrace.system import sealed_memory_file
+
+
+class SampleRing:
+    """Places for samples, used in turn: sample n, counted from 1, lies in place `(n - 1) % places`.
+
+    Args:
+        layout: of a sample.
+        is_shared: True: memory that the server can map.
+
+    Attributes:
+        places: number of places.
+        descriptors: of the shared memory, for the server.
+
+    >>> import numpy as np
+    >>> from headrace.spec import Signature
+    >>> ring = SampleRing(SampleLayout(Signature.like(np.zeros(2, np.int16))), is_shared=False)
+    >>> for number in (1, 2):
+    ...     ring.write(number, [np.full(2, number)])
+    >>> [bytes(part).hex() for part in ring.parts(1, 2)]
+    ['01000100000000000200020000000000']
+    """
+
+    def __init__(self, layout: SampleLayout, *, is_shared: bool) -> None:
+        self.places = layout.places
+        self._sample_nbytes = layout.nbytes
+        nbytes = layout.places * layout.nbytes
+        descriptor = sealed_memory_file("headrace-samples", nbytes) if is_shared else -1
+        self.descriptors: tuple[int, ...] = (descriptor,) if is_shared else ()
+        # Takes memory when it is first written: many clients send nothing.
+        memory = mmap.mmap(descriptor, nbytes)
+        self._bytes = memoryview(memory)
+        self._columns = layout.columns(memory)
+
+    def write(self, number: int, values: Sequence[Any]) -> None:
+        """Copies a sample into its place; the values are one per leaf, and checked."""
+        place = (number - 1) % self.places
+        # The lengths are equal by construction, and asking zip for it costs as much as one leaf.
+        for column, value in zip(self._columns, values):  # noqa: B905
+            column[place] = value
+
+    def parts(self, first: int, count: int) -> list[memoryview]:
+        """Returns the bytes of samples, in one piece, or in two at the end of the ring."""
+        begin, size = (first - 1) % self.places, self._sample_nbytes
+        end = begin + count
+        if end <= self.places:
+            return [self._bytes[begin * size : end * size]]
+        return [self._bytes[begin * size :], self._bytes[: (end - self.places) * size]]
+
+    def close(self) -> None:
+        """Closes the descriptor; the memory goes with the last that uses it."""
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+        self.descriptors = ()

@@ -1,0 +1,69 @@
+"""Layout of samples of a queue, on the wire and in the memory that a client shares with the server.
+
+Samples lie one behind the other. In a sample its leaves follow each other in the order of the signature, little-endian,
+each at a multiple of 8 bytes; the size of a sample is a multiple of 8 as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.spec import Signature
+
+MOST_IN_FLIGHT = 64
+"""Samples of a client that are sent and not acknowledged, at most."""
+_RING_NBYTES = 1 << 23
+_ALIGNMENT = 8
+
+
+class SampleLayout:
+    """Where the leaves of a sample lie.
+
+    Args:
+        signature: of a sample.
+
+    Attributes:
+        nbytes: of a sample.
+        places: number of samples that a client may have sent without an acknowledgement: 64, or fewer where these would
+            take more than 8 MiB, but at least 2.
+
+    >>> layout = SampleLayout(Signature.like({"observation": np.zeros(5, np.float32), "done": False}))
+    >>> layout.nbytes, layout.places
+    (32, 64)
+    """
+
+    def __init__(self, signature: Signature) -> None:
+        offsets, formats, end = [], [], 0
+        for spec in signature.columns.values():
+            dtype = spec.dtype.newbyteorder("<")
+            offsets.append(end)
+            formats.append((dtype, spec.shape))
+            end += _aligned(math.prod(spec.shape) * dtype.itemsize)
+        self.nbytes = max(end, _ALIGNMENT)
+        self._names = [str(index) for index in range(len(formats))]
+        self._dtype = np.dtype(
+            {"names": self._names, "formats": formats, "offsets": offsets, "itemsize": self.nbytes}
+        )
+        self.places = min(MOST_IN_FLIGHT, max(2, _RING_NBYTES // self.nbytes))
+
+    def columns(self, memory: Any) -> list[NDArray[Any]]:
+        """Returns the leaves of the samples in `memory`, arrays `[n, ...]` over it.
+
+        Raises:
+            ValueError: its length is not that of a number of samples.
+        """
+        samples = np.frombuffer(memory, self._dtype)
+        return [samples[name] for name in self._names]
+
+    def checked(self, columns: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+        """Returns leaves that a peer has written; a byte of a bool that is neither 0 nor 1 is True."""
+        return [column.view(np.uint8) != 0 if column.dtype.kind == "b" else column for column in columns]
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT

@@ -1,0 +1,402 @@
+"""The state of a queue: places of samples in open batches, full batches, and those who wait for them."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from headrace.clock import Clock
+from headrace.errors import Closed
+from headrace.server.batch_buffers import BatchBuffer, BatchBuffers, Lease
+from headrace.server.sender_sessions import SenderSessions
+from headrace.spec import ArraySpec
+from headrace.system import has_gil
+from headrace.waits import Wait
+
+Array = np.ndarray[Any, Any]
+_Store = Callable[["QueueCore", Sequence[Any]], bool]
+
+
+def _one_at_a_time(store: _Store) -> _Store:
+    """Takes the queue's lock for each sample if this Python has no interpreter lock.
+
+    Without that lock a shared iterator may give one place to two senders, or skip a place.
+    """
+    if has_gil():
+        return store
+
+    @functools.wraps(store)
+    def locked(queue: QueueCore, values: Sequence[Any]) -> bool:
+        with queue._lock:
+            return store(queue, values)
+
+    return locked
+
+
+@dataclass(frozen=True, slots=True)
+class BatchQueueInfo:
+    """A queue at one instant.
+
+    Attributes:
+        index: of the batch returned with it, from 0; from `statistics`, of the next batch.
+        size: samples waiting, including those of the partial batch.
+        samples_received: since the queue was made, from all senders.
+        samples_delivered: in batches, and in the tail.
+        blocked_sends: sends that had to wait for a place; the samples that a client sends in one message count as one.
+        senders: open connections.
+        buffers_replaced: batches returned with `copy=False` whose arrays were still alive when their slot was needed
+            again.
+    """
+
+    index: int
+    size: int
+    samples_received: int
+    samples_delivered: int
+    blocked_sends: int
+    senders: int
+    buffers_replaced: int
+
+
+class QueueCore:
+    """The inside of a `BatchQueue`, for the queue itself and for the server that shares it. Thread-safe.
+
+    Args:
+        specs: of the leaves of a sample.
+        batch_size: samples in a batch.
+        slots: number of batches that fit.
+        clock: time for deadlines.
+
+    Attributes:
+        sessions: of the clients that send samples.
+    """
+
+    def __init__(self, specs: Sequence[ArraySpec], batch_size: int, slots: int, clock: Clock) -> None:
+        self._batch_size = batch_size
+        self._slots = slots
+        self._one_column = len(specs) == 1
+        self._buffers = BatchBuffers(specs, batch_size, keep=2 * slots)
+        self._buffers.provide(slots)
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._place_free = threading.Condition(self._lock)
+        self._batch_full = threading.Condition(self._lock)
+        # Slots without a batch. A slot gets memory when a batch is opened in it, because a consumer may have dropped
+        # an older batch by then: fewer buffers in use stay longer in the processor's cache.
+        self._free = self._slots
+        # Batches that have places taken, in order; only the last may have places left.
+        self._pending: deque[BatchBuffer] = deque()
+        # The last pending batch; before the first and after `close` one without places.
+        self._open = self._no_batch = BatchBuffer([], 0)
+        self._lent: Lease | None = None
+        self._closed = False
+        self._batches = 0
+        # The partial batch that `close` found, and its places taken.
+        self._tail: tuple[BatchBuffer, int] | None = None
+        self._delivered = 0
+        self._blocked_sends = 0
+        self._senders = 0
+        self._watchers: tuple[Callable[[], None], ...] = ()
+        self.sessions = SenderSessions()
+        self._buffers_replaced = 0
+
+    def refuse_places(self) -> None:
+        """Removes all places in a forked child, so that `store` finds none."""
+        self._open = self._no_batch
+
+    # ---- samples ---------------------------------------------------------------------------------------------------
+
+    @_one_at_a_time
+    def store(self, values: Sequence[Any]) -> bool:
+        """Copies the values to the next place of the open batch; returns False if none is left. Needs no lock."""
+        buffer, row = self._open, None
+        try:
+            # Nothing can come between the iterator's step and the row being known here: no other thread, and no
+            # Ctrl-C, which would leave a hole that holds up every batch behind it.
+            for row in buffer.places:
+                # Only now: this batch cannot be done with as long as this place is not written.
+                columns, done = buffer.columns, buffer.done
+                # The place is this sender's alone, so large rows of several senders are copied at the same time.
+                if self._one_column:  # a loop costs as much as the copy of a small row
+                    columns[0][row] = values[0]
+                else:
+                    for column, value in zip(columns, values):  # noqa: B905 - equal by construction; strict is slow
+                        column[row] = value
+                done.append(row)
+                if len(done) == self._batch_size or self._closed:
+                    self._announce()
+                return True
+        except BaseException:
+            if row is not None:
+                self._finish(columns, done, row, values)
+            raise
+        return False
+
+    def _finish(self, columns: Sequence[Array], done: list[int], row: int, values: Sequence[Any]) -> None:
+        # The list belongs to this batch alone, so it tells for sure whether the row was written.
+        if row not in done:
+            for column, value in zip(columns, values, strict=True):
+                column[row] = value
+            done.append(row)
+        self._announce()
+
+    def store_waiting(self, values: Sequence[Any], timeout: float | None) -> None:
+        """Waits for a place, and copies the values to it.
+
+        Raises:
+            DeadlineExceeded: there was none within `timeout` seconds; nothing is stored.
+            Closed: the queue is closed.
+        """
+        wait = Wait(self._clock, timeout, self._full_message)
+        while not self.store(values):
+            self._open_batch(wait)
+
+    def store_rows(self, columns: Sequence[Array]) -> int:
+        """Copies samples into free places, in their order, without waiting; returns the number of those that found one.
+
+        Args:
+            columns: arrays `[n, ...]`, one per leaf.
+
+        Raises:
+            Closed: the queue is closed; nothing was stored.
+        """
+        count, stored = len(columns[0]), 0
+        with self._lock:
+            if self._closed:
+                raise Closed("send: the queue is closed")
+            while stored < count:
+                if not self._open.places_left:
+                    if not self._free:
+                        break
+                    self._start_batch()
+                stored += self._store_some([column[stored:] for column in columns])
+        return stored
+
+    def _store_some(self, columns: Sequence[Array]) -> int:
+        """Copies the first samples of `columns` into the places that are left in the open batch."""
+        buffer = self._open
+        # One step, so that local senders, who take no lock, get other places.
+        rows = list(islice(buffer.places, len(columns[0])))
+        if rows:
+            done = buffer.done
+            for column, values in zip(buffer.columns, columns, strict=True):
+                column[rows[0] : rows[-1] + 1] = values[: len(rows)]
+            done += rows
+            if len(done) == self._batch_size:
+                self._announce()
+        return len(rows)
+
+    def _open_batch(self, wait: Wait) -> None:
+        """Waits until the last pending batch has a free place, which another sender may still take first."""
+        with self._lock:
+            while not self._open.places_left:
+                if self._closed:
+                    raise Closed("send: the queue is closed")
+                if self._free:
+                    self._start_batch()
+                    break
+                if wait.look(self._place_free):
+                    continue
+                self._blocked_sends += not wait.turns
+                wait.turn(self._place_free)
+
+    def _full_message(self, seconds: float) -> str:
+        return (
+            f"send: all {self._batch_size * self._slots} places were taken for {seconds:.3g} s; nothing was stored. "
+            "Take batches faster, or give the queue more buffers"
+        )
+
+    def _start_batch(self) -> None:
+        buffer = self._buffers.get()
+        buffer.open()
+        # No call from here on, after which Ctrl-C could come.
+        self._free -= 1
+        self._pending += (buffer,)
+        self._open = buffer
+
+    # ---- batches ---------------------------------------------------------------------------------------------------
+
+    def sample(
+        self, timeout: float | None, build: Callable[[list[Array]], Any], *, copy: bool
+    ) -> tuple[Any, BatchQueueInfo]:
+        """Waits for the next full batch.
+
+        Args:
+            timeout: in seconds; None waits without limit.
+            build: makes the batch of its arrays, one per leaf.
+            copy: see `BatchQueue.sample`.
+
+        Raises:
+            DeadlineExceeded, Closed: see `BatchQueue.sample`.
+        """
+        with self._lock:
+            return self._take(self._wait_for_batch(timeout), build, copy=copy)
+
+    def sample_now(self) -> tuple[list[Array], BatchQueueInfo] | None:
+        """Returns the arrays of the next full batch, which belong to the caller; None if no batch is full.
+
+        Raises:
+            Closed: see `BatchQueue.sample`.
+        """
+        with self._lock:
+            head = self._full_batch()
+            return None if head is None else self._take(head, list, copy=True)
+
+    def _wait_for_batch(self, timeout: float | None) -> BatchBuffer:
+        """Waits, with the lock held, until the first pending batch is full."""
+        wait: Wait | None = None
+        while (head := self._full_batch()) is None:
+            wait = wait or Wait(self._clock, timeout, self.empty_message)
+            wait.turn(self._batch_full)
+        return head
+
+    def _full_batch(self) -> BatchBuffer | None:
+        """Returns the first pending batch if it is full."""
+        # In each turn of a wait: what another consumer was lent meanwhile must not keep all the memory from senders.
+        self._give_back()
+        if self._pending and len(self._pending[0].done) == self._batch_size:
+            return self._pending[0]
+        if self._closed and not self._pending:
+            raise Closed("sample: the queue is closed and every full batch was taken; tail() has the rest")
+        return None
+
+    def _take(
+        self, head: BatchBuffer, build: Callable[[list[Array]], Any], *, copy: bool
+    ) -> tuple[Any, BatchQueueInfo]:
+        # The batch is taken after every call that can fail, so an error or Ctrl-C loses no batch.
+        arrays = head.writable() if copy else head.read_only()
+        lease = self._buffers.lend(head, arrays)
+        batch = build(arrays)
+        if copy:
+            self._buffers.provide(self._free + 1)
+        self._pending.popleft()
+        self._delivered += self._batch_size
+        info = self._info(self._batches)
+        self._batches += 1
+        if copy:
+            # The caller keeps the memory that the senders filled, which is cheaper than copying it.
+            self._buffers.abandon(lease)
+            self._free_slot()
+        else:
+            self._lent = lease
+        return batch, info
+
+    def empty_message(self, seconds: float) -> str:
+        """The message of a `sample` whose time is over."""
+        return (
+            f"sample: no batch of {self._batch_size} was full within {seconds:.3g} s; "
+            f"{self._info(self._batches).size} samples wait"
+        )
+
+    def _give_back(self) -> None:
+        if self._lent is None:
+            return
+        self._buffers.provide(self._free + (not self._lent.over))
+        lease, self._lent = self._lent, None
+        self._buffers_replaced += not lease.over
+        self._buffers.abandon(lease)
+        self._free_slot()
+
+    def _free_slot(self) -> None:
+        self._free += 1
+        self._place_free.notify_all()
+        self._call_watchers()
+
+    # ---- the end ---------------------------------------------------------------------------------------------------
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is closed for senders."""
+        return self._closed
+
+    def close(self) -> None:
+        """See `BatchQueue.close`."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            buffer, self._open = self._open, self._no_batch
+            rows = self._batch_size - buffer.close()
+            if rows < self._batch_size:
+                self._pending.pop()
+                if rows:
+                    self._tail = buffer, rows
+            self._place_free.notify_all()
+            self._announce()
+
+    def tail(self) -> list[Array] | None:
+        """Returns, once, the samples that filled no batch, arrays `[m, ...]`; see `BatchQueue.tail`."""
+        with self._lock:
+            if not self._closed:
+                raise ValueError("tail: expected a closed queue; call close() first")
+            wait = Wait(self._clock, None, lambda _: "tail: samples that were sent before close are copied")
+            while self._tail is not None:
+                buffer, rows = self._tail
+                if len(buffer.done) < rows:
+                    # Senders that had their places before `close` are still copying.
+                    wait.turn(self._batch_full)
+                    continue
+                arrays = [column[:rows].copy() for column in buffer.columns]
+                self._tail = None
+                self._delivered += rows
+                return arrays
+            return None
+
+    # ---- watching --------------------------------------------------------------------------------------------------
+
+    def info(self) -> BatchQueueInfo:
+        """Returns the state; its `index` is that of the next batch."""
+        with self._lock:
+            return self._info(self._batches)
+
+    def count_senders(self, change: int) -> None:
+        """Adds to the number of open connections that `info.senders` shows. It is informative, not a limit."""
+        with self._lock:
+            self._senders += change
+
+    def count_blocked_send(self) -> None:
+        """Counts a send of a client that waits for a place."""
+        with self._lock:
+            self._blocked_sends += 1
+
+    def watch(self, call: Callable[[], None]) -> None:
+        """Makes a call whenever a batch is full, a slot is free, or the queue is closed.
+
+        Args:
+            call: made by any thread, with the queue's lock held; it must not raise.
+        """
+        with self._lock:
+            self._watchers = (*self._watchers, call)
+
+    def unwatch(self, call: Callable[[], None]) -> None:
+        """Makes a call of `watch` no more."""
+        with self._lock:
+            self._watchers = tuple(each for each in self._watchers if each != call)
+
+    def _announce(self) -> None:
+        with self._lock:
+            self._batch_full.notify_all()
+            self._call_watchers()
+
+    def _call_watchers(self) -> None:
+        for call in self._watchers:
+            call()
+
+    def _info(self, index: int) -> BatchQueueInfo:
+        size = sum(len(buffer.done) for buffer in self._pending)
+        size += len(self._tail[0].done) if self._tail is not None else 0
+        return BatchQueueInfo(
+            index=index,
+            size=size,
+            samples_received=self._delivered + size,
+            samples_delivered=self._delivered,
+            blocked_sends=self._blocked_sends,
+            senders=self._senders,
+            buffers_replaced=self._buffers_replaced,
+        )

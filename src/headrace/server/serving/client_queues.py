@@ -1,0 +1,244 @@
+"""The queues of a server as one client uses them."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headrace.checks import check_seconds
+from headrace.errors import Closed
+from headrace.leases.checking import LeaseError
+from headrace.leases.frames import Frame, Payload
+from headrace.server.messages.answers import Done, Failed, QueueBatch, QueueRecord, SenderOpened
+from headrace.server.messages.failures import failure_of
+from headrace.server.messages.requests import (
+    GetQueueStatistics,
+    OfQueue,
+    OpenSender,
+    SendSamples,
+    TakeBatch,
+)
+from headrace.server.queue_core import Array, BatchQueueInfo
+from headrace.server.serving.batch_sender import BatchSender
+from headrace.server.serving.served_queue import ServedQueue, Taker
+from headrace.system import is_sealed
+
+_SESSION_NBYTES = 16
+_MOST_WAITING = 1024
+
+
+class ClientQueues:
+    """Answers the requests of one client to queues. Used in the thread of the selector.
+
+    Args:
+        queues: of the server, by name.
+        sender: of answers.
+        in_place: whether the client may share memory with the server.
+    """
+
+    def __init__(self, queues: Mapping[str, ServedQueue], sender: BatchSender, *, in_place: bool) -> None:
+        self._queues = queues
+        self._sender = sender
+        self._in_place = in_place
+        self._senders: dict[str, _Sender] = {}
+        self._takers: dict[int, tuple[ServedQueue, Taker]] = {}
+
+    def take(self, request: OfQueue, frame: Frame) -> None:
+        """Answers a request, now or later.
+
+        Raises:
+            LeaseError: it breaks the protocol.
+            Exception: what the call raises, for the client.
+        """
+        served = self._queues.get(request.queue)
+        if served is None:
+            raise KeyError(f"no queue {request.queue!r}; there are {', '.join(map(repr, self._queues))}")
+        match request:
+            case OpenSender():
+                self._open(request, served, frame.descriptors)
+            case SendSamples():
+                sender = self._senders.get(request.queue)
+                if sender is None:
+                    raise LeaseError("expected OpenSender before samples")
+                sender.take(request, frame.payload)
+            case TakeBatch():
+                self._take_batch(request, served)
+            case GetQueueStatistics():
+                self._sender.send(QueueRecord(number=request.number, record=served.core.info()))
+
+    @property
+    def waiting(self) -> int:
+        """Number of requests that wait for batches."""
+        return len(self._takers)
+
+    # ---- samples ---------------------------------------------------------------------------------------------------
+
+    def _open(self, request: OpenSender, served: ServedQueue, descriptors: Sequence[int]) -> None:
+        if len(request.session) != _SESSION_NBYTES:
+            raise LeaseError(f"session: expected {_SESSION_NBYTES} bytes, got {len(request.session)}")
+        earlier = self._senders.pop(request.queue, None)
+        if earlier is not None:
+            earlier.close()
+        memory = self._mapped(served, descriptors) if descriptors else None
+        sender = _Sender(served, request.session, memory, self._sender.send)
+        self._senders[request.queue] = sender
+        self._sender.send(SenderOpened(number=request.number, stored=sender.open()))
+
+    def _mapped(self, served: ServedQueue, descriptors: Sequence[int]) -> mmap.mmap:
+        nbytes = served.layout.nbytes * served.layout.places
+        descriptor, *others = descriptors
+        is_fit = not others and is_sealed(descriptor) and os.fstat(descriptor).st_size >= nbytes
+        if not self._in_place or not is_fit:
+            raise LeaseError(f"expected one sealed memory file of {nbytes} bytes over a Unix socket")
+        return mmap.mmap(descriptor, nbytes, prot=mmap.PROT_READ)
+
+    # ---- batches ---------------------------------------------------------------------------------------------------
+
+    def _take_batch(self, request: TakeBatch, served: ServedQueue) -> None:
+        number = request.number
+
+        def deliver(arrays: list[Array], info: BatchQueueInfo) -> None:
+            self._takers.pop(number, None)
+            try:
+                copies = self._sender.placed_copies(arrays)
+                self._sender.send_batch(QueueBatch(number=number, arrays=copies.places, info=info), copies)
+            except Exception as error:
+                self._sender.send(Failed(number=number, failure=failure_of(error)))
+
+        def refuse(error: Exception) -> None:
+            self._takers.pop(number, None)
+            self._sender.send(Failed(number=number, failure=failure_of(error)))
+
+        if len(self._takers) >= _MOST_WAITING:
+            raise RuntimeError(
+                f"expected at most {_MOST_WAITING} waiting requests of one client for batches, got one more"
+            )
+        taker = Taker(check_seconds(request.timeout), deliver, refuse)
+        self._takers[number] = served, taker
+        served.take(taker)
+
+    def cancel(self, number: int) -> None:
+        """Ends the wait of a request without an answer."""
+        served, taker = self._takers.pop(number, (None, None))
+        if served is not None and taker is not None:
+            served.leave_taker(taker)
+
+    # ---- ending ----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Ends all waits, and stores no more samples. A second call does nothing."""
+        for number in tuple(self._takers):
+            self.cancel(number)
+        while self._senders:
+            self._senders.popitem()[1].close()
+
+
+class _Waiting(NamedTuple):
+    """Samples that wait for places.
+
+    Attributes:
+        number: of the request.
+        last: number of the last of these samples.
+        columns: arrays `[n, ...]`, one per leaf.
+    """
+
+    number: int
+    last: int
+    columns: list[NDArray[Any]]
+
+
+class _Sender:
+    """The samples of one client for one queue."""
+
+    def __init__(
+        self, served: ServedQueue, session: bytes, memory: mmap.mmap | None, send: Callable[..., None]
+    ) -> None:
+        self._served = served
+        self._session = session
+        self._send = send
+        self._shared = None if memory is None else served.layout.columns(memory)
+        self._waiting: deque[_Waiting] = deque()
+        self._received = 0
+        self._is_closed = False
+
+    def open(self) -> int:
+        """Returns the number of the last sample that the queue has of earlier connections of this session."""
+        self._served.core.count_senders(1)
+        self._received = self._served.core.sessions.begin(self._session, self)
+        return self._received
+
+    def take(self, request: SendSamples, payload: Payload) -> None:
+        """Stores samples, or keeps them until there are places.
+
+        Raises:
+            LeaseError: they break the protocol.
+        """
+        if self._is_closed:
+            raise LeaseError("the session goes on over another connection")
+        first, count, places = request.first, request.count, self._served.layout.places
+        in_flight = first + count - 1 - self._received + sum(len(each.columns[0]) for each in self._waiting)
+        if not (1 <= first <= self._received + 1 and count >= 1 and in_flight <= places):
+            raise LeaseError(
+                f"expected sample {self._received + 1} and at most {places} in flight, got {first}, {count}"
+            )
+        columns = self._columns(first, count, payload)
+        known = self._received + 1 - first  # Sent twice, because a call was interrupted.
+        self._received = max(self._received, first + count - 1)
+        self._waiting.append(_Waiting(request.number, self._received, [column[known:] for column in columns]))
+        if len(self._waiting) == 1 and not self.store_waiting():
+            self._served.wait_for_places(self)
+
+    def _columns(self, first: int, count: int, payload: Payload) -> list[NDArray[Any]]:
+        """Returns the leaves of samples, with the values that the queue may store."""
+        layout = self._served.layout
+        if self._shared is None:
+            if len(payload) != count * layout.nbytes:
+                raise LeaseError(f"payload: expected {count} samples, got {len(payload)} bytes")
+            return layout.checked(layout.columns(payload))
+        if payload:
+            raise LeaseError("expected samples in shared memory, got a payload")
+        begin = (first - 1) % layout.places
+        end = begin + count
+        if end <= layout.places:
+            columns = [column[begin:end] for column in self._shared]
+        else:
+            columns = [
+                np.concatenate([column[begin:], column[: end - layout.places]]) for column in self._shared
+            ]
+        return layout.checked(columns)
+
+    def store_waiting(self) -> bool:
+        """See `WaitingSender.store_waiting`."""
+        queue = self._served.core
+        while self._waiting:
+            number, last, columns = self._waiting[0]
+            try:
+                stored = queue.store_rows(columns)
+            except Closed as error:
+                self._waiting.popleft()
+                self._send(Failed(number=number, failure=failure_of(error)))
+                continue
+            left = len(columns[0]) - stored
+            queue.sessions.set_stored(self._session, last - left)
+            if left:
+                self._waiting[0] = _Waiting(number, last, [column[stored:] for column in columns])
+                return False
+            self._waiting.popleft()
+            self._send(Done(number=number))
+        return True
+
+    def close(self) -> None:
+        """Forgets the samples that wait. A second call does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._waiting.clear()
+        self._served.leave(self)
+        self._served.core.sessions.end(self._session, self)
+        self._served.core.count_senders(-1)

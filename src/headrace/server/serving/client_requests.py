@@ -1,0 +1,153 @@
+"""The requests of one client after its handshake."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from headrace.errors import CheckpointError, Disconnected
+from headrace.leases.checking import LeaseError
+from headrace.leases.frames import Frame
+from headrace.leases.selector import PeerSelector
+from headrace.server.messages import requests
+from headrace.server.messages.answers import Done, Failed, Saved, ServerRecord
+from headrace.server.messages.failures import failure_of
+from headrace.server.messages.writing import WriterMessage
+from headrace.server.serving.batch_arena import BatchArena
+from headrace.server.serving.batch_sender import BatchSender, Send
+from headrace.server.serving.checkpoints import Checkpoints
+from headrace.server.serving.client_queues import ClientQueues
+from headrace.server.serving.client_writers import ClientWriters
+from headrace.server.serving.deadlines import TableDeadlines
+from headrace.server.serving.replay_requests import answer_replay
+from headrace.server.serving.samples import ClientSamples
+from headrace.server.serving.served import ServedObjects
+from headrace.server.serving.served_queue import ServedQueue
+from headrace.server.serving.writer_sessions import WriterSessions
+
+
+class Services(Protocol):
+    """The server of a client, as its requests use it.
+
+    Attributes:
+        selector: listens to the connections.
+        deadlines: of waiting samples.
+        served: replays and queues.
+        sessions: writers of all clients.
+        queues: by name.
+        checkpoints: of the replays; None where no directory was given.
+    """
+
+    selector: PeerSelector
+    deadlines: TableDeadlines
+    served: ServedObjects
+    sessions: WriterSessions
+    queues: Mapping[str, ServedQueue]
+    checkpoints: Checkpoints | None
+
+    def server_record(self, number: int) -> ServerRecord:
+        """Returns the answer with the server's statistics."""
+
+
+class ClientRequests:
+    """Answers the requests of one client. Used in the thread of the selector.
+
+    Args:
+        services: of the server.
+        send: to the client, without waiting.
+        arena: for large batches, if the client maps memory.
+    """
+
+    def __init__(self, services: Services, send: Send, arena: BatchArena | None) -> None:
+        self._services = services
+        self._sender = BatchSender(send, arena)
+        self._samples = ClientSamples(services.selector, services.deadlines, self._sender)
+        self._queues = ClientQueues(services.queues, self._sender, in_place=arena is not None)
+        self._writers = ClientWriters(services.served, services.sessions, send)
+
+    def take(self, frame: Frame) -> None:
+        """Takes a message. A request that fails is answered with its error.
+
+        Raises:
+            LeaseError: the message breaks the protocol.
+        """
+        match frame.message:
+            case requests.Request() as request:
+                try:
+                    self._answer(request, frame)
+                except (Disconnected, LeaseError):
+                    raise
+                except Exception as error:
+                    self._sender.send(Failed(number=request.number, failure=failure_of(error)))
+            case WriterMessage():
+                self._writers.take(frame)
+            case requests.ReturnBlocks(blocks=blocks):
+                self._sender.return_blocks(blocks)
+            case message:
+                raise LeaseError(f"expected a request, got {type(message).__name__}")
+
+    def _answer(self, request: requests.Request, frame: Frame) -> None:
+        services = self._services
+        match request:
+            case requests.Sample():
+                self._samples.sample(request, services.served.core(request.replay))
+            case requests.OfQueue():
+                self._queues.take(request, frame)
+            case requests.OfReplay():
+                replay = services.served.replay(request.replay)
+                self._sender.send(answer_replay(replay, request, frame.payload))
+            case requests.Cancel():
+                self._samples.cancel(request.number)
+                self._queues.cancel(request.number)
+                self._sender.send(Done(number=request.number))
+            case requests.Ping():
+                self._sender.send(Done(number=request.number))
+            case requests.GetServerStatistics():
+                self._sender.send(services.server_record(request.number))
+            case requests.SaveReplays():
+                self._save(request.number)
+            case _:
+                raise LeaseError(f"expected a request, got {type(request).__name__}")
+
+    def _save(self, number: int) -> None:
+        if self._services.checkpoints is None:
+            raise CheckpointError(
+                "the server has no directory for checkpoints; give it one with checkpoint= of hr.Server"
+            )
+
+        def answer(result: Mapping[str, Path] | Exception) -> None:
+            if isinstance(result, Exception):
+                self._sender.send(Failed(number=number, failure=failure_of(result)))
+            else:
+                self._sender.send(
+                    Saved(number=number, folders={name: str(path) for name, path in result.items()})
+                )
+
+        self._services.checkpoints.begin(answer)
+
+    @property
+    def waits(self) -> bool:
+        """See `Peer.waits`."""
+        return self._writers.waits
+
+    @property
+    def are_open(self) -> bool:
+        """Whether the client waits for an answer, or writes: then it shows signs of life."""
+        return bool(self._writers.is_open or self._samples.waiting or self._queues.waiting)
+
+    def look(self) -> None:
+        """See `Peer.look`."""
+        self._writers.look()
+
+    def refuse_waiting(self, reason: str) -> None:
+        """Ends the waits of the client, which gets a goodbye next, and stores nothing more of it."""
+        self._samples.refuse_waiting(reason)
+        self._queues.close()
+
+    def close(self) -> None:
+        """Gives back what belongs to a client that is gone."""
+        self._samples.close()
+        self._queues.close()
+        self._writers.close()
+        self._sender.close()

@@ -1,0 +1,149 @@
+"""One queue as the clients of a server use it: samples that wait for places, and requests that wait for batches."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from headrace.errors import Closed, DeadlineExceeded
+from headrace.leases.selector import PeerSelector
+from headrace.server.batch_queue import BatchQueue, core_of
+from headrace.server.messages.samples import SampleLayout
+from headrace.server.queue_core import Array, BatchQueueInfo
+
+
+class WaitingSender(Protocol):
+    """A client whose samples wait for places."""
+
+    def store_waiting(self) -> bool:
+        """Stores as many samples as there are places; returns whether none is left."""
+
+
+class Taker:
+    """A request for a batch.
+
+    Args:
+        timeout: in seconds; None: without limit.
+        deliver: takes the arrays of the batch.
+        refuse: takes the error.
+    """
+
+    def __init__(
+        self,
+        timeout: float | None,
+        deliver: Callable[[list[Array], BatchQueueInfo], None],
+        refuse: Callable[[Exception], None],
+    ) -> None:
+        self._began = time.monotonic()
+        self.deadline = None if timeout is None else self._began + max(timeout, 0.0)
+        self.deliver, self.refuse = deliver, refuse
+
+    def is_late(self, now: float) -> bool:
+        """Whether its time is over."""
+        return self.deadline is not None and self.deadline <= now
+
+    def seconds(self, now: float) -> float:
+        """Seconds for which it has waited."""
+        return round(now - self._began, 3)
+
+
+class ServedQueue:
+    """A queue of a server. Used in the thread of the selector, which never waits for the queue.
+
+    Args:
+        queue: of this process.
+        selector: of the server.
+
+    Attributes:
+        core: its inside.
+        layout: of its samples.
+    """
+
+    def __init__(self, queue: BatchQueue, selector: PeerSelector) -> None:
+        self.core = core_of(queue)
+        self.layout = SampleLayout(queue.signature)
+        self._selector = selector
+        self._takers: deque[Taker] = deque()
+        self._senders: deque[WaitingSender] = deque()
+        self._is_called = False
+        self._alarm: float | None = None
+        self.core.watch(self._call)
+
+    def close(self) -> None:
+        """Watches the queue no more."""
+        self.core.unwatch(self._call)
+
+    def _call(self) -> None:
+        """Asks for a call of `_serve`; any thread calls it, whenever the queue has changed."""
+        if (self._takers or self._senders) and not self._is_called:
+            self._is_called = True
+            self._selector.call_soon(self._serve)
+
+    def _serve(self) -> None:
+        self._is_called = False
+        self._store_waiting()
+        self._deliver()
+
+    # ---- sending ---------------------------------------------------------------------------------------------------
+
+    def wait_for_places(self, sender: WaitingSender) -> None:
+        """Calls a sender when there are places."""
+        self.core.count_blocked_send()
+        self._senders.append(sender)
+        self._store_waiting()  # A place may have become free before the sender was in the list.
+
+    def leave(self, sender: WaitingSender) -> None:
+        """Calls a sender no more."""
+        if sender in self._senders:
+            self._senders.remove(sender)
+
+    def _store_waiting(self) -> None:
+        while self._senders:
+            if not self._senders[0].store_waiting():
+                return
+            self._senders.popleft()
+
+    # ---- taking ----------------------------------------------------------------------------------------------------
+
+    def take(self, taker: Taker) -> None:
+        """Delivers a batch to a taker, now or when one is full."""
+        self._takers.append(taker)
+        self._deliver()
+        if taker in self._takers:
+            self._end_late_takers()
+
+    def leave_taker(self, taker: Taker) -> bool:
+        """Ends a wait for a batch; returns whether it was waiting."""
+        if taker not in self._takers:
+            return False
+        self._takers.remove(taker)
+        return True
+
+    def _deliver(self) -> None:
+        while self._takers:
+            try:
+                found = self.core.sample_now()
+            except Closed as error:
+                self._takers.popleft().refuse(error)
+                continue
+            if found is None:
+                return
+            self._takers.popleft().deliver(*found)
+
+    def _end_late_takers(self) -> None:
+        """Ends the waits whose time is over, and sets the alarm for the next."""
+        now = time.monotonic()
+        for taker in [taker for taker in self._takers if taker.is_late(now)]:
+            self._takers.remove(taker)
+            taker.refuse(DeadlineExceeded(self.core.empty_message(taker.seconds(now))))
+        deadlines = [taker.deadline for taker in self._takers if taker.deadline is not None]
+        if deadlines and (self._alarm is None or min(deadlines) < self._alarm):
+            self._alarm = min(deadlines)
+            self._selector.call_at(self._alarm, self._ring)
+
+    def _ring(self) -> None:
+        if self._alarm is not None and self._alarm <= time.monotonic():
+            self._alarm = None
+            self._end_late_takers()

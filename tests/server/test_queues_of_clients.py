@@ -1,0 +1,557 @@
+"""One program over a queue in process and over a client (CL3), and the parts of a client that a queue does not have."""
+
+import os
+import threading
+import time
+from contextlib import ExitStack, suppress
+from itertools import count
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import headrace as hr
+from headrace.server.messages.requests import OpenSender, SendSamples
+
+JOIN = 30.0
+EXAMPLE = {"z": np.zeros((2, 3), np.float32), "a": (0, False), "empty": np.zeros((0, 4))}
+
+
+def until(condition):
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.002)
+
+
+class InProcess:
+    """A queue itself, with the call that only clients have."""
+
+    def __init__(self, queue):
+        self._queue = queue
+
+    def __getattr__(self, name):
+        return getattr(self._queue, name)
+
+    def wait(self, timeout=None):
+        """Samples are in the queue as soon as they are sent."""
+
+
+@pytest.fixture(params=["in process", "tcp", "unix", "token"])
+def opened(request, tmp_path):
+    """Returns a function from a queue to the same queue as its users have it."""
+    paths = (tmp_path / str(number) for number in count())
+    with ExitStack() as stack:
+
+        def open_queue(queue):
+            if request.param == "in process":
+                return InProcess(queue)
+            ways = {"tcp": {}, "token": {"token": "secret"}, "unix": {"address": None, "unix": next(paths)}}
+            options = ways[request.param]
+            server = stack.enter_context(hr.Server({"q": queue}, **options))
+            client = hr.Client(server.address, token=options.get("token"))
+            stack.callback(client._session.abandon)
+            return client.queue("q")
+
+        yield open_queue
+
+
+@pytest.fixture(params=["tcp", "unix"])
+def address(request, tmp_path):
+    return {"address": None, "unix": tmp_path / "s"} if request.param == "unix" else {}
+
+
+def taken(queue, **options):
+    return queue.sample(timeout=5, **options)[0].tolist()
+
+
+# ---- one program over both -----------------------------------------------------------------------------------------
+
+
+def test_leaves_are_stacked_one_by_one(opened):
+    """BQ1"""
+    queue = opened(hr.BatchQueue(EXAMPLE, 3))
+    for value in range(3):
+        queue.send({"a": (value, value == 1), "z": np.full((2, 3), value), "empty": np.zeros((0, 4))})
+    batch, info = queue.sample(timeout=5)
+    assert list(batch) == ["z", "a", "empty"]
+    assert (batch["z"].shape, batch["z"].dtype) == ((3, 2, 3), np.float32)
+    assert batch["z"][:, 1, 2].tolist() == batch["a"][0].tolist() == [0, 1, 2]
+    assert (batch["a"][1].tolist(), batch["a"][1].dtype) == ([False, True, False], np.bool_)
+    assert batch["empty"].shape == (3, 0, 4)
+    batch["z"][:] = 9
+    assert (info.index, info.size, info.samples_received, info.samples_delivered) == (0, 0, 3, 3)
+    with pytest.raises(AttributeError):
+        info.size = 1
+
+
+@pytest.mark.parametrize(
+    ("sample", "message"),
+    [
+        ({"a": [1, 2]}, "missing b"),
+        ({"a": [1, 2], "b": 1, "c": 1}, "extra c"),
+        ({"a": [1], "b": 1}, r"^a: expected int64\[2\], got int64\[1\]"),
+        ({"a": [1.0, 2.0], "b": 1}, "^a: .*float is never stored as integer"),
+        ({"a": [1, 2], "b": 256}, "^b: .*do not fit"),
+        ([[1, 2], 1], "expected a container dict, got list"),
+    ],
+)
+def test_a_sample_that_does_not_fit_is_not_stored(opened, sample, message):
+    """BQ3, CL7"""
+    queue = opened(hr.BatchQueue({"a": np.zeros(2, np.int64), "b": np.uint8(0)}, 2))
+    queue.send({"a": [1, 2], "b": 3})
+    with pytest.raises(hr.SpecError, match=message):
+        queue.send(sample)
+    queue.send({"a": [4, 5], "b": 6})
+    queue.wait(5)
+    assert queue.statistics().samples_received == 2
+    batch, _ = queue.sample(timeout=5)
+    assert {name: leaf.tolist() for name, leaf in batch.items()} == {"a": [[1, 2], [4, 5]], "b": [3, 6]}
+
+
+def test_a_sample_is_copied(opened):
+    """BQ3"""
+    queue = opened(hr.BatchQueue(np.zeros(2), 1, num_buffers=9))
+    value = np.ones(2)
+    for number in range(5):
+        value[:] = number
+        queue.send(value)
+    value[:] = 99
+    assert [taken(queue) for _ in range(5)] == [[[number, number]] for number in range(5)]
+
+
+@pytest.mark.parametrize("nbytes", [8, 1 << 15, 1 << 20])
+def test_order_through_a_full_queue(opened, nbytes):
+    """BQ4, BQ5: more samples than there are places, of all sizes of messages; none is lost."""
+    queue = opened(hr.BatchQueue({"n": 0, "x": np.zeros(nbytes, np.uint8)}, 3, num_buffers=2))
+    samples = 300 if nbytes < 1 << 20 else 30
+    sample = np.zeros(nbytes, np.uint8)
+
+    def send_all():
+        for number in range(samples):
+            sample[:] = number % 256
+            queue.send({"n": number, "x": sample}, timeout=JOIN)
+        queue.wait(JOIN)
+
+    sender = threading.Thread(target=send_all)
+    sender.start()
+    found = []
+    for _ in range(samples // 3):
+        batch, _ = queue.sample(timeout=JOIN)
+        assert (batch["x"] == (batch["n"] % 256)[:, None]).all()
+        found += batch["n"].tolist()
+    sender.join(JOIN)
+    assert found == list(range(samples))
+
+
+@pytest.mark.parametrize("timeout", [0, -1, 0.02])
+def test_nothing_is_lost_by_a_deadline(opened, timeout):
+    """BQ5"""
+    queue = opened(hr.BatchQueue(0, 2))
+    queue.send(1)
+    queue.wait(5)
+    with pytest.raises(
+        hr.DeadlineExceeded, match=r"no batch of 2 was full within (0|0\.0\d*) s; 1 samples wait"
+    ):
+        queue.sample(timeout=timeout)
+    queue.send(2)
+    assert taken(queue) == [1, 2]
+
+
+@pytest.mark.parametrize("timeout", ["1", True, [1], float("nan")])
+def test_a_timeout_that_is_not_a_time_changes_nothing(opened, timeout):
+    """BQ4, BQ5"""
+    queue = opened(hr.BatchQueue(0, 2))
+    queue.send(0)
+    for call in (lambda: queue.send(1, timeout=timeout), lambda: queue.sample(timeout=timeout)):
+        with pytest.raises((TypeError, ValueError), match="^timeout: expected seconds or None, got"):
+            call()
+    queue.wait(5)
+    assert queue.statistics().samples_received == 1
+
+
+def test_views_are_read_only_and_stay_as_they_are(opened):
+    """BQ7"""
+    queue = opened(hr.BatchQueue(np.zeros(1000), 2, num_buffers=2))
+    kept = []
+    for number in range(6):
+        queue.send(np.full(1000, 2 * number))
+        queue.send(np.full(1000, 2 * number + 1))
+        kept.append(queue.sample(timeout=5, copy=False)[0])
+    assert [batch[:, 7].tolist() for batch in kept] == [[2 * n, 2 * n + 1] for n in range(6)]
+    with pytest.raises(ValueError, match="read-only"):
+        kept[0][:] = 1
+
+
+def test_each_batch_goes_to_one_consumer(opened):
+    """BQ8, CL4: consumers that wait at the same time, also in one client."""
+    queue = opened(hr.BatchQueue(0, 2, num_buffers=3))
+    found, lock = [], threading.Lock()
+
+    def take():
+        for _ in range(20):
+            batch = taken(queue)
+            with lock:
+                found.append(batch)
+
+    consumers = [threading.Thread(target=take) for _ in range(3)]
+    for consumer in consumers:
+        consumer.start()
+    for number in range(120):
+        queue.send(number, timeout=JOIN)
+    for consumer in consumers:
+        consumer.join(JOIN)
+    assert sorted(found) == [[n, n + 1] for n in range(0, 120, 2)]
+
+
+def test_senders_at_the_same_time_keep_their_order(opened):
+    """BQ5, CL4"""
+    queue = opened(hr.BatchQueue((0, 0), 5, num_buffers=2))
+
+    def send_all(sender):
+        for number in range(100):
+            queue.send((sender, number), timeout=JOIN)
+
+    senders = [threading.Thread(target=send_all, args=(sender,)) for sender in range(3)]
+    for sender in senders:
+        sender.start()
+    batches = [queue.sample(timeout=JOIN)[0] for _ in range(60)]
+    for sender in senders:
+        sender.join(JOIN)
+    found = np.concatenate([np.stack(batch, 1) for batch in batches])
+    for sender in range(3):
+        assert found[found[:, 0] == sender, 1].tolist() == list(range(100))
+
+
+@pytest.mark.parametrize("copy", [True, False])
+def test_batches_end_with_the_queue(opened, copy):
+    """BQ9, BQ10: full batches are still handed out."""
+    owner = hr.BatchQueue(0, 2)
+    queue = opened(owner)
+    for number in range(5):
+        queue.send(number)
+    queue.wait(5)
+    stream = queue.batches(copy=copy)
+    assert next(stream).tolist() == [0, 1]
+    owner.close()
+    assert [batch.tolist() for batch in stream] == [[2, 3]]
+    with pytest.raises(hr.Closed, match="sample: the queue is closed and every full batch was taken"):
+        queue.sample()
+    assert owner.tail().tolist() == [4]
+
+    def send_and_wait():
+        queue.send(5)
+        queue.wait(5)
+
+    with pytest.raises(hr.Closed, match="^send: the queue is closed"):
+        send_and_wait()
+
+
+def test_closing_ends_waits(opened):
+    """BQ10, BQ12"""
+    owner = hr.BatchQueue(0, 1, num_buffers=2)
+    queue = opened(owner)
+    empty = hr.BatchQueue(0, 2)
+    errors = []
+
+    def call(waiting):
+        try:
+            waiting()
+        except hr.Closed as error:
+            errors.append(str(error))
+
+    def send_on():
+        for _ in range(100):
+            queue.send(0)
+
+    threads = [threading.Thread(target=call, args=(each,)) for each in (send_on, opened(empty).sample)]
+    for thread in threads:
+        thread.start()
+    until(lambda: owner.statistics().blocked_sends >= 1)
+    owner.close()
+    empty.close()
+    for thread in threads:
+        thread.join(JOIN)
+    assert sorted(error[:4] for error in errors) == ["samp", "send"]
+
+
+# ---- samples on their way ------------------------------------------------------------------------------------------
+
+
+def test_a_full_queue_stops_a_client_at_its_bound(address):
+    """AK3, AK6, SV8: 64 samples on their way at most; `.pending` tells how many are not confirmed."""
+    queue = hr.BatchQueue(0, 2, num_buffers=2)
+    with hr.Server({"q": queue}, **address) as server, hr.Client(server.address, timeout=0.2) as client:
+        remote = client.queue("q")
+        sent = 0
+        with suppress(hr.DeadlineExceeded):
+            for _ in range(100):
+                remote.send(sent, timeout=0.1)
+                sent += 1
+        assert 64 <= sent <= 4 + 64
+        for timeout in (0, -1, 0.05):
+            with pytest.raises(hr.DeadlineExceeded, match="send: 64 samples are in flight") as caught:
+                remote.send(99, timeout=timeout)
+            assert caught.value.pending == 64
+        with pytest.raises(hr.DeadlineExceeded, match="wait: 64 samples were not") as caught:
+            remote.wait(0.02)
+        assert caught.value.pending == 64
+        assert queue.statistics().blocked_sends >= 1
+        found = []
+        while len(found) + 1 < sent:
+            found += queue.sample(timeout=5)[0].tolist()
+        assert found == list(range(sent - sent % 2))
+        remote.wait(5)
+
+
+def test_a_full_queue_holds_up_nothing_else(address):
+    """CL4, SV7: other calls of the same client, other clients, and other queues."""
+    full, free = hr.BatchQueue(0, 1, num_buffers=2), hr.BatchQueue(0, 1)
+    with hr.Server({"full": full, "free": free}, **address) as server:
+        with hr.Client(server.address) as client, hr.Client(server.address) as other:
+            blocked = client.queue("full")
+            for number in range(60):
+                blocked.send(number, timeout=5)
+            until(lambda: full.statistics().blocked_sends)
+            assert client.ping() < 5
+            for each in (client, other):
+                each.queue("free").send(7)
+                each.queue("free").wait(5)
+                assert each.queue("free").sample(timeout=5)[0].tolist() == [7]
+            assert [full.sample(timeout=5)[0][0] for _ in range(60)] == list(range(60))
+
+
+def test_a_waiting_client_that_is_gone_stores_nothing_more(address):
+    """LP1: its samples that found no place are dropped; those that were confirmed stay."""
+    queue = hr.BatchQueue(0, 1, num_buffers=2)
+    with hr.Server({"q": queue}, **address) as server:
+        client = hr.Client(server.address)
+        remote = client.queue("q")
+        for number in range(10):
+            remote.send(number)
+        until(lambda: queue.statistics().blocked_sends == 1)
+        assert queue.statistics().senders == 1
+        client._session.abandon()
+        until(lambda: queue.statistics().senders == 0)
+        assert [queue.sample(timeout=0)[0].tolist() for _ in range(2)] == [[0], [1]]
+        with pytest.raises(hr.DeadlineExceeded):
+            queue.sample(timeout=0)
+        queue.send(5, timeout=0)
+
+
+def test_a_consumer_that_is_gone_takes_nothing(address):
+    """LP1"""
+    queue = hr.BatchQueue(0, 1)
+    with hr.Server({"q": queue}, **address) as server:
+        client = hr.Client(server.address)
+        errors = []
+
+        def take():
+            with pytest.raises(hr.Closed) as caught:
+                client.queue("q").sample()
+            errors.append(caught.value)
+
+        thread = threading.Thread(target=take)
+        thread.start()
+        connection = next(iter(server._connections._open))
+        until(lambda: connection._requests._queues._takers)
+        client.close()
+        thread.join(JOIN)
+        assert len(errors) == 1
+        until(lambda: not server.statistics().connections)
+        queue.send(1)
+        assert queue.sample(timeout=0)[0].tolist() == [1]
+
+
+# ---- lost connections ----------------------------------------------------------------------------------------------
+
+
+def cut(client):
+    client._session.link()._channel.shutdown()
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(st.sampled_from("ssssssswct"), min_size=20, max_size=80), st.booleans())
+def test_a_cut_connection_loses_and_doubles_nothing(tmp_path_factory, calls, is_unix):
+    """AK3, AK4: any sequence of sends, waits and batches, with the connection cut in between."""
+    queue = hr.BatchQueue({"n": 0, "x": np.zeros(20_000, np.uint8)}, 2, num_buffers=3)
+    path = tmp_path_factory.mktemp("server") / "s"
+    options = {"address": None, "unix": path} if is_unix else {}
+    with hr.Server({"q": queue}, **options) as server, hr.Client(server.address) as client:
+        remote = client.queue("q")
+        sent, found = 0, []
+        for call in calls:
+            match call:
+                case "s":
+                    remote.send({"n": sent, "x": np.full(20_000, sent)}, timeout=5)
+                    sent += 1
+                case "w" if sent - len(found) <= 6:
+                    remote.wait(5)
+                case "c":
+                    cut(client)
+                case "t" if sent - len(found) >= 2:
+                    batch, _ = queue.sample(timeout=5)
+                    assert (batch["x"] == batch["n"][:, None]).all()
+                    found += batch["n"].tolist()
+        while len(found) + 1 < sent:
+            found += queue.sample(timeout=5)[0]["n"].tolist()
+        remote.wait(5)
+        assert found == list(range(sent - sent % 2))
+        assert queue.statistics().samples_received == sent
+
+
+def test_a_server_that_comes_back_gets_what_is_missing(tmp_path):
+    """AK3, AK6, AK7: also what the first server had stored and handed out already is not stored again."""
+    queue = hr.BatchQueue(0, 1, num_buffers=9)
+    options = {"address": None, "unix": tmp_path / "s"}
+    server = hr.Server({"q": queue}, **options).start()
+    with hr.Client(server.address, timeout=5) as client:
+        remote = client.queue("q")
+        for number in range(3):
+            remote.send(number)
+        remote.wait(5)
+        assert [queue.sample()[0][0] for _ in range(3)] == [0, 1, 2]
+        server.stop()
+        for number in range(3, 6):
+            remote.send(number)
+        with pytest.raises(hr.Disconnected) as caught:
+            remote.wait(0.05)
+        assert caught.value.pending == 3
+        with hr.Server({"q": queue}, **options):
+            remote.wait(5)
+            assert [queue.sample(timeout=0)[0][0] for _ in range(3)] == [3, 4, 5]
+            assert queue.statistics().samples_received == 6
+
+
+def test_stopping_the_server_ends_waits(address):
+    """AK7"""
+    queue = hr.BatchQueue(0, 1, num_buffers=2)
+    server = hr.Server({"q": queue}, **address).start()
+    client = hr.Client(server.address, timeout=0.2)
+    remote = client.queue("q")
+    errors = []
+
+    def call(waiting):
+        try:
+            waiting()
+        except hr.HeadraceError as error:
+            errors.append(type(error))
+
+    for number in range(10):
+        remote.send(number)
+    empty = threading.Thread(target=call, args=(lambda: remote.wait(20),))
+    empty.start()
+    until(lambda: queue.statistics().blocked_sends == 1)
+    server.stop()
+    empty.join(JOIN)
+    assert errors == [hr.Closed]
+    with pytest.raises(hr.HeadraceError):
+        client.close()
+
+
+def test_batches_do_not_end_in_silence_when_the_server_stops(address):
+    queue = hr.BatchQueue(0, 1)
+    server = hr.Server({"q": queue}, **address).start()
+    with hr.Client(server.address) as client:
+        stream = client.queue("q").batches()
+        queue.send(3)
+        assert next(stream).tolist() == [3]
+        server.stop()
+        with pytest.raises((hr.Closed, hr.Disconnected)):
+            next(stream)
+
+
+# ---- the client ----------------------------------------------------------------------------------------------------
+
+
+def test_names_and_samples_are_checked_when_a_queue_is_asked_for():
+    """CL2, CL8"""
+    queue = hr.BatchQueue({"n": 0}, 2)
+    with hr.Replay(hr.Signature.like({"n": 0}), [hr.Table.queue("t", 1)]) as replay:
+        with hr.Server({"q": queue, "r": replay}) as server, hr.Client(server.address) as client:
+            with pytest.raises(KeyError, match="'q'"):
+                client.queue("x")
+            with pytest.raises(TypeError, match="expected a queue, got a replay"):
+                client.queue("r")
+            with pytest.raises(hr.SpecError, match="n: expected float64"):
+                client.queue("q", example={"n": 0.0})
+            assert client.queue("q", example={"n": 5}) is client.queue("q")
+
+
+def test_closing_waits_for_samples(address):
+    """CL6: a client that ends has sent everything, or says how much is missing."""
+    queue = hr.BatchQueue(0, 4, num_buffers=2)
+    with hr.Server({"q": queue}, **address) as server:
+        with hr.Client(server.address) as client:
+            for number in range(8):
+                client.queue("q").send(number)
+        assert queue.statistics().samples_received == 8
+        client = hr.Client(server.address, timeout=0.05)
+        client.queue("q").send(9)
+        with pytest.raises(hr.DeadlineExceeded) as caught:
+            client.close()
+        assert caught.value.pending == 1
+        with pytest.raises(hr.Closed):
+            client.queue("q")
+
+
+def test_a_forked_child_is_refused(address):
+    """CL9"""
+    queue = hr.BatchQueue(0, 4)
+    with hr.Server({"q": queue}, **address) as server, hr.Client(server.address) as client:
+        remote = client.queue("q")
+        remote.send(0)
+        remote.wait(5)
+        child = os.fork()
+        if child == 0:
+            try:
+                remote.send(1)
+            except hr.Closed as error:
+                os._exit(0 if "forked" in str(error) else 2)
+            except BaseException:
+                os._exit(3)
+            os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        remote.send(2)
+        remote.wait(5)
+        assert queue.statistics().samples_received == 2
+
+
+def test_a_sample_that_is_sent_alone_arrives_at_once(address):
+    """The background sends samples whose sender turns to other work."""
+    queue = hr.BatchQueue(0, 1, num_buffers=9)
+    with hr.Server({"q": queue}, **address) as server, hr.Client(server.address) as client:
+        remote = client.queue("q")
+        for number in range(5):
+            remote.send(number)
+        assert [queue.sample(timeout=5)[0][0] for _ in range(5)] == list(range(5))
+
+
+@pytest.mark.parametrize(
+    "requests",
+    [
+        [SendSamples(queue="q", first=1, count=1)],
+        [OpenSender(queue="q", session=b"x")],
+        [OpenSender(queue="q", session=bytes(16)), SendSamples(queue="q", first=2, count=1)],
+        [OpenSender(queue="q", session=bytes(16)), SendSamples(queue="q", first=1, count=2)],
+        [OpenSender(queue="q", session=bytes(16)), SendSamples(queue="q", first=0, count=1)],
+        [OpenSender(queue="q", session=bytes(16)), SendSamples(queue="q", first=1, count=0)],
+        [OpenSender(queue="q", session=bytes(16)), SendSamples(queue="q", first=1, count=1 << 60)],
+        [OpenSender(queue="q", session=bytes(16)), SendSamples(queue="q", first=-(1 << 60), count=1)],
+    ],
+)
+def test_a_client_that_breaks_the_protocol_ends_its_connection(address, requests):
+    """WI3: nothing is stored, and others go on."""
+    queue = hr.BatchQueue(0, 1)
+    with hr.Server({"q": queue}, **address) as server:
+        client = hr.Client(server.address)
+        link = client._session.link()
+        for request in requests:
+            link.begin(request, bytes(8) if isinstance(request, SendSamples) else b"")
+        until(lambda: server.statistics().protocol_errors == 1)
+        client._session.abandon()
+        assert queue.statistics().samples_received == 0
+        with hr.Client(server.address) as other:
+            other.queue("q").send(1)
+            other.queue("q").wait(5)
