@@ -75,6 +75,7 @@ _LAZY_MODULES = {
     "rate_limiters": "headrace.tables.description.rate_limiters",
     "rollouts": "headrace.rollouts",
     "selectors": "headrace.tables.description.selectors",
+    "server": "headrace.server",
     "testing": "headrace.testing",
     "trajectories": "headrace.trajectories",
     "views": "headrace.views",
@@ -89,6 +90,7 @@ if TYPE_CHECKING:
     from headrace import memories as memories
     from headrace import monitor as monitor
     from headrace import rollouts as rollouts
+    from headrace import server as server
     from headrace import testing as testing
     from headrace import trajectories as trajectories
     from headrace import views as views

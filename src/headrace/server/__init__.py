@@ -1,6 +1,34 @@
-"""Experience between processes and machines, and batches straight from many senders."""
+"""Experience between processes and machines, and batches straight from many senders.
+
+`shards` is imported at first use: a queue needs no client.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from headrace.server.batch_queue import BatchQueue
 from headrace.server.queue_core import BatchQueueInfo
 
-__all__ = ["BatchQueue", "BatchQueueInfo"]
+if TYPE_CHECKING:
+    from headrace.server.client.shards import shards as shards
+
+_MODULES = {"shards": "headrace.server.client.shards"}
+
+__all__ = ["BatchQueue", "BatchQueueInfo", "shards"]
+
+
+# Hidden from type checkers, to which every name would exist.
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name not in _MODULES:
+            raise AttributeError(f"module 'headrace.server' has no attribute {name!r}")
+        found = getattr(importlib.import_module(_MODULES[name]), name)
+        globals()[name] = found
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,103 @@
+"""One replay over several servers (CY4)."""
+
+import time
+
+import numpy as np
+import pytest
+
+import headrace as hr
+from headrace.errors import Disconnected
+from headrace.testing import ReplayContract, WriterContract
+
+SIGNATURE = hr.Signature.like({"n": 0})
+
+
+class ShardsAndServers:
+    """Shards with the servers and replays behind them."""
+
+    def __init__(self, replays):
+        self.replays = replays
+        self.servers = [hr.Server({"r": replay}, token="secret").start() for replay in replays]
+        self.whole = hr.server.shards(
+            [server.address for server in self.servers], "r", token="secret", seed=0
+        )
+
+    def __getattr__(self, name):
+        return getattr(self.whole, name)
+
+    def close(self):
+        self.whole.close()
+        for server, replay in zip(self.servers, self.replays, strict=True):
+            server.stop()
+            replay.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+class TestOneServer(ReplayContract):
+    def make(self, signature, tables, seed=0):
+        return ShardsAndServers([hr.Replay(signature, tables, seed=seed)])
+
+
+class TestWritersOfOneServer(WriterContract):
+    def make(self, signature, tables, capacity=None):
+        return ShardsAndServers([hr.Replay(signature, tables, capacity=capacity)])
+
+
+def uniform():
+    return hr.Table("t", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=1000)
+
+
+def fill(whole, steps, lanes=4):
+    with whole.writer(lanes=lanes, items=[hr.ItemRule("t", 1)]) as writer:
+        for n in range(steps):
+            writer.append({"n": np.arange(lanes) + lanes * n})
+
+
+def test_lanes_draws_and_updates_over_two_servers():
+    with ShardsAndServers([hr.Replay(SIGNATURE, [uniform()], seed=seed) for seed in range(2)]) as whole:
+        fill(whole, 10)
+        assert [len(replay.table("t")) for replay in whole.replays] == [20, 20]
+        batch = whole.sample("t", 400)
+        assert len(set(batch["n"].tolist())) == 40
+        assert (batch.info.keys % 2 == batch["n"] % 2).all()
+        np.testing.assert_allclose(batch.info.probabilities, 1 / 40)
+        assert whole.update_priorities("t", batch.info.keys[:7], np.full(7, 2.0)) == 7
+
+
+def test_a_server_that_stops_leaves_its_part_to_the_others():
+    with ShardsAndServers([hr.Replay(SIGNATURE, [uniform()], seed=seed) for seed in range(2)]) as whole:
+        fill(whole, 10)
+        address = whole.servers[1].address
+        whole.servers[1].stop()
+        batch = whole.sample("t", 50, timeout=20)
+        assert (batch["n"] % 2 == 0).all()
+        told = whole.statistics()
+        assert (told.tables["t"].size, [shard.is_down for shard in told.shards]) == (20, [False, True])
+        whole.servers[1] = hr.Server({"r": whole.replays[1]}, address=address, token="secret").start()
+        deadline = time.monotonic() + 20
+        while whole.statistics().shards[1].is_down:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert set((whole.sample("t", 50)["n"] % 2).tolist()) == {0, 1}
+        fill(whole, 1)
+        assert [len(replay.table("t")) for replay in whole.replays] == [22, 22]
+
+
+def test_servers_that_are_not_there_are_an_error():
+    with pytest.raises(Disconnected, match="shard"):
+        hr.server.shards(["tcp://127.0.0.1:1"] * 2, "r")
+    with (
+        hr.Replay(SIGNATURE, [uniform()]) as replay,
+        hr.Server({"r": replay}) as server,
+        hr.server.shards(["tcp://127.0.0.1:1", server.address], "r") as whole,
+    ):
+        fill(whole, 2)
+        told = whole.statistics()
+        assert (len(whole.table("t")), [shard.is_down for shard in told.shards]) == (4, [True, False])
+        with pytest.raises(KeyError, match="serves no 'other'"):
+            hr.server.shards([server.address], "other")
