@@ -140,7 +140,8 @@ class Soak:
         return {"mode": self.mode, "kills": self.kills, **self._found, "seconds": self._calls}
 
     def _make_replay(self) -> hr.Replay:
-        table = hr.Table("t", sampler=hr.selectors.Fifo(), remover=hr.selectors.Fifo(), max_size=10_000_000)
+        fifo = hr.selectors.Fifo()
+        table = hr.Table("t", sampler=fifo, remover=fifo, max_size=10_000_000, max_times_sampled=1)
         signature = hr.collectors.signature(self._make_env())
         return hr.Replay(signature, [table], seed=0)
 

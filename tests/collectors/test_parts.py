@@ -114,6 +114,84 @@ class Granted:
         return [worker for worker, _ in self.begun]
 
 
+class PlainAdmission:
+    """The rule for the next rollout, read from lists: every worker is looked at for each grant."""
+
+    def __init__(self, frames, total):
+        self.frames, self.total, self.handed_out = frames, total, 0
+        self.owed = [0] * len(frames)
+        self.collecting = [0] * len(frames)
+        self.complete = [0] * len(frames)
+        self.begun, self.blocked = [], set()
+
+    def settle(self):
+        while True:
+            under_way = sum(
+                (now + done) * frames
+                for now, done, frames in zip(self.collecting, self.complete, self.frames, strict=True)
+            )
+            free = [w for w, owed in enumerate(self.owed) if owed and w not in self.blocked]
+            if not free or (self.total > 0 and self.handed_out + under_way >= self.total):
+                return
+            worker = min(free, key=lambda w: (self.collecting[w], self.last_turn(w), w))
+            self.owed[worker] -= 1
+            self.collecting[worker] += 1
+            self.begun.append(worker)
+
+    def last_turn(self, worker):
+        return max((turn for turn, each in enumerate(self.begun, 1) if each == worker), default=0)
+
+
+@given(
+    st.integers(1, 5),
+    st.sampled_from([-1, 60, 200]),
+    st.lists(
+        st.tuples(
+            st.sampled_from(["owe", "complete", "hand out", "die", "block", "free"]), st.integers(0, 4)
+        ),
+        max_size=60,
+    ),
+)
+def test_grants_against_a_plain_model(workers, total, events):
+    # CV7, CR3: the worker that has been idle for longest comes first, whatever happens in between.
+    frames = [3 + worker for worker in range(workers)]
+    granted, plain = Granted(frames, total), PlainAdmission(frames, total)
+    admission = granted.admission
+    admission.owe_all([2] * workers)
+    plain.owed = [2] * workers
+    plain.settle()
+    for event, drawn in events:
+        worker = drawn % workers
+        if event == "owe":
+            plain.owed[worker] += 1
+            admission.owe(worker)
+        elif event == "complete" and plain.collecting[worker]:
+            plain.collecting[worker] -= 1
+            plain.complete[worker] += 1
+            admission.completed(worker)
+        elif event == "hand out" and plain.complete[worker]:
+            plain.complete[worker] -= 1
+            plain.handed_out += frames[worker]
+            plain.owed[worker] += 1
+            granted.done(worker, frames[worker])
+        elif event == "die":
+            plain.owed[worker] += plain.collecting[worker]
+            plain.collecting[worker] = 0
+            plain.blocked.add(worker)
+            granted.blocked.add(worker)
+            admission.lost(worker)
+        elif event == "block":
+            plain.blocked.add(worker)
+            granted.blocked.add(worker)
+        elif event == "free":
+            plain.blocked.discard(worker)
+            granted.blocked.discard(worker)
+            admission.unblocked(worker)
+        plain.settle()
+        assert granted.workers == plain.begun
+        assert [admission.is_collecting(each) for each in range(workers)] == [n > 0 for n in plain.collecting]
+
+
 def test_grants_stop_at_the_total():
     granted = Granted([10], 30)
     granted.admission.owe(0, 2)
@@ -175,7 +253,7 @@ def test_grants_wait_while_blocked():
         granted.admission.owe(worker, 2)
     assert granted.workers == [1, 1]
     granted.blocked.clear()
-    granted.admission.settle()
+    granted.admission.unblocked(0)
     assert granted.workers == [1, 1, 0, 0]
 
 

@@ -303,7 +303,7 @@ def test_a_question_to_a_worker_that_dies():
 
 
 def test_a_question_while_a_worker_is_away(make_replay):
-    # CQ1: its successor answers, once.
+    # CQ1: its successor answers, once. CQ2, CS1: resets and seeds are possible meanwhile.
     class Asked(CounterEnv):
         asked = 0
 
@@ -318,7 +318,10 @@ def test_a_question_while_a_worker_is_away(make_replay):
         for _ in range(2):
             os.kill(collector.statistics().workers[0].pid, signal.SIGKILL)
             wait_until(collector, lambda: collector._group.status.workers[0].is_restarting)
-            collector.reset()
+            while collector._group.handles[0].peer.ready is not None:  # Until its new process is there.
+                threading.Event().wait(0.001)
+            collector.reset([True, False])
+            assert collector.set_seed(3) == 4
             begin = time.monotonic()
             assert collector.map_fn("env.unwrapped.ask")[0] == 1
             assert time.monotonic() - begin < 20

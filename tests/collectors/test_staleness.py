@@ -119,12 +119,12 @@ def test_the_rule(workers, bound, events):
             blocked.add(worker)
         elif event == "free":
             blocked.discard(worker)
-            admission.settle()
+            admission.unblocked(worker)
         if history.waits and history.ahead and history.ahead[0][2]:
             hand_out()
         check()
-    blocked.clear()
-    admission.settle()
+    while blocked:
+        admission.unblocked(blocked.pop())
     if not history.waits:
         request()
     assert history.ahead

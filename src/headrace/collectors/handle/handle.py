@@ -67,6 +67,7 @@ class WorkerHandle:
         self.last_step = LastStep.new()
         self.questions = Questions(group, self.status, self.send)
         self.peer = self._new_peer()
+        self._was_ready: Ready | None = None
         # Resets that were asked for; and those before the report that every environment waits, None: some do not.
         self._resets = 0
         self._waits_after: int | None = None
@@ -117,6 +118,7 @@ class WorkerHandle:
 
     def renew(self) -> None:
         """Starts another process in place of one that is gone; `start` follows."""
+        self._was_ready = self.ready
         self.peer.channel.close()
         self.process = self._new_place()
         self.last_step.release()
@@ -134,9 +136,10 @@ class WorkerHandle:
 
     @property
     def ready(self) -> Ready:
-        """Describes the worker, which is ready."""
-        assert self.peer.ready is not None
-        return self.peer.ready
+        """Describes the worker, which is ready; while it is started again, as it was before."""
+        ready = self.peer.ready or self._was_ready
+        assert ready is not None
+        return ready
 
     @property
     def frames(self) -> int:

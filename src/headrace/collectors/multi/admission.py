@@ -4,13 +4,28 @@
 
 from __future__ import annotations
 
+import heapq
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from headrace.collectors.multi.staleness import Staleness
 from headrace.collectors.statistics import Tally
+
+
+class _Place(NamedTuple):
+    """The place of a worker among those that are owed rollouts: the smallest begins first.
+
+    Attributes:
+        collecting: rollouts that it has begun and not completed.
+        last_turn: of its newest rollout among all that were begun.
+        worker_idx: the worker.
+    """
+
+    collecting: int
+    last_turn: int
+    worker_idx: int
 
 
 class Grant(Protocol):
@@ -31,6 +46,8 @@ class Admission:
     rollouts under way cannot reach `total_frames` already. A synchronous batch is begun as a whole. Where staleness is
     bounded, a rollout must be allowed by that too. The worker that has been idle for longest comes first.
 
+    The workers that are owed rollouts wait in a heap, so that a grant takes O(log W).
+
     Args:
         tally: frames so far.
         frames: of a rollout of each worker without masked rows.
@@ -38,7 +55,7 @@ class Admission:
         random_frames: rollouts act at random while fewer frames were begun before their batch.
         rollouts_make_a_batch: whether one rollout of each worker makes a batch; else each is a batch.
         max_staleness: see `Staleness`.
-        is_blocked: returns whether this worker may begin no rollout now.
+        is_blocked: returns whether this worker may begin no rollout now; `unblocked` follows.
         grant: lets a worker begin a rollout.
 
     >>> begun = []
@@ -73,9 +90,16 @@ class Admission:
         self._last_turns = [0] * len(frames)
         self._turns = 0
         self._owed = [0] * len(frames)
+        # Rollouts that were begun and not handed out, and their frames.
         self._under_way = [0] * len(frames)
+        self._frames_under_way = 0
         # Of these, the rollouts that are complete.
         self._complete = [0] * len(frames)
+        # Workers that are owed rollouts, the one to begin next first. An entry is valid if the worker's place is it.
+        self._queue: list[_Place] = []
+        self._places: dict[int, _Place] = {}
+        # Workers that were found blocked; they are not in the queue.
+        self._blocked: set[int] = set()
         self._begun = 0
         # Asked for as whole batches, which are begun even where a part of one reaches the total.
         self._by_batch = False
@@ -85,31 +109,49 @@ class Admission:
     def owe(self, worker_idx: int, count: int = 1) -> None:
         """Adds `count` free slots to a worker, so that it may begin as many more rollouts."""
         with self._lock:
-            self._owed[worker_idx] += count
-        self.settle()
+            self._owe(worker_idx, count)
+        self._settle()
 
     def owe_all(self, counts: Sequence[int]) -> None:
         """Adds free slots to all workers at once, so that they take turns; see `owe`."""
         with self._lock:
-            self._owed = list(map(int.__add__, self._owed, counts))
-        self.settle()
+            for worker_idx, count in enumerate(counts):
+                self._owe(worker_idx, count)
+        self._settle()
 
     def owe_batch(self) -> None:
         """Adds a free slot to each worker: a synchronous batch is asked for."""
         with self._lock:
             self._by_batch = True
-            self._owed = [count + 1 for count in self._owed]
-        self.settle()
+            for worker_idx in range(len(self._owed)):
+                self._owe(worker_idx, 1)
+        self._settle()
+
+    def _owe(self, worker_idx: int, count: int) -> None:
+        self._owed[worker_idx] += count
+        self._enqueue(worker_idx)
+
+    def _enqueue(self, worker_idx: int) -> None:
+        """Puts a worker into its present place of the queue, if it is owed rollouts and was not found blocked."""
+        if not self._owed[worker_idx] or worker_idx in self._blocked:
+            return
+        collecting = self._under_way[worker_idx] - self._complete[worker_idx]
+        place = _Place(collecting, self._last_turns[worker_idx], worker_idx)
+        if self._places.get(worker_idx) != place:
+            self._places[worker_idx] = place
+            heapq.heappush(self._queue, place)
 
     def completed(self, worker_idx: int) -> None:
         """Notes that a worker has completed a rollout."""
         with self._lock:
             self._complete[worker_idx] += 1
+            self._enqueue(worker_idx)
 
     def done(self, worker_idx: int) -> None:
         """Notes that a complete rollout of a worker was handed out or written."""
         with self._lock:
             self._under_way[worker_idx] -= 1
+            self._frames_under_way -= self._frames[worker_idx]
             self._complete[worker_idx] -= 1
             self._staleness.handed_out(worker_idx)
 
@@ -118,16 +160,17 @@ class Admission:
         with self._lock:
             lost = self._under_way[worker_idx] - self._complete[worker_idx]
             self._under_way[worker_idx] -= lost
-            self._owed[worker_idx] += lost
+            self._frames_under_way -= lost * self._frames[worker_idx]
             self._begun -= lost * self._frames[worker_idx]
             self._staleness.lost(worker_idx, lost)
-        self.settle()
+            self._owe(worker_idx, lost)
+        self._settle()
 
     def published(self) -> None:
         """Notes that new weights were published."""
         with self._lock:
             self._staleness.published()
-        self.settle()
+        self._settle()
 
     @contextmanager
     def request(self) -> Iterator[None]:
@@ -135,7 +178,7 @@ class Admission:
         with self._lock:
             self._staleness.request()
         try:
-            self.settle()
+            self._settle()
             yield
         finally:
             with self._lock:
@@ -155,28 +198,33 @@ class Admission:
         """Returns whether all rollouts that a worker has begun were handed out or written."""
         return self._under_way[worker_idx] == 0
 
-    def settle(self) -> None:
-        """Grants the rollouts that are owed and allowed. Any thread calls it when they may have become allowed."""
+    def unblocked(self, worker_idx: int) -> None:
+        """Notes that a worker may begin rollouts again. Any thread calls it."""
         with self._lock:
-            while self._begin_some():
-                pass
+            self._blocked.discard(worker_idx)
+            self._enqueue(worker_idx)
+        self._settle()
 
-    def _begin_some(self) -> bool:
-        """Grants at most one rollout to each worker; returns whether any was granted."""
-        begun = False
-        for worker_idx in sorted(range(len(self._owed)), key=self._busyness):
-            if self._owed[worker_idx] and self._may_begin(worker_idx):
-                self._begin(worker_idx)
-                begun = True
-        return begun
-
-    def _busyness(self, worker_idx: int) -> tuple[int, int]:
-        return self._under_way[worker_idx] - self._complete[worker_idx], self._last_turns[worker_idx]
+    def _settle(self) -> None:
+        """Grants the rollouts that are owed and allowed."""
+        with self._lock:
+            while self._queue and self._may_begin():
+                place = heapq.heappop(self._queue)
+                worker_idx = place.worker_idx
+                if self._places.get(worker_idx) != place:
+                    continue  # The worker has another place.
+                del self._places[worker_idx]
+                if self._is_blocked(worker_idx):
+                    self._blocked.add(worker_idx)
+                else:
+                    self._begin(worker_idx)
+                    self._enqueue(worker_idx)
 
     def _begin(self, worker_idx: int) -> None:
         before = self._begun // self._batch_frames * self._batch_frames
         self._owed[worker_idx] -= 1
         self._under_way[worker_idx] += 1
+        self._frames_under_way += self._frames[worker_idx]
         self._begun += self._frames[worker_idx]
         self._turns += 1
         self._last_turns[worker_idx] = self._turns
@@ -202,7 +250,7 @@ class Admission:
         finally:
             with self._lock:
                 self._is_suspended = False
-            self.settle()
+            self._settle()
 
     def load(self, begun: int, waiting: Sequence[int], owed: Sequence[int]) -> None:
         """Goes on from a state.
@@ -213,17 +261,19 @@ class Admission:
             owed: number of free slots of each worker.
         """
         with self._lock:
-            self._begun, self._owed = begun, list(owed)
+            self._begun, self._owed = begun, [0] * len(owed)
             self._under_way = [waiting.count(worker_idx) for worker_idx in range(len(owed))]
+            self._frames_under_way = sum(self._frames[worker_idx] for worker_idx in waiting)
             self._complete = list(self._under_way)
             self._staleness.load(waiting)
             self._by_batch = False
+            self._places.clear()
+            for worker_idx, count in enumerate(owed):
+                self._owe(worker_idx, count)
 
-    def _may_begin(self, worker_idx: int) -> bool:
-        if self._is_suspended or not self._staleness.may_begin or self._is_blocked(worker_idx):
+    def _may_begin(self) -> bool:
+        """Whether a rollout of a worker that is not blocked may begin."""
+        if self._is_suspended or not self._staleness.may_begin:
             return False
-        if self._by_batch or self._total < 0:
-            return True
         # Rows that will be masked are not known yet, so those under way count in full.
-        under_way = sum(map(int.__mul__, self._under_way, self._frames))
-        return self._tally.frames + under_way < self._total
+        return self._by_batch or self._total < 0 or self._tally.frames + self._frames_under_way < self._total

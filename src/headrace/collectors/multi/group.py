@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import cloudpickle
@@ -137,7 +138,7 @@ class WorkerGroup:
         handle.peer.rows = self._new_rows(handle)
         handle.peer.rows.open(handle.ready.signature)
         handle.come_back()
-        self.collection.admission.settle()
+        self.collection.admission.unblocked(handle.worker_idx)
 
     def _lose(self, handle: WorkerHandle) -> None:
         """Drops what a worker, whose process is gone, has not completed. What it wrote into a replay stays there."""
@@ -159,7 +160,7 @@ class WorkerGroup:
             handle.send,
             self._replay,
             self._options.rules(),
-            self.collection.admission.settle,
+            partial(self.collection.admission.unblocked, handle.worker_idx),
             lambda: self.status.is_running,
         )
 
