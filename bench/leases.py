@@ -160,11 +160,17 @@ class _Peer:
     def waits(self) -> bool:
         return self._connection.owes_pages
 
+    @property
+    def is_full(self) -> bool:
+        return False
+
     def look(self) -> None:
         self._connection.lease_owed()
 
     def end(self, _: BaseException) -> None:
+        # The other end is told, and raises Disconnected.
         self._connection.close()
+        self.channel.close()
 
     def close(self) -> None:
         PEERS.remove(self)

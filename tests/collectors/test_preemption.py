@@ -16,8 +16,8 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 class Gate:
     """Two named pipes: a worker tells that it has come, and waits until it is let through."""
 
-    def __init__(self, folder):
-        self.came, self.opened = folder / "came", folder / "opened"
+    def __init__(self, folder, name="slow"):
+        self.came, self.opened = folder / f"{name} came", folder / f"{name} opened"
         self.ends = []
 
     def make(self):
@@ -49,18 +49,31 @@ def gate(tmp_path):
     gate.close()
 
 
+@pytest.fixture
+def start(tmp_path):
+    """The gate of the others."""
+    gate = Gate(tmp_path, "fast").make()
+    yield gate
+    gate.close()
+
+
 class Gated(CounterEnv):
     """Waits at the gate in some of its steps, counted from 0 over all episodes."""
 
-    def __init__(self, length, folder, at, **options):
+    def __init__(self, length, folder, at, gate="slow", **options):
         super().__init__(length, **options)
-        self.folder, self.at, self.steps = folder, at, 0
+        self.folder, self.at, self.gate, self.steps = folder, at, gate, 0
 
     def step(self, action):
         self.steps += 1
         if self.steps - 1 in self.at:
-            Gate(self.folder).pass_through()
+            Gate(self.folder, self.gate).pass_through()
         return super().step(action)
+
+
+def fast(folder):
+    """An environment of the others: its first step waits until the slow ones stand at their gate."""
+    return lambda: Gated(7, folder, (0,), "fast")
 
 
 def begin(collector):
@@ -69,9 +82,12 @@ def begin(collector):
         collector.next(timeout=0.01)
 
 
-def let_others_finish(collector, gate):
-    """Waits until the slow worker stands at the gate and the others' rollouts were taken in."""
-    gate.wait()
+def let_others_finish(collector, gate, start, slow=1, others=1):
+    """Waits until the slow workers stand at the gate; then lets the others begin, and waits for their rollouts."""
+    for _ in range(slow):
+        gate.wait()
+    for _ in range(others):
+        start.open()
     collection = collector._group.collection
     status = collector._group.status
     with status.changed:
@@ -100,17 +116,15 @@ def check_slow(batches, worker, num_steps, lengths):
 
 
 @pytest.mark.parametrize(("threshold", "workers", "enough"), [(0.0, 2, 1), (0.5, 3, 1), (0.7, 3, 2)])
-def test_the_others_stop_after_their_next_step(gate, tmp_path, threshold, workers, enough):
+def test_the_others_stop_after_their_next_step(gate, start, tmp_path, threshold, workers, enough):
     # CR12: max(1, floor(p * W)) workers are enough; missing rows are masked and not counted; episodes go on.
     slow = workers - 1
-    envs = [lambda: Gated(7, tmp_path, ())] * enough + [lambda: Gated(7, tmp_path, (4,))] * (workers - enough)
+    envs = [fast(tmp_path)] * enough + [lambda: Gated(7, tmp_path, (4,))] * (workers - enough)
     with hr.MultiCollector(
         envs, sync=True, frames_per_batch=10 * workers, preemptive_threshold=threshold
     ) as collector:
         begin(collector)
-        for _ in range(workers - enough - 1):
-            gate.wait()
-        let_others_finish(collector, gate)
+        let_others_finish(collector, gate, start, workers - enough, enough)
         for _ in range(workers - enough):
             gate.open()
         batches = [collector.next(timeout=20)]
@@ -128,12 +142,12 @@ def test_the_others_stop_after_their_next_step(gate, tmp_path, threshold, worker
         assert collector.statistics().frames_discarded == 0
 
 
-def test_at_least_one_step_each(gate, tmp_path):
+def test_at_least_one_step_each(gate, start, tmp_path):
     # CR12: also where the message comes before the first step.
-    envs = [lambda: Gated(7, tmp_path, ()), lambda: Gated(7, tmp_path, (0,))]
+    envs = [fast(tmp_path), lambda: Gated(7, tmp_path, (0,))]
     with hr.MultiCollector(envs, sync=True, frames_per_batch=20, preemptive_threshold=0.5) as collector:
         begin(collector)
-        let_others_finish(collector, gate)
+        let_others_finish(collector, gate, start)
         gate.open()
         assert collector.next(timeout=20)["mask"][1].sum() == 2
         for _ in range(20):
@@ -153,32 +167,31 @@ def test_off(gate, tmp_path, threshold):
 
 @pytest.mark.parametrize(("autoreset", "steps"), [("DISABLED", 6), ("SAME_STEP", 6), ("NEXT_STEP", 7)])
 @pytest.mark.parametrize("lengths", [[3, 6], [4, 5]])
-def test_set_truncated(gate, tmp_path, autoreset, steps, lengths):
+def test_set_truncated(gate, start, tmp_path, autoreset, steps, lengths):
     # CR8, CR12: the last transition of each copy that the rollout has. Where a reset may take the last step, two more
     # steps are taken: the one before it can be marked.
-    def slow():
+    def waiting(at, gate):
         env = counter_vector_env(lengths, autoreset)
         step, env.steps = env.step, 0
 
         def gated(actions):
             env.steps += 1
-            if env.steps - 1 == 4:
-                Gate(tmp_path).pass_through()
+            if env.steps - 1 == at:
+                Gate(tmp_path, gate).pass_through()
             return step(actions)
 
         env.step = gated
         return env
 
-    def fast():
-        env = counter_vector_env(lengths, autoreset)
-        env.steps = 0
-        return env
-
     with hr.MultiCollector(
-        [fast, slow], sync=True, frames_per_batch=48, set_truncated=True, preemptive_threshold=0.5
+        [lambda: waiting(0, "fast"), lambda: waiting(4, "slow")],
+        sync=True,
+        frames_per_batch=48,
+        set_truncated=True,
+        preemptive_threshold=0.5,
     ) as collector:
         begin(collector)
-        let_others_finish(collector, gate)
+        let_others_finish(collector, gate, start)
         gate.open()
         batch = collector.next(timeout=20)
     assert batch.shape == (4, 12)
@@ -191,7 +204,7 @@ def test_set_truncated(gate, tmp_path, autoreset, steps, lengths):
         np.testing.assert_array_equal(found, [last])
 
 
-def test_a_worker_that_begins_again_is_preempted_too(gate, tmp_path):
+def test_a_worker_that_begins_again_is_preempted_too(gate, start, tmp_path):
     # CR12, CX3.
     class Dying(Gated):
         def step(self, action):
@@ -201,10 +214,10 @@ def test_a_worker_that_begins_again_is_preempted_too(gate, tmp_path):
                 os._exit(3)
             return super().step(action)
 
-    envs = [lambda: Gated(7, tmp_path, ()), lambda: Dying(7, tmp_path, ())]
+    envs = [fast(tmp_path), lambda: Dying(7, tmp_path, ())]
     with hr.MultiCollector(envs, sync=True, frames_per_batch=2000, preemptive_threshold=0.5) as collector:
         begin(collector)
-        let_others_finish(collector, gate)
+        let_others_finish(collector, gate, start)
         gate.open()
         batch = collector.next(timeout=20)
         assert batch["mask"][0].all()
@@ -212,7 +225,7 @@ def test_a_worker_that_begins_again_is_preempted_too(gate, tmp_path):
         assert collector.statistics().restarts == 1
 
 
-def test_the_hook_sees_the_shorter_rollout(gate, tmp_path):
+def test_the_hook_sees_the_shorter_rollout(gate, start, tmp_path):
     # CH1, CR12.
     class Check:
         def __call__(self, batch):
@@ -221,27 +234,27 @@ def test_the_hook_sees_the_shorter_rollout(gate, tmp_path):
             if not (batch["next_observation"][0, valid] == shift).all():
                 raise AssertionError(batch["next_observation"][0])
 
-    envs = [lambda: Gated(7, tmp_path, ()), lambda: Gated(7, tmp_path, (4,))]
+    envs = [fast(tmp_path), lambda: Gated(7, tmp_path, (4,))]
     with hr.MultiCollector(
         envs, sync=True, frames_per_batch=20, preemptive_threshold=0.5, max_restarts=0
     ) as collector:
         collector.post_collect_hook = Check()
         begin(collector)
-        let_others_finish(collector, gate)
+        let_others_finish(collector, gate, start)
         gate.open()
         for _ in range(4):
             assert collector.next(timeout=20)["mask"].any(1).all()
 
 
-def test_into_a_replay(gate, tmp_path, make_replay):
+def test_into_a_replay(gate, start, tmp_path, make_replay):
     # CR12, CF3: only the steps that were taken are written.
     replay = make_replay(hr.collectors.signature(lambda: CounterEnv(7)))
-    envs = [lambda: Gated(7, tmp_path, ()), lambda: Gated(7, tmp_path, (4,))]
+    envs = [fast(tmp_path), lambda: Gated(7, tmp_path, (4,))]
     with hr.MultiCollector(
         envs, sync=True, frames_per_batch=20, preemptive_threshold=0.5, replay_buffer=replay
     ) as collector:
         begin(collector)
-        let_others_finish(collector, gate)
+        let_others_finish(collector, gate, start)
         gate.open()
         frames = sum(collector.next(timeout=20).frames for _ in range(3))
     assert len(replay.table("t")) == frames
