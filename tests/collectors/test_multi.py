@@ -502,7 +502,7 @@ def test_workers_that_are_late_are_named():
 
     with pytest.raises(hr.DeadlineExceeded, match=r"worker 1 .*, worker 2 .* to be ready") as raised:
         hr.MultiCollector(
-            [lambda: CounterEnv(3), late, late], sync=True, frames_per_batch=6, start_timeout=5.0
+            [lambda: CounterEnv(3), late, late], sync=True, frames_per_batch=6, start_timeout=10.0
         )
     assert "worker 0" not in str(raised.value)
 
