@@ -1,5 +1,7 @@
 """server AK1, AK3, AK4, AK6, LP2, LP3: connections of writers that are cut anywhere."""
 
+import os
+import tempfile
 import threading
 
 import numpy as np
@@ -15,31 +17,52 @@ from tests.server.remote_writers import RemotelyWritten
 SIGNATURE = hr.Signature.like({"n": np.int64(0), "who": np.int64(0)})
 VIEWS = {"n": hr.View("n"), "who": hr.View("who")}
 LENGTH, STRIDE = 3, 2
+DROP, CONTINUE = hr.EndOfEpisode.DROP, hr.EndOfEpisode.CONTINUE
 
 
-def replay_of(limiter=None, capacity=None):
+def replay_of(limiter=None, **settings):
     fifo = hr.selectors.Fifo()
     limiter = limiter or hr.rate_limiters.MinSize(1)
     table = hr.Table(
         "t", sampler=fifo, remover=fifo, max_size=10_000, rate_limiter=limiter, max_times_sampled=1
     )
-    return RemotelyWritten(SIGNATURE, [table], capacity=capacity)
+    return RemotelyWritten(SIGNATURE, [table], **settings)
 
 
 class Windows(RuleBasedStateMachine):
     """Two writers and one table; the windows of each are listed by a plain model."""
 
-    @initialize(bound=st.sampled_from([None, 3]), lanes=st.sampled_from([1, 2]))
-    def begin(self, bound, lanes):
-        self.replay = replay_of(hr.rate_limiters.Queue(bound) if bound else None)
-        rules = [hr.ItemRule("t", LENGTH, STRIDE)]
-        self.lanes = lanes
-        self.writers = [self.replay.remote.row_writer(lanes=lanes, items=rules, history=5) for _ in range(2)]
+    @initialize(
+        bound=st.sampled_from([None, 3]),
+        lanes=st.sampled_from([1, 2]),
+        end=st.sampled_from([DROP, CONTINUE]),
+        is_on_disk=st.booleans(),
+    )
+    def begin(self, bound, lanes, end, is_on_disk):
+        self.folder = tempfile.TemporaryDirectory() if is_on_disk else None
+        # Without a bound, so that no item waits in the memory of a server that is killed.
+        self.may_forget = is_on_disk and bound is None
+        settings = {"path": self.folder.name, "capacity": 4000} if is_on_disk else {}
+        self.replay = replay_of(hr.rate_limiters.Queue(bound) if bound else None, **settings)
+        rules = [hr.ItemRule("t", LENGTH, STRIDE, end=end)]
+        self.lanes, self.goes_on = lanes, end is CONTINUE
+        history = rules[0].reach if self.goes_on else 5
+        self.writers = [
+            self.replay.remote.row_writer(lanes=lanes, items=rules, history=history) for _ in range(2)
+        ]
         self.numbers = [0, 0]
-        # Of each writer and lane: the rows of the open episode, and the items so far in the order of their making.
-        self.open = [[[] for _ in range(lanes)] for _ in range(2)]
-        self.expected = [[[] for _ in range(lanes)] for _ in range(2)]
-        self.seen = [[[] for _ in range(lanes)] for _ in range(2)]
+        # Of each writer and lane: the rows of the open episode, those of the run that windows are made of, and the
+        # items so far in the order of their making.
+        self.open, self.runs, self.expected, self.seen = (
+            [[[] for _ in range(lanes)] for _ in range(2)] for _ in range(4)
+        )
+
+    def add_row(self, who, lane, n):
+        self.open[who][lane].append(n)
+        run = self.runs[who][lane]
+        run.append(n)
+        if len(run) >= LENGTH and (len(run) - LENGTH) % STRIDE == 0:
+            self.expected[who][lane].append(run[-LENGTH:])
 
     @rule(who=st.integers(0, 1), steps=st.integers(1, 7))
     def append(self, who, steps):
@@ -50,19 +73,37 @@ class Windows(RuleBasedStateMachine):
             step = {"n": ns, "who": np.full(self.lanes, who)}
             self.writers[who].append({k: v[0] for k, v in step.items()} if self.lanes == 1 else step)
             for lane in range(self.lanes):
-                rows = self.open[who][lane]
-                rows.append(int(ns[lane]))
-                if len(rows) >= LENGTH and (len(rows) - LENGTH) % STRIDE == 0:
-                    self.expected[who][lane].append(rows[-LENGTH:])
+                self.add_row(who, lane, int(ns[lane]))
 
-    @rule(who=st.integers(0, 1), lane=st.integers(0, 1))
-    def end(self, who, lane):
+    @rule(who=st.integers(0, 1), lane=st.integers(0, 1), has_final=st.booleans())
+    def end(self, who, lane, has_final):
         lane = min(lane, self.lanes - 1)
-        rows = self.open[who][lane]
-        if not rows:
+        if not self.open[who][lane]:
             return
-        self.writers[who].end_lanes(np.array([lane]), None)
-        rows.clear()
+        final = self.numbers[who] * 10 + lane
+        self.numbers[who] += 1
+        values = {"n": np.array([final]), "who": np.array([who])} if has_final else None
+        self.writers[who].end_lanes(np.array([lane]), values)
+        if has_final:
+            self.add_row(who, lane, final)
+        self.open[who][lane].clear()
+        if not self.goes_on:
+            self.runs[who][lane].clear()
+
+    @rule(who=st.integers(0, 1))
+    def end_streams(self, who):
+        if self.goes_on:
+            self.writers[who].end_streams()
+            for run in self.runs[who]:
+                run.clear()
+
+    @rule(nbytes=st.integers(0, 400))
+    def cut_and_forget(self, nbytes):
+        """The server has no memory of writers but on the disk."""
+        if not self.may_forget:
+            return
+        self.cut(True, nbytes)
+        self.replay.server._connections.sessions._left.clear()
 
     @rule(who=st.integers(0, 1), length=st.integers(1, 5))
     def create(self, who, length):
@@ -122,7 +163,7 @@ class Windows(RuleBasedStateMachine):
             threading.Event().wait(0.001)
 
     def teardown(self):
-        if not hasattr(self, "replay"):
+        if not hasattr(self, "writers"):
             return
         try:
             for who in range(2):
@@ -135,10 +176,14 @@ class Windows(RuleBasedStateMachine):
             assert store.pages == 0, "pages are held by connections that have ended"
         finally:
             self.replay.close()
+            if self.folder is not None:
+                self.folder.cleanup()
 
 
 TestWindows = Windows.TestCase
-TestWindows.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestWindows.settings = settings(
+    max_examples=int(os.environ.get("HEADRACE_CUTS", "15")), stateful_step_count=20, deadline=None
+)
 
 
 def items(replay):

@@ -121,6 +121,16 @@ class StreamWindows(RuleWindows):
         """See `RuleWindows.end_streams`."""
         self._buffers[block].end_streams(lanes)
 
+    @property
+    def streams(self) -> NDArray[np.int64]:
+        """int64[2, N]: the number of rows in the stream of each lane, and whether the lane waits."""
+        return np.concatenate([self._buffers[block].streams() for block, _ in self._lanes.spans], axis=1)
+
+    def restore_streams(self, streams: NDArray[np.int64]) -> None:
+        """Continues the streams of an earlier writer; see `WindowBuffer.restore_streams`."""
+        for block, lanes in self._lanes.spans:
+            self._buffers[block].restore_streams(streams[:, lanes])
+
 
 class SelectedWindows(RuleWindows):
     """A rule whose windows a pattern selects: for each row whether a window ends there."""

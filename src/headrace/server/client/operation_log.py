@@ -43,11 +43,16 @@ NO_USE = Use()
 
 
 class Logged(NamedTuple):
-    """An operation with its payload."""
+    """An operation with its payload.
+
+    Attributes:
+        streams: after it; see `WriterState`.
+    """
 
     operation: Operation
     payload: Payload
     use: Use
+    streams: list[bytes]
 
 
 class _Mark(NamedTuple):
@@ -71,6 +76,7 @@ class OperationLog:
         history: vector steps that stay in reach of later items.
         base: the number of the last operation that is forgotten.
         lengths: int64[lanes], rows of the episode under way in each lane after it.
+        streams: after it; see `WriterState`.
         applied: maps tables to the number of items that are known to be applied.
 
     >>> log = OperationLog(1)
@@ -86,6 +92,7 @@ class OperationLog:
         self.history = 1
         self.base = 0
         self.lengths: NDArray[np.int64] = np.zeros(lanes, np.int64)
+        self.streams: list[bytes] = []
         self.applied: Counts = {}
         # Operations whose items are not all applied, and before them those whose items are.
         self._confirmed: deque[Logged] = deque()
@@ -96,7 +103,7 @@ class OperationLog:
 
     def add(self, operation: Operation, payload: Payload, use: Use) -> None:
         """Adds the newest operation."""
-        self.flying.append(Logged(operation, payload, use))
+        self.flying.append(Logged(operation, payload, use, []))
         self.steps += use.steps
         self.finals += use.finals
         self.items += use.items
@@ -107,7 +114,8 @@ class OperationLog:
         flying = self.flying
         while flying and flying[0].operation.sequence <= state.sequence:
             logged = flying.popleft()
-            self._confirmed.append(logged)
+            is_last = logged.operation.sequence == state.sequence
+            self._confirmed.append(logged._replace(streams=state.streams) if is_last else logged)
             self._subtract(logged)
         if not flying or _first(flying[0].operation) > state.sequence:
             if self._marks and self._marks[-1].sequence == state.sequence:
@@ -122,7 +130,7 @@ class OperationLog:
             operation = logged.operation
             if operation.sequence == sequence:
                 nothing = Report(writer=operation.writer, sequence=sequence)
-                self.flying[place] = Logged(nothing, b"", NO_USE)
+                self.flying[place] = Logged(nothing, b"", NO_USE, [])
                 self._subtract(logged)
                 return logged
         return None
@@ -147,7 +155,7 @@ class OperationLog:
             if self._steps_finished - steps < self.history:
                 break
             self._steps_finished -= steps
-            operation = self._finished.popleft().operation
+            operation, _, _, self.streams = self._finished.popleft()
             self.base = operation.sequence
             _change_lengths(self.lengths, operation)
 

@@ -112,6 +112,7 @@ class OperationStream:
                     opening,
                     base=log.base,
                     lengths=packed(log.lengths),
+                    streams=log.streams,
                     restored=restored,
                     taken=dict(taken),
                     applied=dict(log.applied),
@@ -126,7 +127,7 @@ class OperationStream:
             self._keys = range(0)  # Those of another server may be in use here.
         link = self._link
         if self._was_open and link is not None:
-            for operation, payload, _ in self._log.kept():
+            for operation, payload, *_ in self._log.kept():
                 link.send(operation, payload=payload)
             for request in self._requests.values():
                 link.send(request)

@@ -80,6 +80,7 @@ class OpenWriter(WriterMessage, kw_only=True):
         session: the name of the client's session, 16 random bytes.
         base: the last operation that is not sent again.
         lengths: int64[lanes], rows of the episode under way in each lane after it; empty for a new writer.
+        streams: of the same moment; see `WriterState`.
         restored: operations up to this one only bring rows into reach; their items exist.
         taken: maps tables to the number of items that the operations up to `restored` have made.
         applied: maps tables to the number of items that the client knows to be applied.
@@ -92,6 +93,7 @@ class OpenWriter(WriterMessage, kw_only=True):
     session: bytes
     base: int = 0
     lengths: bytes = b""
+    streams: list[bytes] = msgspec.field(default_factory=list)
     restored: int = 0
     taken: dict[str, int] = msgspec.field(default_factory=dict)
     applied: dict[str, int] = msgspec.field(default_factory=dict)
@@ -282,6 +284,8 @@ class WriterState(WriterMessage, kw_only=True):
         finals: number of further final rows beside the lanes for which it has a page.
         completes: whether the next step makes an item.
         waits: whether an operation waits for a page.
+        streams: of each rule whose windows go on over the ends of episodes, int64[2, lanes]: the number of rows in the
+            stream of each lane, and whether the lane waits.
         made: number of the rule, first key and count of the items made since the last state.
         refused: an error that kept items of stored rows from being made.
     """
@@ -292,6 +296,7 @@ class WriterState(WriterMessage, kw_only=True):
     finals: int
     completes: bool
     waits: bool = False
+    streams: list[bytes] = msgspec.field(default_factory=list)
     taken: dict[str, int] = msgspec.field(default_factory=dict)
     tables: dict[str, int] = msgspec.field(default_factory=dict)
     made: list[tuple[int, int, int]] = msgspec.field(default_factory=list)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from headrace.replay.intake.intake import Intake
 from headrace.replay.intake.rule_windows import RuleWindows, StreamWindows
@@ -29,14 +32,30 @@ class RestoringIntake(Intake):
         self.source = source
         self._only = None
 
-    def restore_rows(self) -> None:
-        """Makes no items from here on: the rows are only brought into reach of later windows."""
+    @property
+    def streams(self) -> list[NDArray[np.int64]]:
+        """State of the rules whose windows go on over the ends of episodes; see `StreamWindows.streams`."""
+        return [each.streams for each in self._windows if isinstance(each, StreamWindows)]
+
+    def restore_rows(self, streams: Sequence[NDArray[np.int64]]) -> None:
+        """Makes no items from here on: the rows are only brought into reach of later windows.
+
+        Args:
+            streams: before the first of them.
+
+        Raises:
+            ValueError: not one for each such rule.
+        """
         self._normal = self._windows, self._of_transitions, self._only
         # A window may begin before the first row that is sent again. Streams remember rows by themselves.
-        streams: list[RuleWindows] = [each for each in self._windows if isinstance(each, StreamWindows)]
-        self._windows = self._of_transitions = streams
+        rules = [each for each in self._windows if isinstance(each, StreamWindows)]
+        if len(streams) != len(rules):
+            raise ValueError(f"streams: expected those of {len(rules)} rules, got {len(streams)}")
+        for rule, rows in zip(rules, streams, strict=True):
+            rule.restore_streams(rows)
+        self._windows = self._of_transitions = list[RuleWindows](rules)
         self._only = None
-        self.to_skip = {each.table.name: _ALL for each in streams}
+        self.to_skip = {each.table.name: _ALL for each in rules}
 
     def skip(self, counts: Mapping[str, int]) -> None:
         """Ends `restore_rows`: items are made again, except for the next ones of each table, which exist.

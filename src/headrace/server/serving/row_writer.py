@@ -69,16 +69,25 @@ class ServedRowWriter(RowWriter):
 
     # ---- restoring -------------------------------------------------------------------------------------------------
 
-    def restore_rows(self, lengths: NDArray[np.int64]) -> None:
+    @property
+    def streams(self) -> list[NDArray[np.int64]]:
+        """See `RestoringIntake.streams`."""
+        return self._intake.streams
+
+    def restore_rows(self, lengths: NDArray[np.int64], streams: Sequence[NDArray[np.int64]]) -> None:
         """Begins to bring rows of an earlier connection into reach, without items.
 
         Args:
             lengths: int64[N], rows of the episode under way in each lane before the first of them.
+            streams: of the same moment; see `streams`.
+
+        Raises:
+            ValueError: not one for each rule of streams.
         """
         with self._lock:
             for block, span in self._lanes.spans:
                 block.lane_steps[:] = lengths[span]
-            self._intake.restore_rows()
+            self._intake.restore_rows(streams)
         self._is_restoring_rows = True
 
     def make_missing_items(self, counts: Mapping[str, int]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from headrace.errors import Closed, StoreFull
 from headrace.leases.frames import Frame, Payload
-from headrace.leases.messages import ROWS
+from headrace.leases.messages import ROWS, packed
 from headrace.persist.disk.writer_counts import UNCOUNTED
 from headrace.replay.replay import ReplayCore
 from headrace.server.messages.failures import failure_of
@@ -135,7 +135,12 @@ class ServedWriter:
         lengths = np.frombuffer(opening.lengths, ROWS).copy()
         if len(lengths) != opening.lanes or (lengths < 0).any():
             raise ValueError(f"lengths: expected {opening.lanes} numbers >= 0, got {lengths.tolist()}")
-        self._writer.restore_rows(lengths)
+        streams = [np.frombuffer(each, ROWS) for each in opening.streams]
+        for each in streams:
+            if len(each) != 2 * opening.lanes or (each < 0).any() or (each[opening.lanes :] > 1).any():
+                raise ValueError(f"streams: expected numbers >= 0 of {opening.lanes} lanes")
+        before = [each.reshape(2, opening.lanes) for each in streams]
+        self._writer.restore_rows(lengths, before if opening.base else self._writer.streams)
         self._end_restoring()
 
     def _end_restoring(self) -> None:
@@ -209,6 +214,9 @@ class ServedWriter:
             self._end_restoring()
             self._waiting.popleft()
             self._done = 0
+            if self._waiting and self._writer.streams:
+                # The client continues them after each operation.
+                self._send(self._state())
         self._send(self._state())
 
     def _apply(self, operation: Operation, payload: Payload) -> None:
@@ -263,6 +271,7 @@ class ServedWriter:
                 finals=finals,
                 completes=writer.completes_items,
                 waits=bool(self._waiting),
+                streams=[packed(each) for each in writer.streams],
                 tables={name: count for name, count in pending.by_table.items() if count},
                 taken=self._taken_now(),
                 made=made,

@@ -220,6 +220,8 @@ class WindowBuffer(WindowPlan):
         self.stream_counts[lane] = count + 1
         if self.completes(count, False):
             first = self.stream_rows[(count + 1 - self.length) % self.length, lane]
+            if first < 0:
+                return  # It was before the rows that are here (`restore_streams`).
             self.pins.pin_stream(first, self.length, 1)
             self._write(first, self.length, 0)
 
@@ -234,6 +236,20 @@ class WindowBuffer(WindowPlan):
         """Starts a new stream in these lanes: no window crosses this point."""
         for place in range(lanes.shape[0]):
             self.stream_counts[lanes[place]] = 0
+
+    def streams(self) -> NDArray[np.int64]:
+        """Returns int64[2, lanes]: the number of rows in the stream of each lane, and whether the lane waits."""
+        return np.array([np.asarray(self.stream_counts), np.asarray(self.stream_waits)], np.int64)
+
+    def restore_streams(self, streams: NDArray[np.int64]) -> None:
+        """Continues streams whose earlier rows are not here; no window begins at one of them.
+
+        Args:
+            streams: of `streams`.
+        """
+        np.asarray(self.stream_counts)[:] = streams[0]
+        np.asarray(self.stream_waits)[:] = streams[1]
+        np.asarray(self.stream_rows)[:] = -1
 
     def completes_a_stream(self) -> Bool:
         """Whether the next row completes a window over the ends of episodes in some lane."""
