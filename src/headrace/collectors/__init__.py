@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from headrace.collectors.multi_collector import MultiCollector as MultiCollector
     from headrace.collectors.multi_step import MultiStep as MultiStep
     from headrace.collectors.profiling.config import ProfileConfig as ProfileConfig
+    from headrace.collectors.ray.replay_shards import ReplayShards as ReplayShards
     from headrace.collectors.signatures import signature as signature
     from headrace.collectors.statistics import CollectorStatistics as CollectorStatistics
     from headrace.collectors.statistics import WorkerStatistics as WorkerStatistics
@@ -29,6 +30,7 @@ _MODULES = {
     "MultiStep": "multi_step",
     "ProfileConfig": "profiling.config",
     "PolicyVersion": "updates.numbering",
+    "ReplayShards": "ray.replay_shards",
     "WorkerStatistics": "statistics",
     "signature": "signatures",
 }
@@ -42,6 +44,7 @@ __all__ = [
     "MultiStep",
     "PolicyVersion",
     "ProfileConfig",
+    "ReplayShards",
     "WorkerStatistics",
     "signature",
 ]

@@ -63,6 +63,18 @@ class ItemKeys:
             self._extend(most)
         return self.next
 
+    def skip_to(self, key: int) -> None:
+        """Leaves out the keys below `key`: another process may have made them.
+
+        >>> keys = ItemKeys(Lifetime(), None)
+        >>> keys.skip_to(10)
+        >>> keys.take(1), keys.skipped
+        (10, ((1, 10),))
+        """
+        if key > self.next:
+            self.skipped = (*self.skipped, (self.next, key))
+            self.next = key
+
     def _extend(self, count: int) -> None:
         self._lifetime.check_open()
         assert self._file is not None, "in memory no key is out of range"

@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from headrace.errors import Disconnected
 from headrace.replay.shards.replay import ShardedReplay
 from headrace.server.client.client import Client
 from headrace.server.client.remote_replay import RemoteReplay
@@ -45,6 +46,16 @@ class ShardOpener:
             self._client, self._connected_to = self._connect(address), address
         # A client connects again by itself, and its writers send what was not acknowledged.
         return self._client.replay(self._name)
+
+    def client(self) -> Client:
+        """Returns the client of the server.
+
+        Raises:
+            Disconnected: there is no connection.
+        """
+        if self._client is None:
+            raise Disconnected("the server of this shard cannot be reached")
+        return self._client
 
     def close(self) -> None:
         """Ends the connection."""
