@@ -199,3 +199,67 @@ def test_episodes_are_counted_in_whole_numbers():
         axes.plot([0, last], [0, 1], ".")
         use_whole_numbers(axes.xaxis)
         assert [tick for tick in axes.get_xticks() if tick != round(tick)] == []
+
+
+# ---- servers -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server(monkeypatch):
+    signature = hr.Signature.like({"camera": np.zeros((4, 4), np.uint8), "r": 0.0, "z": 0j})
+    tables = [hr.Table.queue("t\x1b[31m", 9), hr.Table.queue("empty", 9)]
+    with (
+        hr.Replay(signature, tables) as replay,
+        hr.BatchQueue({"x": 0}, 2) as queue,
+        hr.Server({"robot": replay, "samples": queue}, token="s3cret") as server,
+    ):
+        with replay.writer(items=[hr.ItemRule("t\x1b[31m", 2, priority=3.0)]) as writer:
+            for n in range(2):
+                writer.append({"camera": np.full((4, 4), n, np.uint8), "r": -0.5 * n, "z": 1j})
+        monkeypatch.setenv("HEADRACE_TOKEN", "s3cret")
+        before = replay.statistics()
+        yield server
+        assert replay.statistics() == before
+
+
+def test_a_server_for_machines(server):
+    done = inspect(server.address, "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.output, parse_constant=pytest.fail)
+    assert found["server"]["connections"] == 1
+    assert found["queues"]["samples"]["samples_received"] == 0
+    robot = found["replays"]["robot"]
+    assert robot["columns"] == {"camera": "uint8[4, 4]", "r": "float64[]", "z": "complex128[]"}
+    assert robot["tables"]["empty"]["item"] is None
+    item = robot["tables"]["t\x1b[31m"]["item"]
+    assert (item["rows"], item["priority"], item["times_sampled"]) == (2, 3.0, 0)
+    assert item["columns"] == {
+        "camera": {"array": "uint8[2, 4, 4]", "min": 0, "mean": 0.5, "max": 1},
+        "r": {"array": "float64[2]", "min": -0.5, "mean": -0.25, "max": 0},
+        "z": {"array": "complex128[2]"},
+    }
+
+
+def test_a_server_as_a_person_sees_it(server):
+    done = inspect(server.address)
+    assert done.exit_code == 0, done.output
+    for word in (
+        "tcp://",
+        "connections",
+        "replay robot: 2 rows",
+        "t\\x1b[31m",
+        "a random item of",
+        "queue samples",
+    ):
+        assert word in done.output
+    assert "a random item of empty" not in done.output
+
+
+def test_wrong_use_with_addresses(server, tmp_path, monkeypatch):
+    assert inspect(server.address, "--verify").exit_code == 2
+    assert inspect(server.address, "--png", tmp_path / "x.png").exit_code == 2
+    assert inspect(tmp_path, "--ca", tmp_path / "x.pem").exit_code == 2
+    assert inspect("tcp://nowhere").exit_code == 2
+    monkeypatch.delenv("HEADRACE_TOKEN")
+    refused = inspect(server.address)
+    assert (refused.exit_code, "Set HEADRACE_TOKEN" in refused.output) == (1, True)

@@ -6,6 +6,9 @@ from pathlib import Path
 
 import click
 
+# How addresses of servers begin.
+SERVER_SCHEMES = ("tcp://", "unix://")
+
 env_argument = click.argument("env_id", metavar="ENV")
 num_envs_option = click.option(
     "--num-envs",

@@ -14,15 +14,6 @@ from headrace.server.client.client import Client
 _TIMEOUT = 10.0
 
 
-def is_server_address(text: str) -> bool:
-    """Returns whether a text is meant as the address of a server.
-
-    >>> is_server_address("tcp://127.0.0.1:9000"), is_server_address("http://127.0.0.1:8080")
-    (True, False)
-    """
-    return text.startswith(("tcp://", "unix://"))
-
-
 def connect(address: str, authorities: Path | None) -> Client:
     """Returns a client of a server, with the token of the environment variable HEADRACE_TOKEN.
 

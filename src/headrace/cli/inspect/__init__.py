@@ -1,4 +1,4 @@
-"""`headrace inspect PATH`: shows the episodes of a dataset, a saved replay or a training run."""
+"""`headrace inspect SOURCE`: shows the episodes of a dataset, a saved replay or a training run, or a server."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from pathlib import Path
 
 import click
 
+from headrace.cli.options import SERVER_SCHEMES, authorities_option
+
 
 @click.command("inspect")
-@click.argument("source", metavar="PATH")
+@click.argument("source", metavar="PATH|ADDRESS")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, with every episode.")
 @click.option(
     "--png",
@@ -20,18 +22,33 @@ import click
     is_flag=True,
     help="Compare all rows of a replay on disk with their checksums, and print only the result.",
 )
-def command(source: str, as_json: bool, png: Path | None, verify: bool) -> None:
+@authorities_option
+def command(source: str, as_json: bool, png: Path | None, verify: bool, authorities: Path | None) -> None:
     """Show the contents of a dataset: its episodes, their returns and lengths, and the arrays of a step.
 
     PATH is an npz or Parquet file, the folder or the id of a Minari dataset, a folder of headrace collect or
-    headrace train, or the folder of a replay on disk or of its checkpoints. Nothing is changed.
+    headrace train, or the folder of a replay on disk or of its checkpoints. ADDRESS is that of a server: then its
+    replays, tables and queues are shown, and a random item of each table, which does not count as a sample. A token is
+    read from the environment variable HEADRACE_TOKEN. Nothing is changed.
 
     \b
       headrace inspect out/cartpole
       headrace inspect expert.parquet
       headrace inspect cartpole/expert-v0 --png expert.png
       headrace inspect runs/store --verify
+      headrace inspect tcp://127.0.0.1:9000
     """  # noqa: D301 - click reads this backspace
+    if source.startswith(SERVER_SCHEMES):
+        if png is not None or verify:
+            raise click.UsageError(f"--png and --verify: expected a path, got the address {source}")
+        from headrace.cli.inspect.server import show_server
+
+        show_server(source, authorities, as_json=as_json)
+        return
+    if authorities is not None:
+        raise click.UsageError(
+            f"--ca: expected the address of a server, such as tcp://127.0.0.1:9000, got {source}"
+        )
     if verify:
         from headrace.cli.inspect.verify import verify_store
 

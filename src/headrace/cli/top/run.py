@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 import click
 
-from headrace.cli.server_address import is_server_address
+from headrace.cli.options import SERVER_SCHEMES
 from headrace.cli.tables import has_styles
 from headrace.cli.top.page import Page
 from headrace.cli.top.remote import RemoteServer
@@ -32,11 +32,13 @@ def run(address: str, authorities: Path | None, *, once: bool, as_json: bool, in
         click.BadParameter: the address is of another kind.
         Disconnected, DeadlineExceeded: the server does not answer at the beginning.
     """
-    if authorities is not None and not is_server_address(address):
+    if authorities is not None and not address.startswith(SERVER_SCHEMES):
         raise click.UsageError(
             f"--ca: expected the address of a server, such as tcp://127.0.0.1:9000, got {address}"
         )
-    with RemoteServer(address, authorities) if is_server_address(address) else Page(address) as source:
+    with (
+        RemoteServer(address, authorities) if address.startswith(SERVER_SCHEMES) else Page(address) as source
+    ):
         _show(source, once=once, as_json=as_json, interval=interval)
 
 

@@ -219,7 +219,7 @@ class RemoteReplay(Closing):
             KeyError: no such table; the message has the known names.
         """
         self._check_table(name)
-        return RemoteTable(self._calls, name)
+        return RemoteTable(self._calls, name, self._signature)
 
     def statistics(self) -> ReplayStatistics:
         """Returns one frozen record of all tables and the store at one instant."""

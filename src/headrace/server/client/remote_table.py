@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.server.messages.requests import Configure, GetDistribution, GetTableStatistics
+import numpy as np
+
+from headrace.replay.sampling.replay_sample import ReplaySample
+from headrace.server.client.batches import batch_of
+from headrace.server.messages.requests import Configure, GetDistribution, GetTableStatistics, Peek
+from headrace.spec import Signature
 from headrace.statistics import TableDistribution, TableStatistics
 from headrace.tables.description.rate_limiters import RateLimiter
 from headrace.tables.description.table_json import limiter_to_json
@@ -19,11 +24,13 @@ class RemoteTable:
     Args:
         calls: to the replay.
         name: of the table.
+        signature: of the replay.
     """
 
-    def __init__(self, calls: ReplayCalls, name: str) -> None:
+    def __init__(self, calls: ReplayCalls, name: str, signature: Signature) -> None:
         self._calls = calls
         self._name = name
+        self._signature = signature
 
     @property
     def name(self) -> str:
@@ -44,6 +51,24 @@ class RemoteTable:
         request = GetDistribution(replay=self._calls.name, table=self._name)
         found: TableDistribution = self._calls.repeated(request).record
         return found
+
+    def peek(self, *, max_rows: int | None = None, random: np.random.Generator | None = None) -> ReplaySample:
+        """Returns a random item without sampling it; see `TableView.peek`.
+
+        Args:
+            max_rows: copies at most this many of the item's first rows; None copies all.
+            random: gives the seed by which the server chooses the item; None takes a new one.
+
+        Raises:
+            ItemNotFound: the table has no items.
+            ValueError: max_rows < 1.
+            Disconnected: the server is gone.
+        """
+        seed = None if random is None else int(random.integers(1 << 63))
+        link = self._calls.link()
+        request = Peek(replay=self._calls.name, table=self._name, max_rows=max_rows, seed=seed)
+        answer, payload = link.wait(self._calls.begin(link, request), None)
+        return batch_of(answer, payload, link.blocks, self._signature, None)
 
     def configure(self, *, max_size: int | None = None, rate_limiter: RateLimiter | None = None) -> None:
         """Changes a live table; see `TableView.configure`.

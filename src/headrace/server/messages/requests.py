@@ -128,6 +128,18 @@ class Sample(OfTable, kw_only=True):
     described: dict[str, ViewRecord] | None = None
 
 
+class Peek(OfTable, kw_only=True):
+    """Asks for `Sampled`: a random item, which is not counted as a sample.
+
+    Attributes:
+        max_rows: of the item; None for all.
+        seed: of the generator that chooses the item; None takes a new one.
+    """
+
+    max_rows: int | None
+    seed: int | None
+
+
 class OfQueue(Request, kw_only=True):
     """A request to one queue.
 
@@ -202,6 +214,7 @@ AnyRequest: TypeAlias = (
     | UpdatePriorities
     | Delete
     | Sample
+    | Peek
     | OpenSender
     | SendSamples
     | TakeBatch

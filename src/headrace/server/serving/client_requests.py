@@ -92,6 +92,8 @@ class ClientRequests:
         match request:
             case requests.Sample():
                 self._samples.sample(request, services.served.core(request.replay))
+            case requests.Peek():
+                self._samples.peek(request, services.served.replay(request.replay))
             case requests.OfQueue():
                 self._queues.take(request, frame)
             case requests.OfReplay():

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
+import numpy as np
+
 from headrace.checks import check_count, check_seconds
 from headrace.errors import Closed
 from headrace.leases.selector import PeerSelector
 from headrace.replay.local import LocalReplay
+from headrace.replay.public import Replay
 from headrace.replay.sampling.replay_sample import ReplaySample
 from headrace.replay.sampling.sampler import Sampling
 from headrace.server.messages.answers import Failed
 from headrace.server.messages.failures import failure_of
-from headrace.server.messages.requests import Sample
+from headrace.server.messages.requests import Peek, Sample
 from headrace.server.messages.views import views_of
 from headrace.server.serving.batch_sender import BatchSender
 from headrace.server.serving.batches import batch_answer
@@ -91,6 +94,17 @@ class ClientSamples:
                 f"expected at most {_MOST_WAITING} waiting samples of one client, got one more"
             )
         self._wait(_WaitingSample(request, replay, live, views))
+
+    def peek(self, request: Peek, replay: Replay) -> None:
+        """Answers with a random item.
+
+        Raises:
+            Exception: there is none, for the client.
+        """
+        random = None if request.seed is None else np.random.default_rng(request.seed)
+        item = replay.table(request.table).peek(max_rows=request.max_rows, random=random)
+        answer = batch_answer(request.number, item, replay.signature, None, None)
+        self._sender.send(answer.message, parts=answer.arrays.parts)
 
     def _views_of(self, request: Sample) -> Mapping[str, View] | None:
         if request.views is None:
