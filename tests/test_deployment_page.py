@@ -66,7 +66,7 @@ def test_a_client_reaches_what_a_file_describes(config, text):
                 found.append(sorted(client.statistics().served))
 
     with Service(read_settings(config(text))) as service:
-        assert service.run(during, lambda seconds: True) == []
+        service.run(during, lambda seconds: True)
     expected = sorted(re.findall(r"^\[(?:replays|queues)\.(\w+)\]", text, flags=re.MULTILINE))
     assert found == [expected] * len(found)
     assert len(found) == 1 + ("\nunix = " in text)

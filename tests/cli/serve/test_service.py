@@ -91,8 +91,8 @@ def serve(settings, during, waits=()):
         return next(answers)
 
     with Service(settings) as service:
-        failures = service.run(during, wait)
-    return failures, asked
+        service.run(during, wait)
+    return asked
 
 
 def test_the_newest_checkpoint_is_served_with_the_settings_of_the_file(settings, tmp_path):
@@ -108,7 +108,7 @@ def test_the_newest_checkpoint_is_served_with_the_settings_of_the_file(settings,
         with pytest.raises(hr.AuthenticationError):
             hr.Client(ready.addresses[0])
 
-    assert serve(settings(), during) == ([], [None])
+    assert serve(settings(), during) == [None]
     assert seen == [(3, 50, ["q", "r"])] * 2
     assert saved_items(tmp_path / "saved" / "r") == [4, 5, 6]
     assert len(list((tmp_path / "saved" / "r").iterdir())) == 2  # keep
@@ -123,14 +123,14 @@ def test_it_saves_by_the_clock_and_at_the_end(settings, tmp_path):
         with hr.Client(ready.addresses[0], token="s3cret") as client:
             sizes.append(len(client.replay("r").table("t")))
 
-    assert serve(scheduled, during, [False, False]) == ([], [30.0] * 3)
+    assert serve(scheduled, during, [False, False]) == [30.0] * 3
     assert sizes == [0]  # It was not asked to load.
     assert len(list((tmp_path / "saved" / "r").iterdir())) == 1 + 3
 
 
 def test_without_checkpoints_nothing_is_written(settings, tmp_path):
     text = CONFIG.replace('[checkpoint]\ndirectory = "saved"\nkeep = 2\nload_newest = true\n', "")
-    assert serve(settings(text), lambda ready: None) == ([], [None])
+    assert serve(settings(text), lambda ready: None) == [None]
     assert [path.name for path in tmp_path.iterdir()] == ["s.toml"]
 
 
@@ -141,11 +141,9 @@ def test_a_save_that_fails_is_told_and_the_service_goes_on(settings, tmp_path, c
     def during(ready):
         in_the_way.write_text("a file")
 
-    failures, asked = serve(scheduled, during, [False])
-    assert len(asked) == 2
-    assert len(failures) == 1
-    assert failures[0].startswith(f"'r' could not be saved to {in_the_way / 'r'}: ")
-    assert caplog.messages.count(failures[0]) == 2
+    with pytest.raises(CheckpointError, match="could not save 'r' to .*saved/r: "):
+        serve(scheduled, during, [False])
+    assert len([each for each in caplog.messages if each.startswith("could not save 'r' to ")]) == 2
 
 
 def test_a_replay_with_a_path_keeps_its_own_items(settings, tmp_path):
@@ -194,7 +192,7 @@ def test_tls_with_certificates_of_clients(settings, tmp_path):
         with pytest.raises(hr.HeadraceError):
             hr.Client(ready.addresses[0], token="s3cret", tls=client_context()).ping()
 
-    assert serve(settings(CONFIG + TLS), during)[0] == []
+    serve(settings(CONFIG + TLS), during)
     assert names == ["r", "q"]
 
 

@@ -1,15 +1,15 @@
-"""Checkpoints of the replays that `headrace serve` serves."""
+"""Checkpoints of the replays that `headrace serve` serves: loading and saving them."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from pathlib import Path
 
 from headrace.cli.serve.settings import ReplaySettings
-from headrace.errors import CheckpointError, HeadraceError
+from headrace.errors import CheckpointError
 from headrace.persist.checkpoint.folders import candidates
 from headrace.replay.public import Replay
+from headrace.server.serving.server import Server
 from headrace.spec import first_difference
 
 _LOGGER = logging.getLogger(__name__)
@@ -47,25 +47,13 @@ def open_replay(settings: ReplaySettings, saved: Path | None) -> Replay:
     return replay
 
 
-def save_all(replays: Mapping[str, Replay], directory: Path, keep: int | None) -> list[str]:
-    """Saves each replay to `directory/NAME`. One that fails does not keep the others from being saved.
-
-    Returns:
-        The failures, which are in the log too.
-    """
-    failures = []
-    for name, replay in replays.items():
-        try:
-            (directory / name).mkdir(parents=True, exist_ok=True)
-            path = replay.save(directory / name, keep=keep)
-        except (OSError, HeadraceError) as error:
-            failures.append(
-                f"{name!r} could not be saved to {directory / name}: {type(error).__name__}: {error}"
-            )
-            _LOGGER.error("%s", failures[-1])
-        else:
-            _LOGGER.info("%s: saved, %s", path, _sizes(replay))
-    return failures
+def save(server: Server) -> None:
+    """Saves the replays of a server. A failure is in the log; the next save may succeed."""
+    try:
+        folders = server.checkpoint()
+    except CheckpointError:
+        return
+    _LOGGER.info("saved %s", ", ".join(map(str, folders.values())))
 
 
 def _sizes(replay: Replay) -> str:

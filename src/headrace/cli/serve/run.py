@@ -27,8 +27,8 @@ def run(path: Path, *, check: bool, as_json: bool) -> None:
 
     Raises:
         click.BadParameter: a mistake in the settings.
-        click.ClickException: it could not start, or a replay could not be saved at the end.
-        CheckpointError: a store or a checkpoint cannot be used.
+        click.ClickException: it could not start.
+        CheckpointError: a store or a checkpoint cannot be used, or a replay could not be saved at the end.
     """
     _log_to_standard_error()
     with _told_by_signals() as stop, Service(read_settings(path)) as service:
@@ -39,11 +39,9 @@ def run(path: Path, *, check: bool, as_json: bool) -> None:
             )
             return
         try:
-            failures = service.run(lambda ready: _announce(ready, as_json=as_json), stop.wait)
+            service.run(lambda ready: _announce(ready, as_json=as_json), stop.wait)
         except OSError as error:
             raise click.ClickException(f"{path}: cannot serve: {error}") from error
-    if failures:
-        raise click.ClickException("; ".join(failures))
 
 
 def _log_to_standard_error() -> None:

@@ -8,7 +8,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from headrace.cli.serve.checkpoints import open_replay, save_all
+import msgspec
+
+from headrace.cli.serve.checkpoints import open_replay, save
 from headrace.cli.serve.settings import Settings
 from headrace.monitor import serve as serve_page
 from headrace.replay.public import Replay
@@ -41,7 +43,6 @@ class Service:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._stack = ExitStack()
-        self._replays: dict[str, Replay] = {}
 
     def __enter__(self) -> Service:
         return self
@@ -50,28 +51,28 @@ class Service:
         self._stack.close()
 
     def check(self) -> None:
-        """Makes everything in memory, and starts nothing.
+        """Makes everything in memory, and neither starts nor loads anything.
 
         Raises:
             click.BadParameter: settings that do not fit together.
         """
         in_memory = {name: replace(each, path=None) for name, each in self._settings.replays.items()}
-        self._new_server(replace(self._settings, replays=in_memory, checkpoint=None))
+        checkpoint = self._settings.checkpoint
+        if checkpoint is not None:
+            checkpoint = msgspec.structs.replace(checkpoint, load_newest=False)
+        self._new_server(replace(self._settings, replays=in_memory, checkpoint=checkpoint))
 
-    def run(self, announce: Callable[[Ready], None], wait: Callable[[float | None], bool]) -> list[str]:
+    def run(self, announce: Callable[[Ready], None], wait: Callable[[float | None], bool]) -> None:
         """Starts, serves until `wait` says that it is enough, and saves the replays.
 
         Args:
             announce: called when clients can connect.
             wait: waits for some seconds, or without limit, and returns whether to end.
 
-        Returns:
-            The replays that could not be saved at the end, with the reasons.
-
         Raises:
             click.BadParameter: settings that do not fit together.
             OSError: an address cannot be bound.
-            CheckpointError: a store or a checkpoint cannot be used.
+            CheckpointError: a store or a checkpoint cannot be used, or a replay could not be saved at the end.
         """
         settings = self._settings
         server = self._new_server(settings)
@@ -79,10 +80,9 @@ class Service:
             announce(Ready(server.addresses, self._start_page(server)))
             every = None if settings.checkpoint is None else settings.checkpoint.every_seconds
             while not wait(every):
-                self._save()
+                save(server)
             _LOGGER.info("ending: clients may finish their calls for %g s", settings.drain_timeout)
             server.stop(settings.drain_timeout)
-        return self._save()
 
     def _new_server(self, settings: Settings) -> Server:
         document = settings.document
@@ -90,12 +90,13 @@ class Service:
         for name, each in settings.replays.items():
             with document.at(("replays", name)):
                 replay = self._stack.enter_context(open_replay(each, self._loaded_from(settings, name)))
-            served[name] = self._replays[name] = replay
+            served[name] = replay
         for name, queue in settings.queues.items():
             with document.at(("queues", name)):
                 example = queue.signature.zeros()
                 made = BatchQueue(example, queue.batch_size, num_buffers=queue.num_buffers)
             served[name] = self._stack.enter_context(made)
+        checkpoint = settings.checkpoint
         with document.at(("address",)):
             return Server(
                 served,
@@ -103,6 +104,8 @@ class Service:
                 unix=settings.unix,
                 token=settings.token,
                 tls=settings.tls,
+                checkpoint=None if checkpoint is None else checkpoint.directory,
+                keep=None if checkpoint is None else checkpoint.keep,
                 insecure=settings.insecure,
             )
 
@@ -117,7 +120,3 @@ class Service:
         with self._settings.document.at(("page",)):
             monitor = serve_page(server, host=page.host, port=page.port, token=self._settings.page_token)
         return self._stack.enter_context(monitor).url
-
-    def _save(self) -> list[str]:
-        given = self._settings.checkpoint
-        return [] if given is None else save_all(self._replays, Path(given.directory), given.keep)
