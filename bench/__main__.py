@@ -25,6 +25,7 @@ from bench import (
     returns,
     rollouts,
     sequences,
+    server,
     threads,
     uniform,
     views,
@@ -55,6 +56,7 @@ _TOPICS = (
     collect,
     weights,
     leases,
+    server,
     checkpoints,
     others,
 )

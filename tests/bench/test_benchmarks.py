@@ -17,7 +17,7 @@ from bench.pace import Pace  # noqa: E402
 
 TINY = Plan(rounds=2, seconds=0.002, divide=100)
 # Processes of its own for each figure.
-SLOW = ("import", "cold_start", "footprint", "collect/asynchronous", "collect/synchronous")
+SLOW = ("import", "cold_start", "footprint", "collect/asynchronous", "collect/synchronous", "server/")
 CASES = {case.name: case for case in command.all_cases() if case.name not in others.MODULES}
 
 

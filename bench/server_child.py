@@ -1,0 +1,118 @@
+"""Run by `bench.server`: the other process of a figure. Each line of its input is an amount of work; it answers a line.
+
+    sender ADDRESS NBYTES CLIENTS    samples of so many bytes to the queue "q", by so many clients in turn
+    raw ADDRESS NBYTES               the same number of bytes over a bare socket
+    echo ADDRESS                     bare round trips: sends back what comes
+    replay KIND PATH                 serves a replay of "small" steps or "frames"; its first line is its addresses
+    queue PATH                       serves a queue of batches of one sample
+"""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+
+import headrace as hr
+
+CHUNK = 1 << 20
+
+
+def sample_of(nbytes: int) -> np.ndarray:
+    """Returns a sample of so many bytes, whose first value will be its number."""
+    return np.zeros(nbytes // 4, np.int32)
+
+
+def connect(address: str) -> socket.socket:
+    """Returns a bare connection."""
+    if address.startswith("unix://"):
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connection.connect(address.removeprefix("unix://"))
+        return connection
+    host, port = address.removeprefix("tcp://").split(":")
+    connection = socket.create_connection((host, int(port)))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def sender(address: str, nbytes: str, clients: str, stack: ExitStack) -> Callable[[int], object]:
+    queues = [
+        stack.enter_context(hr.Client(address)).queue("q", example=sample_of(int(nbytes)))
+        for _ in range(int(clients))
+    ]
+    sample = sample_of(int(nbytes))
+    numbers = itertools.count()
+
+    def send(count: int) -> None:
+        for queue, number in zip(itertools.cycle(queues), itertools.islice(numbers, count), strict=False):
+            sample[0] = number
+            queue.send(sample)
+        for queue in queues:
+            queue.wait()
+
+    return send
+
+
+def raw(address: str, nbytes: str, stack: ExitStack) -> Callable[[int], object]:
+    connection = stack.enter_context(connect(address))
+    data = memoryview(bytearray(max(int(nbytes), 1)))
+
+    def send(count: int) -> None:
+        for _ in range(count):
+            connection.sendall(data)
+
+    return send
+
+
+def echo(address: str, stack: ExitStack) -> Callable[[int], object]:
+    connection = stack.enter_context(connect(address))
+
+    def answer(count: int) -> None:
+        for _ in range(count):
+            connection.sendall(connection.recv(64))
+
+    return answer
+
+
+def replay(kind: str, path: str, stack: ExitStack) -> Callable[[int], object]:
+    from bench.frames import filled_frames
+    from bench.steps import filled
+
+    served = stack.enter_context(
+        filled_frames(5000) if kind == "frames" else filled(100_000, lookahead=1)
+    )
+    server = stack.enter_context(hr.Server({"r": served}, unix=Path(path)))
+    print(*server.addresses, flush=True)
+    return lambda count: None
+
+
+def queue(path: str, stack: ExitStack) -> Callable[[int], object]:
+    served = hr.BatchQueue(sample_of(64), 1, num_buffers=16)
+    server = stack.enter_context(hr.Server({"q": served}, unix=Path(path)))
+    print(*server.addresses, flush=True)
+    return lambda count: None
+
+
+def main(what: str, *arguments: str) -> None:
+    kinds: dict[str, Callable[..., Callable[[int], object]]] = {
+        "sender": sender,
+        "raw": raw,
+        "echo": echo,
+        "replay": replay,
+        "queue": queue,
+    }
+    with ExitStack() as stack:
+        work = kinds[what](*arguments, stack)
+        print("ready", flush=True)
+        for line in sys.stdin:
+            work(int(line))
+            print("done", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
