@@ -1,4 +1,4 @@
-"""Samples and batches through a server, beside bare sockets and memcpy: the clients, or the server, are other processes.
+"""Samples and batches through a server, beside bare sockets and memcpy; the other side is another process.
 
 Queues: the clients send from their processes, this one serves the queue and takes the batches. Replays: another process
 serves, this one samples.
@@ -21,7 +21,7 @@ import headrace as hr
 from bench.case import Case, contest_case
 from bench.frames import filled_frames
 from bench.measure import Contest, Goal, Plan, Run
-from bench.server_child import connect, sample_of
+from bench.server_child import sample_of
 from bench.steps import BATCH, check_transitions
 from bench.uniform import samples
 
@@ -100,9 +100,7 @@ def _queue_cases(
     ]
 
 
-def _queue(
-    nbytes: int, clients: int, kind: str, unit: str
-) -> Callable[[Plan], Any]:
+def _queue(nbytes: int, clients: int, kind: str, unit: str) -> Callable[[Plan], Any]:
     @contextmanager
     def prepare(_: Plan) -> Iterator[Contest]:
         with ExitStack() as stack:
@@ -131,9 +129,7 @@ def _sent(nbytes: int, batch: int, kind: str, clients: list[int]) -> Iterator[Ru
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         where: dict[str, Any] = {"address": None, "unix": f"{folder}/s"} if kind == "unix" else {}
         server = stack.enter_context(hr.Server({"q": queue}, **where))
-        children = [
-            stack.enter_context(_child("sender", server.address, nbytes, count)) for count in clients
-        ]
+        children = [stack.enter_context(_child("sender", server.address, nbytes, count)) for count in clients]
         for child in children:
             child.line()
         taken = 0
@@ -287,8 +283,9 @@ def _loaded(replay: Any, views: Mapping[str, hr.View]) -> Run:
     def run(count: int) -> Any:
         batch = None
         with hr.loaders.Loader(replay, "t", BATCH, views=views, prefetch=IN_FLIGHT) as loader:
-            for _, batch in zip(range(count), loader, strict=False):
-                pass
+            batches = iter(loader)
+            for _ in range(count):
+                batch = next(batches)
         return batch
 
     return run

@@ -1,10 +1,10 @@
 """Run by `bench.server`: the other process of a figure. Each line of its input is an amount of work; it answers a line.
 
-    sender ADDRESS NBYTES CLIENTS    samples of so many bytes to the queue "q", by so many clients in turn
-    raw ADDRESS NBYTES               the same number of bytes over a bare socket
-    echo ADDRESS                     bare round trips: sends back what comes
-    replay KIND PATH                 serves a replay of "small" steps or "frames"; its first line is its addresses
-    queue PATH                       serves a queue of batches of one sample
+sender ADDRESS NBYTES CLIENTS    samples of so many bytes to the queue "q", by so many clients in turn
+raw ADDRESS NBYTES               the same number of bytes over a bare socket
+echo ADDRESS                     bare round trips: sends back what comes
+replay KIND PATH                 serves a replay of "small" steps or "frames"; its first line is its addresses
+queue PATH                       serves a queue of batches of one sample
 """
 
 from __future__ import annotations
@@ -83,19 +83,17 @@ def replay(kind: str, path: str, stack: ExitStack) -> Callable[[int], object]:
     from bench.frames import filled_frames
     from bench.steps import filled
 
-    served = stack.enter_context(
-        filled_frames(5000) if kind == "frames" else filled(100_000, lookahead=1)
-    )
+    served = stack.enter_context(filled_frames(5000) if kind == "frames" else filled(100_000, lookahead=1))
     server = stack.enter_context(hr.Server({"r": served}, unix=Path(path)))
     print(*server.addresses, flush=True)
-    return lambda count: None
+    return int
 
 
 def queue(path: str, stack: ExitStack) -> Callable[[int], object]:
     served = hr.BatchQueue(sample_of(64), 1, num_buffers=16)
     server = stack.enter_context(hr.Server({"q": served}, unix=Path(path)))
     print(*server.addresses, flush=True)
-    return lambda count: None
+    return int
 
 
 def main(what: str, *arguments: str) -> None:

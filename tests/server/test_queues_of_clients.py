@@ -472,7 +472,7 @@ def test_names_and_samples_are_checked_when_a_queue_is_asked_for():
         with hr.Server({"q": queue, "r": replay}) as server, hr.Client(server.address) as client:
             with pytest.raises(KeyError, match="'q'"):
                 client.queue("x")
-            with pytest.raises(TypeError, match="expected a queue, got a replay"):
+            with pytest.raises(TypeError, match="expected a queue, got replay"):
                 client.queue("r")
             with pytest.raises(hr.SpecError, match="n: expected float64"):
                 client.queue("q", example={"n": 0.0})

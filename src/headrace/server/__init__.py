@@ -1,6 +1,6 @@
 """Experience between processes and machines, and batches straight from many senders.
 
-`shards` is imported at first use: a queue needs no client.
+`shards` and `Weights` are imported at first use: a queue needs no client.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from headrace.server.queue_core import BatchQueueInfo
 
 if TYPE_CHECKING:
     from headrace.server.client.shards import shards as shards
+    from headrace.server.weights import Weights as Weights
 
-_MODULES = {"shards": "headrace.server.client.shards"}
+_MODULES = {"Weights": "headrace.server.weights", "shards": "headrace.server.client.shards"}
 
-__all__ = ["BatchQueue", "BatchQueueInfo", "shards"]
+__all__ = ["BatchQueue", "BatchQueueInfo", "Weights", "shards"]
 
 
 # Hidden from type checkers, to which every name would exist.

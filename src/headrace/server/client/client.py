@@ -114,8 +114,9 @@ class Client(Closing):
             )
         found = known[name]
         if found.kind != kind:
+            remedy = "Weights.receiver" if found.kind == "weights" else f"client.{found.kind}"
             raise TypeError(
-                f"{name!r} on {self._session.peer}: expected a {kind}, got a {found.kind}; use client.{found.kind}"
+                f"{name!r} on {self._session.peer}: expected a {kind}, got {found.kind}; use {remedy}"
             )
         return found
 

@@ -93,8 +93,11 @@ class Session:
 
     def once(self, request: Request, payload: Payload = b"", owner: object = None) -> Any:
         """See `Connected.once`."""
+        return self._once(request, payload, owner)[0]
+
+    def _once(self, request: Request, payload: Payload, owner: object) -> tuple[Any, Payload]:
         link = self.link()
-        return link.wait(link.begin(request, payload, owner), self.timeout)[0]
+        return link.wait(link.begin(request, payload, owner), self.timeout)
 
     def lasting(self, request: Request, owner: object = None) -> Any:
         """See `Connected.lasting`."""
@@ -103,11 +106,17 @@ class Session:
 
     def repeated(self, request: Request, payload: Payload = b"", owner: object = None) -> Any:
         """See `Connected.repeated`."""
+        return self.exchanged(request, payload, owner)[0]
+
+    def exchanged(
+        self, request: Request, payload: Payload = b"", owner: object = None
+    ) -> tuple[Any, Payload]:
+        """Returns the answer to a request and its payload; see `Connected.repeated`."""
         deadline = None if self.timeout is None else time.monotonic() + self.timeout
         pause = _FIRST_PAUSE_SECONDS
         while True:
             try:
-                return self.once(request, payload, owner)
+                return self._once(request, payload, owner)
             except Disconnected:
                 if deadline is not None and time.monotonic() + pause > deadline:
                     raise

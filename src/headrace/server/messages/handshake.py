@@ -54,15 +54,15 @@ class Proof(Message):
 
 
 class Served(msgspec.Struct):
-    """A replay or queue that is served.
+    """A replay, queue or set of weights that is served.
 
     Attributes:
         kind: of it.
-        signature: of one step or sample, as `Signature.to_json` gives it.
+        signature: of one step or sample, as `Signature.to_json` gives it; None for weights.
         tables: names of the tables of a replay.
     """
 
-    kind: Literal["replay", "queue"]
+    kind: Literal["replay", "queue", "weights"]
     signature: Any
     tables: list[str] = []
 

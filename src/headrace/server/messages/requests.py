@@ -189,6 +189,26 @@ class GetQueueStatistics(OfQueue, kw_only=True):
     """Asks for `QueueRecord`."""
 
 
+class OfWeights(Request, kw_only=True):
+    """A request to published weights.
+
+    Attributes:
+        weights: their name.
+    """
+
+    weights: str
+
+
+class AwaitVersion(OfWeights, kw_only=True):
+    """Asks for `Count`, the version of the newest set, as soon as it is above `known`."""
+
+    known: int
+
+
+class GetWeights(OfWeights, kw_only=True):
+    """Asks for `Count`, the version of the newest set, with the set behind it."""
+
+
 class ReturnBlocks(Message):
     """Client to server: no array over these blocks of the batch arena is alive. There is no answer."""
 
@@ -219,6 +239,8 @@ AnyRequest: TypeAlias = (
     | SendSamples
     | TakeBatch
     | GetQueueStatistics
+    | AwaitVersion
+    | GetWeights
     | ReturnBlocks
 )
 LARGEST_NBYTES = 1 << 20

@@ -24,6 +24,7 @@ from headrace.server.serving.replay_requests import answer_replay
 from headrace.server.serving.samples import ClientSamples
 from headrace.server.serving.served import ServedObjects
 from headrace.server.serving.served_queue import ServedQueue
+from headrace.server.serving.served_weights import ClientWeights, ServedWeights
 from headrace.server.serving.writer_sessions import WriterSessions
 
 
@@ -35,7 +36,7 @@ class Services(Protocol):
         deadlines: of waiting samples.
         served: replays and queues.
         sessions: writers of all clients.
-        queues: by name.
+        queues, weights: by name.
         checkpoints: of the replays; None where no directory was given.
     """
 
@@ -44,6 +45,7 @@ class Services(Protocol):
     served: ServedObjects
     sessions: WriterSessions
     queues: Mapping[str, ServedQueue]
+    weights: Mapping[str, ServedWeights]
     checkpoints: Checkpoints | None
 
     def server_record(self, number: int) -> ServerRecord:
@@ -64,6 +66,7 @@ class ClientRequests:
         self._sender = BatchSender(send, arena)
         self._samples = ClientSamples(services.selector, services.deadlines, self._sender)
         self._queues = ClientQueues(services.queues, self._sender, in_place=arena is not None)
+        self._weights = ClientWeights(services.weights, self._sender)
         self._writers = ClientWriters(services.served, services.sessions, send)
 
     def take(self, frame: Frame) -> None:
@@ -96,12 +99,15 @@ class ClientRequests:
                 self._samples.peek(request, services.served.replay(request.replay))
             case requests.OfQueue():
                 self._queues.take(request, frame)
+            case requests.OfWeights():
+                self._weights.take(request)
             case requests.OfReplay():
                 replay = services.served.replay(request.replay)
                 self._sender.send(answer_replay(replay, request, frame.payload))
             case requests.Cancel():
                 self._samples.cancel(request.number)
                 self._queues.cancel(request.number)
+                self._weights.cancel(request.number)
                 self._sender.send(Done(number=request.number))
             case requests.Ping():
                 self._sender.send(Done(number=request.number))
@@ -136,7 +142,9 @@ class ClientRequests:
     @property
     def are_open(self) -> bool:
         """Whether the client waits for an answer, or writes: then it shows signs of life."""
-        return bool(self._writers.is_open or self._samples.waiting or self._queues.waiting)
+        return bool(
+            self._writers.is_open or self._samples.waiting or self._queues.waiting or self._weights.waiting
+        )
 
     def look(self) -> None:
         """See `Peer.look`."""
@@ -146,10 +154,12 @@ class ClientRequests:
         """Ends the waits of the client, which gets a goodbye next, and stores nothing more of it."""
         self._samples.refuse_waiting(reason)
         self._queues.close()
+        self._weights.close()
 
     def close(self) -> None:
         """Gives back what belongs to a client that is gone."""
         self._samples.close()
         self._queues.close()
+        self._weights.close()
         self._writers.close()
         self._sender.close()

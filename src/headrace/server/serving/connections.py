@@ -29,6 +29,7 @@ from headrace.server.serving.deadlines import TableDeadlines
 from headrace.server.serving.listening import ListeningSocket
 from headrace.server.serving.served import ServedObjects
 from headrace.server.serving.served_queue import ServedQueue
+from headrace.server.serving.served_weights import ServedWeights
 from headrace.server.serving.writer_sessions import WriterSessions
 from headrace.server.statistics import ConnectionCounts, ServerStatistics
 
@@ -51,8 +52,8 @@ class Connections:
 
     Attributes:
         addresses: with their true ports.
-        selector, served, sessions, queues, token, deadlines, version, handshake_timeout, checkpoints, clock: see
-            `Host`.
+        selector, served, sessions, queues, weights, token, deadlines, version, handshake_timeout, checkpoints, clock:
+            see `Host`.
 
     Raises:
         OSError: an address cannot be bound.
@@ -79,6 +80,9 @@ class Connections:
         self.queues: Mapping[str, ServedQueue] = {
             name: ServedQueue(queue, selector) for name, queue in served.queues.items()
         }
+        self.weights: Mapping[str, ServedWeights] = {
+            name: ServedWeights(core, selector) for name, core in served.weights.items()
+        }
         self.version = metadata.version("headrace")
         self.handshake_timeout = _HANDSHAKE_SECONDS
         self._began = time.monotonic()
@@ -93,7 +97,7 @@ class Connections:
                 self._listening.append(ListeningSocket(address))
         except BaseException:
             self._stop_listening()
-            self._close_queues()
+            self._close_served()
             raise
         self.addresses = [each.address for each in self._listening]
         for each in self._listening:
@@ -186,11 +190,13 @@ class Connections:
             time.sleep(_LOOK_SECONDS)
         for each in self._clients():
             each.drop(Closed(_STOPS))
-        self._close_queues()
+        self._close_served()
 
-    def _close_queues(self) -> None:
+    def _close_served(self) -> None:
         for queue in self.queues.values():
             queue.close()
+        for weights in self.weights.values():
+            weights.close()
 
     def _clients(self) -> tuple[ServedConnection, ...]:
         with self._lock:

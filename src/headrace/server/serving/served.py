@@ -1,4 +1,4 @@
-"""The replays and queues of a server, by name."""
+"""The replays, queues and weights of a server, by name."""
 
 from __future__ import annotations
 
@@ -9,33 +9,39 @@ from headrace.replay.public import Replay, core_of
 from headrace.replay.replay import ReplayCore
 from headrace.server.batch_queue import BatchQueue
 from headrace.server.messages.handshake import Served
+from headrace.server.weights import Weights
+from headrace.server.weights import core_of as weight_core_of
 
 
 class ServedObjects:
-    """The replays and queues that a server makes reachable.
+    """The replays, queues and weights that a server makes reachable.
 
     Args:
         served: by name.
 
     Raises:
-        TypeError: not a dict of replays and queues.
+        TypeError: not a dict of replays, queues and weights.
         ValueError: none, or a name that is not a non-empty string.
         SpecError: a signature that only this program can build.
     """
 
-    def __init__(self, served: Mapping[str, Replay | BatchQueue]) -> None:
-        check_mapping("served", served, "Replay and BatchQueue")
+    def __init__(self, served: Mapping[str, Replay | BatchQueue | Weights]) -> None:
+        check_mapping("served", served, "Replay, BatchQueue and Weights")
         if not served:
-            raise ValueError("served: expected at least one Replay or BatchQueue, got none")
+            raise ValueError("served: expected at least one Replay, BatchQueue or Weights, got none")
         for name, each in served.items():
             if type(name) is not str or not name:
                 raise ValueError(f"served: expected names that are non-empty strings, got {name!r}")
-            if not isinstance(each, Replay | BatchQueue):
+            if not isinstance(each, Replay | BatchQueue | Weights):
                 raise TypeError(
-                    f"served: {name!r}: expected a Replay or BatchQueue of this process, got {type(each).__name__}"
+                    f"served: {name!r}: expected a Replay, BatchQueue or Weights of this process, "
+                    f"got {type(each).__name__}"
                 )
         self.replays = {name: each for name, each in served.items() if isinstance(each, Replay)}
         self.queues = {name: each for name, each in served.items() if isinstance(each, BatchQueue)}
+        self.weights = {
+            name: weight_core_of(each) for name, each in served.items() if isinstance(each, Weights)
+        }
         self._cores = {name: core_of(replay) for name, replay in self.replays.items()}
         self.described = {
             **{
@@ -43,6 +49,7 @@ class ServedObjects:
                 for name, replay in self.replays.items()
             },
             **{name: Served("queue", queue.signature.to_json()) for name, queue in self.queues.items()},
+            **{name: Served("weights", None) for name in self.weights},
         }
 
     def replay(self, name: str) -> Replay:

@@ -22,6 +22,7 @@ from headrace.server.serving.checkpoints import Checkpoints
 from headrace.server.serving.connections import Connections
 from headrace.server.serving.served import ServedObjects
 from headrace.server.statistics import ServerStatistics
+from headrace.server.weights import Weights
 
 
 class Server:
@@ -30,7 +31,7 @@ class Server:
     The replays and queues stay usable in this process. Stopping the server does not close them.
 
     Args:
-        served: replays and queues by name.
+        served: replays, queues and weights by name.
         address: `tcp://host:port`; port 0 takes a free one. None serves only the Unix socket.
         unix: path of a Unix socket, which only this user's processes may use (mode 0600). Its clients read large
             batches in shared memory.
@@ -57,7 +58,7 @@ class Server:
 
     def __init__(
         self,
-        served: Mapping[str, Replay | BatchQueue],
+        served: Mapping[str, Replay | BatchQueue | Weights],
         *,
         address: str | None = "tcp://127.0.0.1:0",
         unix: str | os.PathLike[str] | None = None,
