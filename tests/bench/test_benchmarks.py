@@ -18,7 +18,18 @@ from bench.pace import Pace  # noqa: E402
 TINY = Plan(rounds=2, seconds=0.002, divide=100)
 # Processes of its own for each figure.
 SLOW = ("import", "cold_start", "footprint", "collect/asynchronous", "collect/synchronous", "server/")
-CASES = {case.name: case for case in command.all_cases() if case.name not in others.MODULES}
+# One of each kind: the others differ in their sizes.
+SERVER = (
+    "server/queue 20 B, 4 clients, unix",
+    "server/queue 28 KB, tcp",
+    "server/queue, written to sampled",
+    "server/replay small, tcp",
+)
+CASES = {
+    case.name: case
+    for case in command.all_cases()
+    if case.name not in others.MODULES and (case.name in SERVER or not case.name.startswith("server/"))
+}
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if not name.startswith(SLOW)])
