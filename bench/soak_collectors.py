@@ -256,10 +256,11 @@ class Soak:
             assert len(collector.replay_buffer.table("t")) == items
 
     def _settle(self, collector: hr.MultiCollector) -> None:
-        """Waits until every worker collects again."""
+        """Waits for batches, or until every worker collects again."""
         if "free" not in MODES[self.mode]:
             for _ in range(3):
                 self._call("next", lambda: self._next(collector))
+            return
         end = time.monotonic() + CALL_SECONDS
         while not all(worker.alive and worker.last_step_age for worker in collector.statistics().workers):
             assert time.monotonic() < end, "a worker does not come back"

@@ -258,6 +258,21 @@ WORKERS = {
 }
 
 
+@pytest.mark.parametrize("kind", [hr.Collector, hr.AsyncCollector])
+def test_a_state_that_is_saved_again_before_the_next_batch(kind, take):
+    # CQ3, CB5: episodes go on under their ids, however often a state was saved and loaded in between.
+    with kind(lambda: CounterEnv(7), frames_per_batch=8, num_envs=2) as collector:
+        first = take(collector, 1)[0]
+        state = collector.state_dict()
+        expected = take(collector, 2)
+        for _ in range(2):
+            collector.load_state_dict(copied(state))
+            state = collector.state_dict()
+        found = take(collector, 2)
+    assert first["t"][0].tolist() == [0, 1, 2, 3]
+    assert_equal(found, expected)
+
+
 @pytest.mark.parametrize("before", [0, 3])
 @pytest.mark.parametrize("kind", WORKERS)
 def test_workers(kind, before, take):

@@ -12,6 +12,8 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from headrace.checks import check_timeout
+from headrace.clock import SYSTEM_CLOCK
 from headrace.collectors.base import CollectorBase
 from headrace.collectors.batches.batch import Batch
 from headrace.collectors.batches.batch_maker import BatchMaker
@@ -48,7 +50,7 @@ from headrace.collectors.updates.sources import own_model
 from headrace.collectors.updates.updater import WeightUpdater
 from headrace.envs import environment_seeds
 from headrace.envs.protocol import Indices
-from headrace.errors import Closed, StoreFull
+from headrace.errors import Closed, DeadlineExceeded, StoreFull
 from headrace.replay.public import core_of
 
 _log = logging.getLogger(__name__)
@@ -147,6 +149,8 @@ class Collector(LoopParts, FreeRunning, CollectorBase):
         # None: no rollout was begun since the last failure.
         self._rows: LocalRows | None = None
         self._must_reset = True
+        # Steps of the rollout under way that are left; 0: none is under way.
+        self._left = 0
         self._idle_since: float | None = None
         self._seeds: list[int] | None = None
         # bool[n], environments to be reset before the next rollout.
@@ -169,28 +173,38 @@ class Collector(LoopParts, FreeRunning, CollectorBase):
 
     # ---- batches ---------------------------------------------------------------------------------------------------
 
-    def next(self, timeout: float | None = None) -> Batch | None:  # noqa: ARG002 - the interface of all collectors
-        """Collects one batch and returns it; None when `total_frames` were handed out. It never waits.
+    def next(self, timeout: float | None = None) -> Batch | None:
+        """Collects one batch and returns it; None when `total_frames` were handed out.
+
+        Args:
+            timeout: seconds, looked at after each step and while another thread collects; None: no limit.
 
         Raises:
+            DeadlineExceeded: the batch was not complete in time; the next call goes on with its rollout.
             Closed: after `shutdown`.
             RuntimeError: with `reset_when_done=False` every environment waits for a reset.
             Exception: raised by the environment, the policy or a hook, and StoreFull of a replay. The rollout under way
                 is lost; the next call resets all environments. Raised by `postproc`: the batch is lost, and counts as
                 handed out; with a replay as above.
         """
-        with self._between_batches():
+        seconds = check_timeout(timeout)
+        until = None if seconds is None else SYSTEM_CLOCK.monotonic() + seconds
+        with self._between_batches(seconds):
             self._check_iterates()
-            return self._next()
+            return self._next(until)
 
     @contextmanager
-    def _between_batches(self) -> Iterator[None]:
-        """Waits until no other thread collects, and keeps others from it meanwhile."""
+    def _between_batches(self, timeout: float | None = None) -> Iterator[None]:
+        """Waits until no other thread collects, and keeps others from it meanwhile.
+
+        Raises:
+            DeadlineExceeded: another thread collects for longer than `timeout`.
+        """
         if self._run is not None and self._run.is_current_thread:
             raise RuntimeError(
                 "the collector was called by its policy, an environment or a hook, in the middle of a step"
             )
-        with self._turns, self._standing_still(at_rollout_end=True):
+        with self._turn(timeout), self._standing_still(at_rollout_end=True):
             self._check_usable()
             if self._is_collecting:
                 raise RuntimeError(
@@ -202,7 +216,16 @@ class Collector(LoopParts, FreeRunning, CollectorBase):
             finally:
                 self._is_collecting = False
 
-    def _next(self) -> Batch | None:
+    @contextmanager
+    def _turn(self, timeout: float | None) -> Iterator[None]:
+        if not self._turns.acquire(timeout=-1 if timeout is None else min(timeout, threading.TIMEOUT_MAX)):
+            raise DeadlineExceeded(f"next: waited {timeout:g} s for another thread that collects a batch")
+        try:
+            yield
+        finally:
+            self._turns.release()
+
+    def _next(self, until: float | None) -> Batch | None:
         if self._tally.is_complete():
             self._end_trajectories()
             return None
@@ -210,15 +233,23 @@ class Collector(LoopParts, FreeRunning, CollectorBase):
             self._loop.times.note("wait", self._idle_since)
             self._idle_since = None
         with self._weights.collecting():
-            rows = self._begin_rollout()
+            rows = self._rollout()
             self._must_reset = True  # Until the batch is complete: Ctrl-C may come anywhere.
             try:
-                batch, counts = self._collect(rows)
-                self._tally.add(counts, 1)
+                is_complete = self._step_until(until)
+                if is_complete:
+                    batch, counts = self._complete(rows)
+                    self._tally.add(counts, 1)
+                    self._left = 0
             except BaseException:
-                self._tally.frames_discarded += self._loop.frames
+                self._drop_rollout()
                 raise
         self._must_reset = self._seeds is not None  # The policy may have called `set_seed` meanwhile.
+        if not is_complete:
+            self._idle_since = self._loop.times.clock()
+            raise DeadlineExceeded(
+                f"next: {self._left} of {self._loop.steps} steps of the rollout are left; the next call goes on with it"
+            )
         if self._tally.is_complete():
             with suppress(StoreFull):  # The batch is complete; the next call tries again, and raises.
                 self._end_trajectories()
@@ -226,11 +257,30 @@ class Collector(LoopParts, FreeRunning, CollectorBase):
         handed_out: Batch = self._hand_out(batch)  # Of another type if `postproc` makes it one.
         return handed_out
 
-    def _collect(self, rows: LocalRows) -> tuple[Batch, StepCounts]:
-        """Fills a rollout that was begun, and writes it into the replay; returns its batch and what it has."""
-        for _ in range(self._loop.steps):
+    def _rollout(self) -> LocalRows:
+        """Returns where the rows of the rollout under way are; begins one if there is none, or all are to be reset."""
+        if self._must_reset:
+            self._drop_rollout()
+        if self._left and self._rows is not None:
+            return self._rows
+        rows = self._begin_rollout()
+        self._left = self._loop.steps
+        return rows
+
+    def _drop_rollout(self) -> None:
+        """Discards the rollout under way, if there is one."""
+        if self._left:
+            self._left = 0
+            self._tally.frames_discarded += self._loop.frames
+
+    def _step_until(self, until: float | None) -> bool:
+        """Takes the steps of the rollout under way, but only one after this time; returns whether they are complete."""
+        for left in range(self._left - 1, -1, -1):
             self._loop.step()
-        return self._complete(rows)
+            if until is not None and left and SYSTEM_CLOCK.monotonic() >= until:
+                self._left = left
+                return False
+        return True
 
     def _complete(self, rows: LocalRows) -> tuple[Batch, StepCounts]:
         """Writes the last steps of a rollout into the replay; returns its batch, and counts of these steps."""
@@ -334,7 +384,12 @@ class Collector(LoopParts, FreeRunning, CollectorBase):
     def state_dict(self) -> dict[str, Any]:  # noqa: D102 - see the base
         with self._between_batches():
             if self._must_reset:
+                self._drop_rollout()
                 self._restart()
+            if self._left:
+                raise RuntimeError(
+                    "state_dict: next(timeout) has left a rollout that is not complete; call next() first"
+                )
             return {
                 "loop": self._loop.state_dict(),
                 "numbering": self._numbering.state_dict(),
@@ -353,6 +408,7 @@ class Collector(LoopParts, FreeRunning, CollectorBase):
             loop = state["loop"]
             check_num_envs(loop, self._loop.stepper.num_envs)
             check_weights(self.policy, state["weights"])
+            self._drop_rollout()
             self._must_reset = True  # Until all is restored: Ctrl-C may come anywhere.
             self._rows = None
             if self._output is not None:
@@ -464,6 +520,7 @@ class Collector(LoopParts, FreeRunning, CollectorBase):
             return
         self._end_run(timeout)
         self._closed = True
+        self._drop_rollout()
         self._loop.end_profile()
         try:
             if self._output is not None:

@@ -90,6 +90,8 @@ class CollectingLoop:
         # The observations that the first rollout begins with.
         self._first: Columns = new_columns(stepper.observation_signature, stepper.num_envs)
         self._writer: PageWriter | None = None
+        # Environments whose episodes go on from a loaded state, until the first rollout.
+        self._goes_on = np.zeros(stepper.num_envs, np.bool_)
         self.extras: dict[str, ArraySpec] | None = None
         self.not_stored: list[str] = []
         self.frames_begun = self.frames = 0
@@ -178,6 +180,7 @@ class CollectingLoop:
     def restart(self, seeds: Sequence[int] | None) -> None:
         """Resets all environments and forgets the writer, and with it all steps that were not reported."""
         self._writer = None
+        self._goes_on[:] = False
         self._counter.reset()
         self._recording.reset(self._first, seeds)
         self._is_fresh = True
@@ -206,6 +209,7 @@ class CollectingLoop:
         """
         if self._writer is not None:
             self._writer.cut(envs)
+        self._goes_on[slice(None) if envs is None else envs] = False
         self._counter.reset(envs)
 
     def reset(self, seeds: Sequence[int] | None, envs: Indices | None = None) -> None:
@@ -219,7 +223,7 @@ class CollectingLoop:
         """Returns everything that the next step depends on, but for the weights of the policy."""
         # Rules: collectors CQ3
         num_envs = self.stepper.num_envs
-        is_open = np.zeros(num_envs, np.bool_) if self._writer is None else self._writer.is_open
+        is_open = self._goes_on.copy() if self._writer is None else self._writer.is_open | self._goes_on
         return {
             "num_envs": num_envs,
             "begun": self.frames_begun,
@@ -250,6 +254,7 @@ class CollectingLoop:
         self._recording.load_state_dict(state["recording"])
         self._counter.load_state_dict(state["counter"])
         self._is_fresh = state["is_fresh"]
+        self._goes_on[:] = state["is_open"]
         for name, column in self._first.items():
             column[...] = state["observations"][name]
         return True
@@ -266,6 +271,7 @@ class CollectingLoop:
         self.frames_begun += self.steps * self.stepper.num_envs
         self.frames = 0
         self._is_fresh = False
+        self._goes_on[:] = False
         self._recording.begin(self.steps)
         if self.profile is not None:
             self.profile.begin_rollout()
