@@ -5,7 +5,8 @@ batch is one rollout of one worker. V-trace corrects for the age of its weights;
 `policy_version`.
 
 The algorithm is that of L. Espeholt et al., "IMPALA: Scalable Distributed Deep-RL with Importance Weighted
-Actor-Learner Architectures" (2018). `impala_queue.py` is the same with rollouts that wait in a replay.
+Actor-Learner Architectures" (2018). `impala_queue.py` is the same with rollouts that wait in a replay, and
+`impala_ray.py` with workers on the machines of a Ray cluster.
 
     pip install "headrace[torch]"
     python examples/impala_vtrace.py --batches 1200
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from typing import Any
 
 import gymnasium
 import torch
@@ -78,8 +80,10 @@ def loss_of(net: ActorCritic, rows: dict[str, torch.Tensor]) -> torch.Tensor:
     return (0.5 * (value - targets).square() - gain)[rows["mask"]].mean()
 
 
-def main(batches: int = 1200, workers: int = WORKERS, seed: int = 0) -> hr.collectors.CollectorStatistics:
-    """Learns from each batch once; returns the collector's counters."""
+def main(
+    batches: int = 1200, workers: int = WORKERS, seed: int = 0, **options: Any
+) -> hr.collectors.CollectorStatistics:
+    """Learns from each batch once; returns the collector's counters. `options` are further ones of the collector."""
     torch.manual_seed(seed)
     net = ActorCritic()
     optimizer = torch.optim.Adam(net.parameters(), lr=LEARNING_RATE)
@@ -95,6 +99,7 @@ def main(batches: int = 1200, workers: int = WORKERS, seed: int = 0) -> hr.colle
         total_frames=batches * frames,
         max_staleness=MAX_STALENESS,
         seed=seed,
+        **options,
     ) as collector:
         for number, batch in enumerate(collector, 1):
             loss = loss_of(net, batch.torch())
