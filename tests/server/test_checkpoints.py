@@ -131,7 +131,7 @@ def test_a_save_holds_up_no_other_call(replay, tmp_path, monkeypatch):
             assert client.replay("r").sample("q", 1)["n"].tolist() == [1]
             first.join(0.6)
             assert first.is_alive()
-            while len(server._running().checkpoints._asked) < 3:
+            while len(server._running().checkpoints.runs._asked) < 3:
                 client.ping()
             disk.finish.set()
             for thread in (first, *(thread for thread, _ in others)):

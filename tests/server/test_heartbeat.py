@@ -17,6 +17,7 @@ from headrace.server.client.link import Link
 from headrace.server.client.writer_connection import WriterConnection
 from headrace.server.heartbeat import ANSWER_SECONDS, ASK_SECONDS, Heartbeat, Pulse
 from headrace.server.keepalive import set_options
+from headrace.server.limits import Limits
 from headrace.server.messages.answers import AnyAnswer, Done, Flag
 from headrace.server.messages.requests import AnyRequest, CanSample, Ping, Sample
 from headrace.server.serving.connections import Connections
@@ -180,6 +181,7 @@ def served(replay):
         None,
         None,
         None,
+        Limits(),
         PeerSelector(),
         clock,
     )

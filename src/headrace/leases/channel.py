@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import os
+import select
 import socket
 import threading
 from collections import deque
@@ -259,6 +260,13 @@ class Channel:
         self._reader.feed(data, _received(ancillary))
 
     # ---- ending ----------------------------------------------------------------------------------------------------
+
+    @property
+    def has_hung_up(self) -> bool:
+        """Whether the peer has ended; also true while bytes of it are still to be received."""
+        poll = select.poll()
+        poll.register(self.fileno(), getattr(select, "POLLRDHUP", 0))
+        return bool(poll.poll(0))
 
     def shutdown(self) -> None:
         """Ends a `receive` of another thread, on both sides."""

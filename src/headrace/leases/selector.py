@@ -7,7 +7,9 @@ either (`Peer.is_full`).
 
 from __future__ import annotations
 
+import errno
 import heapq
+import logging
 import os
 import selectors
 import socket
@@ -20,6 +22,7 @@ from functools import partial
 from itertools import count
 from typing import NamedTuple, Protocol
 
+from headrace.errors import Disconnected
 from headrace.forking import ForkFollowers
 from headrace.leases.channel import Channel
 from headrace.leases.frames import Frame, Payload
@@ -30,6 +33,10 @@ _REST_SECONDS = 0.5
 # Of messages that a peer does not read.
 _MOST_UNSENT_NBYTES = 1 << 26
 _LEAVING_SECONDS = 5.0
+# This process or the system has no descriptor or memory left for a connection.
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_PAUSE_SECONDS = 0.5
+_LOGGER = logging.getLogger(__name__)
 _FOLLOWERS = ForkFollowers()
 
 
@@ -51,7 +58,7 @@ class Peer(Protocol):
 
     @property
     def is_full(self) -> bool:
-        """Whether to take no further message until the peer has read more of what was sent; asked after each one."""
+        """Whether to take no further message for now; asked after each one, and later until it is False."""
 
     def look(self) -> None:
         """Does work that no message asks for. An exception ends the peer."""
@@ -248,23 +255,41 @@ class PeerSelector:
             return
         try:
             connection, _ = listener.listening.accept()
-        except OSError:  # The peer has gone already, or this process has no descriptor left for now.
-            return
+        except OSError as error:
+            if error.errno in _EXHAUSTED:
+                self._pause(listener, error)
+            return  # Or the peer has gone already.
         listener.accepted(connection)
+
+    def _pause(self, listener: _Listener, error: OSError) -> None:
+        """Accepts nothing for a while: the waiting connection would be offered again at once, and without end."""
+        assert self._selector is not None
+        _LOGGER.warning("no connection is accepted for %g s: %s", _PAUSE_SECONDS, error)
+        self._selector.unregister(listener.listening)
+        self.call_at(time.monotonic() + _PAUSE_SECONDS, lambda: self._register_listener(listener))
 
     def _serve(self, peer: Peer, events: int) -> None:
         with self._ending(peer):
             if events & selectors.EVENT_WRITE:
                 peer.channel.send_rest()
-            if peer in self._full and not peer.is_full:
-                self._full.discard(peer)
-                self._take_all(peer, peer.channel.received())
+            if peer in self._full:
+                self._resume(peer)
             if events & selectors.EVENT_READ:
                 self._take_all(peer, peer.channel.receive_ready())
             if (events & selectors.EVENT_WRITE or peer.channel.unsent) and peer in self._peers:
                 self._listen_for(peer)
             if peer.waits:
                 self._waiting.add(peer)
+
+    def _resume(self, peer: Peer) -> None:
+        """Takes messages again from a peer that was full."""
+        if peer.is_full:
+            if peer.channel.has_hung_up:  # Its socket is not read, which would tell.
+                raise Disconnected("the peer has ended")
+            return
+        self._full.discard(peer)
+        self._take_all(peer, peer.channel.received())
+        self._listen_for(peer)
 
     def _take_all(self, peer: Peer, frames: Iterator[Frame]) -> None:
         """Takes the messages that have arrived, until the peer is full."""
@@ -284,7 +309,11 @@ class PeerSelector:
         for peer in tuple(peers):
             with self._ending(peer):
                 peer.look()
-            if not (peer in self._peers and peer.waits):
+                if peer in self._full:
+                    self._resume(peer)
+            if peer in self._peers and peer.waits:
+                self._waiting.add(peer)
+            else:
                 self._waiting.discard(peer)
 
     @contextmanager
@@ -315,11 +344,17 @@ class PeerSelector:
     def _listen_for(self, peer: Peer) -> None:
         """Listens for messages unless the peer is full, and for the chance to send what is unsent."""
         assert self._selector is not None
-        events = selectors.EVENT_WRITE if peer.channel.unsent or peer in self._full else 0
-        if peer not in self._full:
-            events |= selectors.EVENT_READ
+        events = 0 if peer in self._full else selectors.EVENT_READ
+        if peer.channel.unsent:
+            events |= selectors.EVENT_WRITE
+        descriptor = peer.channel.fileno()
         with suppress(KeyError, ValueError):  # It has ended meanwhile.
-            self._selector.modify(peer.channel.fileno(), events, peer)
+            if not events:
+                self._selector.unregister(descriptor)
+            elif descriptor in self._selector.get_map():
+                self._selector.modify(descriptor, events, peer)
+            elif peer in self._peers:
+                self._selector.register(descriptor, events, peer)
 
     def _forget(self, peer: Peer) -> None:
         self._peers.discard(peer)

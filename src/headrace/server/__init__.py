@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from headrace.server.batch_queue import BatchQueue
+from headrace.server.limits import Limits
 from headrace.server.queue_core import BatchQueueInfo
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 _MODULES = {"Weights": "headrace.server.weights", "shards": "headrace.server.client.shards"}
 
-__all__ = ["BatchQueue", "BatchQueueInfo", "Weights", "shards"]
+__all__ = ["BatchQueue", "BatchQueueInfo", "Limits", "Weights", "shards"]
 
 
 # Hidden from type checkers, to which every name would exist.

@@ -83,6 +83,9 @@ class Welcome(Message):
     served: dict[str, Served]
 
 
+RefusalKind: TypeAlias = Literal["authentication", "protocol", "closed"]
+
+
 class Refusal(Message):
     """Server to client: the connection ends.
 
@@ -91,7 +94,7 @@ class Refusal(Message):
         reason: for its message.
     """
 
-    kind: Literal["authentication", "protocol", "closed"]
+    kind: RefusalKind
     reason: str
 
 

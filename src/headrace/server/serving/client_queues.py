@@ -129,6 +129,12 @@ class ClientQueues:
         if served is not None and taker is not None:
             served.leave_taker(taker)
 
+    def refuse_takers(self, reason: str) -> None:
+        """Ends all waits for batches with `Closed`."""
+        for served, taker in tuple(self._takers.values()):
+            served.leave_taker(taker)
+            taker.refuse(Closed(reason))
+
     # ---- ending ----------------------------------------------------------------------------------------------------
 
     def close(self) -> None:

@@ -68,6 +68,8 @@ class ClientRequests:
         self._queues = ClientQueues(services.queues, self._sender, in_place=arena is not None)
         self._weights = ClientWeights(services.weights, self._sender)
         self._writers = ClientWriters(services.served, services.sessions, send)
+        # Numbers of requests for a checkpoint; another thread takes them out.
+        self._saves: set[int] = set()
 
     def take(self, frame: Frame) -> None:
         """Takes a message. A request that fails is answered with its error.
@@ -131,8 +133,20 @@ class ClientRequests:
                 self._sender.send(
                     Saved(number=number, folders={name: str(path) for name, path in result.items()})
                 )
+            self._saves.discard(number)
 
-        self._services.checkpoints.begin(answer)
+        self._saves.add(number)
+        self._services.checkpoints.runs.begin(answer)
+
+    @property
+    def is_saving(self) -> bool:
+        """Whether a checkpoint that the client asked for is not answered yet."""
+        return bool(self._saves)
+
+    @property
+    def queued_nbytes(self) -> int:
+        """About the bytes of steps and items that wait."""
+        return self._writers.queued_nbytes
 
     @property
     def waits(self) -> bool:
@@ -151,8 +165,12 @@ class ClientRequests:
         self._writers.look()
 
     def refuse_waiting(self, reason: str) -> None:
-        """Ends the waits of the client, which gets a goodbye next, and stores nothing more of it."""
+        """Refuses requests that wait, and samples that would have to wait from here on."""
         self._samples.refuse_waiting(reason)
+        self._queues.refuse_takers(reason)
+
+    def stop(self) -> None:
+        """Stores nothing more of the client, which is told that the server stops."""
         self._queues.close()
         self._weights.close()
 

@@ -22,6 +22,9 @@ class ClientWriters:
         served: the replays.
         sessions: writers of all clients.
         send: sends messages to the client without waiting for it.
+
+    Attributes:
+        queued_nbytes: of steps that wait for a page, and of items that wait for a rate limiter, about.
     """
 
     def __init__(self, served: ServedObjects, sessions: WriterSessions, send: Callable[..., None]) -> None:
@@ -29,6 +32,7 @@ class ClientWriters:
         self._sessions = sessions
         self._send = send
         self._writers: dict[int, ServedWriter] = {}
+        self.queued_nbytes = 0
 
     def take(self, frame: Frame) -> None:
         """Processes a message.
@@ -44,7 +48,9 @@ class ClientWriters:
         if writer is None:
             raise LeaseError(f"writer: expected the number of an open writer, got {message.writer}")
         if not writer.is_closed:  # Otherwise the client has come back over another connection.
+            before = writer.queued_nbytes
             writer.take(frame)
+            self.queued_nbytes += writer.queued_nbytes - before
         if isinstance(message, CloseWriter):
             del self._writers[message.writer]
 
@@ -53,7 +59,8 @@ class ClientWriters:
             raise LeaseError(f"expected at most {_MOST} writers, each opened once, got {opening.writer}")
         try:
             core = self._served.core(opening.replay)
-            self._writers[opening.writer] = ServedWriter(core, opening, self._send, self._sessions)
+            sync = self._served.sync(opening.replay)
+            self._writers[opening.writer] = ServedWriter(core, opening, self._send, self._sessions, sync)
         except Exception as error:
             self._send(Refused(writer=opening.writer, sequence=0, failure=failure_of(error)))
 
@@ -71,6 +78,7 @@ class ClientWriters:
         """Tries again to apply the operations that wait for a page."""
         for writer in self._writers.values():
             writer.look()
+        self.queued_nbytes = sum(writer.queued_nbytes for writer in self._writers.values())
 
     def close(self) -> None:
         """Gives back the pages of all writers, whose client is gone; pending items stay."""

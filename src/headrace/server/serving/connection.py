@@ -11,9 +11,10 @@ from headrace.clock import Clock
 from headrace.errors import AuthenticationError, Disconnected, HeadraceError
 from headrace.leases.channel import Channel
 from headrace.leases.checking import LeaseError
-from headrace.leases.frames import LARGEST_PAYLOAD, Frame, ProtocolError
+from headrace.leases.frames import Frame, ProtocolError
 from headrace.leases.messages import Goodbye, Message
 from headrace.server.heartbeat import ANSWER_SECONDS, ASK_SECONDS, Heartbeat, Pulse
+from headrace.server.limits import Limits
 from headrace.server.messages import handshake, requests
 from headrace.server.messages.handshake import Proof, Refusal, Welcome
 from headrace.server.messages.writing import WriterRequest
@@ -23,8 +24,6 @@ from headrace.server.serving.handshake import ServerHandshake
 from headrace.system import has_sealed_memory
 
 _LOGGER = logging.getLogger(__name__)
-# Answers that a client has not read, in bytes, from which on no further request of it is taken.
-_MOST_UNSENT_NBYTES = 1 << 22
 _NO_LIMIT = 1 << 62
 _REFUSAL_SECONDS = 0.1
 
@@ -35,14 +34,14 @@ class Host(Services, Protocol):
     Attributes:
         token: that clients must know.
         version: of Headrace.
-        handshake_timeout: in seconds.
         clock: of the heartbeat.
+        limits: of each connection.
     """
 
     token: bytes | None
     version: str
-    handshake_timeout: float
     clock: Clock
+    limits: Limits
 
     def count_welcome(self) -> None:
         """Counts a client whose handshake succeeded."""
@@ -72,17 +71,18 @@ class ServedConnection:
         self._is_ending = False
         self._has_ended = False
         host.selector.add(self)
-        host.selector.call_at(time.monotonic() + host.handshake_timeout, self._end_late_handshake)
+        host.selector.call_at(time.monotonic() + host.limits.handshake_timeout, self._end_late_handshake)
 
     @property
     def is_full(self) -> bool:
         """See `Peer.is_full`."""
-        return self.channel.unsent > _MOST_UNSENT_NBYTES
+        limits, queued = self._host.limits, 0 if self._requests is None else self._requests.queued_nbytes
+        return self.channel.unsent > limits.unread_nbytes or queued > limits.queued_nbytes
 
     @property
     def waits(self) -> bool:
         """See `Peer.waits`."""
-        return self._requests is not None and self._requests.waits
+        return self.is_full or (self._requests is not None and self._requests.waits)
 
     @property
     def is_welcome(self) -> bool:
@@ -144,7 +144,8 @@ class ServedConnection:
         in_place = self._is_unix and message.in_place and has_sealed_memory()
         self._handshake = None
         self._requests = ClientRequests(self._host, self.send, BatchArena() if in_place else None)
-        self.channel.expect(requests.AnyRequest | WriterRequest, requests.LARGEST_NBYTES, LARGEST_PAYLOAD)
+        largest = self._host.limits.payload_nbytes
+        self.channel.expect(requests.AnyRequest | WriterRequest, requests.LARGEST_NBYTES, largest)
         self._host.count_welcome()
         self.send(
             Welcome(
@@ -163,13 +164,23 @@ class ServedConnection:
 
     # ---- ending ----------------------------------------------------------------------------------------------------
 
+    @property
+    def is_saving(self) -> bool:
+        """Whether a checkpoint that the client asked for is not answered yet."""
+        return self._requests is not None and self._requests.is_saving
+
+    def refuse_waiting(self, reason: str) -> None:
+        """Refuses requests that wait, and those that would have to wait from here on."""
+        if self._requests is not None:
+            self._requests.refuse_waiting(reason)
+
     def say_goodbye(self, reason: str) -> None:
-        """Refuses what waits, and takes no further request."""
+        """Takes no further request."""
         if self._has_ended or self._is_ending:
             return
         self._is_ending = True
         if self._requests is not None:
-            self._requests.refuse_waiting(reason)
+            self._requests.stop()
             self.send(Goodbye(reason=reason))
         else:
             self.send(Refusal(kind="closed", reason=reason))

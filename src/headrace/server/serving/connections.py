@@ -14,18 +14,22 @@ from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.errors import Closed
 from headrace.leases.channel import Channel
 from headrace.leases.checking import LeaseError
-from headrace.leases.frames import ProtocolError
+from headrace.leases.frames import ProtocolError, encoded
+from headrace.leases.messages import VERSION, Hello
 from headrace.leases.selector import PeerSelector
 from headrace.leases.tls_channel import TlsChannel
 from headrace.leases.tls_session import TlsSession
 from headrace.server.addresses import Address
 from headrace.server.keepalive import set_options
+from headrace.server.limits import Limits
 from headrace.server.messages import handshake
 from headrace.server.messages.answers import ServerRecord
+from headrace.server.messages.handshake import Refusal, RefusalKind
 from headrace.server.records import statistics_of
 from headrace.server.serving.checkpoints import Checkpoints
 from headrace.server.serving.connection import ServedConnection
 from headrace.server.serving.deadlines import TableDeadlines
+from headrace.server.serving.draining import Draining
 from headrace.server.serving.listening import ListeningSocket
 from headrace.server.serving.served import ServedObjects
 from headrace.server.serving.served_queue import ServedQueue
@@ -34,8 +38,9 @@ from headrace.server.serving.writer_sessions import WriterSessions
 from headrace.server.statistics import ConnectionCounts, ServerStatistics
 
 _STOPS = "the server stops"
-_HANDSHAKE_SECONDS = 10.0
 _LOOK_SECONDS = 0.02
+# For the last messages of a server whose time is over.
+_GOODBYE_SECONDS = 0.2
 
 
 class Connections:
@@ -47,13 +52,14 @@ class Connections:
         token: that clients must know.
         tls: for TCP.
         checkpoints: of the replays; None where no directory was given.
+        limits: of the server and of each connection.
         selector: of this server.
         clock: of the heartbeat.
 
     Attributes:
         addresses: with their true ports.
-        selector, served, sessions, queues, weights, token, deadlines, version, handshake_timeout, checkpoints, clock:
-            see `Host`.
+        selector, served, sessions, queues, weights, token, deadlines, version, checkpoints, limits, clock: see
+            `Host`.
 
     Raises:
         OSError: an address cannot be bound.
@@ -66,6 +72,7 @@ class Connections:
         token: bytes | None,
         tls: ssl.SSLContext | None,
         checkpoints: Checkpoints | None,
+        limits: Limits,
         selector: PeerSelector,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -74,6 +81,7 @@ class Connections:
         self.token = token
         self._tls = tls
         self.checkpoints = checkpoints
+        self.limits = limits
         self.selector = selector
         self.clock = clock
         self.deadlines = TableDeadlines(selector)
@@ -84,13 +92,13 @@ class Connections:
             name: ServedWeights(core, selector) for name, core in served.weights.items()
         }
         self.version = metadata.version("headrace")
-        self.handshake_timeout = _HANDSHAKE_SECONDS
         self._began = time.monotonic()
         self._lock = threading.Lock()
         self._open: set[ServedConnection] = set()
         self._total = self._rejected = self._protocol_errors = self._truncated = 0
         # Of the connections that have ended.
         self._bytes_in = self._bytes_out = 0
+        self._is_stopping = False
         self._listening: list[ListeningSocket] = []
         try:
             for address in addresses:
@@ -106,6 +114,13 @@ class Connections:
     def _accept(self, connection: socket.socket) -> None:
         try:
             set_options(connection)
+            if self._is_stopping:
+                self._refuse(connection, "closed", _STOPS)
+                return
+            if len(self._open) >= self.limits.connections:
+                most = self.limits.connections
+                self._refuse(connection, "protocol", f"the server has {most} connections and takes no more")
+                return
             is_unix = connection.family == getattr(socket, "AF_UNIX", None)
             if self._tls is None or is_unix:
                 channel = Channel(connection, handshake.ToServer)
@@ -117,6 +132,14 @@ class Connections:
             return
         with self._lock:
             self._open.add(served)
+
+    def _refuse(self, connection: socket.socket, kind: RefusalKind, reason: str) -> None:
+        with self._lock:
+            self._rejected += 1
+        with connection, suppress(OSError):
+            if self._tls is None:
+                refusal = encoded(Hello(version=VERSION)) + encoded(Refusal(kind=kind, reason=reason))
+                connection.send(refusal, socket.MSG_DONTWAIT)
 
     # ---- the host of its connections -------------------------------------------------------------------------------
 
@@ -174,23 +197,20 @@ class Connections:
     # ---- ending ----------------------------------------------------------------------------------------------------
 
     def close(self, drain_seconds: float) -> None:
-        """Ends all connections, at the latest `drain_seconds` from now."""
+        """Ends all connections, about `drain_seconds` from now at the latest."""
         deadline = time.monotonic() + drain_seconds
-        said = threading.Event()
-
-        def say_goodbye() -> None:
+        self._is_stopping = True
+        try:
+            Draining(self.selector, self._clients, _STOPS).run(drain_seconds)
+            self._stop_listening()
+            deadline = max(deadline, time.monotonic() + _GOODBYE_SECONDS)
+            while any(each.channel.unsent for each in self._clients()) and time.monotonic() < deadline:
+                time.sleep(_LOOK_SECONDS)
+        finally:
+            self._stop_listening()
             for each in self._clients():
-                each.say_goodbye(_STOPS)
-            said.set()
-
-        self.selector.call_soon(say_goodbye)
-        said.wait(drain_seconds)
-        self._stop_listening()
-        while any(each.channel.unsent for each in self._clients()) and time.monotonic() < deadline:
-            time.sleep(_LOOK_SECONDS)
-        for each in self._clients():
-            each.drop(Closed(_STOPS))
-        self._close_served()
+                each.drop(Closed(_STOPS))
+            self._close_served()
 
     def _close_served(self) -> None:
         for queue in self.queues.values():

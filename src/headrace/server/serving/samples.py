@@ -64,7 +64,7 @@ class ClientSamples:
         self._selector = selector
         self._deadlines = deadlines
         self._sender = sender
-        self._warning = ""
+        self._warning = self._refusal = ""
         self._views: dict[int, Mapping[str, View]] = {}
         self._samplings: dict[str, Sampling] = {}
         self._waiting: dict[int, _WaitingSample] = {}
@@ -89,6 +89,8 @@ class ClientSamples:
         if batch is not None:
             self._answer(request, replay, views, batch)
             return
+        if self._refusal:
+            raise Closed(self._refusal)
         if len(self._waiting) >= _MOST_WAITING:
             raise RuntimeError(
                 f"expected at most {_MOST_WAITING} waiting samples of one client, got one more"
@@ -194,7 +196,8 @@ class ClientSamples:
         return True
 
     def refuse_waiting(self, reason: str) -> None:
-        """Ends all waits with `Closed`."""
+        """Ends all waits with `Closed`, and refuses further ones."""
+        self._refusal = reason
         for waiting in tuple(self._waiting.values()):
             self._leave(waiting)
             self._send_failure(waiting.request.number, Closed(reason))

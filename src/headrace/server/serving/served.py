@@ -9,6 +9,7 @@ from headrace.replay.public import Replay, core_of
 from headrace.replay.replay import ReplayCore
 from headrace.server.batch_queue import BatchQueue
 from headrace.server.messages.handshake import Served
+from headrace.server.serving.shared_runs import SharedRuns
 from headrace.server.weights import Weights
 from headrace.server.weights import core_of as weight_core_of
 
@@ -43,6 +44,7 @@ class ServedObjects:
             name: weight_core_of(each) for name, each in served.items() if isinstance(each, Weights)
         }
         self._cores = {name: core_of(replay) for name, replay in self.replays.items()}
+        self._syncs = {name: SharedRuns(replay.sync, "headrace-sync") for name, replay in self._cores.items()}
         self.described = {
             **{
                 name: Served("replay", replay.signature.to_json(), list(replay.table_names))
@@ -62,6 +64,11 @@ class ServedObjects:
         if found is None:
             raise KeyError(f"no replay {name!r}; there are {', '.join(map(repr, self.replays))}")
         return found
+
+    def sync(self, name: str) -> SharedRuns[None]:
+        """Returns the runs that make a replay durable; see `replay`."""
+        self.replay(name)
+        return self._syncs[name]
 
     def core(self, name: str) -> ReplayCore:
         """Returns the inside of a replay; see `replay`."""

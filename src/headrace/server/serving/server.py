@@ -18,6 +18,7 @@ from headrace.replay.public import Replay
 from headrace.server.addresses import Address, parse_address
 from headrace.server.auth import token_bytes
 from headrace.server.batch_queue import BatchQueue
+from headrace.server.limits import Limits
 from headrace.server.serving.checkpoints import Checkpoints
 from headrace.server.serving.connections import Connections
 from headrace.server.serving.served import ServedObjects
@@ -42,6 +43,7 @@ class Server:
             folder of its name in there, by the rules of `Replay.save`. Queues are not saved, and nothing is loaded:
             `Replay.load` does that.
         keep: removes all but the newest checkpoints of each replay; None removes none.
+        limits: of what clients may take; None: `hr.server.Limits()`.
         insecure: allows an address that other machines reach, without a token and without client certificates.
 
     Raises:
@@ -66,6 +68,7 @@ class Server:
         tls: ssl.SSLContext | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         keep: int | None = None,
+        limits: Limits | None = None,
         insecure: bool = False,
     ) -> None:
         self._served = ServedObjects(served)
@@ -73,6 +76,9 @@ class Server:
         self._tls = tls
         if tls is not None:
             TlsSession(tls)  # Refuses contexts that no client could use.
+        if limits is not None and not isinstance(limits, Limits):
+            raise TypeError(f"limits: expected hr.server.Limits, got {type(limits).__name__}")
+        self._limits = limits or Limits()
         self._checkpoints = None
         if checkpoint is not None:
             self._checkpoints = Checkpoints(self._served.replays, Path(os.fspath(checkpoint)), keep)
@@ -111,7 +117,13 @@ class Server:
             if self._was_started:
                 raise HeadraceError("start: expected a server that was not started before; make a new one")
             self._connections = Connections(
-                self._served, self._wanted, self._token, self._tls, self._checkpoints, PeerSelector()
+                self._served,
+                self._wanted,
+                self._token,
+                self._tls,
+                self._checkpoints,
+                self._limits,
+                PeerSelector(),
             )
             self._was_started = True
         return self
@@ -146,7 +158,7 @@ class Server:
         With a directory for checkpoints it saves the replays afterwards.
 
         Args:
-            drain_timeout: seconds in which clients may read the rest of their answers.
+            drain_timeout: seconds in which requests that have arrived are answered, and clients may read the answers.
 
         Raises:
             CheckpointError: a replay could not be saved; the connections have ended.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -33,11 +33,15 @@ from headrace.server.messages.writing import (
 )
 from headrace.server.serving.operations import Operations
 from headrace.server.serving.row_writer import ServedRowWriter
+from headrace.server.serving.shared_runs import SharedRuns
 from headrace.server.serving.writer_sessions import Progress, SessionKey, WriterSessions
 from headrace.tables.ticket import Ticket
 
 _KEYS_AHEAD = 1024
 _SESSION_NBYTES = 16
+# About what an operation and an item take while they wait, beside the rows.
+_MESSAGE_NBYTES = 512
+_ITEM_NBYTES = 256
 
 
 class _Waiting(NamedTuple):
@@ -57,6 +61,7 @@ class ServedWriter:
         opening: the client's request.
         send: sends messages to the client without waiting for it.
         sessions: writers of the server.
+        sync: makes the replay durable.
 
     Attributes:
         is_closed: whether its pages are given back.
@@ -71,8 +76,10 @@ class ServedWriter:
         opening: OpenWriter,
         send: Callable[..., None],
         sessions: WriterSessions,
+        sync: SharedRuns[None],
     ) -> None:
         self._replay = replay
+        self._sync = sync
         self._sessions = sessions
         self._key = SessionKey(opening.replay, opening.session, opening.writer)
         if len(opening.session) != _SESSION_NBYTES:
@@ -93,6 +100,7 @@ class ServedWriter:
         self._tables = [rule.table for rule in rules]
         self._operations = Operations(self._writer, replay.signature)
         self._waiting: deque[_Waiting] = deque()
+        self._waiting_nbytes = 0
         # Steps of the first waiting operation that are stored already.
         self._done = 0
         self._sequence = opening.base
@@ -157,6 +165,7 @@ class ServedWriter:
         match frame.message:
             case Operation() | WaitPending() as message:
                 self._waiting.append(_Waiting(message, frame.payload))
+                self._waiting_nbytes += _MESSAGE_NBYTES + len(frame.payload)
                 self._apply_waiting()
             case StopWaiting(ticket=ticket):
                 with self._replay.lock:
@@ -164,7 +173,7 @@ class ServedWriter:
                         self._writer.pending_items.leave(self._tickets.pop(ticket))
             case Sync(ticket=ticket):
                 # A disk may take long: it holds up no other client.
-                threading.Thread(target=self._sync, args=(ticket,), name="headrace-sync", daemon=True).start()
+                self._sync.begin(partial(self._answer_sync, ticket))
             case WantKeys():
                 with self._replay.lock:
                     first = self._replay.keys.take(_KEYS_AHEAD)
@@ -200,7 +209,7 @@ class ServedWriter:
             operation, payload = self._waiting[0]
             if isinstance(operation, WaitPending):
                 self._wait(operation.ticket, operation.most)
-                self._waiting.popleft()
+                self._drop_first()
                 continue
             try:
                 self._apply(operation, payload)
@@ -212,12 +221,21 @@ class ServedWriter:
                 self._refuse(operation, error)
             self._sequence = max(self._sequence, operation.sequence)
             self._end_restoring()
-            self._waiting.popleft()
+            self._drop_first()
             self._done = 0
             if self._waiting and self._writer.streams:
                 # The client continues them after each operation.
                 self._send(self._state())
         self._send(self._state())
+
+    def _drop_first(self) -> None:
+        self._waiting_nbytes -= _MESSAGE_NBYTES + len(self._waiting.popleft().payload)
+
+    @property
+    def queued_nbytes(self) -> int:
+        """About the bytes of operations and items that wait."""
+        items = self._writer.pending_items.count + len(self._tickets)
+        return self._waiting_nbytes + _ITEM_NBYTES * items
 
     def _apply(self, operation: Operation, payload: Payload) -> None:
         """Applies an operation, once; its numbers continue those before.
@@ -325,12 +343,8 @@ class ServedWriter:
             )
         )
 
-    def _sync(self, number: int) -> None:
-        failure = None
-        try:
-            self._replay.sync()
-        except Exception as error:
-            failure = failure_of(error)
+    def _answer_sync(self, number: int, result: Exception | None) -> None:
+        failure = None if result is None else failure_of(result)
         self._send(Waited(writer=self._number, ticket=number, failure=failure))
 
     # ---- the end ---------------------------------------------------------------------------------------------------
@@ -341,6 +355,7 @@ class ServedWriter:
             return
         self.is_closed = True
         self._waiting.clear()
+        self._waiting_nbytes = 0
         self._sessions.lost(self._key, self.progress)
         with self._replay.lock:
             for ticket in self._tickets.values():

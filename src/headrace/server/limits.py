@@ -1,0 +1,41 @@
+"""Limits of a server: what one client, or all of them together, may take of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from headrace.checks import check_count, check_seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What clients may take of a server. A client at a limit waits or is refused; it never takes more.
+
+    Attributes:
+        connections: open at a time; a further client is refused. Each open writer needs a second connection of its
+            client. The process needs as many descriptors.
+        payload_nbytes: rows of one message of a client, and arrays of one batch.
+        unread_nbytes: answers that a client has not read. Above it the server takes no further request of this client.
+        queued_nbytes: steps of a client that wait for a page or a rate limiter. Above it the server reads no further
+            step of this client, whose calls then wait.
+        handshake_timeout: in seconds; a connection that has not finished its handshake by then is ended.
+
+    Raises:
+        ValueError, TypeError: not a number in its range.
+
+    >>> Limits(connections=100).connections
+    100
+    """
+
+    connections: int = 4096
+    payload_nbytes: int = 1 << 30
+    unread_nbytes: int = 1 << 22
+    queued_nbytes: int = 1 << 26
+    handshake_timeout: float = 10.0
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if field.name != "handshake_timeout":
+                check_count(field.name, getattr(self, field.name), 1)
+        if (check_seconds(self.handshake_timeout) or 0) <= 0:
+            raise ValueError(f"handshake_timeout: expected seconds > 0, got {self.handshake_timeout}")

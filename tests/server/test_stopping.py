@@ -1,0 +1,138 @@
+"""The end of a server: what has arrived is answered, what waits is refused, and it takes bounded time."""
+
+import socket
+import threading
+import time
+from contextlib import suppress
+
+import pytest
+
+import headrace as hr
+from headrace.server.addresses import parse_address
+from headrace.server.client.connecting import ServerAccess, connect
+from headrace.server.messages.requests import CanSample, Sample
+from tests.server.test_checkpoints import SlowDisk, in_thread
+
+
+@pytest.fixture
+def replay():
+    with hr.Replay(hr.Signature.like({"n": 0}), [hr.Table.queue("q", 5000)]) as replay:
+        yield replay
+
+
+def until(condition):
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.002)
+
+
+def test_requests_that_have_arrived_are_answered(replay):
+    """SV5"""
+    server = hr.Server({"r": replay}).start()
+    link = connect(ServerAccess(parse_address(server.address), None, None, 10.0))
+    waiting = link.begin(Sample(replay="r", table="q", batch_size=1, timeout=None))
+    until(lambda: replay.table("q").statistics().waiting_samples == 1)
+    replies = [link.begin(CanSample(replay="r", table="q", n=1)) for _ in range(500)]
+    late = link.begin(Sample(replay="r", table="q", batch_size=1, timeout=None))
+    thread = threading.Thread(target=server.stop)
+    thread.start()
+    assert [link.wait(each, 10.0)[0].value for each in replies] == [False] * 500
+    for each in (waiting, late):
+        with pytest.raises(hr.Closed, match="stops"):
+            link.wait(each, 10.0)
+    thread.join(10)
+    link.close()
+
+
+def test_steps_that_have_been_sent_are_applied(replay):
+    """SV5, AK1: what flush has confirmed is there, and no more than was appended."""
+    server = hr.Server({"r": replay}).start()
+    client = hr.Client(server.address, timeout=5.0)
+    writer = client.replay("r").writer(items=[hr.ItemRule("q", 1)])
+    for n in range(3000):
+        writer.append({"n": n})
+    thread = threading.Thread(target=server.stop)
+    thread.start()
+    writer.flush(timeout=5.0)
+    assert len(replay.table("q")) == 3000
+    thread.join(10)
+    with pytest.raises(hr.Closed):
+        append_for_ever(writer)
+    assert len(replay.table("q")) == 3000
+    for each in (writer, client):
+        with suppress(hr.HeadraceError):
+            each.close()
+
+
+def append_for_ever(writer):
+    while True:
+        writer.append({"n": 0})
+
+
+def test_a_client_that_never_stops_does_not_hold_up_the_end(replay):
+    """SV5"""
+    server = hr.Server({"r": replay}).start()
+    with hr.Client(server.address, timeout=0.2) as client:
+        begun, ended = threading.Event(), []
+
+        def ask():
+            try:
+                while True:
+                    client.ping()
+                    begun.set()
+            except (hr.Closed, hr.Disconnected) as error:
+                ended.append(error)
+
+        threads = [threading.Thread(target=ask) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        begun.wait(10)
+        before = time.monotonic()
+        server.stop()
+        assert time.monotonic() - before < 3
+        for thread in threads:
+            thread.join(10)
+        assert len(ended) == 3
+
+
+def test_a_checkpoint_under_way_is_answered(replay, tmp_path, monkeypatch):
+    """SV5, SV6"""
+    disk = SlowDisk(monkeypatch)
+    server = hr.Server({"r": replay}, checkpoint=tmp_path).start()
+    with hr.Client(server.address) as client:
+        saving, folders = in_thread(client.checkpoint)
+        assert disk.began.wait(20)
+        stopping, _ = in_thread(server.stop)
+        stopping.join(0.1)
+        assert stopping.is_alive()
+        disk.finish.set()
+        saving.join(20)
+        stopping.join(20)
+        assert list(folders[0]) == ["r"]
+
+
+@pytest.mark.parametrize("seconds", [0, 0.3])
+def test_the_end_comes_in_time(replay, tmp_path, monkeypatch, seconds):
+    """SV5: within `drain_timeout` and a second, beside the last checkpoint."""
+    disk = SlowDisk(monkeypatch)
+    server = hr.Server({"r": replay}, checkpoint=tmp_path).start()
+    with hr.Client(server.address) as client:
+        saving, found = in_thread(client.checkpoint)
+        assert disk.began.wait(20)
+        stopping, _ = in_thread(lambda: server.stop(drain_timeout=seconds))
+        saving.join(seconds + 2)
+        assert isinstance(found[0], hr.Closed)
+        disk.finish.set()
+        stopping.join(20)
+
+
+def test_stopping_with_clients_halfway_in_the_handshake(replay):
+    server = hr.Server({"r": replay}).start()
+    host, port = server.address.removeprefix("tcp://").split(":")
+    with socket.create_connection((host, int(port))) as silent:
+        until(lambda: len(server._running()._open) == 1)
+        before = time.monotonic()
+        server.stop()
+        assert time.monotonic() - before < 2
+        assert b"stops" in silent.recv(1000)
