@@ -372,7 +372,7 @@ def cut(client):
 
 
 @settings(max_examples=12, deadline=None)
-@given(st.lists(st.sampled_from("ssssssswct"), min_size=20, max_size=80), st.booleans())
+@given(st.lists(st.sampled_from("ssssssswct"), min_size=20, max_size=60), st.booleans())
 def test_a_cut_connection_loses_and_doubles_nothing(tmp_path_factory, calls, is_unix):
     """AK3, AK4: any sequence of sends, waits and batches, with the connection cut in between."""
     queue = hr.BatchQueue({"n": 0, "x": np.zeros(20_000, np.uint8)}, 2, num_buffers=3)
