@@ -15,6 +15,7 @@ class Limits:
         connections: open at a time; a further client is refused. Each open writer needs a second connection of its
             client. The process needs as many descriptors.
         payload_nbytes: rows of one message of a client, and arrays of one batch.
+        lanes: of one writer.
         unread_nbytes: answers that a client has not read. Above it the server takes no further request of this client.
         queued_nbytes: steps of a client that wait for a page or a rate limiter. Above it the server reads no further
             step of this client, whose calls then wait.
@@ -29,6 +30,7 @@ class Limits:
 
     connections: int = 4096
     payload_nbytes: int = 1 << 30
+    lanes: int = 1 << 17
     unread_nbytes: int = 1 << 22
     queued_nbytes: int = 1 << 26
     handshake_timeout: float = 10.0

@@ -10,6 +10,7 @@ from headrace.errors import CheckpointError, Disconnected
 from headrace.leases.checking import LeaseError
 from headrace.leases.frames import Frame
 from headrace.leases.selector import PeerSelector
+from headrace.server.limits import Limits
 from headrace.server.messages import requests
 from headrace.server.messages.answers import Done, Failed, Saved, ServerRecord
 from headrace.server.messages.failures import failure_of
@@ -38,6 +39,7 @@ class Services(Protocol):
         sessions: writers of all clients.
         queues, weights: by name.
         checkpoints: of the replays; None where no directory was given.
+        limits: of each connection.
     """
 
     selector: PeerSelector
@@ -47,6 +49,7 @@ class Services(Protocol):
     queues: Mapping[str, ServedQueue]
     weights: Mapping[str, ServedWeights]
     checkpoints: Checkpoints | None
+    limits: Limits
 
     def server_record(self, number: int) -> ServerRecord:
         """Returns the answer with the server's statistics."""
@@ -64,10 +67,12 @@ class ClientRequests:
     def __init__(self, services: Services, send: Send, arena: BatchArena | None) -> None:
         self._services = services
         self._sender = BatchSender(send, arena)
-        self._samples = ClientSamples(services.selector, services.deadlines, self._sender)
+        self._samples = ClientSamples(
+            services.selector, services.deadlines, self._sender, services.limits.payload_nbytes
+        )
         self._queues = ClientQueues(services.queues, self._sender, in_place=arena is not None)
         self._weights = ClientWeights(services.weights, self._sender)
-        self._writers = ClientWriters(services.served, services.sessions, send)
+        self._writers = ClientWriters(services.served, services.sessions, send, services.limits.lanes)
         # Numbers of requests for a checkpoint; another thread takes them out.
         self._saves: set[int] = set()
 

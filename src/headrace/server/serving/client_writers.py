@@ -22,12 +22,16 @@ class ClientWriters:
         served: the replays.
         sessions: writers of all clients.
         send: sends messages to the client without waiting for it.
+        most_lanes: of a writer.
 
     Attributes:
         queued_nbytes: of steps that wait for a page, and of items that wait for a rate limiter, about.
     """
 
-    def __init__(self, served: ServedObjects, sessions: WriterSessions, send: Callable[..., None]) -> None:
+    def __init__(
+        self, served: ServedObjects, sessions: WriterSessions, send: Callable[..., None], most_lanes: int
+    ) -> None:
+        self._most_lanes = most_lanes
         self._served = served
         self._sessions = sessions
         self._send = send
@@ -58,6 +62,11 @@ class ClientWriters:
         if opening.writer in self._writers or len(self._writers) >= _MOST:
             raise LeaseError(f"expected at most {_MOST} writers, each opened once, got {opening.writer}")
         try:
+            if opening.lanes > self._most_lanes:
+                raise ValueError(
+                    f"lanes: expected at most {self._most_lanes}, which the limits of the server allow, got "
+                    f"{opening.lanes}"
+                )
             core = self._served.core(opening.replay)
             sync = self._served.sync(opening.replay)
             self._writers[opening.writer] = ServedWriter(core, opening, self._send, self._sessions, sync)

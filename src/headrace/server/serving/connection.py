@@ -14,7 +14,6 @@ from headrace.leases.checking import LeaseError
 from headrace.leases.frames import Frame, ProtocolError
 from headrace.leases.messages import Goodbye, Message
 from headrace.server.heartbeat import ANSWER_SECONDS, ASK_SECONDS, Heartbeat, Pulse
-from headrace.server.limits import Limits
 from headrace.server.messages import handshake, requests
 from headrace.server.messages.handshake import Proof, Refusal, Welcome
 from headrace.server.messages.writing import WriterRequest
@@ -35,13 +34,11 @@ class Host(Services, Protocol):
         token: that clients must know.
         version: of Headrace.
         clock: of the heartbeat.
-        limits: of each connection.
     """
 
     token: bytes | None
     version: str
     clock: Clock
-    limits: Limits
 
     def count_welcome(self) -> None:
         """Counts a client whose handshake succeeded."""

@@ -19,6 +19,7 @@ from headrace.server.messages.failures import failure_of
 from headrace.server.messages.requests import Peek, Sample
 from headrace.server.messages.views import views_of
 from headrace.server.serving.batch_sender import BatchSender
+from headrace.server.serving.batch_sizes import check_batch
 from headrace.server.serving.batches import batch_answer
 from headrace.server.serving.deadlines import TableDeadlines
 from headrace.tables.live_table import LiveTable
@@ -58,12 +59,16 @@ class ClientSamples:
         selector: calls when a waiting sample can be drawn.
         deadlines: of waiting samples.
         sender: of batches, to the client.
+        most_nbytes: of a batch.
     """
 
-    def __init__(self, selector: PeerSelector, deadlines: TableDeadlines, sender: BatchSender) -> None:
+    def __init__(
+        self, selector: PeerSelector, deadlines: TableDeadlines, sender: BatchSender, most_nbytes: int
+    ) -> None:
         self._selector = selector
         self._deadlines = deadlines
         self._sender = sender
+        self._most_nbytes = most_nbytes
         self._warning = self._refusal = ""
         self._views: dict[int, Mapping[str, View]] = {}
         self._samplings: dict[str, Sampling] = {}
@@ -85,6 +90,7 @@ class ClientSamples:
         views = self._views_of(request)
         live = replay.live_table(request.table)
         batch_size = check_count("batch_size", request.batch_size, 1)
+        check_batch(batch_size, replay.signature, views, self._most_nbytes)
         batch = self._sample_now(request, replay, live, views, lambda: live.can_sample(batch_size))
         if batch is not None:
             self._answer(request, replay, views, batch)
