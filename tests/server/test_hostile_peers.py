@@ -1,7 +1,9 @@
 """Bytes of any kind end at worst their own connection."""
 
+import logging
 import socket
 import struct
+import threading
 import time
 
 import pytest
@@ -14,35 +16,20 @@ from headrace.leases.messages import VERSION, Hello
 from headrace.server.auth import NONCE_NBYTES
 from headrace.server.messages.handshake import Greeting, Proof
 from headrace.server.messages.requests import Ping, Sample
+from headrace.server.messages.writing import AppendSteps, OpenWriter, RuleDescription
+from tests.server.hostile import SESSION, connected, frames, said_to
 
 GREETING = encoded(Hello(version=VERSION)) + encoded(Greeting(nonce=bytes(NONCE_NBYTES)))
-SESSION = GREETING + encoded(Proof())
 
 
 @pytest.fixture(scope="module")
 def server():
-    with hr.Replay(hr.Signature.like({"n": 0}), [hr.Table.queue("q", 9)]) as replay:
-        with hr.Server({"r": replay}) as server:
+    table = hr.Table("t", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=99)
+    with hr.Replay(hr.Signature.like({"n": 0}), [hr.Table.queue("q", 9), table], capacity=9999) as replay:
+        with replay.writer(items=[hr.ItemRule("t", 1)]) as writer:
+            writer.append({"n": 1})
+        with hr.Server({"r": replay, "b": hr.BatchQueue({"n": 0}, 2)}) as server:
             yield server
-
-
-def connected(server):
-    host, port = server.address.removeprefix("tcp://").split(":")
-    return socket.create_connection((host, int(port)), timeout=10)
-
-
-def said_to(server, data):
-    """Sends bytes, and returns what comes until the server ends the connection."""
-    found = b""
-    with connected(server) as peer:
-        try:
-            peer.sendall(data)
-            peer.shutdown(socket.SHUT_WR)
-            while piece := peer.recv(1 << 16):
-                found += piece
-        except ConnectionError:
-            pass
-    return found
 
 
 @settings(max_examples=60)
@@ -117,3 +104,87 @@ def test_a_bad_request_fails_alone(server):
         while b"Done" not in found:
             found += peer.recv(1 << 16)
     assert b"no replay" in found
+
+
+# ---- well-formed messages with hostile contents --------------------------------------------------------------------
+
+
+def opening(**changes):
+    fields = {"writer": 0, "replay": "r", "lanes": 1, "rules": [], "history": None, "session": bytes(16)}
+    return OpenWriter(**{**fields, **changes})
+
+
+STEP = encoded(AppendSteps(writer=0, sequence=1, steps=1, version=0), bytes(8))
+BEGINNINGS = [b"", encoded(opening()) + STEP, encoded(opening(lanes=2, history=3))]
+
+
+@settings(max_examples=60)
+@given(st.sampled_from(BEGINNINGS), frames(most=6))
+def test_any_messages_end_at_worst_their_own_connection(server, beginning, data):
+    """WI3: and no traceback is printed."""
+    errors = []
+    handler = logging.Handler(logging.ERROR)
+    handler.emit = errors.append
+    logging.getLogger("headrace").addHandler(handler)
+    try:
+        said_to(server, SESSION + beginning + data)
+        with hr.Client(server.address) as client:
+            assert client.ping() < 10
+    finally:
+        logging.getLogger("headrace").removeHandler(handler)
+    assert not [each.getMessage() for each in errors if each.exc_info]
+
+
+def sample(batch_size):
+    return Sample(number=1, replay="r", table="t", batch_size=batch_size, timeout=0)
+
+
+def rule(**changes):
+    return RuleDescription(**{"kind": "item", "table": "t", "length": 1, "priority": 1.0, **changes})
+
+
+@pytest.mark.parametrize("number", [10**8, 10**12, 2**62])
+@pytest.mark.parametrize(
+    "message",
+    [
+        sample,
+        lambda number: opening(lanes=number),
+        lambda number: opening(rules=[rule(length=max(number, 2**31))]),
+        lambda number: opening(rules=[rule(lookahead=max(number, 2**31))]),
+    ],
+)
+def test_no_memory_is_taken_for_a_number(server, message, number):
+    """WI3: the request is refused at once."""
+    with connected(server) as peer:
+        peer.sendall(SESSION + encoded(message(number)))
+        found = b""
+        while b"expected" not in found:
+            found += peer.recv(1 << 16)
+        assert b"ValueError" in found
+
+
+def test_two_hundred_at_once(server):
+    """SV7: half of them wait, and all vanish together."""
+    before = threading.active_count()
+    wait = encoded(Sample(number=1, replay="r", table="q", batch_size=1, timeout=None))
+    peers = [connected(server) for _ in range(200)]
+    try:
+        for number, peer in enumerate(peers):
+            peer.sendall(SESSION + (wait if number % 2 else b""))
+        until(lambda: server.statistics().connections >= 200)
+        until(lambda: server.statistics().served["r"].tables["q"].waiting_samples == 100)
+        assert threading.active_count() == before
+        with hr.Client(server.address) as client:
+            assert client.ping() < 5
+    finally:
+        for peer in peers:
+            peer.close()
+    until(lambda: server.statistics().connections == 0)
+    assert server.statistics().served["r"].tables["q"].waiting_samples == 0
+
+
+def until(condition):
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to that"
+        time.sleep(0.002)
