@@ -9,6 +9,7 @@ other one is sent alone and waits for its answer, so an error is raised by the c
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -45,6 +46,8 @@ _KEYS = 0
 # In flight at most; beyond it calls wait for the server.
 _MOST_FLYING_NBYTES = 1 << 23
 _MOST_FLYING = 512
+# An answer may need so many seconds longer than the wait at the server.
+_NETWORK_SECONDS = 1.0
 
 
 class Link(Protocol):
@@ -91,6 +94,7 @@ class OperationStream:
         self._keys = range(0)
         self._end: Exception | None = None
         self._is_closing = False
+        self._lost_at = 0.0
         self.state = WriterState(
             writer=opening.writer, sequence=0, pending=0, room=0, finals=0, completes=False
         )
@@ -148,6 +152,7 @@ class OperationStream:
     def lose(self) -> None:
         """Notes that the connection has ended; operations are kept for the next one."""
         with self._changed:
+            self._lost_at = time.monotonic()
             self._link, self._is_open = None, False
 
     def give_up(self, error: Exception) -> None:
@@ -161,6 +166,16 @@ class OperationStream:
             if was_open:
                 link.send(CloseWriter(writer=self.number))
             link.forget(self)
+
+    def become_inherited(self, error: Exception) -> None:
+        """Ends the stream in a forked child, whose parent goes on with it; another thread may have held the lock."""
+        self._changed = threading.Condition(threading.RLock())
+        self._link, self._is_open, self._end = None, False, error
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether every call raises an error; see `give_up`."""
+        return self._end is not None
 
     def take(self, message: WriterAnswer) -> None:
         """Processes a message of the server."""
@@ -311,18 +326,29 @@ class OperationStream:
 
     # ---- waiting ---------------------------------------------------------------------------------------------------
 
-    def drain(self) -> None:
-        """Returns when all operations are applied, so that `state` and `made` are those after them."""
+    def drain(self, timeout: float | None = None) -> None:
+        """Returns when all operations are applied, so that `state` and `made` are those after them.
+
+        Args:
+            timeout: of the call, in seconds, beside which the network has a second; None: that of the client.
+
+        Raises:
+            DeadlineExceeded: the server did not answer in time.
+            Disconnected: the connection was not made again in time.
+        """
         with self._changed:
-            self._drain()
+            self._drain(timeout)
 
     def report(self) -> None:
         """Gets the state of now."""
         self.put(Report, is_answered=True)
 
-    def _drain(self) -> None:
+    def _drain(self, timeout: float | None = None) -> None:
         self._send_buffer()
-        self._wait(lambda: not self._log.flying)
+        seconds = -1.0 if timeout is None else max(timeout, 0.0) + _NETWORK_SECONDS
+        if timeout is not None and self._timeout is not None:
+            seconds = min(seconds, self._timeout)
+        self._wait(lambda: not self._log.flying, seconds)
 
     @property
     def number(self) -> int:
@@ -425,8 +451,7 @@ class OperationStream:
         """Waits for the server; without a timeout of the call, for the client's."""
         wait: Wait | None = None
         while not is_over():
-            if self._end is not None:
-                raise self._lost()
+            self._check_server()
             if wait is None:
                 timeout = self._timeout if timeout == -1 else timeout
                 wait = Wait(SYSTEM_CLOCK, timeout, message or self._waiting_message, pending)
@@ -441,6 +466,17 @@ class OperationStream:
                 ) from error
             if not released:
                 wait.turn_on(self._changed)
+
+    def _check_server(self) -> None:
+        """Raises if the server is gone, or was not reached for the time of the client."""
+        if self._end is not None:
+            raise self._lost()
+        seconds = time.monotonic() - self._lost_at
+        if self._link is None and self._timeout is not None and seconds > self._timeout:
+            raise Disconnected(
+                f"the connection is lost, and the server was not reached again in {seconds:.3g} s",
+                pending=self._unacknowledged,
+            )
 
     def _waiting_message(self, seconds: float) -> str:
         return f"the server did not answer a writer of {self._opening.replay!r} within {seconds:.3g} s"
@@ -457,7 +493,9 @@ class OperationStream:
         return Closed(text) if isinstance(error, Closed) else Disconnected(text, pending=count)
 
     def check(self) -> None:
-        """Raises an error of an operation that was not waited for, once."""
+        """Raises the error with which the stream has ended; or that of an operation that was not waited for, once."""
+        if self._end is not None:
+            raise self._lost()
         error, self.failure = self.failure, None
         if error is not None:
             raise error

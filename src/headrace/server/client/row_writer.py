@@ -416,7 +416,7 @@ class RemoteRowWriter:
 
     def _wait_for_pending(self, most: int, timeout: float | None) -> None:
         stream = self._stream
-        stream.drain()
+        stream.drain(timeout)
         try:
             stream.ask(WaitPending, timeout, self._pending_message, lambda: stream.state.pending, most=most)
         except DeadlineExceeded as error:
@@ -465,20 +465,30 @@ class RemoteRowWriter:
         """See `WriterLike.abandon`."""
         if self._closed:
             return
-        pending = self.pending
+        pending = 0 if self._stream.has_ended else self.pending
         self._release()
+        self._warn_pending(pending, 4)
+
+    def _warn_pending(self, pending: int, stacklevel: int) -> None:
         if pending:
             warnings.warn(
                 f"a writer was left with {pending} items pending; they go in when their tables open",
                 ResourceWarning,
-                stacklevel=3,
+                stacklevel=stacklevel,
             )
 
     def _check_open(self) -> None:
         if self._closed:
             raise Closed("the writer is closed")
-        if self._stream.failure is not None and not self._is_recording:
-            self._stream.check()
+        stream = self._stream
+        if stream.has_ended or (stream.failure is not None and not self._is_recording):
+            stream.check()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            self._release()
+            if not self._stream.has_ended:
+                self._warn_pending(self._stream.state.pending, 2)
 
     def __repr__(self) -> str:
         rules = ", ".join(map(repr, self._rules))

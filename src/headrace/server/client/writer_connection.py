@@ -12,6 +12,7 @@ from itertools import count
 
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.errors import Closed, DeadlineExceeded, Disconnected
+from headrace.forking import ForkFollowers
 from headrace.leases.channel import Channel
 from headrace.leases.frames import Frame, Payload
 from headrace.leases.messages import Goodbye, Message
@@ -25,6 +26,7 @@ _LOGGER = logging.getLogger(__name__)
 _FIRST_PAUSE = 0.01
 _LONGEST_PAUSE = 1.0
 _NO_LIMIT = 1 << 62
+_FOLLOWERS = ForkFollowers()
 
 
 class WriterConnection:
@@ -68,6 +70,7 @@ class WriterConnection:
         self.session = os.urandom(16)
         self.numbers = count()
         self.channel = connect()
+        _FOLLOWERS.add(self)
         PEERS.add(self)
 
     def open(self, stream: OperationStream) -> None:
@@ -174,6 +177,27 @@ class WriterConnection:
             for stream in self.streams():
                 stream.attach(self)
             return
+
+    # ---- forks -----------------------------------------------------------------------------------------------------
+
+    def before_fork(self) -> None:
+        """See `Forked.before_fork`."""
+
+    def after_fork_in_parent(self) -> None:
+        """See `Forked.after_fork_in_parent`."""
+
+    def after_fork_in_child(self) -> None:
+        """Ends the writers of the child's copy: both processes would write to one connection."""
+        self._lock = threading.Lock()
+        self._reason = Closed(
+            f"this client belongs to process {os.getppid()}; process {os.getpid()} was forked from it, and both would "
+            "write to one connection. Make a client in the process that uses it"
+        )
+        for stream in self._streams.values():
+            stream.become_inherited(self._reason)
+        self._streams = {}
+
+    # ---- the end ---------------------------------------------------------------------------------------------------
 
     @property
     def has_ended(self) -> bool:

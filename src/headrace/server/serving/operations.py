@@ -25,6 +25,7 @@ from headrace.server.messages.writing import (
     EndStreams,
     Given,
     MakeRoom,
+    OpenWriter,
     Operation,
 )
 from headrace.server.serving.row_writer import ServedRowWriter
@@ -33,6 +34,30 @@ from headrace.spec import Signature
 # The name of a column, and the axes before those of the signature.
 _Wanted: TypeAlias = tuple[str, tuple[int, ...]]
 _PRIORITIES = np.dtype("<f8")
+_SESSION_NBYTES = 16
+_MOST_LANES = 1 << 16
+_MOST_RULES = 256
+_MOST_WINDOW_ROWS = 1 << 26
+# Of rows for which a client asks for pages at once: as many as a payload may have.
+_MOST_ROOM_NBYTES = 1 << 30
+
+
+def check_opening(opening: OpenWriter) -> None:
+    """Checks the numbers in proportion to which a writer takes memory.
+
+    Raises:
+        ValueError: one of them is too large, or the name of the session is not one.
+    """
+    if len(opening.session) != _SESSION_NBYTES:
+        raise ValueError(f"session: expected {_SESSION_NBYTES} bytes, got {len(opening.session)}")
+    if not 1 <= opening.lanes <= _MOST_LANES:
+        raise ValueError(f"lanes: expected 1 to {_MOST_LANES} for a writer of a client, got {opening.lanes}")
+    longest = max((rule.length + rule.lookahead for rule in opening.rules), default=0)
+    if longest * opening.lanes > _MOST_WINDOW_ROWS or len(opening.rules) > _MOST_RULES:
+        raise ValueError(
+            f"items: expected at most {_MOST_RULES} rules, of at most {_MOST_WINDOW_ROWS} rows in all lanes, for a "
+            f"writer of a client, got {len(opening.rules)} rules of up to {longest} rows in {opening.lanes} lanes"
+        )
 
 
 class Operations:
@@ -46,6 +71,7 @@ class Operations:
     def __init__(self, writer: ServedRowWriter, signature: Signature) -> None:
         self._writer = writer
         self._specs = signature.columns
+        self._row_nbytes = signature.nbytes
         self._lanes = writer.lanes
 
     def columns(self, operation: AppendSteps, payload: Payload) -> dict[str, NDArray[Any]]:
@@ -85,12 +111,18 @@ class Operations:
             case CreateItem(key=key, table=table, length=length, priority=priority, lane=lane):
                 writer.create_item_as(key, table, length, priority, lane)
             case MakeRoom(steps=steps):
-                writer.make_room(steps)
+                self._make_room(steps)
             case DeclareFinals(columns=columns):
                 self._check_names(columns)
                 writer.declare_final_columns(columns)
             case DeclarePadding(table=table, columns=columns):
                 writer.declare_padding(table, self._unpacked(payload, [(name, ()) for name in columns]))
+
+    def _make_room(self, steps: int) -> None:
+        most = max(1, _MOST_ROOM_NBYTES // max(1, self._lanes * self._row_nbytes))
+        if not 0 <= steps <= most:
+            raise ValueError(f"make_room: expected at most {most} steps at once over a client, got {steps}")
+        self._writer.make_room(steps)
 
     def _append_ends(self, operation: AppendEnds, payload: Payload) -> None:
         ended = self._rising(operation.ended)

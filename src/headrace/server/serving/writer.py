@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headrace.errors import Closed, StoreFull
+from headrace.leases.checking import LeaseError
 from headrace.leases.frames import Frame, Payload
 from headrace.leases.messages import ROWS, packed
 from headrace.persist.disk.writer_counts import UNCOUNTED
@@ -31,17 +32,17 @@ from headrace.server.messages.writing import (
     WriterOpened,
     WriterState,
 )
-from headrace.server.serving.operations import Operations
+from headrace.server.serving.operations import Operations, check_opening
 from headrace.server.serving.row_writer import ServedRowWriter
 from headrace.server.serving.shared_runs import SharedRuns
 from headrace.server.serving.writer_sessions import Progress, SessionKey, WriterSessions
 from headrace.tables.ticket import Ticket
 
 _KEYS_AHEAD = 1024
-_SESSION_NBYTES = 16
 # About what an operation and an item take while they wait, beside the rows.
 _MESSAGE_NBYTES = 512
 _ITEM_NBYTES = 256
+_MOST_TICKETS = 64
 
 
 class _Waiting(NamedTuple):
@@ -82,8 +83,7 @@ class ServedWriter:
         self._sync = sync
         self._sessions = sessions
         self._key = SessionKey(opening.replay, opening.session, opening.writer)
-        if len(opening.session) != _SESSION_NBYTES:
-            raise ValueError(f"session: expected {_SESSION_NBYTES} bytes, got {len(opening.session)}")
+        check_opening(opening)
         earlier = sessions.resume(self._key)
         self._number = opening.writer
         self._slot = UNCOUNTED
@@ -160,9 +160,11 @@ class ServedWriter:
         """Processes a message of the client.
 
         Raises:
-            ValueError: the message breaks the protocol.
+            LeaseError: the message breaks the protocol.
         """
         match frame.message:
+            case WaitPending(ticket=ticket) if ticket in self._tickets or len(self._tickets) >= _MOST_TICKETS:
+                raise LeaseError(f"ticket: expected at most {_MOST_TICKETS} different ones, got {ticket}")
             case Operation() | WaitPending() as message:
                 self._waiting.append(_Waiting(message, frame.payload))
                 self._waiting_nbytes += _MESSAGE_NBYTES + len(frame.payload)
@@ -183,7 +185,7 @@ class ServedWriter:
                 self._sessions.closed(self._key)
                 self._stop_counting()
             case message:
-                raise ValueError(f"expected a message of a writer, got {type(message).__name__}")
+                raise LeaseError(f"expected a message of a writer, got {type(message).__name__}")
 
     def _stop_counting(self) -> None:
         with self._replay.lock:
@@ -217,7 +219,7 @@ class ServedWriter:
                 if not operation.must:
                     break
                 self._refuse(operation, error)
-            except (ValueError, KeyError, TypeError, RuntimeError, Closed) as error:
+            except Exception as error:
                 self._refuse(operation, error)
             self._sequence = max(self._sequence, operation.sequence)
             self._end_restoring()

@@ -1,0 +1,169 @@
+"""server AK3, AK6, AK7, CL5, CL6, CL9, LP1: writers of clients whose server goes away, and clients that are closed."""
+
+import os
+import threading
+
+import numpy as np
+import pytest
+
+import headrace as hr
+from tests.server.remote_writers import RemotelyWritten
+
+SIGNATURE = hr.Signature.like({"n": 0})
+RULES = [hr.ItemRule("q", 1)]
+
+
+def tables(bound=None):
+    fifo = hr.selectors.Fifo()
+    limiter = hr.rate_limiters.Queue(bound) if bound else hr.rate_limiters.MinSize(1)
+    settings = {"max_size": 1000, "rate_limiter": limiter, "max_times_sampled": 1}
+    return [hr.Table("q", sampler=fifo, remover=fifo, **settings)]
+
+
+def served(replay, path):
+    return hr.Server({"r": replay}, address=None, unix=path)
+
+
+def numbers(replay):
+    return replay.sample("q", len(replay.table("q"))).data["n"].tolist()
+
+
+def test_steps_without_a_server_are_kept_and_sent_when_it_is_back(tmp_path):
+    """AK3, AK6: the time of a call runs out, its items stay with the writer, and a later flush brings them."""
+    with RemotelyWritten(SIGNATURE, tables()) as made:
+        writer = made.remote.writer(items=RULES)
+        connections = made.server._connections
+        accept, connections._accept = connections._accept, lambda connection: connection.close()
+        for each in made.server._connections._listening:
+            connections.selector.stop_listening(each.socket)
+        for each in list(connections._open):
+            connections.selector.call_soon(lambda each=each: each.channel.shutdown())
+        for n in range(3):
+            writer.append({"n": n})
+        with pytest.raises(hr.Disconnected, match="not reached") as caught:
+            writer.flush(0.1)
+        assert caught.value.pending >= 3
+        connections._accept = accept
+        for each in connections._listening:
+            connections.selector.listen(each.socket, connections._accept)
+        for n in range(3, 5):
+            writer.append({"n": n})
+        writer.flush(20)
+        assert numbers(made.local) == list(range(5))
+        writer.close()
+
+
+def test_a_server_that_is_stopped_ends_writers_at_once(tmp_path):
+    """AK7: without retries; the error has the number of items."""
+    with hr.Replay(SIGNATURE, tables(bound=2)) as replay:
+        server = served(replay, tmp_path / "s").start()
+        client = hr.Client(server.address, timeout=20)
+        writer = client.replay("r").writer(items=RULES)
+        for n in range(5):
+            writer.append({"n": n})
+        assert writer.pending == 3
+        failures = []
+
+        def flush():
+            try:
+                writer.flush(20)
+            except hr.Closed as error:
+                failures.append(error)
+
+        thread = threading.Thread(target=flush)
+        thread.start()
+        server.stop()
+        thread.join(5)
+        assert "3 items" in str(failures[0])
+        with pytest.raises(hr.Closed, match="3 items"):
+            writer.flush(20)
+        with pytest.raises(hr.Closed):
+            writer.close()
+        # Its items were not acknowledged, but they are queued in the replay, which goes on.
+        assert [replay.sample("q", 1, timeout=5).data["n"].tolist() for _ in range(5)] == [
+            [n] for n in range(5)
+        ]
+        client.close()
+        # A new client of a new server writes again.
+        with served(replay, tmp_path / "s") as server, hr.Client(server.address) as client:
+            with client.replay("r").writer(items=RULES) as writer:
+                writer.append({"n": 7})
+            assert numbers(replay) == [7]
+
+
+def test_closing_a_client_waits_for_the_items_of_its_writers(tmp_path):
+    """CL6"""
+    with hr.Replay(SIGNATURE, tables(bound=2)) as replay, served(replay, tmp_path / "s") as server:
+        client = hr.Client(server.address, timeout=0.2)
+        writers = [client.replay("r").writer(items=RULES) for _ in range(2)]
+        for writer in writers:
+            for n in range(3):
+                writer.append({"n": n})
+        with pytest.raises(hr.DeadlineExceeded) as caught:
+            client.close()
+        assert caught.value.pending == 4
+        client.close()
+        for writer in writers:
+            with pytest.raises(hr.Closed):
+                writer.append({"n": 9})
+        replay.reset("q")
+
+        with hr.Client(server.address, timeout=20) as client:
+            writer = client.replay("r").writer(items=RULES)
+            replay.table("q").configure(rate_limiter=hr.rate_limiters.MinSize(1))
+            for n in range(100):
+                writer.append({"n": n})
+        assert len(replay.table("q")) >= 100
+
+        def fail():
+            with hr.Client(server.address, timeout=20) as client:
+                replay.table("q").configure(rate_limiter=hr.rate_limiters.Queue(1))
+                writer = client.replay("r").writer(items=RULES)
+                writer.append({"n": 0})
+                writer.append({"n": 1})
+                raise ZeroDivisionError  # Nothing is waited for.
+
+        with pytest.raises(ZeroDivisionError):
+            fail()
+
+
+def test_a_forked_child_has_no_use_of_the_writers(tmp_path):
+    """CL9"""
+    with hr.Replay(SIGNATURE, tables()) as replay, served(replay, tmp_path / "s") as server:
+        with hr.Client(server.address, timeout=20) as client:
+            writer = client.replay("r").writer(items=RULES)
+            writer.append({"n": 0})
+            reading, writing = os.pipe()
+            child = os.fork()
+            if not child:
+                try:
+                    writer.append({"n": 100})
+                    os.write(writing, b"appended")
+                except hr.Closed as error:
+                    os.write(writing, str(error).encode())
+                finally:
+                    os._exit(0)
+            os.waitpid(child, 0)
+            os.close(writing)
+            with os.fdopen(reading, "rb") as pipe:
+                assert b"forked" in pipe.read()
+            writer.append({"n": 1})
+            writer.close(20)
+            assert numbers(replay) == [0, 1]
+
+
+def test_a_writer_that_is_forgotten_gives_back_its_pages(tmp_path):
+    """LP1: also where its items wait: they stay, with a warning."""
+    with hr.Replay(SIGNATURE, tables(bound=1)) as replay, served(replay, tmp_path / "s") as server:
+        with hr.Client(server.address, timeout=20) as client:
+            remote = client.replay("r")
+            writer = remote.writer(items=RULES)
+            writer.append({"n": 0})
+            writer.append({"n": 1})
+            assert writer.pending == 1
+            with pytest.warns(ResourceWarning, match="1 items"):
+                del writer
+            assert [remote.sample("q", 1, timeout=5).data["n"].tolist() for _ in range(2)] == [[0], [1]]
+            assert not client._session._writers.streams()
+            with remote.writer(items=RULES) as writer:
+                writer.append({"n": np.int64(2)})
