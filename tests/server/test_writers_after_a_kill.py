@@ -1,4 +1,6 @@
-"""server AK2, AK3, AK4: the process of a server with a replay on disk is killed, and another takes its place."""
+"""server AK2, AK3, AK4, AK6, CL5: a server with a replay on disk is killed, and another takes its place."""
+
+import time
 
 import pytest
 
@@ -51,3 +53,23 @@ def test_items_that_wait_go_in_once_after_a_kill(tmp_path):
             seen += replay.sample("u", 1, timeout=20).data["n"].tolist()
         assert seen == list(range(5, 20))
         writer.close(20)
+
+
+def test_steps_without_a_server_are_kept_and_sent_when_it_is_back(server):
+    """AK3, AK6: the time of a call runs out, its items stay with the writer, and a later flush brings them."""
+    with hr.Client(server.address, timeout=20) as client:
+        replay = client.replay("r")
+        writer = replay.writer(items=[hr.ItemRule("u", 1)])
+        server.kill()
+        for n in range(3):
+            writer.append({"n": n})
+        began = time.monotonic()
+        with pytest.raises(hr.Disconnected, match="not reached") as caught:
+            writer.flush(0.1)
+        assert time.monotonic() - began < 5
+        assert caught.value.pending >= 3
+        server.start()
+        for n in range(3, 5):
+            writer.append({"n": n})
+        writer.close(20)
+        assert numbers(replay, "u") == [[n] for n in range(5)]

@@ -1,4 +1,4 @@
-"""server AK3, AK6, AK7, CL5, CL6, CL9, LP1: writers of clients whose server goes away, and clients that are closed."""
+"""server AK7, CL6, CL9, LP1: writers of clients whose server goes away, and clients that are closed."""
 
 import os
 import threading
@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import headrace as hr
-from tests.server.remote_writers import RemotelyWritten
 
 SIGNATURE = hr.Signature.like({"n": 0})
 RULES = [hr.ItemRule("q", 1)]
@@ -26,31 +25,6 @@ def served(replay, path):
 
 def numbers(replay):
     return replay.sample("q", len(replay.table("q"))).data["n"].tolist()
-
-
-def test_steps_without_a_server_are_kept_and_sent_when_it_is_back(tmp_path):
-    """AK3, AK6: the time of a call runs out, its items stay with the writer, and a later flush brings them."""
-    with RemotelyWritten(SIGNATURE, tables()) as made:
-        writer = made.remote.writer(items=RULES)
-        connections = made.server._connections
-        accept, connections._accept = connections._accept, lambda connection: connection.close()
-        for each in made.server._connections._listening:
-            connections.selector.stop_listening(each.socket)
-        for each in list(connections._open):
-            connections.selector.call_soon(lambda each=each: each.channel.shutdown())
-        for n in range(3):
-            writer.append({"n": n})
-        with pytest.raises(hr.Disconnected, match="not reached") as caught:
-            writer.flush(0.1)
-        assert caught.value.pending >= 3
-        connections._accept = accept
-        for each in connections._listening:
-            connections.selector.listen(each.socket, connections._accept)
-        for n in range(3, 5):
-            writer.append({"n": n})
-        writer.flush(20)
-        assert numbers(made.local) == list(range(5))
-        writer.close()
 
 
 def test_a_server_that_is_stopped_ends_writers_at_once(tmp_path):
