@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from headrace.replay.sampling.fused_fields import fused_layout
 from headrace.replay.sampling.fused_kernel import PAGES_FREED, PLACE, FusedKernel
 from headrace.replay.sampling.packing import BatchLayout
-from headrace.replay.sampling.replay_sample import ReplaySample, SampleInfo
+from headrace.replay.sampling.replay_sample import BatchMemory, ReplaySample, SampleInfo
 from headrace.store.fields import Fields
 from headrace.store.gather import Pool, gather
 from headrace.store.store import Store
@@ -133,7 +133,10 @@ class FusedBatches:
             self._fill(np.ndarray((), self._block, out), data)
         unflatten = self._views.unflatten
         shown = data if unflatten is None else unflatten(data)
-        return ReplaySample(shown, SampleInfo(*self._numbers.arrays(out)), None, self._layout)
+        batch = ReplaySample(shown, SampleInfo(*self._numbers.arrays(out)), None, self._layout)
+        if not self._wide:
+            batch._memory = BatchMemory(out, self)
+        return batch
 
     def _fill(self, block: NDArray[Any], data: dict[str, NDArray[Any]]) -> None:
         found, known, rows = block["found"], block["known"], self.batch * self.length

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +59,18 @@ class ColumnsByName:
         return data[name] if isinstance(data, dict) and name in data else at_path(data, name)
 
 
+class BatchMemory(NamedTuple):
+    """The buffer in which all arrays of a batch lie.
+
+    Attributes:
+        buffer: holds other bytes as well.
+        form: equal for batches whose arrays have the same places, shapes and dtypes.
+    """
+
+    buffer: NDArray[np.uint8]
+    form: object
+
+
 @dataclass(slots=True)
 class ReplaySample(ColumnsByName):
     """A batch of items, copied out: it never changes, and writing to it changes nothing else.
@@ -78,6 +90,7 @@ class ReplaySample(ColumnsByName):
     mask: NDArray[np.bool_] | None = None
     layout: BatchLayout = ONE_STEP
     _origin: Origin | None = field(default=None, init=False, repr=False, compare=False)
+    _memory: BatchMemory | None = field(default=None, init=False, repr=False, compare=False)
 
     def explain(self, i: int) -> Explanation:
         """Tells where element `i` comes from: its lane, episode and step, and the stored rows that each view shows.

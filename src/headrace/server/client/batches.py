@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headrace.errors import HeadraceError
-from headrace.leases.frames import Payload, ProtocolError
+from headrace.leases.frames import ProtocolError
 from headrace.replay.sampling.packing import BatchLayout
 from headrace.replay.sampling.replay_sample import ReplaySample, SampleInfo
 from headrace.server.client.blocks import MappedBlocks
-from headrace.server.messages.answers import PlacedArray, Sampled
+from headrace.server.client.placed_arrays import arrays_of
+from headrace.server.client.reply import Reply
+from headrace.server.messages.answers import Sampled
 from headrace.spec import Signature
 from headrace.views.columns import METADATA, Columns
 from headrace.views.view import View
@@ -23,16 +24,12 @@ _INFO = ("<u8", "<f8", "<i8", "<f8", "<i8")
 
 
 def batch_of(
-    answer: Sampled,
-    payload: Payload,
-    blocks: MappedBlocks,
-    signature: Signature,
-    views: Mapping[str, View] | None,
+    reply: Reply, blocks: MappedBlocks, signature: Signature, views: Mapping[str, View] | None
 ) -> ReplaySample:
-    """Returns the batch of an answer.
+    """Returns the batch of an answer that has come.
 
     Args:
-        answer, payload: as they were received.
+        reply: the answer.
         blocks: of the connection.
         signature: of the replay.
         views: of the request.
@@ -40,20 +37,18 @@ def batch_of(
     Raises:
         ProtocolError: the answer is not a batch of these views.
     """
+    answer, payload = reply.result()
     try:
-        return _batch_of(answer, payload, blocks, signature, views)
-    except (HeadraceError, KeyError, ValueError, TypeError, OverflowError) as error:
+        if reply.form is not None:
+            return _batch_of(reply.form.answer, reply.form.arrays(payload), signature, views)
+        return _batch_of(answer, arrays_of(answer.arrays, payload, blocks), signature, views)
+    except (HeadraceError, AttributeError, KeyError, ValueError, TypeError, OverflowError) as error:
         raise ProtocolError(f"the server sent something that is not a batch: {error}") from error
 
 
 def _batch_of(
-    answer: Sampled,
-    payload: Payload,
-    blocks: MappedBlocks,
-    signature: Signature,
-    views: Mapping[str, View] | None,
+    answer: Sampled, arrays: list[NDArray[Any]], signature: Signature, views: Mapping[str, View] | None
 ) -> ReplaySample:
-    arrays = arrays_of(answer.arrays, payload, blocks)
     mask = arrays.pop() if answer.has_mask else None
     values, info = arrays[: -len(_INFO)], arrays[-len(_INFO) :]
     if [each.dtype.str for each in info] != list(_INFO) or any(each.ndim != 1 for each in info):
@@ -61,33 +56,6 @@ def _batch_of(
     data = columns_of(signature, values) if views is None else _views(answer, signature, views, values)
     layout = BatchLayout(answer.length, tuple((name, every) for name, every in answer.every))
     return ReplaySample(data, SampleInfo(*info), mask, layout)
-
-
-def arrays_of(places: Sequence[PlacedArray], payload: Payload, blocks: MappedBlocks) -> list[NDArray[Any]]:
-    """Returns arrays that came with an answer; the caller may write into them.
-
-    Raises:
-        ProtocolError, ValueError, TypeError: they are not numbers within the payload or a block.
-    """
-    behind = np.frombuffer(bytearray(payload) if isinstance(payload, bytes) else payload, np.uint8)
-    roots: dict[int | None, NDArray[np.uint8]] = {None: behind}
-    arrays = []
-    for each in places:
-        root = roots.get(each.block)
-        if root is None:
-            assert each.block is not None
-            root = roots[each.block] = blocks.array(each.block)
-        arrays.append(_array(each, root))
-    return arrays
-
-
-def _array(place: PlacedArray, root: NDArray[np.uint8]) -> NDArray[Any]:
-    dtype = np.dtype(place.dtype)
-    if dtype.kind not in "biufc" or any(size < 0 for size in place.shape) or place.offset < 0:
-        raise ValueError(f"expected arrays of numbers, got {place}")
-    if place.offset + dtype.itemsize * math.prod(place.shape) > root.nbytes:
-        raise ValueError(f"expected an array within {root.nbytes} bytes, got {place}")
-    return np.ndarray(place.shape, dtype, root, place.offset)
 
 
 def columns_of(signature: Signature, values: list[NDArray[Any]]) -> Any:

@@ -6,7 +6,8 @@ from typing import Any, Protocol
 
 from headrace.errors import Closed
 from headrace.leases.frames import Payload
-from headrace.server.client.link import Link, Reply
+from headrace.server.client.link import Link
+from headrace.server.client.reply import Reply
 from headrace.server.client.writer_connection import WriterConnection
 from headrace.server.messages.requests import Request
 

@@ -19,50 +19,18 @@ from headrace.errors import Closed, DeadlineExceeded, Disconnected
 from headrace.leases.channel import Channel
 from headrace.leases.frames import Frame, Payload, ProtocolError
 from headrace.leases.messages import Goodbye
+from headrace.server.client.batch_form import BatchForm
 from headrace.server.client.blocks import MappedBlocks
+from headrace.server.client.reply import Reply
 from headrace.server.heartbeat import ANSWER_SECONDS, ASK_SECONDS, Heartbeat, Pulse
-from headrace.server.messages.answers import Answer, Failed, ForgetBlocks, GrantBlocks
+from headrace.server.messages.answers import Answer, Failed, ForgetBlocks, GrantBlocks, Sampled, SampledAgain
 from headrace.server.messages.handshake import Served
 from headrace.server.messages.requests import Cancel, Ping, Request, ReturnBlocks
 
 # A thread that waits looks this often whether Ctrl-C has come, or whether nobody reads the socket.
 _TURN_SECONDS = 0.5
 _MOST_UNSENT_NBYTES = 1 << 31
-
-
-class Reply:
-    """The answer to one request, when it has come.
-
-    Args:
-        number: of the request.
-        owner: the object whose closing ends the wait.
-
-    Attributes:
-        answer, payload: as they were received.
-        error: the exception instead.
-        is_done: whether one of them is there.
-    """
-
-    __slots__ = ("answer", "error", "is_done", "number", "owner", "payload")
-
-    def __init__(self, number: int, owner: object) -> None:
-        self.number = number
-        self.owner = owner
-        self.answer: Any = None
-        self.payload: Payload = b""
-        self.error: BaseException | None = None
-        self.is_done = False
-
-    def fail(self, error: BaseException) -> None:
-        """Ends the wait with an exception."""
-        self.error = error
-        self.is_done = True
-
-    def result(self) -> tuple[Any, Payload]:
-        """Returns the answer and its payload, or raises the exception."""
-        if self.error is not None:
-            raise self.error
-        return self.answer, self.payload
+_MOST_FORMS = 256
 
 
 class Link:
@@ -95,6 +63,7 @@ class Link:
         self.blocks = blocks
         self.failure: BaseException | None = None
         self.views: dict[Any, int] = {}
+        self._forms: dict[int, BatchForm] = {}
         self._clock = clock
         self._heartbeat = Heartbeat()
         self._numbers = count(1)
@@ -266,11 +235,29 @@ class Link:
         else:
             raise ProtocolError(f"expected an answer, got {type(message).__name__}")
 
+    def _form_of(self, answer: Answer, payload: Payload) -> BatchForm | None:
+        """Returns the form of a small batch, which the answer names, or describes for later ones."""
+        if isinstance(answer, SampledAgain):
+            form = self._forms.get(answer.form)
+            if form is None:
+                raise ProtocolError(
+                    f"the server sent a batch of form {answer.form}, which it did not describe"
+                )
+            return form
+        if isinstance(answer, Sampled) and answer.form is not None:
+            if len(self._forms) >= _MOST_FORMS and answer.form not in self._forms:
+                raise ProtocolError(f"expected at most {_MOST_FORMS} forms of batches, got one more")
+            form = self._forms[answer.form] = BatchForm(answer, len(payload))
+            return form
+        return None
+
     def _answered(self, answer: Answer, payload: Payload) -> None:
+        form = self._form_of(answer, payload)
         with self._lock:
             reply = self._waiting.pop(answer.number, None)
             if reply is None:
                 return  # Nobody waits for it any more.
+            reply.form = form
             if isinstance(answer, Failed):
                 reply.fail(answer.failure.error)
             else:

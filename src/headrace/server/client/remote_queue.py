@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 from headrace.checks import check_seconds
 from headrace.errors import Closed, DeadlineExceeded, HeadraceError
 from headrace.leases.frames import ProtocolError
-from headrace.server.client.batches import arrays_of, columns_of
-from headrace.server.client.link import Link, Reply
+from headrace.server.client.batches import columns_of
+from headrace.server.client.link import Link
+from headrace.server.client.placed_arrays import arrays_of
+from headrace.server.client.reply import Reply
 from headrace.server.client.sample_stream import SampleStream
 from headrace.server.client.session import Session
 from headrace.server.messages.answers import QueueBatch

@@ -156,10 +156,10 @@ class RemoteReplay(Closing):
             self._describe(link, request, views)
         reply = self._calls.begin(link, request)
         seconds = None if request.timeout is None else max(request.timeout, 0.0) + _NETWORK_SECONDS
-        answer, payload = link.wait(reply, seconds)
+        answer, _ = link.wait(reply, seconds)
         if answer.warning:
             warnings.warn(answer.warning, stacklevel=2)
-        return batch_of(answer, payload, link.blocks, self._signature, views)
+        return batch_of(reply, link.blocks, self._signature, views)
 
     def _describe(self, link: Link, request: Sample, views: Mapping[str, View]) -> None:
         """Sets the number of the views, and their description if the server does not know them."""

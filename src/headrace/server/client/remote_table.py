@@ -67,8 +67,9 @@ class RemoteTable:
         seed = None if random is None else int(random.integers(1 << 63))
         link = self._calls.link()
         request = Peek(replay=self._calls.name, table=self._name, max_rows=max_rows, seed=seed)
-        answer, payload = link.wait(self._calls.begin(link, request), None)
-        return batch_of(answer, payload, link.blocks, self._signature, None)
+        reply = self._calls.begin(link, request)
+        link.wait(reply, None)
+        return batch_of(reply, link.blocks, self._signature, None)
 
     def configure(self, *, max_size: int | None = None, rate_limiter: RateLimiter | None = None) -> None:
         """Changes a live table; see `TableView.configure`.

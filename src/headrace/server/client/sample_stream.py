@@ -22,7 +22,8 @@ from typing import Any, NamedTuple, Protocol
 from headrace import forking
 from headrace.clock import SYSTEM_CLOCK
 from headrace.errors import Closed, DeadlineExceeded, Disconnected
-from headrace.server.client.link import Link, Reply
+from headrace.server.client.link import Link
+from headrace.server.client.reply import Reply
 from headrace.server.client.sample_ring import SampleRing
 from headrace.server.messages.requests import OpenSender, SendSamples
 from headrace.server.messages.samples import SampleLayout

@@ -113,6 +113,7 @@ class Sampled(Answer, kw_only=True):
         has_mask: whether there is a mask.
         length, every: of the batch's layout.
         warning: for the caller.
+        form: number under which `SampledAgain` names this form; None: it does not.
     """
 
     names: list[tuple[str, str]] | None
@@ -120,6 +121,19 @@ class Sampled(Answer, kw_only=True):
     has_mask: bool
     length: int | None
     every: list[tuple[str, int]]
+    warning: str = ""
+    form: int | None = None
+
+
+class SampledAgain(Answer, kw_only=True):
+    """A batch whose arrays have the places, shapes and dtypes of an earlier one; all of them lie in the payload.
+
+    Attributes:
+        form: number of the form, described by the last `Sampled` with it.
+        warning: for the caller.
+    """
+
+    form: int
     warning: str = ""
 
 
@@ -183,6 +197,7 @@ AnyAnswer: TypeAlias = (
     | TableRecord
     | DistributionRecord
     | Sampled
+    | SampledAgain
     | SenderOpened
     | QueueBatch
     | QueueRecord

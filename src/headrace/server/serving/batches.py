@@ -71,15 +71,7 @@ def batch_answer(
         views: of the request.
         arena: in which large arrays of the batch may lie.
     """
-    if views is None:
-        names = None
-        arrays = list(signature.flatten(batch.data).values())
-    else:
-        names, arrays = _shown(signature, views, batch.data)
-    info = batch.info
-    arrays += [info.keys, info.probabilities, info.table_size, info.priorities, info.times_sampled]
-    if batch.mask is not None:
-        arrays.append(batch.mask)
+    names, arrays = named_arrays(batch, signature, views)
     found = placed(arrays, arena)
     message = Sampled(
         number=number,
@@ -90,6 +82,22 @@ def batch_answer(
         every=list(batch.layout.every),
     )
     return BatchAnswer(message, found)
+
+
+def named_arrays(
+    batch: ReplaySample, signature: Signature, views: Mapping[str, View] | None
+) -> tuple[list[tuple[str, str]] | None, list[NDArray[Any]]]:
+    """Returns the names and arrays of an answer; see `Sampled`."""
+    if views is None:
+        names = None
+        arrays = list(signature.flatten(batch.data).values())
+    else:
+        names, arrays = _shown(signature, views, batch.data)
+    info = batch.info
+    arrays += [info.keys, info.probabilities, info.table_size, info.priorities, info.times_sampled]
+    if batch.mask is not None:
+        arrays.append(batch.mask)
+    return names, arrays
 
 
 def _little_endian(array: NDArray[Any]) -> NDArray[Any]:

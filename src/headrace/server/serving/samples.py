@@ -18,6 +18,7 @@ from headrace.server.messages.answers import Failed
 from headrace.server.messages.failures import failure_of
 from headrace.server.messages.requests import Peek, Sample
 from headrace.server.messages.views import views_of
+from headrace.server.serving.batch_forms import BatchForms
 from headrace.server.serving.batch_sender import BatchSender
 from headrace.server.serving.batch_sizes import check_batch
 from headrace.server.serving.batches import batch_answer
@@ -70,6 +71,7 @@ class ClientSamples:
         self._sender = sender
         self._most_nbytes = most_nbytes
         self._warning = self._refusal = ""
+        self._forms = BatchForms()
         self._views: dict[int, Mapping[str, View]] = {}
         self._samplings: dict[str, Sampling] = {}
         self._waiting: dict[int, _WaitingSample] = {}
@@ -147,6 +149,10 @@ class ClientSamples:
     def _answer(
         self, request: Sample, replay: LocalReplay, views: Mapping[str, View] | None, batch: ReplaySample
     ) -> None:
+        small = self._forms.answer(request.number, batch, replay.signature, views, self._warning)
+        if small is not None:
+            self._sender.send(small.message, parts=small.parts)
+            return
         answer = batch_answer(request.number, batch, replay.signature, views, self._sender.arena)
         answer.message.warning = self._warning
         self._sender.send_batch(answer.message, answer.arrays)

@@ -1,0 +1,106 @@
+"""Forms of small batches: described once for a connection, and checked by the client (WI6)."""
+
+import numpy as np
+import pytest
+
+import headrace as hr
+from headrace.leases.channel import Channel
+from headrace.leases.frames import ProtocolError
+from headrace.server.client.batch_form import BatchForm
+from headrace.server.client.blocks import MappedBlocks
+from headrace.server.client.link import Link
+from headrace.server.messages.answers import AnyAnswer, PlacedArray, Sampled, SampledAgain
+from headrace.server.messages.requests import AnyRequest, Ping
+from headrace.server.serving import batch_forms
+
+
+@pytest.fixture
+def replay():
+    table = hr.Table("t", sampler=hr.selectors.Uniform(), remover=hr.selectors.Fifo(), max_size=100)
+    with hr.Replay(hr.Signature.like({"n": 0, "x": np.zeros(3, np.float32)}), [table], seed=0) as replay:
+        with replay.writer(items=[hr.ItemRule("t", 1, lookahead=1)]) as writer:
+            for n in range(50):
+                writer.append({"n": n, "x": np.full(3, n)})
+        yield replay
+
+
+VIEWS = {"n": hr.View("n"), "x": hr.View("x", shift=[0, 1])}
+
+
+def check(batch, size):
+    assert batch["n"].shape == (size,)
+    assert (batch["x"][:, 0] == batch["n"][:, None]).all()
+    assert (batch["x"][:, 1] == batch["n"][:, None] + 1).all()
+    assert len(batch.info.keys) == size
+
+
+@pytest.mark.parametrize("most", [1, 3, 256])
+def test_batches_of_many_forms_in_any_order(replay, monkeypatch, most):
+    """More forms than the server keeps are described again."""
+    monkeypatch.setattr(batch_forms, "_MOST_FORMS", most)
+    with hr.Server({"r": replay}) as server, hr.Client(server.address) as client:
+        remote, kept = client.replay("r"), []
+        for size in (1, 2, 3, 1, 5, 7, 2, 1, 3, 3, 3):
+            batch = remote.sample("t", size, views=VIEWS)
+            check(batch, size)
+            kept.append((batch, batch["n"].copy()))
+            batch["x"][:] = np.nan  # The caller's own.
+            whole = remote.sample("t", size)
+            assert (whole["x"] == whole["n"][:, None]).all()
+        assert all((batch["n"] == numbers).all() for batch, numbers in kept)
+
+
+def test_a_form_that_is_known_costs_few_bytes(replay):
+    with hr.Server({"r": replay}) as server, hr.Client(server.address) as client:
+        remote = client.replay("r")
+        remote.sample("t", 4, views=VIEWS)
+        channel = client._session.link()._channel
+        before = channel.bytes_in
+        remote.sample("t", 4, views=VIEWS)
+        data = 4 * (8 + 2 * 12) + 5 * 4 * 8
+        assert data < channel.bytes_in - before < data + 80
+
+
+def sampled(*places, form=0):
+    return Sampled(
+        number=1, names=None, arrays=list(places), has_mask=False, length=None, every=[], form=form
+    )
+
+
+@pytest.mark.parametrize(
+    ("place", "nbytes"),
+    [
+        (PlacedArray("<i8", (2,), None, 8), 16),
+        (PlacedArray("<i8", (2,), None, -8), 16),
+        (PlacedArray("<i8", (-1,), None, 0), 16),
+        (PlacedArray("<i8", (1 << 62, 1 << 62), None, 0), 16),
+        (PlacedArray("<i8", (1,), None, 4), 16),
+        (PlacedArray("<i8", (1,), 0, 0), 16),
+        (PlacedArray("O", (1,), None, 0), 16),
+        (PlacedArray("no dtype", (1,), None, 0), 16),
+    ],
+)
+def test_a_form_outside_its_payload_is_refused(place, nbytes):
+    form = BatchForm(sampled(place), nbytes)
+    with pytest.raises((ValueError, TypeError)):
+        form.arrays(bytes(nbytes))
+
+
+def test_a_payload_of_another_length_is_refused():
+    form = BatchForm(sampled(PlacedArray("<i8", (2,), None, 0)), 16)
+    assert form.arrays(bytes(16))[0].tolist() == [0, 0]
+    with pytest.raises(ValueError, match="expected 16 bytes, got 8"):
+        form.arrays(bytes(8))
+
+
+def test_a_form_that_was_not_described_ends_the_connection():
+    near, far = Channel.pair(AnyAnswer)
+    far.expect(AnyRequest, 1 << 20, 0)
+    link = Link(near, "tcp://x:1", {}, MappedBlocks(may_map=False))
+    reply = link.begin(Ping())
+    far.send(SampledAgain(number=reply.number, form=3))
+    with pytest.raises(hr.Disconnected, match="form 3, which it did not describe"):
+        link.wait(reply, 5)
+    link.close()
+    far.close()
+    assert issubclass(ProtocolError, hr.Disconnected)
