@@ -151,3 +151,61 @@ def test_a_lane_goes_on_with_its_next_episode_when_its_shard_is_back(make_shards
     # Lane 1: rows 0-2, then from row 7 on; lane 3: rows 0-2 without an end, then from row 8 on.
     assert windows == [18, 2 + 2 + 2 + 1]
     assert told.rows_dropped > 0
+
+
+def test_a_shard_that_was_emptied_is_left_out_until_it_is_full_enough(make_shards):
+    # CY4: one that was started again has too few items for its rate limiter for a while.
+    table = hr.Table(
+        "t",
+        sampler=hr.selectors.Uniform(),
+        remover=hr.selectors.Fifo(),
+        max_size=1000,
+        rate_limiter=hr.rate_limiters.MinSize(3),
+    )
+    whole, shards = make_shards([table], 2)
+    fill(whole, 5)
+    shards[1].replay.reset("t")
+    fill(whole, 1)
+    assert whole.can_sample("t", 50)
+    batch = whole.sample("t", 50, timeout=0)
+    assert (batch.info.keys % 2 == 0).all()
+    np.testing.assert_allclose(batch.info.table_size * batch.info.probabilities, 1.0)
+    fill(whole, 2)
+    assert set((whole.sample("t", 50, timeout=0).info.keys % 2).tolist()) == {0, 1}
+    for shard in shards:
+        shard.replay.reset("t")
+    fill(whole, 2)
+    assert not whole.can_sample("t")
+
+
+def test_a_batch_of_different_items_begins_anew_when_a_shard_is_lost(make_shards):
+    # replay S7
+    table = hr.Table(
+        "t", sampler=hr.selectors.Uniform(replacement=False), remover=hr.selectors.Fifo(), max_size=99
+    )
+    whole, shards = make_shards([table], 3)
+    fill(whole, 4, lanes=3)
+    sample = shards[0].replay.sample
+
+    def lost_meanwhile(*args, **kwargs):
+        shards[2].is_lost = True
+        return sample(*args, **kwargs)
+
+    shards[0].replay.sample = lost_meanwhile
+    found = whole.sample("t", 8, timeout=5)
+    assert len(set(found["n"].tolist())) == 8
+    assert (found["n"] % 3 != 2).all()
+
+
+def test_closing_a_writer_tells_once_what_was_lost(make_shards):
+    whole, shards = make_shards([TABLE], 2)
+    writer = whole.writer(lanes=2, items=[hr.ItemRule("t", 1)])
+    writer.append({"n": [0, 1]})
+    shards[1].is_lost = True
+    writer.append({"n": [2, 3]})
+    with pytest.raises(Disconnected, match="3 items were lost with shards 1"):
+        writer.close()
+    writer.close()
+    with pytest.raises(hr.Closed):
+        writer.append({"n": [0, 1]})
+    assert len(shards[0].replay.table("t")) == 2

@@ -125,8 +125,9 @@ class LanePart:
         if self._skips.any():
             self._append_ends(self._with_lanes(step), np.zeros(self.count, np.bool_), _NO_LANES, {})
             return
+        stored = self.tell(lambda writer: writer.append_checked(self.values_of(step)))
         self._open[:] = True
-        if not self.tell(lambda writer: writer.append_checked(self.values_of(step))):
+        if not stored:
             self._drop(self.count)
 
     def append_ends(

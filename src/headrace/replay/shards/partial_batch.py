@@ -6,7 +6,7 @@ import numpy as np
 
 from headrace.replay.sampling.replay_sample import ReplaySample
 from headrace.replay.shards.merging import Part, Request
-from headrace.replay.shards.split import Records, Split, largest_batch, most_now
+from headrace.replay.shards.split import Records, Split, is_open, largest_batch, most_now
 
 _NO_SHARD = -1
 
@@ -34,6 +34,7 @@ class PartialBatch:
         self._is_drawn = np.zeros(request.batch_size, np.bool_)
         self._shares = np.ones(request.batch_size)
         self._max_times = 0
+        self._is_distinct = False
         # By shard: the largest batch that it can ever serve, and the largest that it can serve soon.
         self._most = np.full(num_shards, np.inf)
         self._soon = np.zeros(num_shards)
@@ -61,13 +62,19 @@ class PartialBatch:
         self.is_in_turn = found.is_in_turn
         for shard, record in enumerate(records):
             if record is not None:
-                self.sizes[shard] = record.size
+                self.sizes[shard] = record.size if is_open(record) else 0
+                self._is_distinct = record.is_distinct
                 self._max_times = record.max_times_sampled
-                self._most[shard] = largest_batch(record)
+                # Two batches of different items may have the same ones.
+                self._most[shard] = np.inf if record.is_distinct else largest_batch(record)
                 self._soon[shard] = most_now(record)
 
     def release(self, shard: int) -> None:
-        """Takes from a shard the draws that it has not served."""
+        """Takes from a shard the draws that it has not served; a batch of different items begins anew."""
+        if self._is_distinct:
+            self._is_drawn[:] = False
+            self._owners[:] = _NO_SHARD
+            self.parts.clear()
         self._owners[(self._owners == shard) & ~self._is_drawn] = _NO_SHARD
 
     def next_draws(self) -> tuple[int, int] | None:

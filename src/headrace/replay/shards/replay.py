@@ -25,7 +25,7 @@ from headrace.replay.shards.merging import Merging, Request
 from headrace.replay.shards.row_writer import ShardedRowWriter
 from headrace.replay.shards.sampler import ShardSampler
 from headrace.replay.shards.shard import Shard, ShardDown
-from headrace.replay.shards.split import most_now
+from headrace.replay.shards.split import may_serve
 from headrace.replay.shards.statistics import ShardedStatistics, ShardStatistics, sharded_statistics
 from headrace.replay.shards.table import ShardedTable
 from headrace.spec import Signature, first_difference
@@ -310,13 +310,7 @@ class ShardedReplay(Closing):
         """
         self.check_open()
         self._check_table(table)
-        records = [record for record in self._sampler.records(table) if record is not None]
-        if self._sampler.waiting(table) or sum(map(most_now, records)) < n:
-            return False
-        total = sum(record.total_weight or 0.0 for record in records)
-        return all(
-            most_now(record) >= n * (record.total_weight or 0.0) / (total or 1.0) for record in records
-        )
+        return not self._sampler.waiting(table) and may_serve(self._sampler.records(table), n)
 
     # ---- tables ----------------------------------------------------------------------------------------------------
 

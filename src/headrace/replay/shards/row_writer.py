@@ -335,8 +335,11 @@ class ShardedRowWriter:
         """See `WriterLike.close`."""
         if self._closed:
             return
+        lost: Disconnected | None = None
         try:
             self._flush(timeout, durable=False)
+        except Disconnected as error:
+            lost = error
         except Closed:
             self._closed = (
                 True  # Refused items stay refused; only after a deadline is there an item to try again.
@@ -345,6 +348,8 @@ class ShardedRowWriter:
             raise
         self._closed = True
         self._each(lambda writer: writer.close(0.0))
+        if lost is not None:
+            raise lost
 
     def abandon(self) -> None:
         """See `WriterLike.abandon`."""

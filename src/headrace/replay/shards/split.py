@@ -51,8 +51,9 @@ def split(records: Records, count: int, random: np.random.Generator, turn: int) 
     present = [record for record in records if record is not None]
     if any(record.total_weight is None for record in present):
         return _in_turn(records, count, turn)
-    if any(0 < record.size < record.min_size for record in present):
+    if sum(record.size for record in present) < sum(record.min_size for record in present):
         return None
+    records = [record if is_open(record) else None for record in records]
     sizes = np.array([0 if record is None else record.size for record in records], np.int64)
     if any(record.is_distinct for record in present):
         return _distinct(sizes, count, random)
@@ -116,12 +117,31 @@ def _in_turn(records: Records, count: int, turn: int) -> Split | None:
     return Split(owners[order], np.ones(num_shards), is_in_turn=True)
 
 
+def may_serve(records: Records, count: int) -> bool:
+    """Returns whether the shards would serve a batch now, each its part of it."""
+    present = [record for record in records if record is not None]
+    if sum(map(most_now, present)) < count:
+        return False
+    if sum(record.size for record in present) < sum(
+        record.min_size for record in present if record.total_weight
+    ):
+        return False
+    weights = {number: record.total_weight or 0.0 for number, record in enumerate(present) if is_open(record)}
+    whole = sum(weights.values()) or 1.0
+    return all(most_now(present[number]) >= count * weight / whole for number, weight in weights.items())
+
+
 # ---- what a shard serves -------------------------------------------------------------------------------------------
+
+
+def is_open(record: TableStatistics | None) -> bool:
+    """Returns whether a table has as many items as its rate limiter asks for."""
+    return record is not None and record.size >= max(1, record.min_size)
 
 
 def most_now(record: TableStatistics | None) -> int:
     """Returns how large a batch a table may serve now, at most 2**62. It may serve less, and not more."""
-    if record is None or record.waiting_samples or record.size < max(1, record.min_size):
+    if record is None or record.waiting_samples or not is_open(record):
         return 0
     most = float(1 << 62)
     if record.max_times_sampled or record.is_distinct:
