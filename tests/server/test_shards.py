@@ -1,5 +1,6 @@
 """One replay over several servers (CY4)."""
 
+import threading
 import time
 
 import numpy as np
@@ -7,7 +8,8 @@ import pytest
 
 import headrace as hr
 from headrace.errors import Disconnected
-from headrace.testing import ReplayContract, WriterContract
+from headrace.replay.shards.together import AtOnce
+from headrace.testing import ReplayContract, WriterContract, in_forked_child
 
 SIGNATURE = hr.Signature.like({"n": 0})
 
@@ -101,3 +103,32 @@ def test_servers_that_are_not_there_are_an_error():
         assert (len(whole.table("t")), [shard.is_down for shard in told.shards]) == (4, [True, False])
         with pytest.raises(KeyError, match="serves no 'other'"):
             hr.server.shards([server.address], "other")
+
+
+def test_servers_are_asked_at_the_same_time():
+    # Neither call ends before the other one has begun; the caller's thread makes one of them.
+    barrier = threading.Barrier(2, timeout=10)
+    at_once = AtOnce(2)
+    for _ in range(3):
+        assert len(at_once([barrier.wait, barrier.wait])) == 2
+    assert at_once([]) == []
+    at_once.close()
+    with ShardsAndServers([hr.Replay(SIGNATURE, [uniform()], seed=seed) for seed in range(2)]) as whole:
+        fill(whole, 10)
+        whole.sample("t", 50)
+        assert any(thread.name.startswith("headrace-shards") for thread in threading.enumerate())
+    assert not any(thread.name.startswith("headrace-shards") for thread in threading.enumerate())
+
+
+def test_a_forked_child_is_refused():
+    # server CL9
+    with ShardsAndServers([hr.Replay(SIGNATURE, [uniform()])]) as whole:
+        fill(whole, 1)
+
+        def child():
+            with pytest.raises(RuntimeError, match="forked"):
+                whole.whole.sample("t", 1)
+            whole.whole.close()
+
+        in_forked_child(child)
+        assert len(whole.sample("t", 3)["n"]) == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace.replay.sampling.replay_sample import ReplaySample
 from headrace.replay.shards.merging import Part, Request
@@ -77,12 +78,30 @@ class PartialBatch:
             self.parts.clear()
         self._owners[(self._owners == shard) & ~self._is_drawn] = _NO_SHARD
 
+    def _wanted(self) -> NDArray[np.int64]:
+        return np.bincount(self._owners[~self._is_drawn & (self._owners >= 0)], minlength=len(self.sizes))
+
+    def ready_draws(self) -> list[tuple[int, int]]:
+        """Returns shards and the draws that they can serve at once, all at the same time.
+
+        There are none while a shard has to be waited for; nor where items leave, for such a draw must not be lost if
+        Ctrl-C comes before all have answered.
+        """
+        wanted = self._wanted()
+        if self.is_in_turn or self._max_times or (wanted > np.minimum(self._soon, self._most)).any():
+            return []
+        return [(int(shard), int(wanted[shard])) for shard in np.flatnonzero(wanted)]
+
+    def has_to_wait(self, shard: int) -> None:
+        """Notes that a shard could not serve its draws at once."""
+        self._soon[shard] = 0
+
     def next_draws(self) -> tuple[int, int] | None:
         """Returns a shard and the number of draws that it is asked for next; None if no shard has any to serve.
 
         A shard that has to be waited for comes first: if the wait ends without it, the others have drawn nothing.
         """
-        wanted = np.bincount(self._owners[~self._is_drawn & (self._owners >= 0)], minlength=len(self.sizes))
+        wanted = self._wanted()
         if not wanted.any():
             return None
         waits = wanted > self._soon

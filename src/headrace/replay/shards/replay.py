@@ -15,6 +15,7 @@ from headrace.checks import check_count
 from headrace.clock import SYSTEM_CLOCK, Clock
 from headrace.closing import Closing
 from headrace.errors import Closed, Disconnected, SpecError
+from headrace.forking import HomeProcess
 from headrace.replay.intake.writer import Writer
 from headrace.replay.intake.writer_like import WriterLike
 from headrace.replay.interface import ReplayLike
@@ -28,6 +29,7 @@ from headrace.replay.shards.shard import Shard, ShardDown
 from headrace.replay.shards.split import may_serve
 from headrace.replay.shards.statistics import ShardedStatistics, ShardStatistics, sharded_statistics
 from headrace.replay.shards.table import ShardedTable
+from headrace.replay.shards.together import OneAfterAnother, Together
 from headrace.spec import Signature, first_difference
 from headrace.tables.description.rules import Rule
 from headrace.views.view import View
@@ -49,6 +51,8 @@ class ShardedReplay(Closing):
             while it cannot be reached. It is called again after the replay was lost.
         seed: of the choice of shards; None takes one from the system.
         first_lane: number of this object's first lane, where several processes write to the same shards.
+        together: makes the calls to several shards that sampling needs; closed with the replay. None makes them one
+            after another.
         clock: for deadlines.
 
     Raises:
@@ -73,12 +77,14 @@ class ShardedReplay(Closing):
         *,
         seed: int | None = None,
         first_lane: int = 0,
+        together: Together | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         if not shards:
             raise ValueError("shards: expected at least one, got none")
         self._clock = clock
         self._is_closed = False
+        self._home = HomeProcess("this replay of several shards", "Make one in the process that uses it.")
         self._description: tuple[Signature, tuple[str, ...]] | None = None
         self._shards = [
             Shard(number, self._checked(number, open_replay), clock)
@@ -87,8 +93,14 @@ class ShardedReplay(Closing):
         first = next(iter(self._use_all(lambda replay: (replay.signature, replay.table_names)).values()))
         self._signature: Signature = first[0]
         self._table_names: tuple[str, ...] = first[1]
+        self._together = OneAfterAnother() if together is None else together
         self._sampler = ShardSampler(
-            self._shards, Merging(len(shards)), np.random.default_rng(seed), clock, self.check_open
+            self._shards,
+            Merging(len(shards)),
+            np.random.default_rng(seed),
+            clock,
+            self._together,
+            self.check_open,
         )
         self._next_lane = check_count("first_lane", first_lane, 0)
         self._lock = threading.Lock()
@@ -157,17 +169,19 @@ class ShardedReplay(Closing):
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed."""
-        return self._is_closed
+        """Whether it was closed, or belongs to another process."""
+        return self._is_closed or self._home.is_elsewhere
 
     def check_open(self) -> None:
         """Raises if the replay cannot be used.
 
         Raises:
             Closed: it is closed.
+            RuntimeError: this process was forked from the one that made it.
         """
         if self._is_closed:
             raise Closed("the replay is closed")
+        self._home.check()
 
     # ---- writing ---------------------------------------------------------------------------------------------------
 
@@ -345,12 +359,13 @@ class ShardedReplay(Closing):
 
     def close(self) -> None:
         """Closes the replays of all shards, and ends every wait with `Closed`. A second call does nothing."""
-        if self._is_closed:
+        if self.is_closed:
             return
         self._is_closed = True
         for shard in self._shards:
             shard.close()
         self._sampler.end_waits()
+        self._together.close()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {len(self._shards)} shards of {self._signature!r}>"

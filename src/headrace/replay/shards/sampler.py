@@ -8,17 +8,20 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from operator import methodcaller
 
 import numpy as np
 
 from headrace.clock import Clock
 from headrace.errors import DeadlineExceeded
+from headrace.replay.interface import ReplayLike
 from headrace.replay.sampling.replay_sample import ReplaySample
 from headrace.replay.shards.merging import Merging, Request
 from headrace.replay.shards.partial_batch import PartialBatch
 from headrace.replay.shards.shard import Shard, ShardDown
 from headrace.replay.shards.split import Records, largest_batch, split
+from headrace.replay.shards.together import Together
 from headrace.statistics import TableStatistics
 from headrace.waits import Wait, wait_on
 
@@ -37,6 +40,7 @@ class ShardSampler:
         merging: puts the parts of a batch together.
         random: chooses the shards.
         clock: for deadlines.
+        together: makes calls to several shards.
         check_open: raises if the replay is closed.
     """
 
@@ -46,12 +50,14 @@ class ShardSampler:
         merging: Merging,
         random: np.random.Generator,
         clock: Clock,
+        together: Together,
         check_open: Callable[[], None],
     ) -> None:
         self._shards = shards
         self._merging = merging
         self._random = random
         self._clock = clock
+        self._together = together
         self._check_open = check_open
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
@@ -162,16 +168,15 @@ class ShardSampler:
         Raises:
             ShardDown: all are.
         """
-        found: list[TableStatistics | None] = []
-        error = None
-        for shard in self._shards:
-            try:
-                found.append(shard.use(lambda replay: replay.table(table).statistics()))
-            except ShardDown as down:
-                found.append(None)
-                error = down
-        if error is not None and not any(found):
-            raise error
+
+        def ask(replay: ReplayLike) -> TableStatistics:
+            return replay.table(table).statistics()
+
+        answers = self._together([partial(shard.attempt, ask) for shard in self._shards])
+        self._check_open()
+        found = [answer if isinstance(answer, TableStatistics) else None for answer in answers]
+        if not any(found):
+            raise answers[0]
         return found
 
     def _refuse_impossible(self, request: Request, records: Records) -> None:
@@ -189,6 +194,8 @@ class ShardSampler:
     def _draw(self, batch: PartialBatch, wait: Wait, timeout: float | None) -> None:
         """Draws what shards were assigned; a shard that does not serve its draws leaves them to the others."""
         table, _, views = batch.request
+        if len(ready := batch.ready_draws()) > 1:
+            self._draw_together(batch, ready)
         while (wanted := batch.next_draws()) is not None:
             number, count = wanted
             left = 0.0 if batch.is_in_turn else _seconds_left(wait, timeout)
@@ -206,6 +213,24 @@ class ShardSampler:
                     self._pause(wait, timeout, _FIRST_PAUSE_SECONDS)
             else:
                 batch.add(number, sample)
+
+    def _draw_together(self, batch: PartialBatch, ready: Sequence[tuple[int, int]]) -> None:
+        """Draws from shards that do not have to be waited for."""
+        table, _, views = batch.request
+        answers = self._together(
+            [
+                partial(
+                    self._shards[number].attempt,
+                    methodcaller("sample", table, count, views=views, timeout=0.0),
+                )
+                for number, count in ready
+            ]
+        )
+        for (number, _), answer in zip(ready, answers, strict=True):
+            if isinstance(answer, ReplaySample):
+                batch.add(number, answer)
+            else:
+                batch.has_to_wait(number)
 
     def _message(self, request: Request, seconds: float) -> str:
         sizes = "unknown"

@@ -69,6 +69,13 @@ class Shard:
         except (Disconnected, Closed) as error:
             raise self.lose(replay, error) from error
 
+    def attempt(self, call: Callable[[ReplayLike], T]) -> T | HeadraceError:
+        """Does the same as `use`, and returns errors of waits and of shards that are down."""
+        try:
+            return self.use(call)
+        except (ShardDown, DeadlineExceeded, Closed) as error:
+            return error
+
     def open(self) -> ReplayLike:
         """Returns the replay; opens it if it is time to.
 

@@ -51,7 +51,7 @@ def split(records: Records, count: int, random: np.random.Generator, turn: int) 
     present = [record for record in records if record is not None]
     if any(record.total_weight is None for record in present):
         return _in_turn(records, count, turn)
-    if sum(record.size for record in present) < sum(record.min_size for record in present):
+    if not _have_enough(present):
         return None
     records = [record if is_open(record) else None for record in records]
     sizes = np.array([0 if record is None else record.size for record in records], np.int64)
@@ -122,13 +122,20 @@ def may_serve(records: Records, count: int) -> bool:
     present = [record for record in records if record is not None]
     if sum(map(most_now, present)) < count:
         return False
-    if sum(record.size for record in present) < sum(
-        record.min_size for record in present if record.total_weight
-    ):
+    if present[0].total_weight is not None and not _have_enough(present):
         return False
     weights = {number: record.total_weight or 0.0 for number, record in enumerate(present) if is_open(record)}
     whole = sum(weights.values()) or 1.0
     return all(most_now(present[number]) >= count * weight / whole for number, weight in weights.items())
+
+
+def _have_enough(present: Sequence[TableStatistics]) -> bool:
+    """Returns whether the rate limiters ask for no more items, of one shard or of another.
+
+    A shard that was emptied does not keep the others from serving; at the beginning all are waited for.
+    """
+    size, least = sum(record.size for record in present), sum(record.min_size for record in present)
+    return size >= least or all(is_open(record) for record in present if record.size)
 
 
 # ---- what a shard serves -------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from functools import partial
 
 from headrace.errors import Disconnected
 from headrace.replay.shards.replay import ShardedReplay
+from headrace.replay.shards.together import AtOnce
 from headrace.server.client.client import Client
 from headrace.server.client.remote_replay import RemoteReplay
 
@@ -77,7 +78,7 @@ class ShardsOfServers(ShardedReplay):
     ) -> None:
         self._openers = openers
         try:
-            super().__init__(openers, seed=seed, first_lane=first_lane)
+            super().__init__(openers, seed=seed, first_lane=first_lane, together=AtOnce(len(openers)))
         except BaseException:
             self._disconnect()
             raise
